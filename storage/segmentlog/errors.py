@@ -1,0 +1,280 @@
+"""Every error the engine raises, grouped by what a caller can do about it.
+
+::
+
+    SegmentLogError
+    ├─ CorruptLogError (ValueError)    path, position, base_offset   restore the file, or recover
+    │   ├─ ChecksumMismatchError       expected, found
+    │   ├─ MalformedBatchError         reason
+    │   └─ TruncatedBatchError         needed, available: a torn tail; recovery may cut it
+    ├─ CorruptIndexError (ValueError)  path: rebuild it; reads never let it out
+    ├─ CorruptCheckpointError (ValueError)  path, line: fix or remove the file
+    ├─ UnsupportedFormatError          path, position, what, found: never called "corrupt"
+    ├─ LogDirectoryError (ValueError)  path: not a log directory, or the same partition twice
+    ├─ UnknownTopicOrPartitionError (LookupError)  topic, partition, path
+    ├─ OffsetOutOfRangeError (LookupError)  offset, log_start_offset, log_end_offset
+    ├─ LogChangedError                 path: retention or compaction overtook a running read
+    ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
+    └─ OptionError (ValueError)        option, value, accepted: correct the option
+
+Constructor arguments are positional and all reach ``Exception.args``, so that an error survives
+pickling between a Spark worker and its driver.  The module is the bottom floor: it imports
+nothing.
+"""
+
+__all__ = [
+    "ChecksumMismatchError",
+    "CorruptCheckpointError",
+    "CorruptIndexError",
+    "CorruptLogError",
+    "LogChangedError",
+    "LogDirectoryError",
+    "MalformedBatchError",
+    "OffsetOutOfRangeError",
+    "OptionError",
+    "SegmentLogError",
+    "TimestampOverflowError",
+    "TruncatedBatchError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedFormatError",
+]
+
+
+class SegmentLogError(Exception):
+    """Anything that segmentlog refuses or finds wrong; catch this to catch all of it."""
+
+
+class CorruptLogError(SegmentLogError, ValueError):
+    """Bytes of a ``.log`` file that no Kafka version could have written.
+
+    Parameters
+    ----------
+    path : the file.
+    position : byte of the file at which the bad batch starts.
+    base_offset : offset that the batch claims to start at, or -1 when it cannot be told.
+    """
+
+    def __init__(self, path: str, position: int, base_offset: int, *details: object) -> None:
+        super().__init__(path, position, base_offset, *details)
+        self.path = path
+        self.position = position
+        self.base_offset = base_offset
+
+    def _where(self) -> str:
+        """File, byte and offset, as every message of this branch begins."""
+        return f"{self.path}: batch at byte {self.position} (base offset {self.base_offset})"
+
+
+class ChecksumMismatchError(CorruptLogError):
+    """A batch's bytes do not match the checksum stored beside them."""
+
+    def __init__(
+        self, path: str, position: int, base_offset: int, expected: int, found: int
+    ) -> None:
+        super().__init__(path, position, base_offset, expected, found)
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        return (
+            f"{self._where()} has crc32c {self.found:#010x}, "
+            f"its header says {self.expected:#010x}; restore the file from a replica or a backup"
+        )
+
+
+class MalformedBatchError(CorruptLogError):
+    """A batch whose checksum may be right but whose fields contradict each other."""
+
+    def __init__(self, path: str, position: int, base_offset: int, reason: str) -> None:
+        super().__init__(path, position, base_offset, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self._where()}: {self.reason}; restore the file from a replica or a backup"
+
+
+class TruncatedBatchError(CorruptLogError):
+    """A batch that claims more bytes than its file has left."""
+
+    def __init__(
+        self, path: str, position: int, base_offset: int, needed: int, available: int
+    ) -> None:
+        super().__init__(path, position, base_offset, needed, available)
+        self.needed = needed
+        self.available = available
+
+    def __str__(self) -> str:
+        return (
+            f"{self._where()} needs {self.needed} bytes, the file has {self.available} left; "
+            "the write was cut short, or the length is damaged"
+        )
+
+
+class CorruptIndexError(SegmentLogError, ValueError):
+    """An index file that does not describe its log; readers notice it and scan instead."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}; delete the index, it can be rebuilt from the log"
+
+
+class CorruptCheckpointError(SegmentLogError, ValueError):
+    """A checkpoint or metadata file that cannot be read.
+
+    Parameters
+    ----------
+    path : the file.
+    line : number of the offending line, from 1.
+    reason : what was expected and what was found.
+    remedy : what to do about it.
+    """
+
+    def __init__(self, path: str, line: int, reason: str, remedy: str) -> None:
+        super().__init__(path, line, reason, remedy)
+        self.path = path
+        self.line = line
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}: {self.reason}; {self.remedy}"
+
+
+class UnsupportedFormatError(SegmentLogError):
+    """A record format or codec that this version does not read; the bytes may be fine.
+
+    Parameters
+    ----------
+    path : the file.
+    position : byte of the file at which the batch starts.
+    what : ``"magic"`` or ``"codec"``.
+    found : the number in the batch.
+    """
+
+    def __init__(self, path: str, position: int, what: str, found: int) -> None:
+        super().__init__(path, position, what, found)
+        self.path = path
+        self.position = position
+        self.what = what
+        self.found = found
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: batch at byte {self.position} has {self.what} {self.found}, "
+            "which this version of segmentlog does not read; upgrade segmentlog, "
+            "or check that the file is a Kafka log"
+        )
+
+
+class LogDirectoryError(SegmentLogError, ValueError):
+    """A path that is not what a log directory, partition directory or log file should be."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class UnknownTopicOrPartitionError(SegmentLogError, LookupError):
+    """A topic, or one partition of it, that the directory does not hold.
+
+    Parameters
+    ----------
+    topic : the topic asked for.
+    partition : the partition asked for, or -1 when the whole topic is missing.
+    path : the directory or directories looked in.
+    hint : the nearest name there is, as a sentence, or the empty string.
+    """
+
+    def __init__(self, topic: str, partition: int, path: str, hint: str = "") -> None:
+        super().__init__(topic, partition, path, hint)
+        self.topic = topic
+        self.partition = partition
+        self.path = path
+        self.hint = hint
+
+    def __str__(self) -> str:
+        which = f"topic {self.topic!r}"
+        if self.partition >= 0:
+            which = f"partition {self.partition} of {which}"
+        return f"{self.path} holds no {which}" + (f"; {self.hint}" if self.hint else "")
+
+
+class OffsetOutOfRangeError(SegmentLogError, LookupError):
+    """An offset outside ``[log_start_offset, log_end_offset]`` of its partition."""
+
+    def __init__(
+        self,
+        topic_partition: str,
+        offset: int,
+        log_start_offset: int,
+        log_end_offset: int,
+    ) -> None:
+        super().__init__(topic_partition, offset, log_start_offset, log_end_offset)
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic_partition}: offset {self.offset} is outside the log, "
+            f"which holds [{self.log_start_offset}, {self.log_end_offset}); "
+            "ask for an offset in that range, or for earliest or latest"
+        )
+
+
+class LogChangedError(SegmentLogError):
+    """Files that a read had planned on were removed or cut while it ran."""
+
+    def __init__(self, path: str, next_offset: int, end_offset: int, reason: str) -> None:
+        super().__init__(path, next_offset, end_offset, reason)
+        self.path = path
+        self.next_offset = next_offset
+        self.end_offset = end_offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {self.reason}; offsets [{self.next_offset}, {self.end_offset}) "
+            "were promised when the read was planned and are gone; load the path again"
+        )
+
+
+class TimestampOverflowError(SegmentLogError, OverflowError):
+    """A record timestamp in milliseconds that does not fit 64-bit microseconds."""
+
+    def __init__(self, topic: str, partition: int, offset: int, timestamp_ms: int) -> None:
+        super().__init__(topic, partition, offset, timestamp_ms)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition}: the record at offset {self.offset} has timestamp "
+            f"{self.timestamp_ms} ms, which does not fit a timestamp in microseconds; its "
+            "producer probably wrote nanoseconds. Read without the timestamp column, "
+            "or skip that offset"
+        )
+
+
+class OptionError(SegmentLogError, ValueError):
+    """An option with a value that is not accepted, or a name that does not exist."""
+
+    def __init__(self, option: str, value: str, accepted: str) -> None:
+        super().__init__(option, value, accepted)
+        self.option = option
+        self.value = value
+        self.accepted = accepted
+
+    def __str__(self) -> str:
+        return f"option {self.option!r} is {self.value!r}; {self.accepted}"
