@@ -1,0 +1,71 @@
+"""Byte layout of a record batch, magic 2 (``org.apache.kafka.common.record.DefaultRecordBatch``).
+
+::
+
+     0               8       12      16  17      21    23      27
+    +---------------+-------+-------+---+-------+-----+-------+---
+    | base offset   | batch | leader|mag| crc32c|attri| last  | ...
+    |               | length| epoch |ic |       |butes| delta |
+    +---------------+-------+-------+---+-------+-----+-------+---
+     27              35              43              51    53      57      61
+    +---------------+---------------+---------------+-----+-------+-------+----
+    | base          | max           | producer id   |epoch| base  | record| records, perhaps
+    | timestamp     | timestamp     |               |     | seque.| count | compressed as one
+    +---------------+---------------+---------------+-----+-------+-------+----
+
+All integers are big-endian and signed, but for the checksum.  ``batch length`` counts the bytes
+behind itself, so a batch is ``batch length + 12`` bytes long.  The checksum covers everything
+behind itself: base offset, length, leader epoch and magic may change in place, and no checksum
+sees it when they are damaged.
+
+Magic 0 and 1 share only the first 17 bytes with this layout: offset, size, checksum (of what
+follows it), magic.
+"""
+
+#: Base offset and batch length: what precedes the counted bytes, in every format.
+LOG_OVERHEAD = 12
+
+BASE_OFFSET_AT = 0
+BATCH_LENGTH_AT = 8
+LEADER_EPOCH_AT = 12
+MAGIC_AT = 16
+CRC_AT = 17
+ATTRIBUTES_AT = 21
+LAST_OFFSET_DELTA_AT = 23
+BASE_TIMESTAMP_AT = 27
+MAX_TIMESTAMP_AT = 35
+PRODUCER_ID_AT = 43
+PRODUCER_EPOCH_AT = 51
+BASE_SEQUENCE_AT = 53
+RECORDS_COUNT_AT = 57
+
+#: Size of the header, and so of a batch without records.
+HEADER_BYTES = 61
+
+#: Bytes that tell the format of a batch, whatever it is: everything up to and with the magic.
+MAGIC_PREFIX_BYTES = 17
+
+#: Least value of ``batch length``: 49 bytes of header lie behind it.
+MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD
+
+MAGIC = 2
+
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_MASK = 0x08
+TRANSACTIONAL_MASK = 0x10
+CONTROL_MASK = 0x20
+DELETE_HORIZON_MASK = 0x40
+
+# Columns of the int64 matrix that `kernels.scan` fills, one row of it a batch.
+POSITION = 0  #: byte of the buffer at which the batch starts
+SIZE = 1  #: bytes of the batch, header included
+BASE_OFFSET = 2
+LAST_OFFSET = 3
+ATTRIBUTES = 4  #: the low byte; readers ignore the high one, as Kafka does
+BASE_TIMESTAMP = 5
+MAX_TIMESTAMP = 6
+PRODUCER_ID = 7
+RECORDS_COUNT = 8
+RECORDS_START = 9  #: first byte of the records: in the buffer, or in the inflated one
+RECORDS_END = 10
+N_HEADER_COLUMNS = 11

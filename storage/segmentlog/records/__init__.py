@@ -1,0 +1,1 @@
+"""The meaning of bytes: batch headers, codecs, and records as Arrow columns."""
