@@ -1,0 +1,45 @@
+"""The one compile policy of the project.
+
+Compiled lazily, cached on disk, without the interpreter lock, with numpy's arithmetic (integers
+wrap, as Java's do).  Where numba finds no place to write a cache (a zip on ``--py-files``, a
+read-only home) the kernel is compiled for this process alone.
+"""
+
+from collections.abc import Callable
+from typing import ParamSpec, Protocol, TypeVar, cast
+
+import numba
+
+__all__ = ["Kernel", "inlined", "kernel"]
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Kernel(Protocol[P, R_co]):
+    """A compiled function; `py_func` is the same in plain Python."""
+
+    py_func: Callable[..., object]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+def _compile(func: Callable[P, R_co], *, forceinline: bool) -> Kernel[P, R_co]:
+    options = {"nogil": True, "error_model": "numpy", "forceinline": forceinline, "_nrt": False}
+    try:
+        compiled = numba.njit(cache=True, **options)(func)
+    except RuntimeError:  # "cannot cache function": no locator accepts the file
+        compiled = numba.njit(**options)(func)
+    if not hasattr(compiled, "py_func"):  # NUMBA_DISABLE_JIT=1 hands `func` back
+        compiled.py_func = func
+    return cast("Kernel[P, R_co]", compiled)
+
+
+def kernel(func: Callable[P, R_co]) -> Kernel[P, R_co]:
+    """Compile `func` at its first call."""
+    return _compile(func, forceinline=False)
+
+
+def inlined(func: Callable[P, R_co]) -> Kernel[P, R_co]:
+    """Compile `func` into every kernel that calls it, so that its results stay in registers."""
+    return _compile(func, forceinline=True)

@@ -1,0 +1,163 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""Single machine instructions that numba has no word for, as `numba.extending.intrinsic`.
+
+llvmlite's builders and numba's contexts carry no types, so this module is exempt from strict
+typing; `memory` and `crc32c` give each of these a typed name, a contract and a plain-Python twin.
+"""
+
+import platform
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.cgutils import raw_memcpy
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+
+_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+
+
+def _host_features() -> str:
+    """CPU features that numba compiles for, as LLVM spells them: ``+sse4.2,+avx2,…``."""
+    return str(cpu_target.target_context.codegen().magic_tuple()[2])
+
+
+#: Whether this processor has the crc32 instructions of x86 (SSE 4.2).
+HAS_X86_CRC32 = platform.machine() in {"x86_64", "AMD64"} and "+sse4.2" in _host_features()
+
+
+def _pointer(context, builder, array_type, array, at):
+    """Address of byte `at` of `array`."""
+    return builder.gep(context.make_array(array_type)(context, builder, array).data, [at])
+
+
+def _loader(bits, *, swap):
+    """Unaligned load of `bits` as a sign-extended int64; `swap` for big-endian."""
+    word = ir.IntType(bits)
+
+    @intrinsic
+    def load(typingctx, buf, at):
+        def codegen(context, builder, signature, arguments):
+            pointer = _pointer(context, builder, signature.args[0], *arguments)
+            loaded = builder.load(builder.bitcast(pointer, word.as_pointer()), align=1)
+            if swap:
+                loaded = builder.bswap(loaded)
+            return builder.sext(loaded, _I64) if bits < 64 else loaded
+
+        return types.int64(buf, types.int64), codegen
+
+    return load
+
+
+load_be64 = _loader(64, swap=True)
+load_be32 = _loader(32, swap=True)
+load_be16 = _loader(16, swap=True)
+
+
+@intrinsic
+def load_le64(typingctx, buf, at):
+    """Unaligned little-endian uint64."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        return builder.load(builder.bitcast(pointer, _I64.as_pointer()), align=1)
+
+    return types.uint64(buf, types.int64), codegen
+
+
+@intrinsic
+def memcpy(typingctx, target, to, source, at, n_bytes):
+    """Copy exactly `n_bytes`."""
+
+    def codegen(context, builder, signature, arguments):
+        to_pointer = _pointer(context, builder, signature.args[0], arguments[0], arguments[1])
+        at_pointer = _pointer(context, builder, signature.args[2], arguments[2], arguments[3])
+        raw_memcpy(builder, to_pointer, at_pointer, arguments[4], 1)
+        return context.get_dummy_value()
+
+    word = types.int64
+    return types.void(target, word, source, word, word), codegen
+
+
+def _vector_copy(n_bytes):
+    """Copy `n_bytes`, a power of two, as one vector."""
+
+    @intrinsic
+    def copy(typingctx, target, to, source, at):
+        def codegen(context, builder, signature, arguments):
+            vector = ir.VectorType(_I8, n_bytes).as_pointer()
+            to_pointer = _pointer(context, builder, signature.args[0], arguments[0], arguments[1])
+            at_pointer = _pointer(context, builder, signature.args[2], arguments[2], arguments[3])
+            loaded = builder.load(builder.bitcast(at_pointer, vector), align=1)
+            builder.store(loaded, builder.bitcast(to_pointer, vector), align=1)
+            return context.get_dummy_value()
+
+        word = types.int64
+        return types.void(target, word, source, word), codegen
+
+    return copy
+
+
+copy_32 = _vector_copy(32)
+copy_64 = _vector_copy(64)
+
+
+@intrinsic
+def load_u8(typingctx, buf, at):
+    """One byte; numba's own indexing first asks whether `at` is negative."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        return builder.zext(builder.load(pointer), _I64)
+
+    return types.int64(buf, types.int64), codegen
+
+
+@intrinsic
+def trailing_zeros(typingctx, word):
+    """Number of zero bits below the lowest set one; 64 for zero."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), codegen
+
+
+@intrinsic
+def prefetch(typingctx, buf, at):
+    """Ask for the cache line of byte `at`, which may lie outside the buffer."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [_I8.as_pointer()], fnty=kind
+        )
+        builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(buf, types.int64), codegen
+
+
+@intrinsic
+def x86_crc32_u64(typingctx, crc, word):
+    """The crc32 instruction over eight bytes."""
+
+    def codegen(context, builder, signature, arguments):
+        kind = ir.FunctionType(_I64, [_I64, _I64])
+        function = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.64.64", fnty=kind)
+        return builder.call(function, arguments)
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+@intrinsic
+def x86_crc32_u8(typingctx, crc, byte):
+    """The crc32 instruction over one byte."""
+
+    def codegen(context, builder, signature, arguments):
+        kind = ir.FunctionType(_I32, [_I32, _I8])
+        function = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.32.8", fnty=kind)
+        narrow = [builder.trunc(arguments[0], _I32), builder.trunc(arguments[1], _I8)]
+        return builder.zext(builder.call(function, narrow), _I64)
+
+    return types.uint64(types.uint64, types.uint64), codegen

@@ -1,0 +1,137 @@
+"""Unaligned big-endian loads and byte copies, for kernels.
+
+Each is a plain-Python function with a compiled twin, so a kernel runs the same with
+``NUMBA_DISABLE_JIT=1``.  None checks a bound: the kernel has done so before, and the tests run
+every kernel on buffers that end at an unreadable page, because numba's bounds checker does not
+see through these.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+from numba.extending import overload
+from numpy.typing import NDArray
+
+from segmentlog.kernels import _llvm
+
+__all__ = [
+    "COPY_SLACK",
+    "MOST_WIDE_BYTES",
+    "Bytes",
+    "Int32s",
+    "Int64s",
+    "copy_bytes",
+    "copy_wide",
+    "load_i16",
+    "load_i32",
+    "load_i64",
+    "load_u8",
+    "load_u64",
+    "trailing_zeros",
+]
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Int32s: TypeAlias = NDArray[np.int32]
+Int64s: TypeAlias = NDArray[np.int64]
+
+#: Bytes that `copy_wide` may touch behind the last one asked for, on both sides.
+COPY_SLACK = 128
+
+#: Most bytes that `copy_wide` copies; above it memcpy's own choice of instructions wins.
+MOST_WIDE_BYTES = 256
+
+
+def load_i64(buf: Bytes, at: int) -> int:
+    """Big-endian signed 64 bits at byte `at`; the caller has checked ``at + 8 <= buf.size``."""
+    return int.from_bytes(buf[at : at + 8].tobytes(), "big", signed=True)
+
+
+def load_i32(buf: Bytes, at: int) -> int:
+    """Big-endian signed 32 bits at byte `at`; the caller has checked ``at + 4 <= buf.size``."""
+    return int.from_bytes(buf[at : at + 4].tobytes(), "big", signed=True)
+
+
+def load_i16(buf: Bytes, at: int) -> int:
+    """Big-endian signed 16 bits at byte `at`; the caller has checked ``at + 2 <= buf.size``."""
+    return int.from_bytes(buf[at : at + 2].tobytes(), "big", signed=True)
+
+
+def load_u8(buf: Bytes, at: int) -> int:
+    """The byte at `at`; the caller has checked ``0 <= at < buf.size``."""
+    return int(buf[at])
+
+
+def load_u64(buf: Bytes, at: int) -> np.uint64:
+    """Little-endian 64 bits at byte `at`; the caller has checked ``at + 8 <= buf.size``."""
+    return np.uint64(int.from_bytes(buf[at : at + 8].tobytes(), "little"))
+
+
+def trailing_zeros(word: np.uint64) -> int:
+    """Number of zero bits below the lowest set one; 64 for zero."""
+    value = int(word)
+    return (value & -value).bit_length() - 1 if value else 64
+
+
+def copy_bytes(target: Bytes, to: int, source: Bytes, at: int, n_bytes: int) -> None:
+    """Copy exactly `n_bytes` from ``source[at:]`` to ``target[to:]``; no overlap."""
+    target[to : to + n_bytes] = source[at : at + n_bytes]
+
+
+def copy_wide(target: Bytes, to: int, source: Bytes, at: int, n_bytes: int) -> None:
+    """Copy up to `MOST_WIDE_BYTES` in whole vectors: bytes behind them may change as well.
+
+    The caller has checked that source and target both have `COPY_SLACK` bytes behind the copy.
+    Few sizes of copy and no loop: on short values a loop costs more than the bytes too many.
+    """
+    target[to : to + n_bytes] = source[at : at + n_bytes]
+
+
+@overload(load_i64)
+def _load_i64(buf, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return lambda buf, at: _llvm.load_be64(buf, at)
+
+
+@overload(load_i32)
+def _load_i32(buf, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return lambda buf, at: _llvm.load_be32(buf, at)
+
+
+@overload(load_i16)
+def _load_i16(buf, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return lambda buf, at: _llvm.load_be16(buf, at)
+
+
+@overload(load_u8)
+def _load_u8(buf, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return lambda buf, at: _llvm.load_u8(buf, at)
+
+
+@overload(load_u64)
+def _load_u64(buf, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return lambda buf, at: _llvm.load_le64(buf, at)
+
+
+@overload(trailing_zeros)
+def _trailing_zeros(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return lambda word: _llvm.trailing_zeros(word)
+
+
+@overload(copy_bytes)
+def _copy_bytes(target, to, source, at, n_bytes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return lambda target, to, source, at, n_bytes: _llvm.memcpy(target, to, source, at, n_bytes)
+
+
+@overload(copy_wide)
+def _copy_wide(target, to, source, at, n_bytes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def copy(target, to, source, at, n_bytes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        if n_bytes <= 32:
+            _llvm.copy_32(target, to, source, at)
+            return
+        _llvm.copy_64(target, to, source, at)
+        if n_bytes > 64:
+            _llvm.copy_64(target, to + 64, source, at + 64)
+            if n_bytes > 128:
+                _llvm.copy_64(target, to + 128, source, at + 128)
+                _llvm.copy_64(target, to + 192, source, at + 192)
+
+    return copy

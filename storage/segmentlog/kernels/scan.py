@@ -1,0 +1,94 @@
+"""Walk the batches of a buffer: lengths, checksums and header fields of many batches a call."""
+
+from segmentlog.kernels import layout
+from segmentlog.kernels import status as st
+from segmentlog.kernels._jit import kernel
+from segmentlog.kernels.crc32c import crc32c
+from segmentlog.kernels.memory import Bytes, Int64s, load_i16, load_i32, load_i64
+
+__all__ = ["scan_batches"]
+
+_LARGEST_OFFSET = 2**63 - 1
+_SMALLEST_RECORD_BYTES = 7
+
+
+@kernel
+def scan_batches(
+    buf: Bytes, start: int, end: int, next_offset: int, headers: Int64s
+) -> tuple[int, int, int]:
+    """Fill `headers` with the batches that lie whole in ``buf[start:end]``, and check each.
+
+    Checked are the length, the magic, the checksum, that offsets only rise, and that the record
+    count fits the bytes (of an uncompressed batch; a compressed one is inflated first).
+
+    Parameters
+    ----------
+    buf : uint8 array, shape (n_bytes,); read only
+    start, end : half-open byte range; ``end <= n_bytes``, checked by the caller
+    next_offset : the first batch's base offset must not be below it
+    headers : int64 array, shape (n_rows, `layout.N_HEADER_COLUMNS`); written
+
+    Returns
+    -------
+    status : `OK` at the end of the buffer, `TABLE_FULL`, `NEED_MORE`, or what is wrong with the
+        batch at `position`
+    position : byte behind the last good batch
+    n_batches : rows of `headers` that were filled
+    """
+    position = start
+    n_batches = 0
+    while position < end:
+        if n_batches == headers.shape[0]:
+            return st.TABLE_FULL, position, n_batches
+        if position + layout.MAGIC_PREFIX_BYTES > end:
+            return st.NEED_MORE, position, n_batches
+        length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
+        if buf[position + layout.MAGIC_AT] != layout.MAGIC:
+            return st.BAD_MAGIC, position, n_batches
+        if length < layout.MIN_BATCH_LENGTH:
+            return st.BAD_LENGTH, position, n_batches
+        batch_end = position + layout.LOG_OVERHEAD + length
+        if batch_end > end:
+            return st.NEED_MORE, position, n_batches
+        stored = load_i32(buf, position + layout.CRC_AT) & 0xFFFFFFFF
+        if crc32c(buf, position + layout.ATTRIBUTES_AT, batch_end) != stored:
+            return st.BAD_CRC, position, n_batches
+        status = _read_header(buf, position, batch_end, next_offset, headers, n_batches)
+        if status != st.OK:
+            return status, position, n_batches
+        next_offset = headers[n_batches, layout.LAST_OFFSET] + 1
+        position = batch_end
+        n_batches += 1
+    return st.OK, position, n_batches
+
+
+@kernel
+def _read_header(
+    buf: Bytes, position: int, batch_end: int, next_offset: int, headers: Int64s, row: int
+) -> int:
+    """Copy the fields of one header into `row`, and say whether they can be true."""
+    base_offset = load_i64(buf, position + layout.BASE_OFFSET_AT)
+    delta = load_i32(buf, position + layout.LAST_OFFSET_DELTA_AT)
+    count = load_i32(buf, position + layout.RECORDS_COUNT_AT)
+    attributes = load_i16(buf, position + layout.ATTRIBUTES_AT) & 0xFF
+    if base_offset < next_offset:
+        return st.OFFSETS_GO_BACK
+    if delta < 0 or base_offset > _LARGEST_OFFSET - 1 - delta:
+        return st.BAD_OFFSET_DELTA
+    n_bytes = batch_end - position - layout.HEADER_BYTES
+    if count < 0 or count > delta + 1:
+        return st.BAD_RECORDS_COUNT
+    if attributes & layout.CODEC_MASK == 0 and count * _SMALLEST_RECORD_BYTES > n_bytes:
+        return st.BAD_RECORDS_COUNT
+    headers[row, layout.POSITION] = position
+    headers[row, layout.SIZE] = batch_end - position
+    headers[row, layout.BASE_OFFSET] = base_offset
+    headers[row, layout.LAST_OFFSET] = base_offset + delta
+    headers[row, layout.ATTRIBUTES] = attributes
+    headers[row, layout.BASE_TIMESTAMP] = load_i64(buf, position + layout.BASE_TIMESTAMP_AT)
+    headers[row, layout.MAX_TIMESTAMP] = load_i64(buf, position + layout.MAX_TIMESTAMP_AT)
+    headers[row, layout.PRODUCER_ID] = load_i64(buf, position + layout.PRODUCER_ID_AT)
+    headers[row, layout.RECORDS_COUNT] = count
+    headers[row, layout.RECORDS_START] = position + layout.HEADER_BYTES
+    headers[row, layout.RECORDS_END] = batch_end
+    return st.OK

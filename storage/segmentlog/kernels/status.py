@@ -1,0 +1,48 @@
+"""What a kernel reports: integers, because a kernel cannot raise.
+
+`OK` and the two waiting states are not errors; everything from `BAD_LENGTH` on is damage, and
+`REASONS` says it in words for `segmentlog.errors.MalformedBatchError`.
+"""
+
+OK = 0
+#: More batches may follow, but the table of headers is full.
+TABLE_FULL = 1
+#: The buffer ends inside a batch; the caller reads on.
+NEED_MORE = 2
+#: The next record does not fit the output any more; call again with empty buffers.
+OUTPUT_FULL = 3
+
+BAD_LENGTH = 10
+BAD_MAGIC = 11
+BAD_CRC = 12
+BAD_RECORDS_COUNT = 13
+BAD_OFFSET_DELTA = 14
+OFFSETS_GO_BACK = 15
+RECORD_TOO_LONG = 16
+RECORD_LENGTH_MISMATCH = 17
+BAD_VARINT = 18
+BAD_KEY_LENGTH = 19
+BAD_VALUE_LENGTH = 20
+BAD_HEADERS_COUNT = 21
+BAD_HEADER_KEY = 22
+BAD_HEADER_VALUE = 23
+TRAILING_BYTES = 24
+RECORD_OFFSET_OUTSIDE = 25
+TIMESTAMP_OVERFLOW = 26
+
+REASONS = {
+    BAD_LENGTH: "its length field is smaller than a batch header",
+    BAD_RECORDS_COUNT: "its record count is negative, or more than its bytes can hold",
+    BAD_OFFSET_DELTA: "its last offset delta is negative or runs past the largest offset",
+    OFFSETS_GO_BACK: "its base offset is not above the last offset of the batch before it",
+    RECORD_TOO_LONG: "a record claims more bytes than the batch has left",
+    RECORD_LENGTH_MISMATCH: "a record's fields do not add up to its length",
+    BAD_VARINT: "a variable-length integer does not end",
+    BAD_KEY_LENGTH: "a record's key claims more bytes than the record has left",
+    BAD_VALUE_LENGTH: "a record's value claims more bytes than the record has left",
+    BAD_HEADERS_COUNT: "a record's header count is negative or more than its bytes can hold",
+    BAD_HEADER_KEY: "a record header's key is null or longer than the record",
+    BAD_HEADER_VALUE: "a record header's value is longer than the record",
+    TRAILING_BYTES: "bytes are left over behind its last record",
+    RECORD_OFFSET_OUTSIDE: "a record's offset is outside the batch, or not above the one before",
+}

@@ -1,0 +1,176 @@
+"""Read one slice: windows of bytes in, Arrow batches out.
+
+Data is read with ``pread`` into one reused buffer, never mapped: a file that is cut under a map
+kills the process with SIGBUS.  Files may be deleted, renamed, rolled or rewritten while a slice
+is read.  What was read is safe; for what was not, the partition is listed again and the next
+offset looked up (`segmentlog.log.plan.find_again`), so no row comes twice and none is left out.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.errors import LogChangedError, TruncatedBatchError
+from segmentlog.kernels import layout
+from segmentlog.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.log.plan import find_again
+from segmentlog.model import LogSlice, SliceFile
+from segmentlog.records.columns import record_schema
+from segmentlog.records.decoder import MAX_INFLATED_BATCH_BYTES, BatchScanner, RecordDecoder
+from segmentlog.records.header import parse_header
+
+__all__ = ["scan_slice"]
+
+logger = logging.getLogger(__name__)
+
+_WINDOW_BYTES = 4 << 20
+_ATTEMPTS = 5  # a cleaner or a retention run can overtake a read only so often
+
+
+class _FileChangedError(Exception):
+    """A file is not any more what planning saw."""
+
+
+def scan_slice(
+    log_slice: LogSlice,
+    *,
+    columns: Sequence[str] | None = None,
+    include_headers: bool = False,
+    max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Records of a slice in the order of their offsets, control records left out.
+
+    Parameters
+    ----------
+    log_slice : offsets and bytes, as `segmentlog.log.plan` cuts them.
+    columns : names of the columns wanted, in order; by default all of them.
+    include_headers : whether "all of them" includes ``headers``.
+    max_inflated_batch_bytes : what one compressed batch may inflate to at the most.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        Of the schema that `segmentlog.records.columns.record_schema` tells; at most 50,000 rows
+        and about 32 MiB, the first one smaller.
+
+    Raises
+    ------
+    CorruptLogError, UnsupportedFormatError
+        With file, byte and offset.
+    LogChangedError
+        If records that planning promised are gone.
+    """
+    schema = record_schema(columns, include_headers=include_headers)
+    attempt = 0
+    while True:
+        reader = _SliceReader(log_slice, schema, max_inflated_batch_bytes)
+        try:
+            yield from reader.batches()
+        except (_FileChangedError, FileNotFoundError) as change:
+            attempt = attempt + 1 if reader.next_offset == log_slice.start_offset else 1
+            log_slice = _find_again(log_slice, reader.next_offset, attempt, change)
+        else:
+            return
+
+
+def _find_again(
+    log_slice: LogSlice, next_offset: int, attempt: int, change: Exception
+) -> LogSlice:
+    """What is left of the slice, in the files that hold it now."""
+    path = str(Path(log_slice.files[0].path).parent)
+    logger.info("looking up offset %d of %s again: %s", next_offset, path, change)
+    end_offset = log_slice.end_offset
+    if next_offset >= end_offset:
+        return log_slice._replace(start_offset=end_offset, files=())
+    found = find_again(path, next_offset, end_offset) if attempt <= _ATTEMPTS else None
+    if found is None:
+        raise LogChangedError(path, next_offset, end_offset, str(change)) from change
+    return found
+
+
+class _SliceReader:
+    """One pass over the files of a slice; `next_offset` says how far it has come."""
+
+    def __init__(self, log_slice: LogSlice, schema: pa.Schema, max_inflated: int) -> None:
+        self._slice = log_slice
+        self._decoder = RecordDecoder(log_slice, schema, max_inflated)
+        self._buffer: Bytes = np.empty(0, np.uint8)
+        self.next_offset = log_slice.start_offset
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for file in self._slice.files:
+            descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                yield from self._file(file, descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _file(self, file: SliceFile, descriptor: int) -> Iterator[pa.RecordBatch]:
+        _check_first_batch(file, descriptor)
+        scanner = BatchScanner(file.path, file.first_offset)
+        position = file.start  # of the file: byte at which the buffer begins
+        held = 0  # bytes in the buffer
+        wanted = _WINDOW_BYTES
+        while position + held < file.end or held:
+            wanted = min(wanted, file.end - position)
+            held = self._read(descriptor, position, held, wanted, file)
+            begin = 0
+            while begin < held:
+                headers, until = scanner.scan(self._buffer, begin, held, position)
+                if not len(headers):
+                    break
+                yield from self._decoder.decode(file.path, self._buffer, headers, position)
+                self.next_offset = max(self.next_offset, scanner.next_offset)
+                begin = until
+            wanted = self._next_window(file, position, begin, held)
+            self._buffer[: held - begin] = self._buffer[begin:held].copy()
+            position += begin
+            held -= begin
+
+    def _read(
+        self, descriptor: int, position: int, held: int, wanted: int, file: SliceFile
+    ) -> int:
+        """Fill the buffer up to `wanted` bytes; how many it holds then."""
+        if self._buffer.size < wanted + COPY_SLACK:
+            grown = np.empty(wanted + COPY_SLACK, np.uint8)
+            grown[:held] = self._buffer[:held]
+            self._buffer = grown
+        while held < wanted:
+            n_read = os.preadv(descriptor, [self._buffer[held:wanted]], position + held)
+            if n_read == 0:
+                message = f"{file.path} ends at byte {position + held}, not at {file.end}"
+                raise _FileChangedError(message)
+            held += n_read
+        return held
+
+    def _next_window(self, file: SliceFile, position: int, begin: int, held: int) -> int:
+        """Bytes to hold next: a window, or the whole of a batch that is larger."""
+        left = held - begin
+        if left < layout.LOG_OVERHEAD:
+            if left and position + held == file.end:
+                raise TruncatedBatchError(
+                    file.path, position + begin, -1, layout.LOG_OVERHEAD, left
+                )
+            return _WINDOW_BYTES
+        prefix = self._buffer[begin : begin + layout.LOG_OVERHEAD].tobytes()
+        base_offset = int.from_bytes(prefix[:8], "big", signed=True)
+        size = int.from_bytes(prefix[8:], "big", signed=True) + layout.LOG_OVERHEAD
+        available = file.end - position - begin
+        if size > available or position + held == file.end:
+            raise TruncatedBatchError(file.path, position + begin, base_offset, size, available)
+        return max(_WINDOW_BYTES, size)
+
+
+def _check_first_batch(file: SliceFile, descriptor: int) -> None:
+    """Compare the batch at the start with what planning saw there."""
+    head = os.pread(descriptor, layout.HEADER_BYTES, file.start)
+    if len(head) == layout.HEADER_BYTES:
+        header = parse_header(head)
+        if (header.base_offset, header.crc) == (file.first_offset, file.first_crc):
+            return
+    message = f"{file.path} has another batch at byte {file.start} than when it was planned"
+    raise _FileChangedError(message)

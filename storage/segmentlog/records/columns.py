@@ -1,0 +1,223 @@
+"""The columns of a record, and their memory: numpy for the kernels to fill, Arrow to hand out.
+
+The columns are those of Spark's ``kafka`` source, so that Spark, Polars and DuckDB all see what
+Spark's users know.  Everything is nullable, as there.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.errors import OptionError
+from segmentlog.kernels import decode
+from segmentlog.kernels.memory import COPY_SLACK, Int64s
+from segmentlog.model import TimestampType
+
+__all__ = ["COLUMNS", "RECORD_SCHEMA", "Constants", "Output", "record_schema"]
+
+_HEADERS_TYPE = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+
+#: All columns, ``headers`` last: it is there only when asked for.
+_ALL = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", _HEADERS_TYPE),
+    ]
+)
+
+COLUMNS: tuple[str, ...] = tuple(_ALL.names)
+
+#: What a scan yields when nothing else is asked for: all columns but ``headers``.
+RECORD_SCHEMA: pa.Schema = pa.schema([_ALL.field(name) for name in COLUMNS[:-1]])
+
+
+def record_schema(
+    columns: Sequence[str] | None = None, *, include_headers: bool = False
+) -> pa.Schema:
+    """Arrow schema of `columns`, in their order; of all columns when it is None.
+
+    Raises
+    ------
+    OptionError
+        If a name is not a column, or stands twice.
+    """
+    if columns is None:
+        columns = COLUMNS if include_headers else COLUMNS[:-1]
+    for name in columns:
+        if name not in COLUMNS or list(columns).count(name) > 1:
+            accepted = f"columns are {', '.join(COLUMNS)}, each at most once"
+            raise OptionError("columns", name, accepted)
+    return pa.schema([_ALL.field(name) for name in columns])
+
+
+class Constants:
+    """Columns with one value for all rows of a partition, built once and sliced.
+
+    Parameters
+    ----------
+    topic, partition : the values.
+    """
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._scalars = {
+            "topic": pa.scalar(topic, pa.string()),
+            "partition": pa.scalar(partition, pa.int32()),
+            TimestampType.CREATE_TIME: pa.scalar(0, pa.int32()),
+            TimestampType.LOG_APPEND_TIME: pa.scalar(1, pa.int32()),
+        }
+        self._arrays: dict[str | TimestampType, pa.Array] = {}
+
+    def array(self, name: str | TimestampType, n_rows: int) -> pa.Array:
+        """`n_rows` of column `name`, or of ``timestampType`` when `name` is one of its values."""
+        known = self._arrays.get(name)
+        if known is None or len(known) < n_rows:
+            known = pa.repeat(self._scalars[name], n_rows)
+            self._arrays[name] = known
+        return known.slice(0, n_rows)
+
+
+class _Buffer:
+    """Memory from Arrow's pool, which stays warm from batch to batch, and its numpy view."""
+
+    def __init__(self, n_items: int, dtype: type[np.generic]) -> None:
+        self.arrow = pa.allocate_buffer(max(n_items, 1) * np.dtype(dtype).itemsize)
+        self.view = np.frombuffer(self.arrow, dtype)[:n_items]
+
+
+class _Bounds(_Buffer):
+    """Arrow's n+1 positions of variable-length values."""
+
+    def __init__(self, n_rows: int) -> None:
+        super().__init__(n_rows + 1 if n_rows else 0, np.int32)
+        self.view[:1] = 0
+
+
+class _Bitmap(_Buffer):
+    """One bit a row, all set: a kernel clears the bits of nulls."""
+
+    def __init__(self, n_rows: int) -> None:
+        super().__init__((n_rows + 7) // 8, np.uint8)
+        self.view.fill(0xFF)
+
+    def unless(self, n_nulls: int) -> pa.Buffer | None:
+        """The bitmap, or None when no row is null."""
+        return self.arrow if n_nulls else None
+
+
+class _Binary:
+    """Room for `n_rows` keys or values of `n_bytes` together; for none when `n_rows` is 0."""
+
+    def __init__(self, n_rows: int, n_bytes: int) -> None:
+        self.ends = _Bounds(n_rows)
+        self.valid = _Bitmap(n_rows)
+        self.data = _Buffer(n_bytes + COPY_SLACK if n_rows else 0, np.uint8)
+
+    def to_arrow(self, kind: pa.DataType, n_rows: int, n_bytes: int, n_nulls: int) -> pa.Array:
+        """The first `n_rows`, without a copy."""
+        buffers = [self.valid.unless(n_nulls), self.ends.arrow, self.data.arrow.slice(0, n_bytes)]
+        return pa.Array.from_buffers(kind, n_rows, buffers, n_nulls)
+
+
+class Output:
+    """Room for one Arrow batch: at most `n_rows` rows, `n_bytes` record bytes, `n_headers`.
+
+    Parameters
+    ----------
+    schema : the columns wanted; the others get no memory.
+    n_rows, n_bytes, n_headers : the limits; the kernel stops at whichever it meets first.
+    """
+
+    def __init__(self, schema: pa.Schema, n_rows: int, n_bytes: int, n_headers: int) -> None:
+        def rows(name: str) -> int:
+            return n_rows if name in schema.names else 0
+
+        self._schema = schema
+        self._limits = (n_rows, n_bytes, n_headers)
+        self._offsets = _Buffer(rows("offset"), np.int64)
+        self._timestamps = _Buffer(rows("timestamp"), np.int64)
+        self._keys = _Binary(rows("key"), n_bytes)
+        self._values = _Binary(rows("value"), n_bytes)
+        self._list_ends = _Bounds(rows("headers"))
+        self._list_valid = _Bitmap(rows("headers"))
+        n_headers = n_headers if rows("headers") else 0
+        self._header_keys = _Binary(n_headers, n_bytes)
+        self._header_values = _Binary(n_headers, n_bytes)
+        self.arrays = decode.ColumnArrays(
+            self._offsets.view, self._timestamps.view,
+            self._keys.ends.view, self._keys.valid.view, self._keys.data.view,
+            self._values.ends.view, self._values.valid.view, self._values.data.view,
+            self._list_ends.view, self._list_valid.view,
+            self._header_keys.ends.view, self._header_keys.data.view,
+            self._header_values.ends.view, self._header_values.valid.view,
+            self._header_values.data.view,
+        )  # fmt: skip
+
+    def begin(self, state: Int64s) -> None:
+        """Tell the kernel that the output is empty, and how much it holds."""
+        state[decode.N_ROWS : decode.ROW_LIMIT] = 0
+        state[decode.ROW_LIMIT : decode.HEADER_LIMIT + 1] = self._limits
+
+    def to_arrow(
+        self, state: Int64s, constants: Constants, timestamp_type: TimestampType
+    ) -> pa.RecordBatch:
+        """What the kernel has written, as an Arrow batch of the schema; nothing is copied."""
+        arrays = [self._array(name, state, constants, timestamp_type) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _array(
+        self, name: str, state: Int64s, constants: Constants, timestamp_type: TimestampType
+    ) -> pa.Array:
+        n_rows = int(state[decode.N_ROWS])
+        kind = self._schema.field(name).type
+        match name:
+            case "offset":
+                return pa.Array.from_buffers(kind, n_rows, [None, self._offsets.arrow], 0)
+            case "timestamp":
+                return pa.Array.from_buffers(kind, n_rows, [None, self._timestamps.arrow], 0)
+            case "key":
+                n_bytes, n_nulls = int(state[decode.KEY_BYTES]), int(state[decode.KEY_NULLS])
+                return self._keys.to_arrow(kind, n_rows, n_bytes, n_nulls)
+            case "value":
+                n_bytes, n_nulls = int(state[decode.VALUE_BYTES]), int(state[decode.VALUE_NULLS])
+                return self._values.to_arrow(kind, n_rows, n_bytes, n_nulls)
+            case "headers":
+                return self._headers(kind, n_rows, state)
+            case "timestampType":
+                return constants.array(timestamp_type, n_rows)
+            case _:
+                return constants.array(name, n_rows)
+
+    def _headers(self, kind: pa.ListType, n_rows: int, state: Int64s) -> pa.Array:
+        pair = kind.value_type
+        n_headers = int(state[decode.N_HEADERS])
+        n_bytes, n_nulls = int(state[decode.HEADER_KEY_BYTES]), int(state[decode.LIST_NULLS])
+        keys = _as_utf8(self._header_keys.to_arrow(pa.binary(), n_headers, n_bytes, 0))
+        values = self._header_values.to_arrow(
+            pair.field("value").type,
+            n_headers,
+            int(state[decode.HEADER_VALUE_BYTES]),
+            int(state[decode.HEADER_VALUE_NULLS]),
+        )
+        pairs = pa.StructArray.from_arrays([keys, values], fields=[pair.field(0), pair.field(1)])
+        buffers = [self._list_valid.unless(n_nulls), self._list_ends.arrow]
+        return pa.Array.from_buffers(kind, n_rows, buffers, n_nulls, children=[pairs])
+
+
+def _as_utf8(keys: pa.Array) -> pa.Array:
+    """Header keys as strings; what is not UTF-8 becomes U+FFFD, as in a Java consumer.
+
+    Valid keys, which is nearly all there ever are, are only looked at, not copied.
+    """
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())

@@ -1,0 +1,175 @@
+"""Inflate the records of compressed batches, never beyond a bound.
+
+Each codec has one library, chosen by time on a broker's 16 KB batches (one core of a Zen 5): lz4
+``lz4.frame`` 3.6 µs, zstd ``zstandard``'s stream reader 8.4 µs (cramjam 16 µs: a new context a
+call), snappy ``cramjam`` 3.2 µs (pyarrow 7.5 µs), gzip the standard library 20 µs.  All of them
+take frames without a content size and can stop at a bound, which pyarrow's codecs cannot.
+
+Kafka's framing (``org.apache.kafka.common.compress``): gzip members, LZ4 frames and zstd frames
+as they are, perhaps several after another; snappy in the blocks of xerial's stream, or as one
+raw block by producers that do not frame it.
+"""
+
+import struct
+import zlib
+
+import cramjam
+import lz4.frame
+import numpy as np
+import zstandard
+
+from segmentlog.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.model import Codec
+
+__all__ = ["InflateError", "Inflater"]
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES = 16
+_GZIP_WINDOW_BITS = 31
+#: Largest zstd window to allocate: what the reference implementation allows unasked.
+_ZSTD_MAX_WINDOW_BYTES = 1 << 27
+_FIRST_CAPACITY = 1 << 20
+
+
+class InflateError(Exception):
+    """Compressed bytes that cannot be inflated, or only beyond the bound; a reason in words."""
+
+
+class Inflater:
+    """A growing buffer that batches are inflated into, one behind the other.
+
+    Parameters
+    ----------
+    max_batch_bytes : what one batch may inflate to at the most.
+    """
+
+    def __init__(self, max_batch_bytes: int) -> None:
+        self._max_batch_bytes = max_batch_bytes
+        self._buffer: Bytes = np.empty(_FIRST_CAPACITY + COPY_SLACK, np.uint8)
+        self._zstd = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+        self.end = 0
+
+    @property
+    def buffer(self) -> Bytes:
+        """The inflated bytes, up to `end`; a later `append` may move them to another array."""
+        return self._buffer
+
+    def clear(self) -> None:
+        """Forget what was inflated; the memory stays."""
+        self.end = 0
+
+    def append(self, codec: int, payload: memoryview) -> tuple[int, int]:
+        """Inflate `payload` behind what is there.
+
+        Returns
+        -------
+        start, end : the half-open range of `buffer` that holds it.
+
+        Raises
+        ------
+        InflateError
+            If the bytes are not what the codec writes, or inflate beyond `max_batch_bytes`.
+        """
+        start = self.end
+        try:
+            if codec == Codec.LZ4:
+                self._append_lz4(payload, start)
+            elif codec == Codec.ZSTD:
+                self._append_zstd(payload, start)
+            elif codec == Codec.SNAPPY:
+                self._append_snappy(payload, start)
+            else:
+                self._append_gzip(payload, start)
+        except (RuntimeError, zstandard.ZstdError, cramjam.DecompressionError, zlib.error) as error:
+            self.end = start
+            name = Codec(codec).name.lower()
+            reason = f"its records cannot be inflated as {name}: {error}"
+            raise InflateError(reason) from error
+        return start, self.end
+
+    def _room(self, start: int, n_bytes: int) -> None:
+        """Make the buffer hold `n_bytes` more, within the bound of the batch that began at `start`."""
+        needed = self.end + n_bytes
+        if needed - start > self._max_batch_bytes:
+            reason = f"its records inflate beyond {self._max_batch_bytes} bytes"
+            raise InflateError(reason)
+        if needed + COPY_SLACK > self._buffer.size:
+            grown = np.empty(max(needed, 2 * self._buffer.size) + COPY_SLACK, np.uint8)
+            grown[: self.end] = self._buffer[: self.end]
+            self._buffer = grown
+
+    def _left(self, start: int) -> int:
+        """Bytes that the batch which began at `start` may still grow by, and one to notice more."""
+        return self._max_batch_bytes - (self.end - start) + 1
+
+    def _put(self, start: int, piece: bytes) -> None:
+        self._room(start, len(piece))
+        self._buffer[self.end : self.end + len(piece)] = np.frombuffer(piece, np.uint8)
+        self.end += len(piece)
+
+    def _append_lz4(self, payload: memoryview, start: int) -> None:
+        data: bytes | memoryview | None = payload
+        while data:
+            frame = lz4.frame.LZ4FrameDecompressor()
+            while not frame.eof:
+                # A bound near the usual size: lz4 allocates what it is allowed to return.
+                bound = min(self._left(start), max(4 * len(payload), 1 << 16))
+                before = self.end
+                self._put(start, frame.decompress(data, max_length=bound))
+                if frame.needs_input or (self.end == before and not frame.eof):
+                    message = "the frame is cut short"
+                    raise RuntimeError(message)
+                data = b""
+            data = frame.unused_data
+
+    def _append_zstd(self, payload: memoryview, start: int) -> None:
+        with self._zstd.stream_reader(payload, read_across_frames=True) as reader:
+            bound = min(max(4 * len(payload), 1 << 16), self._max_batch_bytes)
+            while True:
+                self._room(start, min(bound, self._left(start) - 1) or 1)
+                limit = min(self._buffer.size - COPY_SLACK, start + self._max_batch_bytes)
+                n_read = reader.readinto(memoryview(self._buffer[self.end : limit]))
+                if n_read == 0:
+                    return
+                self.end += n_read
+
+    def _append_snappy(self, payload: memoryview, start: int) -> None:
+        if payload[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+            self._append_snappy_block(payload, start)
+            return
+        at = 0
+        while at < len(payload):
+            if payload[at : at + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+                at += _XERIAL_HEADER_BYTES  # streams that were joined repeat it
+                continue
+            if at + 4 > len(payload):
+                message = "the length of a block is cut short"
+                raise RuntimeError(message)
+            (size,) = struct.unpack_from(">i", payload, at)
+            at += 4
+            if size < 0 or at + size > len(payload):
+                message = f"a block claims {size} bytes of {len(payload) - at}"
+                raise RuntimeError(message)
+            self._append_snappy_block(payload[at : at + size], start)
+            at += size
+
+    def _append_snappy_block(self, block: memoryview, start: int) -> None:
+        n_bytes = cramjam.snappy.decompress_raw_len(block)
+        self._room(start, n_bytes)
+        target = self._buffer[self.end : self.end + n_bytes]
+        if n_bytes:
+            cramjam.snappy.decompress_raw_into(block, target)
+        self.end += n_bytes
+
+    def _append_gzip(self, payload: memoryview, start: int) -> None:
+        data: bytes | memoryview = payload
+        while data:
+            member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+            while not member.eof:
+                piece = member.decompress(data, self._left(start))
+                if not piece and not member.eof:
+                    message = "the stream is cut short"
+                    raise RuntimeError(message)
+                self._put(start, piece)
+                data = member.unconsumed_tail
+            data = member.unused_data

@@ -1,0 +1,305 @@
+"""Bytes of a log to Arrow batches: scan, check, inflate, fill.
+
+A `BatchScanner` finds the batches of a buffer and turns a kernel's status into an error with
+file, byte and offset.  A `RecordDecoder` turns what it found into Arrow batches of bounded size.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.errors import (
+    ChecksumMismatchError,
+    MalformedBatchError,
+    SegmentLogError,
+    TimestampOverflowError,
+    UnsupportedFormatError,
+)
+from segmentlog.kernels import decode, layout, status
+from segmentlog.kernels.crc32c import checksum
+from segmentlog.kernels.decode import fill_records
+from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.scan import scan_batches
+from segmentlog.model import Codec, LogSlice, TimestampType
+from segmentlog.records.columns import Constants, Output, record_schema
+from segmentlog.records.compression import InflateError, Inflater
+from segmentlog.records.header import parse_header
+
+__all__ = ["MAX_INFLATED_BATCH_BYTES", "BatchScanner", "RecordDecoder", "read_timestamps"]
+
+#: What one batch may inflate to, unless the caller says otherwise.
+MAX_INFLATED_BATCH_BYTES = 256 << 20
+
+_FIRST_ROWS = 1_000  # so that ``show()`` does not wait for a full batch
+_MOST_ROWS = 50_000  # the size that Spark's transport takes quickest
+_MOST_BYTES = 32 << 20
+_INFLATE_BYTES = 4 << 20  # inflate this much, then fill: stays near the processor's caches
+_MOST_HEADERS = 4 * _MOST_ROWS
+_TABLE_ROWS = 1 << 14
+_NOTHING: Bytes = np.empty(0, np.uint8)
+
+
+class BatchScanner:
+    """Finds batches in buffers of one file, and checks them.
+
+    Parameters
+    ----------
+    path : the file, for errors.
+    next_offset : the least base offset that the next batch may have.
+    """
+
+    def __init__(self, path: str, next_offset: int) -> None:
+        self.path = path
+        self.next_offset = next_offset
+        self._headers: Int64s = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
+
+    def scan(self, buf: Bytes, start: int, end: int, file_position: int) -> tuple[Int64s, int]:
+        """Headers of the whole batches in ``buf[start:end]``, as many as the table takes.
+
+        Parameters
+        ----------
+        buf : uint8 array, shape (n_bytes,); read only
+        start, end : half-open byte range that begins at a batch
+        file_position : byte of the file that ``buf[0]`` is
+
+        Returns
+        -------
+        headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); valid until the next
+            call
+        position : byte of `buf` behind the last of them; the batch there, if there is one, is
+            not whole, or did not fit the table.
+
+        Raises
+        ------
+        CorruptLogError, UnsupportedFormatError
+            If the first batch that is not good stands before any good one; otherwise the good
+            ones are returned, and the next call raises.
+        """
+        code, position, n_batches = scan_batches(buf, start, end, self.next_offset, self._headers)
+        if code >= status.BAD_LENGTH and n_batches == 0:
+            raise self._error(buf, position, end, file_position, code)
+        headers = self._headers[:n_batches]
+        if n_batches:
+            self.next_offset = int(headers[-1, layout.LAST_OFFSET]) + 1
+        return headers, position
+
+    def _error(
+        self, buf: Bytes, position: int, end: int, file_position: int, code: int
+    ) -> SegmentLogError:
+        """What a status of `scan_batches` means, with its place."""
+        at = file_position + position
+        if code == status.BAD_MAGIC:
+            magic = int(buf[position + layout.MAGIC_AT])
+            return UnsupportedFormatError(self.path, at, "magic", magic)
+        if end - position < layout.HEADER_BYTES:
+            base_offset = int.from_bytes(buf[position : position + 8].tobytes(), "big", signed=True)
+            return MalformedBatchError(self.path, at, base_offset, status.REASONS[code])
+        header = parse_header(memoryview(buf), position)
+        if code == status.BAD_CRC:
+            found = checksum(
+                buf, position + layout.ATTRIBUTES_AT, position + header.size_in_bytes
+            )
+            return ChecksumMismatchError(self.path, at, header.base_offset, header.crc, found)
+        return MalformedBatchError(self.path, at, header.base_offset, status.REASONS[code])
+
+
+class RecordDecoder:
+    """Turns scanned batches of one partition into Arrow batches.
+
+    Parameters
+    ----------
+    log_slice : whose topic, partition and range of offsets the rows have.
+    schema : the columns wanted, of `segmentlog.records.columns`.
+    max_inflated_batch_bytes : what one batch may inflate to at the most.
+    """
+
+    def __init__(
+        self,
+        log_slice: LogSlice,
+        schema: pa.Schema,
+        max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+    ) -> None:
+        self._slice = log_slice
+        self._schema = schema
+        self._constants = Constants(log_slice.topic, log_slice.partition)
+        self._inflater = Inflater(max_inflated_batch_bytes)
+        self._state: Int64s = np.zeros(decode.N_STATE, np.int64)
+        self._n_rows = _FIRST_ROWS
+
+    def decode(
+        self, path: str, window: Bytes, headers: Int64s, file_position: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the batches in `headers`, control batches left out.
+
+        Parameters
+        ----------
+        path : the file, for errors.
+        window : uint8 array that `headers` point into; read only
+        headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`)
+        file_position : byte of the file that ``window[0]`` is.
+
+        Raises
+        ------
+        MalformedBatchError
+            If records contradict their header or themselves.
+        TimestampOverflowError
+            If a record's timestamp is wanted and does not fit microseconds.
+        """
+        headers = self._wanted(headers)
+        begin = 0
+        while begin < len(headers):
+            until = self._run(path, window, headers, begin, file_position)
+            yield from self._fill(path, window, headers[begin:until], file_position)
+            begin = until
+
+    def _wanted(self, headers: Int64s) -> Int64s:
+        """A copy of the rows that can hold records of the slice."""
+        is_data = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK == 0
+        in_range = (headers[:, layout.LAST_OFFSET] >= self._slice.start_offset) & (
+            headers[:, layout.BASE_OFFSET] < self._slice.end_offset
+        )
+        # A batch that compaction has emptied has no bytes behind its header either.
+        has_bytes = headers[:, layout.SIZE] > layout.HEADER_BYTES
+        return headers[is_data & in_range & has_bytes]
+
+    def _run(
+        self, path: str, window: Bytes, headers: Int64s, begin: int, file_position: int
+    ) -> int:
+        """Choose the batches to fill together, from `begin` on, and inflate the compressed ones.
+
+        One timestamp type, and about `_INFLATE_BYTES` of inflated records: a window of a few
+        MiB may inflate to gigabytes.
+        """
+        types = headers[begin:, layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK
+        until = begin + _length_of_first_run(types)
+        codecs = headers[begin:until, layout.ATTRIBUTES] & layout.CODEC_MASK
+        self._inflater.clear()
+        for row in begin + np.flatnonzero(codecs):
+            if self._inflater.end >= _INFLATE_BYTES:
+                return int(row)
+            self._inflate(path, window, headers[row], file_position)
+        return until
+
+    def _inflate(self, path: str, window: Bytes, header: Int64s, file_position: int) -> None:
+        codec = int(header[layout.ATTRIBUTES]) & layout.CODEC_MASK
+        position = file_position + int(header[layout.POSITION])
+        if codec > Codec.ZSTD:
+            raise UnsupportedFormatError(path, position, "codec", codec)
+        start, end = int(header[layout.RECORDS_START]), int(header[layout.RECORDS_END])
+        try:
+            start, end = self._inflater.append(codec, memoryview(window)[start:end])
+        except InflateError as error:
+            base_offset = int(header[layout.BASE_OFFSET])
+            raise MalformedBatchError(path, position, base_offset, str(error)) from error
+        header[layout.RECORDS_START], header[layout.RECORDS_END] = start, end
+
+    def _fill(
+        self, path: str, window: Bytes, headers: Int64s, file_position: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of `headers`, whose records are all inflated and of one timestamp type."""
+        if not len(headers):
+            return
+        is_append_time = int(headers[0, layout.ATTRIBUTES]) & layout.TIMESTAMP_TYPE_MASK
+        timestamp_type = TimestampType(int(bool(is_append_time)))
+        state = self._state
+        state[decode.BATCH], state[decode.RECORD] = 0, -1
+        n_bytes = n_headers = 0
+        while state[decode.BATCH] < len(headers):
+            output = self._output(headers[state[decode.BATCH] :], n_bytes, n_headers)
+            output.begin(state)
+            code = fill_records(
+                window, self._inflater.buffer, headers,
+                self._slice.start_offset, self._slice.end_offset, 1000, output.arrays, state,
+            )  # fmt: skip
+            if code not in (status.OK, status.OUTPUT_FULL):
+                raise self._error(path, headers[state[decode.BATCH]], file_position, code)
+            n_bytes = n_headers = 0
+            if code == status.OUTPUT_FULL:
+                # What did not fit is offered room of its own next time.
+                n_bytes, n_headers = int(state[decode.DETAIL]), int(state[decode.DETAIL_2])
+            if state[decode.N_ROWS]:
+                self._n_rows = _MOST_ROWS
+                yield output.to_arrow(state, self._constants, timestamp_type)
+
+    def _output(self, headers: Int64s, n_bytes: int, n_headers: int) -> Output:
+        """Memory for the next rows: no more than `headers` can fill, and at least one record."""
+        left = headers[:, layout.RECORDS_END] - headers[:, layout.RECORDS_START]
+        n_rows = min(self._n_rows, int(headers[:, layout.RECORDS_COUNT].sum()))
+        most = int(left.sum())
+        n_bytes = max(n_bytes, min(_MOST_BYTES, most))
+        n_headers = max(n_headers, min(_MOST_HEADERS, most // 2))
+        return Output(self._schema, n_rows, n_bytes, n_headers)
+
+    def _error(
+        self, path: str, header: Int64s, file_position: int, code: int
+    ) -> SegmentLogError:
+        """What a status of `fill_records` means, with its place."""
+        if code == status.TIMESTAMP_OVERFLOW:
+            offset, timestamp_ms = (int(n) for n in self._state[decode.DETAIL : decode.N_STATE])
+            topic, partition = self._slice.topic, self._slice.partition
+            return TimestampOverflowError(topic, partition, offset, timestamp_ms)
+        position = file_position + int(header[layout.POSITION])
+        base_offset = int(header[layout.BASE_OFFSET])
+        return MalformedBatchError(path, position, base_offset, status.REASONS[code])
+
+
+def _length_of_first_run(values: Int64s) -> int:
+    """How many of `values`, from the first on, are equal."""
+    changes = np.flatnonzero(values != values[0])
+    return int(changes[0]) if len(changes) else len(values)
+
+
+def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int64s]:
+    """Offsets and timestamps of the records of one batch, to look a record up by time.
+
+    Parameters
+    ----------
+    batch : the whole batch.
+    path, position : where it stands, for errors.
+
+    Returns
+    -------
+    offsets, timestamps_ms : int64 arrays, shape (n_records,), in the order of the records
+
+    Raises
+    ------
+    CorruptLogError, UnsupportedFormatError
+    """
+    buf = np.frombuffer(batch, np.uint8)
+    headers, _ = BatchScanner(path, -(2**63)).scan(buf, 0, len(buf), position)
+    if not len(headers):
+        header = parse_header(batch)
+        reason = status.REASONS[status.RECORD_TOO_LONG]
+        raise MalformedBatchError(path, position, header.base_offset, reason)
+    whole = LogSlice("", 0, int(headers[0, layout.BASE_OFFSET]), 2**63 - 1, ())
+    decoder = _TimestampDecoder(whole, record_schema(["offset", "timestamp"]))
+    return decoder.timestamps(path, buf, headers, position)
+
+
+class _TimestampDecoder(RecordDecoder):
+    """Milliseconds as they are stored: a look-up by time does not care about microseconds."""
+
+    def timestamps(
+        self, path: str, window: Bytes, headers: Int64s, file_position: int
+    ) -> tuple[Int64s, Int64s]:
+        """Offsets and milliseconds of the first batch in `headers`."""
+        headers = headers[:1].copy()
+        if headers[0, layout.ATTRIBUTES] & layout.CODEC_MASK:
+            self._inflate(path, window, headers[0], file_position)
+        n_rows = int(headers[0, layout.RECORDS_COUNT])
+        n_bytes = int(headers[0, layout.RECORDS_END] - headers[0, layout.RECORDS_START])
+        if n_rows > n_bytes:
+            reason = status.REASONS[status.BAD_RECORDS_COUNT]
+            base_offset = int(headers[0, layout.BASE_OFFSET])
+            raise MalformedBatchError(path, file_position, base_offset, reason)
+        state = self._state
+        state[decode.BATCH], state[decode.RECORD] = 0, -1
+        output = Output(self._schema, n_rows, n_bytes, 0)
+        output.begin(state)
+        code = fill_records(
+            window, self._inflater.buffer, headers, -(2**63), 2**63 - 1, 1, output.arrays, state
+        )
+        if code != status.OK:
+            raise self._error(path, headers[0], file_position, code)
+        return output.arrays.offsets, output.arrays.timestamps
