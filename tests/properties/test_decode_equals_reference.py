@@ -1,0 +1,152 @@
+"""Compiled kernels, the same kernels as plain Python, and the plain reference: one answer."""
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segmentlog.errors import CorruptLogError, SegmentLogError
+from segmentlog.kernels.crc32c import checksum
+from segmentlog.kernels.crc32c import crc32c as plain_crc32c
+from segmentlog.model import LogSlice
+from segmentlog.records.columns import record_schema
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.testing.reference import BadBatchError, Record, crc32c, encode_batch, read_batch
+
+DATA = st.none() | st.binary(max_size=40) | st.binary(min_size=60, max_size=400)
+HEADERS = st.lists(st.tuples(st.text(max_size=6).map(str.encode), st.none() | st.binary(max_size=9)))
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Record]:
+    """Records of one batch: gaps in the offsets, timestamps in any order, up to months apart."""
+    base = draw(st.integers(0, 2**40))
+    base_ms = draw(st.integers(-1, 2**41))
+    deltas = sorted(draw(st.sets(st.integers(0, 70_000), min_size=1, max_size=30)))
+    return [
+        Record(
+            base + delta,
+            base_ms + draw(st.integers(-(2**34), 2**34) | st.integers(-70, 200)),
+            draw(DATA),
+            draw(DATA),
+            tuple(draw(HEADERS)) if draw(st.booleans()) else (),
+        )
+        for delta in deltas
+    ]
+
+
+def rows(data: bytes, start: int = 0, end: int = 2**62) -> list[Record]:
+    """What the kernels make of whole batches, as reference records."""
+    buf = np.frombuffer(data, np.uint8)
+    scanner = BatchScanner("x.log", 0)
+    decoder = RecordDecoder(
+        LogSlice("t", 0, start, end, ()), record_schema(include_headers=True)
+    )
+    found = []
+    at = 0
+    while at < len(buf):
+        headers, behind = scanner.scan(buf, at, len(buf), 0)
+        if not len(headers):
+            raise BadBatchError
+        for batch in decoder.decode("x.log", buf, headers, 0):
+            batch.validate(full=True)
+            found += [_to_record(row) for row in _milliseconds(batch).to_pylist()]
+        at = behind
+    return found
+
+
+def _milliseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
+    at = batch.schema.get_field_index("timestamp")
+    return batch.set_column(at, "timestamp", batch.column(at).cast(pa.int64()))
+
+
+def _to_record(row: dict) -> Record:
+    headers = tuple((h["key"].encode(), h["value"]) for h in row["headers"] or ())
+    return Record(row["offset"], row["timestamp"] // 1000, row["key"], row["value"], headers)
+
+
+@given(batches())
+@settings(max_examples=300, deadline=None)
+def test_decoding_gives_back_what_was_encoded(records: list[Record]) -> None:
+    """Every field of every record survives, through the kernels and through the reference."""
+    data = encode_batch(records)
+
+    assert records == read_batch(data)
+    assert records == rows(data)
+
+
+@given(st.lists(batches(), min_size=1, max_size=4), st.integers(0, 100_000), st.integers(1, 200_000))
+@settings(max_examples=100, deadline=None)
+def test_a_range_of_offsets_keeps_the_records_inside_it(
+    parts: list[list[Record]], skip: int, length: int
+) -> None:
+    """`start_offset` and `end_offset` cut between records, also in the middle of a batch."""
+    records: list[Record] = []
+    data = b""
+    for part in parts:
+        shift = (records[-1].offset + 1 if records else 0) - part[0].offset
+        part = [record._replace(offset=record.offset + shift) for record in part]
+        data += encode_batch(part)
+        records += part
+    start, end = skip, skip + length
+
+    assert [r for r in records if start <= r.offset < end] == rows(data, start, end)
+
+
+@given(st.binary(max_size=9000), st.integers(0, 64))
+@settings(max_examples=200, deadline=None)
+def test_checksums_agree(data: bytes, start: int) -> None:
+    """Hardware, portable and bit-by-bit CRC-32C are the same function."""
+    start = min(start, len(data))
+    buf = np.frombuffer(data, np.uint8)
+
+    assert crc32c(data[start:]) == checksum(buf, start, len(buf))
+    assert crc32c(data[start:]) == plain_crc32c(buf, start, len(buf))
+
+
+def test_crc_of_the_standard_vector() -> None:
+    """RFC 3720's check value."""
+    digits = b"123456789"
+
+    assert crc32c(digits) == 0xE3069283
+
+
+@given(batches(), st.data())
+@settings(max_examples=500, deadline=None)
+def test_damage_gives_an_error_or_what_the_reference_reads(
+    records: list[Record], data: st.DataObject
+) -> None:
+    """Bytes changed behind the CRC, and the CRC repaired: both refuse, or both read the same."""
+    damaged = bytearray(encode_batch(records))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(21, len(damaged) - 1))
+        damaged[at] = data.draw(st.integers(0, 255))
+    if damaged[22] & 0x27:  # another codec, or a control batch: not the reference's business
+        damaged[22] &= ~0x27
+    struct.pack_into(">I", damaged, 17, crc32c(bytes(damaged[21:])))
+    try:
+        expected = read_batch(bytes(damaged))
+    except BadBatchError:
+        with pytest.raises(CorruptLogError):
+            rows(bytes(damaged))
+        return
+
+    try:
+        found = rows(bytes(damaged))
+    except SegmentLogError as error:
+        assert "timestamp" in str(error)
+        return
+    assert _as_java_shows(expected) == found
+
+
+def _as_java_shows(records: list[Record]) -> list[Record]:
+    """Header keys that are not UTF-8, as they come out of a string column."""
+    return [
+        record._replace(
+            headers=tuple((k.decode("utf-8", "replace").encode(), v) for k, v in record.headers)
+        )
+        for record in records
+    ]
