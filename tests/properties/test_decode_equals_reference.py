@@ -17,7 +17,9 @@ from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.testing.reference import BadBatchError, Record, crc32c, encode_batch, read_batch
 
 DATA = st.none() | st.binary(max_size=40) | st.binary(min_size=60, max_size=400)
-HEADERS = st.lists(st.tuples(st.text(max_size=6).map(str.encode), st.none() | st.binary(max_size=9)))
+HEADERS = st.lists(
+    st.tuples(st.text(max_size=6).map(str.encode), st.none() | st.binary(max_size=9))
+)
 
 
 @st.composite
@@ -42,9 +44,7 @@ def rows(data: bytes, start: int = 0, end: int = 2**62) -> list[Record]:
     """What the kernels make of whole batches, as reference records."""
     buf = np.frombuffer(data, np.uint8)
     scanner = BatchScanner("x.log", 0)
-    decoder = RecordDecoder(
-        LogSlice("t", 0, start, end, ()), record_schema(include_headers=True)
-    )
+    decoder = RecordDecoder(LogSlice("t", 0, start, end, ()), record_schema(include_headers=True))
     found = []
     at = 0
     while at < len(buf):
@@ -78,7 +78,9 @@ def test_decoding_gives_back_what_was_encoded(records: list[Record]) -> None:
     assert records == rows(data)
 
 
-@given(st.lists(batches(), min_size=1, max_size=4), st.integers(0, 100_000), st.integers(1, 200_000))
+@given(
+    st.lists(batches(), min_size=1, max_size=4), st.integers(0, 100_000), st.integers(1, 200_000)
+)
 @settings(max_examples=100, deadline=None)
 def test_a_range_of_offsets_keeps_the_records_inside_it(
     parts: list[list[Record]], skip: int, length: int

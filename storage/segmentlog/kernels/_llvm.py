@@ -129,9 +129,7 @@ def prefetch(typingctx, buf, at):
     def codegen(context, builder, signature, arguments):
         pointer = _pointer(context, builder, signature.args[0], *arguments)
         kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
-        function = builder.module.declare_intrinsic(
-            "llvm.prefetch", [_I8.as_pointer()], fnty=kind
-        )
+        function = builder.module.declare_intrinsic("llvm.prefetch", [_I8.as_pointer()], fnty=kind)
         builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
         return context.get_dummy_value()
 

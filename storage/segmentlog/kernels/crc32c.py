@@ -125,7 +125,7 @@ def crc32c(buf: Bytes, start: int, end: int) -> int:
 
 
 @overload(crc32c)
-def _crc32c(buf, start, end):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
+def _crc32c(buf, start, end):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return _crc32c_x86 if _llvm.HAS_X86_CRC32 else _crc32c_portable
 
 

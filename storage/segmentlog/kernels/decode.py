@@ -27,7 +27,7 @@ from segmentlog.kernels.memory import (
     copy_wide,
     load_u8,
 )
-from segmentlog.kernels.varint import VARINT_SLACK, read_varint, read_varint_quick, read_varlong
+from segmentlog.kernels.varint import read_varint, read_varint_quick, read_varlong
 
 __all__ = ["N_STATE", "ColumnArrays", "fill_records"]
 
@@ -259,7 +259,9 @@ def _fill_quickly(
             to_key = _put(row, buf, key_at, key_length, to_key, keys, key_ends, key_valid)
             state[KEY_NULLS] += key_length < 0
         if want_value:
-            to_value = _put(row, buf, value_at, value_length, to_value, values, value_ends, value_valid)
+            to_value = _put(
+                row, buf, value_at, value_length, to_value, values, value_ends, value_valid
+            )
             state[VALUE_NULLS] += value_length < 0
         row += 1
         previous = delta
@@ -281,7 +283,12 @@ def _fill_carefully(
     is_append_time = header[layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0
     n_records, end = header[layout.RECORDS_COUNT], header[layout.RECORDS_END]
     record, at, previous = state[RECORD], state[NEXT_BYTE], state[PREVIOUS_DELTA]
-    row, used, to_key, to_value = state[N_ROWS], state[USED_BYTES], state[KEY_BYTES], state[VALUE_BYTES]
+    row, used, to_key, to_value = (
+        state[N_ROWS],
+        state[USED_BYTES],
+        state[KEY_BYTES],
+        state[VALUE_BYTES],
+    )
     row_limit, byte_limit = state[ROW_LIMIT], state[BYTE_LIMIT]
     key_nulls = value_nulls = 0
     want_key, want_value = columns.key_ends.shape[0] > 0, columns.value_ends.shape[0] > 0
@@ -345,7 +352,12 @@ def _fill_carefully(
         at = record_end
         record += 1
     state[RECORD], state[NEXT_BYTE], state[PREVIOUS_DELTA] = record, at, previous
-    state[N_ROWS], state[USED_BYTES], state[KEY_BYTES], state[VALUE_BYTES] = row, used, to_key, to_value
+    state[N_ROWS], state[USED_BYTES], state[KEY_BYTES], state[VALUE_BYTES] = (
+        row,
+        used,
+        to_key,
+        to_value,
+    )
     state[KEY_NULLS] += key_nulls
     state[VALUE_NULLS] += value_nulls
     if status == st.OK and at != end:

@@ -48,6 +48,9 @@ MAGIC_PREFIX_BYTES = 17
 #: Least value of ``batch length``: 49 bytes of header lie behind it.
 MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD
 
+#: The same for magic 0, the smallest of all formats; anything below it is no batch.
+MIN_LEGACY_LENGTH = 14
+
 MAGIC = 2
 
 CODEC_MASK = 0x07

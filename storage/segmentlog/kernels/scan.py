@@ -43,6 +43,8 @@ def scan_batches(
         if position + layout.MAGIC_PREFIX_BYTES > end:
             return st.NEED_MORE, position, n_batches
         length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
+        if length < layout.MIN_LEGACY_LENGTH:
+            return st.BAD_LENGTH, position, n_batches
         if buf[position + layout.MAGIC_AT] != layout.MAGIC:
             return st.BAD_MAGIC, position, n_batches
         if length < layout.MIN_BATCH_LENGTH:

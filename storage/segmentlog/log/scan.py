@@ -17,7 +17,7 @@ import pyarrow as pa
 from segmentlog.errors import LogChangedError, TruncatedBatchError
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes
-from segmentlog.log.plan import find_again
+from segmentlog.log.plan import UNCHECKED, find_again
 from segmentlog.model import LogSlice, SliceFile
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import MAX_INFLATED_BATCH_BYTES, BatchScanner, RecordDecoder
@@ -86,7 +86,7 @@ def _find_again(
     end_offset = log_slice.end_offset
     if next_offset >= end_offset:
         return log_slice._replace(start_offset=end_offset, files=())
-    found = find_again(path, next_offset, end_offset) if attempt <= _ATTEMPTS else None
+    found = find_again(log_slice, path, next_offset) if attempt <= _ATTEMPTS else None
     if found is None:
         raise LogChangedError(path, next_offset, end_offset, str(change)) from change
     return found
@@ -103,7 +103,7 @@ class _SliceReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for file in self._slice.files:
-            descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = _open(file)
             try:
                 yield from self._file(file, descriptor)
             finally:
@@ -165,8 +165,18 @@ class _SliceReader:
         return max(_WINDOW_BYTES, size)
 
 
+def _open(file: SliceFile) -> int:
+    """A descriptor of the file, also when retention or compaction has just put it aside."""
+    try:
+        return os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return os.open(file.path + ".deleted", os.O_RDONLY | os.O_CLOEXEC)
+
+
 def _check_first_batch(file: SliceFile, descriptor: int) -> None:
-    """Compare the batch at the start with what planning saw there."""
+    """Compare the batch at the start with what planning saw there, if it looked."""
+    if file.first_crc == UNCHECKED:
+        return
     head = os.pread(descriptor, layout.HEADER_BYTES, file.start)
     if len(head) == layout.HEADER_BYTES:
         header = parse_header(head)

@@ -170,7 +170,9 @@ class Output:
         self, state: Int64s, constants: Constants, timestamp_type: TimestampType
     ) -> pa.RecordBatch:
         """What the kernel has written, as an Arrow batch of the schema; nothing is copied."""
-        arrays = [self._array(name, state, constants, timestamp_type) for name in self._schema.names]
+        arrays = [
+            self._array(name, state, constants, timestamp_type) for name in self._schema.names
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _array(

@@ -80,7 +80,12 @@ class Inflater:
                 self._append_snappy(payload, start)
             else:
                 self._append_gzip(payload, start)
-        except (RuntimeError, zstandard.ZstdError, cramjam.DecompressionError, zlib.error) as error:
+        except (
+            RuntimeError,
+            zstandard.ZstdError,
+            cramjam.DecompressionError,
+            zlib.error,
+        ) as error:
             self.end = start
             name = Codec(codec).name.lower()
             reason = f"its records cannot be inflated as {name}: {error}"

@@ -93,13 +93,13 @@ class BatchScanner:
             magic = int(buf[position + layout.MAGIC_AT])
             return UnsupportedFormatError(self.path, at, "magic", magic)
         if end - position < layout.HEADER_BYTES:
-            base_offset = int.from_bytes(buf[position : position + 8].tobytes(), "big", signed=True)
+            base_offset = int.from_bytes(
+                buf[position : position + 8].tobytes(), "big", signed=True
+            )
             return MalformedBatchError(self.path, at, base_offset, status.REASONS[code])
         header = parse_header(memoryview(buf), position)
         if code == status.BAD_CRC:
-            found = checksum(
-                buf, position + layout.ATTRIBUTES_AT, position + header.size_in_bytes
-            )
+            found = checksum(buf, position + layout.ATTRIBUTES_AT, position + header.size_in_bytes)
             return ChecksumMismatchError(self.path, at, header.base_offset, header.crc, found)
         return MalformedBatchError(self.path, at, header.base_offset, status.REASONS[code])
 
@@ -231,9 +231,7 @@ class RecordDecoder:
         n_headers = max(n_headers, min(_MOST_HEADERS, most // 2))
         return Output(self._schema, n_rows, n_bytes, n_headers)
 
-    def _error(
-        self, path: str, header: Int64s, file_position: int, code: int
-    ) -> SegmentLogError:
+    def _error(self, path: str, header: Int64s, file_position: int, code: int) -> SegmentLogError:
         """What a status of `fill_records` means, with its place."""
         if code == status.TIMESTAMP_OVERFLOW:
             offset, timestamp_ms = (int(n) for n in self._state[decode.DETAIL : decode.N_STATE])

@@ -1,0 +1,91 @@
+"""Checkpoint files: a version, a count, and a line for each entry.
+
+::
+
+    0                   version
+    2                   number of entries
+    orders 0 1500       topic, partition, offset; separated by any white space
+    orders 1 1498
+
+Rules: ``org.apache.kafka.server.common.CheckpointFile``.  Brokers replace these files by renaming,
+so a reader never meets half of one; an empty file has no entries, and neither has a missing one.
+"""
+
+import os
+from collections.abc import Mapping
+from itertools import islice
+
+from segmentlog.errors import CorruptCheckpointError
+from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.model import TopicPartition
+
+__all__ = ["read_leader_epochs", "read_offsets"]
+
+_VERSION = 0
+
+
+def read_offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:
+    """Entries of an offset checkpoint at the top of a log directory.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If a line is not what it should be, or entries are missing or too many.
+    """
+    path = os.path.join(directory, name)
+    remedy = "remove the file if the offsets that it holds do not matter"
+    if name == HIGH_WATERMARK_CHECKPOINT:
+        remedy = "read with readUpTo=logEnd, or remove the file: reads then end at the log end"
+    offsets = {}
+    for number, line in _entries(path, remedy):
+        parts = line.split()
+        if len(parts) != 3 or not _is_number(parts[1]) or not _is_number(parts[2]):
+            reason = f"expected 'topic partition offset', found {line[:80]!r}"
+            raise CorruptCheckpointError(path, number, reason, remedy)
+        offsets[TopicPartition(parts[0], int(parts[1]))] = int(parts[2])
+    return offsets
+
+
+def read_leader_epochs(path: str) -> tuple[tuple[int, int], ...]:
+    """Entries (leader epoch, start offset) of a ``leader-epoch-checkpoint``, as they stand.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If a line is not what it should be, or entries are missing or too many.
+    """
+    remedy = "remove the file; a broker builds it again from the log"
+    epochs = []
+    for number, line in _entries(path, remedy):
+        parts = line.split()
+        if len(parts) != 2 or not all(map(_is_number, parts)):
+            reason = f"expected 'epoch offset', found {line[:80]!r}"
+            raise CorruptCheckpointError(path, number, reason, remedy)
+        epochs.append((int(parts[0]), int(parts[1])))
+    return tuple(epochs)
+
+
+def _is_number(text: str) -> bool:
+    """Whether Java would parse `text` as a long; offsets of -1 are written for "none"."""
+    return text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 20
+
+
+def _entries(path: str, remedy: str) -> list[tuple[int, str]]:
+    """Line numbers and lines of the entries, their count checked."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            head = [line.rstrip("\r\n") for line in islice(file, 2)]
+            lines = [line.rstrip("\r\n") for line in file]
+    except FileNotFoundError:
+        return []
+    if not head:
+        return []
+    if head[0].strip() != str(_VERSION):
+        reason = f"expected version {_VERSION}, found {head[0][:80]!r}"
+        raise CorruptCheckpointError(path, 1, reason, remedy)
+    if len(head) < 2:
+        return []
+    if not _is_number(head[1].strip()) or int(head[1]) != len(lines):
+        reason = f"the file says {head[1][:80]!r} entries and has {len(lines)}"
+        raise CorruptCheckpointError(path, 2, reason, remedy)
+    return list(enumerate(lines, start=3))

@@ -1,0 +1,74 @@
+"""Read-only bytes of an index file: mapped where that is safe, read piece by piece where not.
+
+A broker trims the index of its active segment in place, and whoever has that file mapped then
+dies of SIGBUS at the next touch.  So only indexes of closed segments in a directory that was
+cleanly shut down are mapped; all others are read with ``pread``, eight or twelve bytes at a time,
+and a file that shrinks under the reader gives a short answer instead of a signal.
+"""
+
+import mmap
+import os
+from types import TracebackType
+from typing import Self
+
+__all__ = ["IndexFile"]
+
+
+class IndexFile:
+    """An open index; a missing one is as good as an empty one.
+
+    Parameters
+    ----------
+    path : the file.
+    mapped : whether to map it.
+    """
+
+    def __init__(self, path: str, *, mapped: bool) -> None:
+        self.size = 0
+        self._map: mmap.mmap | None = None
+        self._descriptor = -1
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:  # an index that cannot be opened costs a scan, not the read
+            return
+        self._descriptor = descriptor
+        self.size = os.fstat(descriptor).st_size
+        if mapped and self.size:
+            self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+            os.close(descriptor)
+            self._descriptor = -1
+
+    def read(self, at: int, n_bytes: int) -> bytes:
+        """`n_bytes` from byte `at`; zeros, as in a preallocated tail, where the file ends."""
+        if self._map is not None:
+            piece = self._map[at : at + n_bytes]
+        elif self._descriptor >= 0:
+            piece = os.pread(self._descriptor, n_bytes, at)
+        else:
+            piece = b""
+        return piece.ljust(n_bytes, b"\0")
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the file is memory-mapped."""
+        return self._map is not None
+
+    def close(self) -> None:
+        """Give the file back; reading afterwards gives zeros."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

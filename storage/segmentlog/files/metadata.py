@@ -1,0 +1,66 @@
+"""What a broker writes about a log directory and its partitions: ids and versions.
+
+``meta.properties`` is Java properties text, ``partition.metadata`` two lines of ``key: value``.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+from segmentlog.errors import CorruptCheckpointError
+from segmentlog.files.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
+
+__all__ = ["read_meta_properties", "read_topic_id"]
+
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = match[1]
+    if len(code) == 5:
+        return chr(int(code[1:], 16))
+    return _CONTROL.get(code, code)
+
+
+def read_meta_properties(directory: str) -> Mapping[str, str]:
+    """Keys and values of a directory's ``meta.properties``; none when there is no such file."""
+    try:
+        with open(os.path.join(directory, META_PROPERTIES_FILE), encoding="latin-1") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return {}
+    properties = {}
+    for line in lines:
+        stripped = line.strip()
+        if stripped and stripped[0] not in "#!":
+            key, value = _split_property(stripped)
+            properties[_ESCAPE.sub(_unescape, key)] = _ESCAPE.sub(_unescape, value)
+    return properties
+
+
+def _split_property(line: str) -> tuple[str, str]:
+    """Key and value: divided by the first ``=``, ``:`` or blank that is not escaped."""
+    match = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", line, re.DOTALL)
+    return (match[1], match[2]) if match else (line, "")
+
+
+def read_topic_id(partition_path: str) -> str | None:
+    """Topic id of a partition directory as Kafka prints it, or None without the file.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If ``partition.metadata`` is not two lines of version and topic id.
+    """
+    path = os.path.join(partition_path, PARTITION_METADATA_FILE)
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read(4096)
+    except FileNotFoundError:
+        return None
+    match = re.fullmatch(r"version: ([0-9]+)\s+topic_id: ([A-Za-z0-9_-]{22}={0,2})\s*", text)
+    if match is None:
+        reason = f"expected 'version: 0' and 'topic_id: …', found {text[:80]!r}"
+        raise CorruptCheckpointError(path, 1, reason, "restore the file from a replica")
+    return match[2].rstrip("=")

@@ -1,0 +1,114 @@
+"""Names that a broker gives to directories and files, and which of them a reader may take.
+
+A log directory holds one directory for each topic-partition, named ``<topic>-<partition>``; one
+that is being moved, deleted or is no broker's any more has a suffix:
+``<topic>-<partition>.<32 hex digits>-future``, ``-delete``, ``-stray``.  Inside, files are named by
+the base offset of their segment in 20 digits, their kind, and perhaps a state that says that they
+are not part of the log: ``00000000000000000042.log.deleted``.
+
+Rules: ``LocalLog.parseTopicPartitionName``, ``LogFileUtils``, ``Topic.validate``.
+"""
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from segmentlog.model import TopicPartition
+
+__all__ = [
+    "CLEAN_SHUTDOWN_FILE",
+    "HIGH_WATERMARK_CHECKPOINT",
+    "LOG_START_CHECKPOINT",
+    "META_PROPERTIES_FILE",
+    "PARTITION_METADATA_FILE",
+    "DirectoryState",
+    "FileKind",
+    "FileState",
+    "SegmentFileName",
+    "parse_partition_directory",
+    "parse_segment_file",
+    "segment_file_name",
+]
+
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+META_PROPERTIES_FILE = "meta.properties"
+PARTITION_METADATA_FILE = "partition.metadata"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+
+_LARGEST_PARTITION = 2**31 - 1
+_LARGEST_OFFSET = 2**63 - 1
+
+_DIRECTORY = re.compile(
+    r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})"
+    r"(\.[0-9a-f]{32}-(?P<state>future|delete|stray))?"
+)
+_FILE = re.compile(
+    r"(?P<offset>[0-9]{1,20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)"
+    r"(\.(?P<state>deleted|cleaned|swap))?"
+)
+
+
+class DirectoryState(StrEnum):
+    """What a broker is doing with a partition directory."""
+
+    CURRENT = "current"
+    FUTURE = "future"  #: a replica that is being moved here from another log directory
+    DELETE = "delete"  #: waiting for its deletion
+    STRAY = "stray"  #: a partition that the cluster does not assign to this broker
+
+
+class FileKind(StrEnum):
+    """What a file of a partition directory holds."""
+
+    LOG = "log"
+    OFFSET_INDEX = "index"
+    TIME_INDEX = "timeindex"
+    TRANSACTION_INDEX = "txnindex"
+    SNAPSHOT = "snapshot"
+
+
+class FileState(StrEnum):
+    """How far a file is on its way in or out of the log."""
+
+    LIVE = "live"
+    DELETED = "deleted"  #: out of the log, its removal scheduled
+    CLEANED = "cleaned"  #: compaction is still writing it
+    SWAP = "swap"  #: compaction has finished it, and is putting it in its place
+
+
+class SegmentFileName(NamedTuple):
+    """A parsed file name; `offset` is the segment's base offset (of a snapshot: its end)."""
+
+    offset: int
+    kind: FileKind
+    state: FileState
+
+
+def parse_partition_directory(name: str) -> tuple[TopicPartition, DirectoryState] | None:
+    """Topic, partition and state of a directory, or None when it is no partition's.
+
+    The last dash divides: ``a-b-3`` is partition 3 of ``a-b``.
+    """
+    match = _DIRECTORY.fullmatch(name)
+    if match is None:
+        return None
+    topic, partition = match["topic"], int(match["partition"])
+    if topic in {".", ".."} or partition > _LARGEST_PARTITION:
+        return None
+    state = DirectoryState(match["state"]) if match["state"] else DirectoryState.CURRENT
+    return TopicPartition(topic, partition), state
+
+
+def parse_segment_file(name: str) -> SegmentFileName | None:
+    """Offset, kind and state of a file, or None when it is no segment's."""
+    match = _FILE.fullmatch(name)
+    if match is None or int(match["offset"]) > _LARGEST_OFFSET:
+        return None
+    state = FileState(match["state"]) if match["state"] else FileState.LIVE
+    return SegmentFileName(int(match["offset"]), FileKind(match["kind"]), state)
+
+
+def segment_file_name(base_offset: int, kind: FileKind) -> str:
+    """Name of a live file: ``00000000000000000042.log``."""
+    return f"{base_offset:020d}.{kind}"

@@ -1,0 +1,60 @@
+"""The offset index: from an offset to a byte position (``org.apache.kafka…log.OffsetIndex``).
+
+::
+
+     0                 4                 8
+    +-----------------+-----------------+
+    | relative offset | position        |   big-endian, one entry for every few KiB of log
+    +-----------------+-----------------+
+
+An entry says: the batch at `position` and those before it in the same append end at or before
+``base offset + relative offset``.  The offset is the last one of the append, the position its
+first byte, so a record with a lower offset may stand behind `position` all the same; one with an
+offset that is equal or higher cannot stand before it.
+"""
+
+import struct
+from typing import NamedTuple
+
+from segmentlog.index.entries import SparseIndex
+
+__all__ = ["OffsetIndex", "OffsetPosition"]
+
+_ENTRY = struct.Struct(">ii")
+
+
+class OffsetPosition(NamedTuple):
+    """An offset, and the byte of the log from which to look for it."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex(SparseIndex):
+    """Entries of an ``.index`` file."""
+
+    entry_bytes = _ENTRY.size
+
+    def entry(self, slot: int) -> OffsetPosition:
+        """Entry `slot`, from 0."""
+        relative_offset, position = _ENTRY.unpack(self._raw(slot))
+        return OffsetPosition(self.base_offset + relative_offset, position)
+
+    def _key(self, slot: int) -> int:
+        return self.entry(slot).offset
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """Entry with the greatest offset not above `offset`, or the start of the segment."""
+        slot = self._floor(offset)
+        return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+
+    def last_at_or_before_position(self, position: int) -> OffsetPosition:
+        """Entry with the greatest position not above `position`, or the start of the segment."""
+        low, high = -1, self.n_entries - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.entry(middle).position <= position:
+                low = middle
+            else:
+                high = middle - 1
+        return self.entry(low) if low >= 0 else OffsetPosition(self.base_offset, 0)

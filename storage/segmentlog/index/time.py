@@ -1,0 +1,44 @@
+"""The time index: from a timestamp to an offset (``org.apache.kafka…log.TimeIndex``).
+
+::
+
+     0                        8                12
+    +------------------------+-----------------+
+    | timestamp (epoch ms)   | relative offset |   big-endian
+    +------------------------+-----------------+
+
+An entry says: up to and with the batch that ends at ``base offset + relative offset``, `timestamp`
+is the largest there is.  So every record with a larger one stands behind that batch.
+"""
+
+import struct
+
+from segmentlog.index.entries import SparseIndex
+from segmentlog.model import TimestampAndOffset
+
+__all__ = ["TimeIndex"]
+
+_ENTRY = struct.Struct(">qi")
+
+
+class TimeIndex(SparseIndex):
+    """Entries of a ``.timeindex`` file."""
+
+    entry_bytes = _ENTRY.size
+
+    def entry(self, slot: int) -> TimestampAndOffset:
+        """Entry `slot`, from 0."""
+        timestamp_ms, relative_offset = _ENTRY.unpack(self._raw(slot))
+        return TimestampAndOffset(timestamp_ms, self.base_offset + relative_offset)
+
+    def _key(self, slot: int) -> int:
+        return self.entry(slot).timestamp_ms
+
+    def lookup(self, timestamp_ms: int) -> TimestampAndOffset:
+        """Entry with the greatest timestamp not above `timestamp_ms`, or (-1, base offset)."""
+        slot = self._floor(timestamp_ms)
+        return self.entry(slot) if slot >= 0 else TimestampAndOffset(-1, self.base_offset)
+
+    def last(self) -> TimestampAndOffset:
+        """The last entry: for a closed segment its largest timestamp; else (-1, base offset)."""
+        return self.entry(self.n_entries - 1) if self.n_entries else self.lookup(-(2**63))

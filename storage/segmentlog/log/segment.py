@@ -1,0 +1,179 @@
+"""One segment: its ``.log`` file, and look-ups in it by way of its indexes.
+
+An index is only ever a hint of where to begin.  A look-up reads the batch header at the position
+that the index gives; when that does not fit, it begins at the start of the file instead.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
+from segmentlog.index.offset import OffsetIndex
+from segmentlog.index.time import TimeIndex
+from segmentlog.kernels import layout
+from segmentlog.log.listing import SegmentFiles
+from segmentlog.records.header import BatchHeader, parse_header
+
+__all__ = ["PlacedHeader", "Segment"]
+
+logger = logging.getLogger(__name__)
+
+_HEADER_WINDOW_BYTES = 64 << 10
+
+
+class PlacedHeader(NamedTuple):
+    """A batch header and the byte of the file at which it stands."""
+
+    position: int
+    header: BatchHeader
+
+    @property
+    def end(self) -> int:
+        """Byte behind the batch, by its own length."""
+        return self.position + self.header.size_in_bytes
+
+
+class Segment:
+    """One segment as it was listed; nothing is kept open.
+
+    Parameters
+    ----------
+    files : the ``.log`` file.
+    is_sealed : whether nobody can write to its indexes any more, so that they may be mapped:
+        not the active segment, and the directory was cleanly shut down.
+    """
+
+    __slots__ = ("base_offset", "is_sealed", "path", "size")
+
+    def __init__(self, files: SegmentFiles, *, is_sealed: bool) -> None:
+        self.base_offset = files.base_offset
+        self.path = files.path
+        self.size = files.size
+        self.is_sealed = is_sealed
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path!r}, size={self.size})"
+
+    def _index_path(self, suffix: str) -> str:
+        stem, _, rest = self.path.rpartition(".log")
+        return f"{stem}.{suffix}{rest}"
+
+    def offset_index(self) -> OffsetIndex:
+        """The ``.index`` beside the file, opened."""
+        return OffsetIndex(self._index_path("index"), self.base_offset, mapped=self.is_sealed)
+
+    def time_index(self) -> TimeIndex:
+        """The ``.timeindex`` beside the file, opened."""
+        return TimeIndex(self._index_path("timeindex"), self.base_offset, mapped=self.is_sealed)
+
+    def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
+        """Batch headers from byte `position` on; ends before the first batch that is not whole.
+
+        Only headers are read, a window of 64 KiB at a time, so large batches cost one small read
+        each, and small ones share it.
+
+        Raises
+        ------
+        MalformedBatchError
+            If a length is less than a header's.
+        UnsupportedFormatError
+            If a batch has another magic than 2.
+        FileNotFoundError
+            If the file is gone.
+        """
+        limit = self.size if end is None else min(end, self.size)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            window, window_at = b"", 0
+            while position + layout.HEADER_BYTES <= limit:
+                at = position - window_at
+                if at < 0 or at + layout.HEADER_BYTES > len(window):
+                    n_bytes = min(_HEADER_WINDOW_BYTES, limit - position)
+                    window, window_at, at = os.pread(descriptor, n_bytes, position), position, 0
+                    if len(window) < layout.HEADER_BYTES:
+                        return
+                placed = PlacedHeader(position, parse_header(window, at))
+                self._check(placed)
+                if placed.end > limit:
+                    return
+                yield placed
+                position = placed.end
+        finally:
+            os.close(descriptor)
+
+    def _check(self, placed: PlacedHeader) -> None:
+        header = placed.header
+        if header.magic != layout.MAGIC:
+            raise UnsupportedFormatError(self.path, placed.position, "magic", header.magic)
+        if header.batch_length < layout.MIN_BATCH_LENGTH:
+            reason = f"its length field says {header.batch_length}, less than a batch header"
+            raise MalformedBatchError(self.path, placed.position, header.base_offset, reason)
+
+    def header_at(self, position: int, *, up_to_offset: int) -> BatchHeader | None:
+        """Header of the batch at an index's `position`, or None when no such batch is there.
+
+        What can be told without reading on is checked: the format, that it is whole, and that
+        its offsets lie between the segment's base and `up_to_offset`, the offset looked for.
+        """
+        if not 0 <= position <= self.size - layout.HEADER_BYTES:
+            return None
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            head = os.pread(descriptor, layout.HEADER_BYTES, position)
+        finally:
+            os.close(descriptor)
+        if len(head) < layout.HEADER_BYTES:
+            return None
+        header = parse_header(head)
+        fits = (
+            header.magic == layout.MAGIC
+            and header.batch_length >= layout.MIN_BATCH_LENGTH
+            and position + header.size_in_bytes <= self.size
+            and self.base_offset <= header.base_offset <= up_to_offset
+            and header.last_offset_delta >= 0
+        )
+        return header if fits else None
+
+    def floor_position(self, offset: int) -> int:
+        """Byte of a batch at or before the one that holds `offset`, from the offset index.
+
+        The start of the file when the index is missing or does not fit the log.
+        """
+        with self.offset_index() as index:
+            entry = index.lookup(offset)
+        # The entry's offset is the last one of its append: every batch of the append begins at
+        # or below it, so a batch at the position that begins above it is another log's.
+        if entry.position and self.header_at(entry.position, up_to_offset=entry.offset) is None:
+            logger.warning(
+                "%s does not fit its log at offset %d; scanning instead", index.path, entry.offset
+            )
+            return 0
+        return entry.position
+
+    def find(self, offset: int) -> PlacedHeader | None:
+        """First batch whose last offset is at or above `offset`, or None past the end."""
+        for placed in self.headers(self.floor_position(offset)):
+            if placed.header.last_offset >= offset:
+                return placed
+        return None
+
+    def largest_timestamp(self) -> int:
+        """Largest timestamp in epoch milliseconds, or -1 in a segment without records.
+
+        The last entry of the time index, once its batch is seen to say the same, and what
+        stands behind that batch.
+        """
+        with self.time_index() as index:
+            largest, offset = index.last()
+        begin = self.find(offset) if largest >= 0 else None
+        if begin is None or begin.header.max_timestamp != largest:
+            begin_position, largest = 0, -1
+        else:
+            begin_position = begin.position
+        if begin_position and self.is_sealed:
+            return largest  # written when the segment was closed: nothing larger is behind it
+        for placed in self.headers(begin_position):
+            largest = max(largest, placed.header.max_timestamp)
+        return largest
