@@ -1,0 +1,160 @@
+"""Where a read starts and ends: ``earliest``, ``latest``, or JSON, as Spark's ``kafka`` takes it.
+
+::
+
+    {"orders": {"0": 23, "1": -2}, "payments": "latest"}
+
+-2 stands for earliest and -1 for latest; a topic may also map to either word for all of its
+partitions.  A map must name exactly the partitions that are read.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from segmentlog.errors import OptionError
+from segmentlog.model import TopicPartition
+
+__all__ = ["EARLIEST", "LATEST", "OffsetBound", "parse_assign"]
+
+EARLIEST = -2
+LATEST = -1
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
+_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":"earliest"}'
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetBound:
+    """One end of a read, before it is known which offsets there are.
+
+    Attributes
+    ----------
+    option : the option it came from, for messages.
+    text : what the user wrote.
+    everywhere : `EARLIEST` or `LATEST` for all partitions, or None when they are named.
+    topics : the same by topic.
+    partitions : offsets, `EARLIEST` or `LATEST` by partition.
+    """
+
+    option: str
+    text: str
+    everywhere: int | None = None
+    topics: tuple[tuple[str, int], ...] = ()
+    partitions: tuple[tuple[TopicPartition, int], ...] = ()
+
+    @classmethod
+    def parse(cls, option: str, text: str, *, refused: int) -> "OffsetBound":
+        """Parse the value of ``startingOffsets`` or ``endingOffsets``.
+
+        Parameters
+        ----------
+        option : which of the two.
+        text : its value.
+        refused : `LATEST` for the start and `EARLIEST` for the end of a batch query.
+
+        Raises
+        ------
+        OptionError
+            If the text is neither of the words nor such a map, or says what is refused.
+        """
+        word = _WORDS.get(text.strip().lower())
+        if word is not None:
+            bound = cls(option, text, everywhere=word)
+        else:
+            bound = cls._parse_map(option, text)
+        bound._refuse(refused)
+        return bound
+
+    @classmethod
+    def _parse_map(cls, option: str, text: str) -> "OffsetBound":
+        accepted = f"give earliest, latest, or JSON such as {_EXAMPLE}"
+        topics: list[tuple[str, int]] = []
+        partitions: list[tuple[TopicPartition, int]] = []
+        for topic, entry in _load_object(option, text, accepted).items():
+            if isinstance(entry, str) and entry.lower() in _WORDS:
+                topics.append((topic, _WORDS[entry.lower()]))
+            elif isinstance(entry, dict):
+                for partition, offset in entry.items():
+                    if not partition.isdecimal() or type(offset) is not int or offset < EARLIEST:
+                        raise OptionError(option, text, accepted)
+                    partitions.append((TopicPartition(topic, int(partition)), offset))
+            else:
+                raise OptionError(option, text, accepted)
+        return cls(option, text, None, tuple(topics), tuple(partitions))
+
+    def _refuse(self, refused: int) -> None:
+        name = "latest (-1)" if refused == LATEST else "earliest (-2)"
+        verb = "start" if refused == LATEST else "end"
+        accepted = f"a batch query may not {verb} at {name}"
+        if self.everywhere == refused:
+            raise OptionError(self.option, self.text, accepted)
+        for where, offset in (*self.topics, *self.partitions):
+            if offset == refused:
+                raise OptionError(self.option, self.text, f"{accepted}, as {where} does")
+
+    def resolve(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """An offset, `EARLIEST` or `LATEST` for each of the partitions that are read.
+
+        Raises
+        ------
+        OptionError
+            If a map names other partitions than those.
+        """
+        wanted = sorted(assigned)
+        if self.everywhere is not None:
+            return dict.fromkeys(wanted, self.everywhere)
+        topics, found = dict(self.topics), dict(self.partitions)
+        found |= {each: topics[each.topic] for each in wanted if each.topic in topics}
+        idle = topics.keys() - {each.topic for each in wanted}
+        if found.keys() != set(wanted) or idle:
+            given = sorted([*map(str, found), *idle])
+            accepted = (
+                "it must name exactly the partitions that are read, with -2 for earliest and -1 "
+                f"for latest: they are {_listed(map(str, wanted))}, it names {_listed(given)}"
+            )
+            raise OptionError(self.option, self.text, accepted)
+        return {each: found[each] for each in wanted}
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def _load_object(option: str, text: str, accepted: str) -> Mapping[str, object]:
+    """A JSON object without repeated keys."""
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        if len({key for key, _ in pairs}) < len(pairs):
+            raise OptionError(option, text, "it names a topic or a partition twice")
+        return dict(pairs)
+
+    try:
+        loaded = json.loads(text, object_pairs_hook=unique)
+    except (json.JSONDecodeError, RecursionError):
+        raise OptionError(option, text, accepted) from None
+    if not isinstance(loaded, dict):
+        raise OptionError(option, text, accepted)
+    return loaded
+
+
+def parse_assign(text: str) -> tuple[TopicPartition, ...]:
+    """The partitions of an ``assign`` option: ``{"orders": [0, 1]}``.
+
+    Raises
+    ------
+    OptionError
+        If the text is no such map, or names no partition.
+    """
+    accepted = 'give JSON such as {"topicA":[0,1],"topicB":[2,4]}'
+    found: list[TopicPartition] = []
+    for topic, partitions in _load_object("assign", text, accepted).items():
+        if not isinstance(partitions, list):
+            raise OptionError("assign", text, accepted)
+        for partition in partitions:
+            if type(partition) is not int or partition < 0:
+                raise OptionError("assign", text, accepted)
+            found.append(TopicPartition(topic, partition))
+    if not found:
+        raise OptionError("assign", text, accepted)
+    return tuple(sorted(set(found)))

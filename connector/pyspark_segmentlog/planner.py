@@ -1,0 +1,96 @@
+"""From options to slices: which partitions, which offsets, which bytes; on the driver.
+
+A read is a snapshot: the ends are looked up here, once for the whole directory, and a task reads
+what its slice says and no more.
+"""
+
+import logging
+import re
+
+from pyspark_segmentlog.offsets import EARLIEST, LATEST
+from pyspark_segmentlog.options import ReadOptions
+from segmentlog import LogDirectory, open_log_dir
+from segmentlog.errors import OffsetOutOfRangeError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.log.log import Log
+from segmentlog.model import INTERNAL_TOPICS, LogSlice, TopicPartition
+
+__all__ = ["plan_slices"]
+
+logger = logging.getLogger(__name__)
+
+
+def plan_slices(options: ReadOptions) -> list[LogSlice]:
+    """Slices of all that `options` ask for, sorted by topic, partition and offset.
+
+    Raises
+    ------
+    OptionError
+        If offsets are given for other partitions than those that are read, or a start lies
+        behind its end.
+    UnknownTopicOrPartitionError
+        If a subscribed or assigned topic does not exist.
+    OffsetOutOfRangeError
+        If offsets are asked for that are gone or not there yet, unless ``failOnDataLoss=false``.
+    LogDirectoryError, CorruptCheckpointError, CorruptLogError
+        If the directory cannot be read.
+    """
+    directory = open_log_dir(*options.paths)
+    assigned = _assigned(options, directory)
+    starts = options.starting_offsets.resolve(assigned)
+    ends = options.ending_offsets.resolve(assigned)
+    latest = directory.end_offsets(assigned, options.read_up_to)
+    slices: list[LogSlice] = []
+    for topic_partition in assigned:
+        log = directory.log(*topic_partition)
+        asked = starts[topic_partition], ends[topic_partition]
+        start, end = _resolve(options, log, asked, latest[topic_partition])
+        slices += log.slices(start, end, options.max_bytes_per_partition)
+    return slices
+
+
+def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartition]:
+    """Partitions to read, sorted; brokers' internal topics only when they are named."""
+    known = directory.topic_partitions()
+    topics = {each.topic for each in known}
+    for topic in {*options.subscribe, *(each.topic for each in options.assign)} - topics:
+        raise _unknown(directory, topic)
+    if options.assign:
+        wanted = set(options.assign)
+        return [each for each in known if each in wanted]
+    if options.subscribe:
+        return [each for each in known if each.topic in options.subscribe]
+    pattern = re.compile(options.subscribe_pattern or "")
+    return [
+        each for each in known if each.topic not in INTERNAL_TOPICS and pattern.search(each.topic)
+    ]
+
+
+def _unknown(directory: LogDirectory, topic: str) -> UnknownTopicOrPartitionError:
+    try:
+        directory.log(topic, 0)
+    except UnknownTopicOrPartitionError as error:
+        return error
+    return UnknownTopicOrPartitionError(topic, -1, ", ".join(directory.paths))
+
+
+def _resolve(
+    options: ReadOptions, log: Log, asked: tuple[int, int], latest: int
+) -> tuple[int, int]:
+    """The range of one partition in numbers, checked against what is there."""
+    earliest = log.log_start_offset
+    start = earliest if asked[0] == EARLIEST else asked[0]
+    end = latest if asked[1] == LATEST else asked[1]
+    if asked[0] >= 0 and asked[1] >= 0 and start > end:
+        accepted = f"{log.topic_partition} would end at {end}, before its start"
+        raise OptionError(options.starting_offsets.option, str(start), accepted)
+    if earliest <= start and max(start, end) <= latest:
+        return start, end
+    missing = start if not earliest <= start <= latest else end
+    if options.fail_on_data_loss:
+        raise OffsetOutOfRangeError(str(log.topic_partition), missing, earliest, latest)
+    logger.warning(
+        "%s: offsets [%d, %d) are asked for, [%d, %d) are there; reading those, because "
+        "failOnDataLoss is false",
+        log.topic_partition, start, end, earliest, latest,
+    )  # fmt: skip
+    return max(start, earliest), min(end, latest)

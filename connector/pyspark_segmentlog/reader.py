@@ -1,0 +1,50 @@
+"""A batch query's reader: slices on the driver, Arrow batches in the tasks."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_segmentlog.options import ReadOptions
+from segmentlog.model import LogSlice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["SegmentLogReader", "SlicePartition"]
+
+
+class SlicePartition(InputPartition):
+    """A slice on its way to the task that reads it."""
+
+    def __init__(self, log_slice: LogSlice) -> None:
+        super().__init__(log_slice)
+        self.log_slice = log_slice
+
+
+class SegmentLogReader(DataSourceReader):
+    """Reads what `options` ask for; pickled into every task, so it holds nothing else.
+
+    Parameters
+    ----------
+    options : checked options.
+    columns : the columns wanted, in order.
+    """
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One partition a slice; Spark turns an empty list into one partition without a slice."""
+        from pyspark_segmentlog.planner import plan_slices
+
+        return [SlicePartition(log_slice) for log_slice in plan_slices(self._options)]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Arrow batches of one slice."""
+        if not isinstance(partition, SlicePartition):
+            return
+        from segmentlog.log.scan import scan_slice  # the compiled kernels load in the task
+
+        yield from scan_slice(partition.log_slice, columns=self._columns)

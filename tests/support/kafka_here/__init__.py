@@ -1,0 +1,17 @@
+"""Real Apache Kafka on this machine, for tests and benchmarks: fetched, run on loopback, stopped.
+
+Nothing but Java and pyspark is needed: pyspark ships Apache Ivy, which fetches the brokers.
+"""
+
+from kafka_here.artifacts import ArtifactsError, kafka_jars, spark_kafka_jars
+from kafka_here.broker import Broker
+from kafka_here.java import JavaClient, KafkaRecord
+
+__all__ = [
+    "ArtifactsError",
+    "Broker",
+    "JavaClient",
+    "KafkaRecord",
+    "kafka_jars",
+    "spark_kafka_jars",
+]

@@ -1,0 +1,111 @@
+"""Fetch Kafka's jars, once for each version, with the Ivy that pyspark ships."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyspark
+
+__all__ = ["ArtifactsError", "java", "kafka_jars", "py4j_jar", "spark_kafka_jars"]
+
+#: Kafka 4 logs through SLF4J 2, Kafka 3.9 and 2.8 through SLF4J 1; none brings a provider.
+_SLF4J = {"4": "2.0.16", "3": "1.7.36", "2": "1.7.30"}
+_SECONDS = 600
+
+
+class ArtifactsError(Exception):
+    """Kafka cannot be had here; says why."""
+
+
+def java() -> str:
+    """The Java to run."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if not found or not Path(found).exists():
+        message = "no java found: install Java 17, or set JAVA_HOME"
+        raise ArtifactsError(message)
+    return found
+
+
+def _pyspark_jars() -> Path:
+    return Path(pyspark.__file__).parent / "jars"
+
+
+def py4j_jar() -> Path:
+    """The jar that lets Python call into a JVM."""
+    return next(_pyspark_jars().glob("py4j-*.jar"))
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "segmentlog-tests"
+
+
+def _retrieve(into: Path, coordinates: Sequence[str], *options: str) -> None:
+    command = [java(), "-cp", str(_pyspark_jars() / "*"), "org.apache.ivy.Main"]
+    command += ["-cache", str(_cache() / "ivy"), "-dependency", *coordinates, *options]
+    command += ["-confs", "default", "-retrieve", str(into / "[artifact]-[revision].[ext]")]
+    command += ["-types", "jar", "bundle"]
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        message = f"fetching {' '.join(coordinates)} took more than {_SECONDS} s"
+        raise ArtifactsError(message) from error
+    if done.returncode or not list(into.glob("*.jar")):
+        message = f"cannot fetch {' '.join(coordinates)}:\n{(done.stdout + done.stderr)[-2000:]}"
+        raise ArtifactsError(message)
+
+
+def _cached(name: str, *wanted: tuple[Sequence[str], Sequence[str]]) -> Path:
+    """Directory of jars, fetched now if it is not there; whole or absent, never half."""
+    cache = _cache()
+    cache.mkdir(parents=True, exist_ok=True)
+    final = cache / name
+    with (cache / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not final.exists():
+            partial = Path(tempfile.mkdtemp(dir=cache, prefix=f"{name}-"))
+            try:
+                for coordinates, options in wanted:
+                    _retrieve(partial, coordinates, *options)
+                partial.rename(final)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    return final
+
+
+def kafka_jars(version: str) -> Path:
+    """Directory with a broker of `version`, its clients and its tools.
+
+    Raises
+    ------
+    ArtifactsError
+        If they cannot be fetched.
+    """
+    wanted: list[tuple[Sequence[str], Sequence[str]]] = [
+        (("org.apache.kafka", "kafka_2.13", version), ()),
+        (("org.slf4j", "slf4j-simple", _SLF4J[version[0]]), ("-notransitive",)),
+    ]
+    if version[0] != "2":
+        wanted.append((("org.apache.kafka", "kafka-tools", version), ()))
+    return _cached(f"kafka-{version}", *wanted)
+
+
+def spark_kafka_jars() -> list[str]:
+    """Jars of Spark's own ``kafka`` source, for the setting ``spark.jars``."""
+    alone = ("-notransitive",)
+    directory = _cached(
+        "spark-kafka",
+        (("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"), alone),
+        (("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"), alone),
+        (("org.apache.kafka", "kafka-clients", "3.9.2"), alone),
+        (("org.apache.commons", "commons-pool2", "2.13.1"), alone),
+        (("org.scala-lang.modules", "scala-parallel-collections_2.13", "1.2.0"), alone),
+    )
+    return sorted(str(jar) for jar in directory.glob("*.jar"))

@@ -1,0 +1,189 @@
+"""One broker of one version: a single KRaft node on loopback, in directories of its own."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from kafka_here.artifacts import java, kafka_jars
+
+__all__ = ["Broker", "free_port"]
+
+_START_SECONDS = 60
+_STOP_SECONDS = 60
+_CLUSTER_ID = "segmentlogTestCluster1"[:22]
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Broker:
+    """A broker that can be started, stopped, killed and started again on the same directories.
+
+    Parameters
+    ----------
+    directory : where its log directories, settings and output go.
+    version : of Apache Kafka.
+    n_log_dirs : how many log directories it has.
+    settings : broker settings on top of what a single node needs.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        version: str = "4.3.1",
+        n_log_dirs: int = 1,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.version = version
+        self.jars = kafka_jars(version)
+        self.directory = directory
+        self.log_dirs = [directory / f"logs{i}" for i in range(n_log_dirs)]
+        self.output = directory / "broker.out"
+        self._settings = dict(settings or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def log_dir(self) -> Path:
+        """The first log directory."""
+        return self.log_dirs[0]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients find it."""
+        return f"localhost:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def _write_settings(self) -> Path:
+        self.port, controller = free_port(), free_port()
+        settings: dict[str, object] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@localhost:{controller}",
+            "listeners": f"PLAINTEXT://localhost:{self.port},CONTROLLER://localhost:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": ",".join(map(str, self.log_dirs)),
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 3,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 3,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "auto.create.topics.enable": "false",
+            "log.cleaner.dedupe.buffer.size": 4 << 20,
+            "log.cleaner.backoff.ms": 200,
+            "log.message.timestamp.after.max.ms": 2**63 - 1,
+        }
+        settings |= self._settings
+        path = self.directory / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return path
+
+    def _command(self, main: str, *arguments: str) -> list[str]:
+        options = ["-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        return [java(), *options, "-cp", str(self.jars / "*"), main, *arguments]
+
+    def start(self) -> Self:
+        """Start it and wait until it answers.
+
+        Raises
+        ------
+        RuntimeError
+            If it exits or does not answer in time; with the end of its output.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        settings = self._write_settings()
+        if not (self.log_dir / "meta.properties").exists():
+            command = self._command(
+                "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings)
+            )
+            done = subprocess.run(command, capture_output=True, timeout=60, check=False)  # noqa: S603
+            if done.returncode:
+                message = f"the directory cannot be formatted: {done.stderr.decode()[-2000:]}"
+                raise RuntimeError(message)
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: S603
+                self._command("kafka.Kafka", str(settings)),
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+            )
+        self._wait_until_up()
+        return self
+
+    def _wait_until_up(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if not self.is_running:
+                message = f"the broker stopped at start-up:\n{self.tail()}"
+                raise RuntimeError(message)
+            with contextlib.suppress(OSError), socket.create_connection(
+                ("localhost", self.port), timeout=1
+            ):
+                return
+            time.sleep(0.1)
+        self.kill()
+        message = f"the broker did not answer in {_START_SECONDS} s:\n{self.tail()}"
+        raise RuntimeError(message)
+
+    def tail(self) -> str:
+        """The end of what it printed."""
+        return self.output.read_text(errors="replace")[-4000:] if self.output.exists() else ""
+
+    def stop(self) -> None:
+        """Stop it cleanly, by its process id; kill it when that takes too long."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it without giving it a chance to write anything."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        os.kill(process.pid, number)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def __enter__(self) -> Self:
+        return self if self.is_running else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def dump(self, paths: Sequence[Path]) -> str:
+        """What Kafka's own dump tool prints for segment files, records included."""
+        main = "kafka.tools.DumpLogSegments"
+        if self.version[0] != "2":
+            main = "org.apache.kafka.tools.DumpLogSegments"
+            if self.version.startswith("3"):
+                main = "kafka.tools.DumpLogSegments"
+        files = ",".join(map(str, paths))
+        command = self._command(main, "--deep-iteration", "--files", files)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
+        if done.returncode:
+            message = f"the dump tool failed: {done.stderr[-2000:]}"
+            raise RuntimeError(message)
+        return done.stdout

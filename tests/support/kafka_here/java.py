@@ -1,0 +1,225 @@
+"""Kafka's own Java clients, driven from Python through py4j: no compiler, no glue in Java."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, JavaObject, launch_gateway
+
+from kafka_here.artifacts import java, py4j_jar
+from kafka_here.broker import Broker
+
+__all__ = ["JavaClient", "KafkaRecord", "Outgoing"]
+
+_BYTES = "org.apache.kafka.common.serialization.ByteArraySerializer"
+_FROM_BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+_TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+_SECONDS = 60
+
+
+class KafkaRecord(NamedTuple):
+    """A record as a consumer returns it; `headers` is None when there are none, as in Spark."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] | None
+
+
+class Outgoing(NamedTuple):
+    """A record to produce; None for `timestamp_ms` is the time of the call."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_ms: int | None = None
+    partition: int | None = None
+
+
+class JavaClient:
+    """A JVM with the clients of the broker's version.
+
+    Parameters
+    ----------
+    broker : a running broker.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        port, token = launch_gateway(
+            jarpath=str(py4j_jar()),
+            classpath=str(broker.jars / "*"),
+            javaopts=["-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"],
+            java_path=java(),
+            die_on_exit=True,
+            enable_auth=True,
+        )
+        parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
+        self._gateway = JavaGateway(gateway_parameters=parameters)
+        self.jvm: Any = self._gateway.jvm
+        self._admin = self.jvm.org.apache.kafka.clients.admin.Admin.create(
+            self._properties({"bootstrap.servers": broker.bootstrap_servers})
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the clients and end the JVM."""
+        self._admin.close()
+        self._gateway.shutdown()
+
+    def _properties(self, settings: Mapping[str, object]) -> JavaObject:
+        properties = self.jvm.java.util.Properties()
+        for key, value in settings.items():
+            properties.put(key, str(value))
+        return properties
+
+    def _partition(self, topic: str, partition: int) -> JavaObject:
+        return self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+
+    def _wait(self, future: JavaObject) -> Any:  # noqa: ANN401
+        return future.get(_SECONDS, self.jvm.java.util.concurrent.TimeUnit.SECONDS)
+
+    def create_topic(self, topic: str, partitions: int = 1, **settings: object) -> None:
+        """Create a topic; settings with underscores for Kafka's dots."""
+        new = self.jvm.org.apache.kafka.clients.admin.NewTopic(
+            topic, partitions, self.jvm.Short.parseShort("1")
+        )
+        new = new.configs({key.replace("_", "."): str(value) for key, value in settings.items()})
+        self._wait(self._admin.createTopics([new]).all())
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
+        """Move the log start up to `before_offset`."""
+        below = self.jvm.org.apache.kafka.clients.admin.RecordsToDelete.beforeOffset(before_offset)
+        asked = self.jvm.java.util.HashMap()
+        asked.put(self._partition(topic, partition), below)
+        self._wait(self._admin.deleteRecords(asked).all())
+
+    def produce(
+        self,
+        topic: str,
+        records: Iterable[Outgoing],
+        *,
+        transactions: Sequence[str] = (),
+        **settings: object,
+    ) -> None:
+        """Send `records` with the Java producer, in one batch where the settings allow it.
+
+        Parameters
+        ----------
+        topic : where to.
+        records : what.
+        transactions : send everything once in each of these: ``"commit"`` or ``"abort"``.
+        settings : of the producer; underscores for dots.
+        """
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        defaults = {
+            "bootstrap.servers": self._broker.bootstrap_servers,
+            "key.serializer": _BYTES,
+            "value.serializer": _BYTES,
+            "linger.ms": 100,
+        }
+        if transactions:
+            defaults["transactional.id"] = f"{topic}-{time.monotonic_ns()}"
+        records = list(records)
+        producer = self.jvm.org.apache.kafka.clients.producer.KafkaProducer(
+            self._properties(defaults | given)
+        )
+        try:
+            if not transactions:
+                self._send(producer, topic, records)
+            else:
+                producer.initTransactions()
+                for end in transactions:
+                    producer.beginTransaction()
+                    self._send(producer, topic, records)
+                    if end == "commit":
+                        producer.commitTransaction()
+                    else:
+                        producer.abortTransaction()
+        finally:
+            producer.close()
+
+    def _send(self, producer: JavaObject, topic: str, records: Sequence[Outgoing]) -> None:
+        header = self.jvm.org.apache.kafka.common.header.internals.RecordHeader
+        record_class = self.jvm.org.apache.kafka.clients.producer.ProducerRecord
+        for record in records:
+            headers = [header(key, value) for key, value in record.headers]
+            producer.send(
+                record_class(
+                    topic, record.partition, record.timestamp_ms, record.key, record.value, headers
+                )
+            )
+        producer.flush()
+
+    def consume(
+        self, topic: str, *, isolation: str = "read_uncommitted"
+    ) -> list[KafkaRecord]:
+        """Every record of a topic, partition by partition, as the Java consumer returns them."""
+        consumer = self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
+            self._properties(
+                {
+                    "bootstrap.servers": self._broker.bootstrap_servers,
+                    "key.deserializer": _FROM_BYTES,
+                    "value.deserializer": _FROM_BYTES,
+                    "isolation.level": isolation,
+                    "max.poll.records": 1000,
+                    "enable.auto.commit": "false",
+                }
+            )
+        )
+        try:
+            partitions = [
+                self._partition(topic, info.partition()) for info in consumer.partitionsFor(topic)
+            ]
+            consumer.assign(partitions)
+            consumer.seekToBeginning(partitions)
+            ends = consumer.endOffsets(partitions)
+            return sorted(self._poll(consumer, partitions, ends), key=lambda r: r[:3])
+        finally:
+            consumer.close()
+
+    def _poll(
+        self, consumer: JavaObject, partitions: Sequence[JavaObject], ends: Mapping[Any, int]
+    ) -> list[KafkaRecord]:
+        found = []
+        timeout = self.jvm.java.time.Duration.ofMillis(200)
+        deadline = time.monotonic() + _SECONDS
+        while any(consumer.position(each) < ends[each] for each in partitions):
+            if time.monotonic() > deadline:
+                message = f"the consumer did not reach the end in {_SECONDS} s"
+                raise RuntimeError(message)
+            polled = consumer.poll(timeout)
+            for each in partitions:
+                found += map(self._record, polled.records(each))
+        return found
+
+    def _record(self, record: JavaObject) -> KafkaRecord:
+        headers = tuple((each.key(), each.value()) for each in record.headers().toArray())
+        return KafkaRecord(
+            record.topic(),
+            record.partition(),
+            record.offset(),
+            record.timestamp(),
+            _TIMESTAMP_TYPES[record.timestampType().toString()],
+            record.key(),
+            record.value(),
+            headers or None,
+        )
+
+    def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        """What the broker answers when asked for the first record at or after a time."""
+        spec = self.jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(timestamp_ms)
+        asked = self.jvm.java.util.HashMap()
+        asked.put(self._partition(topic, partition), spec)
+        result = self._admin.listOffsets(asked).partitionResult(self._partition(topic, partition))
+        offset = int(self._wait(result).offset())
+        return None if offset < 0 else offset
