@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, JavaObject, launch_gateway
@@ -214,6 +215,21 @@ class JavaClient:
             record.value(),
             headers or None,
         )
+
+    def wait_until_compacted(self, partition_path: Path, *, fewer_than: int) -> None:
+        """Wait until the broker's cleaner has left fewer records than that.
+
+        The active segment is never cleaned, so records without meaning are produced, which roll
+        it (the topic wants a short ``segment.ms``).
+        """
+        topic, _, partition = partition_path.name.rpartition("-")
+        deadline = time.monotonic() + _SECONDS
+        while len(self.consume(topic)) >= fewer_than:
+            if time.monotonic() > deadline:
+                message = f"{topic} was not compacted in {_SECONDS} s"
+                raise RuntimeError(message)
+            time.sleep(1.1)
+            self.produce(topic, [Outgoing(b"roll", b"", (), None, int(partition))])
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """What the broker answers when asked for the first record at or after a time."""

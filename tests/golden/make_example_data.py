@@ -1,0 +1,107 @@
+"""Make ``examples/data`` with a real broker, and the manifest beside it.
+
+Run from the top of the checkout: ``python tests/golden/make_example_data.py``.
+"""
+
+import hashlib
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "tests" / "support"))
+
+from kafka_here import Broker, JavaClient  # noqa: E402
+from kafka_here.java import Outgoing  # noqa: E402
+
+VERSION = "4.3.1"
+FIRST_MS = 1_760_000_000_000  # 2025-10-09 08:53:20 UTC
+DAY_MS = 86_400_000
+
+MANIFEST = """# Where `data/` comes from
+
+A log directory of an unmodified Apache Kafka {version} broker (one KRaft node), stopped cleanly.
+`tests/golden/make_example_data.py` makes it again; offsets and bytes of records stay the same,
+ids and the times of transaction markers do not. `__cluster_metadata-0` is left out: it is large,
+and no reader of topics needs it.
+
+| topic | partitions | what is in it |
+|---|---|---|
+| `orders` | 3 | 900 orders over three days; keys, values in JSON, a header; zstd |
+| `payments` | 1 | one committed and one aborted transaction of 60 payments each; lz4 |
+| `customers` | 1 | 40 customers, compacted: `cleanup.policy=compact`, tombstones; uncompressed |
+
+All of it was produced with Kafka's Java producer of the same version.
+
+| file | bytes | sha256 |
+|---|---|---|
+{rows}
+"""
+
+
+def orders() -> list[Outgoing]:
+    """Nine hundred orders, one every few minutes."""
+    found = []
+    for i in range(900):
+        customer = f"customer-{i * 7 % 40:02d}"
+        value = f'{{"order":{i},"customer":"{customer}","cents":{(i * 7919) % 50_000 + 99}}}'
+        source = (("source", b"web" if i % 3 else b"shop"),)
+        at = FIRST_MS + i * (3 * DAY_MS // 900)
+        found.append(Outgoing(customer.encode(), value.encode(), source, at))
+    return found
+
+
+def payments() -> list[Outgoing]:
+    """Sixty payments; sent once in a transaction that commits and once in one that aborts."""
+    return [
+        Outgoing(f"order-{i}".encode(), f'{{"paid":{i}}}'.encode(), (), FIRST_MS + DAY_MS + i * 1000)
+        for i in range(60)
+    ]
+
+
+def customers() -> list[Outgoing]:
+    """Three updates of each of forty customers, and tombstones for every tenth."""
+    found = []
+    for version in range(3):
+        for i in range(40):
+            at = FIRST_MS + version * DAY_MS + i
+            key, value = f"customer-{i:02d}", f'{{"name":"Customer {i}","version":{version}}}'
+            gone = version == 2 and i % 10 == 0
+            found.append(Outgoing(key.encode(), None if gone else value.encode(), (), at))
+    return found
+
+
+def main() -> None:
+    """Run a broker, produce, stop it, and copy what it left."""
+    target = TOP / "examples" / "data"
+    with tempfile.TemporaryDirectory() as scratch:
+        broker = Broker(Path(scratch), VERSION)
+        with broker, JavaClient(broker) as client:
+            keep = {"retention_ms": -1}
+            client.create_topic("orders", 3, compression_type="producer", **keep)
+            client.produce("orders", orders(), compression_type="zstd", batch_size=8192)
+            client.create_topic("payments", 1, **keep)
+            client.produce(
+                "payments", payments(), transactions=["commit", "abort"], compression_type="lz4"
+            )
+            client.create_topic(
+                "customers", 1, cleanup_policy="compact", segment_ms=1000, min_cleanable_dirty_ratio=0.01
+            )
+            client.produce("customers", customers(), batch_size=1024)
+            client.wait_until_compacted(broker.log_dir / "customers-0", fewer_than=60)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(
+            broker.log_dir, target, ignore=shutil.ignore_patterns("__cluster_metadata-0", "*.deleted")
+        )
+    rows = "\n".join(
+        f"| `{path.relative_to(target)}` | {path.stat().st_size} "
+        f"| `{hashlib.sha256(path.read_bytes()).hexdigest()}` |"
+        for path in sorted(target.rglob("*"))
+        if path.is_file()
+    )
+    (TOP / "examples" / "MANIFEST.md").write_text(MANIFEST.format(version=VERSION, rows=rows))
+
+
+if __name__ == "__main__":
+    main()
