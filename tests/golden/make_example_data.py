@@ -55,7 +55,9 @@ def orders() -> list[Outgoing]:
 def payments() -> list[Outgoing]:
     """Sixty payments; sent once in a transaction that commits and once in one that aborts."""
     return [
-        Outgoing(f"order-{i}".encode(), f'{{"paid":{i}}}'.encode(), (), FIRST_MS + DAY_MS + i * 1000)
+        Outgoing(
+            f"order-{i}".encode(), f'{{"paid":{i}}}'.encode(), (), FIRST_MS + DAY_MS + i * 1000
+        )
         for i in range(60)
     ]
 
@@ -86,13 +88,19 @@ def main() -> None:
                 "payments", payments(), transactions=["commit", "abort"], compression_type="lz4"
             )
             client.create_topic(
-                "customers", 1, cleanup_policy="compact", segment_ms=1000, min_cleanable_dirty_ratio=0.01
+                "customers",
+                1,
+                cleanup_policy="compact",
+                segment_ms=1000,
+                min_cleanable_dirty_ratio=0.01,
             )
             client.produce("customers", customers(), batch_size=1024)
             client.wait_until_compacted(broker.log_dir / "customers-0", fewer_than=60)
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(
-            broker.log_dir, target, ignore=shutil.ignore_patterns("__cluster_metadata-0", "*.deleted")
+            broker.log_dir,
+            target,
+            ignore=shutil.ignore_patterns("__cluster_metadata-0", "*.deleted"),
         )
     rows = "\n".join(
         f"| `{path.relative_to(target)}` | {path.stat().st_size} "

@@ -4,6 +4,7 @@ The columns are those of Spark's ``kafka`` source, so that Spark, Polars and Duc
 Spark's users know.  Everything is nullable, as there.
 """
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,11 +15,13 @@ from segmentlog.kernels import decode
 from segmentlog.kernels.memory import COPY_SLACK, Int64s
 from segmentlog.model import TimestampType
 
-__all__ = ["COLUMNS", "RECORD_SCHEMA", "Constants", "Output", "record_schema"]
+__all__ = ["COLUMNS", "RECORD_SCHEMA", "Constants", "Output", "decode_as_java", "record_schema"]
 
 _HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
+
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 #: All columns, ``headers`` last: it is there only when asked for.
 _ALL = pa.schema(
@@ -222,4 +225,12 @@ def _as_utf8(keys: pa.Array) -> pa.Array:
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
+        return pa.array([decode_as_java(key) for key in keys.to_pylist()], pa.string())
+
+
+def decode_as_java(text: bytes) -> str:
+    """``new String(text, UTF_8)``: Java takes an encoded surrogate for one bad character.
+
+    Python takes it for three, and agrees on everything else.
+    """
+    return _SURROGATE.sub(b"\xff", text).decode("utf-8", "replace")

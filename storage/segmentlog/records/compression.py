@@ -121,7 +121,7 @@ class Inflater:
                 bound = min(self._left(start), max(4 * len(payload), 1 << 16))
                 before = self.end
                 self._put(start, frame.decompress(data, max_length=bound))
-                if frame.needs_input or (self.end == before and not frame.eof):
+                if not frame.eof and (frame.needs_input or self.end == before):
                     message = "the frame is cut short"
                     raise RuntimeError(message)
                 data = b""

@@ -51,7 +51,7 @@ def _retrieve(into: Path, coordinates: Sequence[str], *options: str) -> None:
     command += ["-confs", "default", "-retrieve", str(into / "[artifact]-[revision].[ext]")]
     command += ["-types", "jar", "bundle"]
     try:
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             command, capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:

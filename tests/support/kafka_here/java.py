@@ -86,7 +86,7 @@ class JavaClient:
     def _partition(self, topic: str, partition: int) -> JavaObject:
         return self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
 
-    def _wait(self, future: JavaObject) -> Any:  # noqa: ANN401
+    def _wait(self, future: JavaObject) -> Any:
         return future.get(_SECONDS, self.jvm.java.util.concurrent.TimeUnit.SECONDS)
 
     def create_topic(self, topic: str, partitions: int = 1, **settings: object) -> None:
@@ -99,7 +99,13 @@ class JavaClient:
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Move the log start up to `before_offset`."""
-        below = self.jvm.org.apache.kafka.clients.admin.RecordsToDelete.beforeOffset(before_offset)
+        # By reflection: py4j does not see a static method that shares its name with another one.
+        kind = self.jvm.java.lang.Class.forName("org.apache.kafka.clients.admin.RecordsToDelete")
+        types = self._gateway.new_array(self.jvm.java.lang.Class, 1)
+        types[0] = self.jvm.java.lang.Long.TYPE
+        arguments = self._gateway.new_array(self.jvm.java.lang.Object, 1)
+        arguments[0] = before_offset
+        below = kind.getMethod("beforeOffset", types).invoke(None, arguments)
         asked = self.jvm.java.util.HashMap()
         asked.put(self._partition(topic, partition), below)
         self._wait(self._admin.deleteRecords(asked).all())
@@ -110,6 +116,7 @@ class JavaClient:
         records: Iterable[Outgoing],
         *,
         transactions: Sequence[str] = (),
+        one_by_one: bool = False,
         **settings: object,
     ) -> None:
         """Send `records` with the Java producer, in one batch where the settings allow it.
@@ -119,6 +126,7 @@ class JavaClient:
         topic : where to.
         records : what.
         transactions : send everything once in each of these: ``"commit"`` or ``"abort"``.
+        one_by_one : wait for each record before the next one is sent.
         settings : of the producer; underscores for dots.
         """
         given = {key.replace("_", "."): value for key, value in settings.items()}
@@ -136,7 +144,8 @@ class JavaClient:
         )
         try:
             if not transactions:
-                self._send(producer, topic, records)
+                for part in [[record] for record in records] if one_by_one else [records]:
+                    self._send(producer, topic, part)
             else:
                 producer.initTransactions()
                 for end in transactions:
@@ -161,9 +170,7 @@ class JavaClient:
             )
         producer.flush()
 
-    def consume(
-        self, topic: str, *, isolation: str = "read_uncommitted"
-    ) -> list[KafkaRecord]:
+    def consume(self, topic: str, *, isolation: str = "read_uncommitted") -> list[KafkaRecord]:
         """Every record of a topic, partition by partition, as the Java consumer returns them."""
         consumer = self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
             self._properties(

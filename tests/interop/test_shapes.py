@@ -1,0 +1,118 @@
+"""Every shape of record that real clients and brokers leave, against the broker's consumer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from kafka_here import Broker, JavaClient, KafkaRecord, shapes
+from pyspark.sql import SparkSession
+
+import segmentlog
+
+pytestmark = pytest.mark.interop
+
+KINDS = {"key": pa.binary(), "value": pa.binary(), "offset": pa.int64()}
+
+
+@pytest.fixture(scope="module")
+def stopped(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple]:
+    """A broker of each version that holds every shape, stopped cleanly."""
+    broker = Broker(tmp_path_factory.mktemp("kafka"), version)
+    with broker, JavaClient(broker) as client:
+        made = shapes.make(broker, client)
+    seen = shapes.batches(broker.dump(sorted(made.log_dir.glob("*/*.log"))))
+    yield made, seen
+
+
+def rows_of(log: segmentlog.Log) -> list[KafkaRecord]:
+    """What the engine reads of one partition, as the consumer's records."""
+    table = log.scan(include_headers=True).read_all()
+    at = table.schema.get_field_index("timestamp")
+    table = table.set_column(at, "timestamp", table.column(at).cast(pa.int64()))
+    return [
+        KafkaRecord(
+            row["topic"], row["partition"], row["offset"], row["timestamp"] // 1000,
+            row["timestampType"], row["key"], row["value"],
+            None if row["headers"] is None
+            else tuple((header["key"], header["value"]) for header in row["headers"]),
+        )
+        for row in table.to_pylist()
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("topic", shapes.SHAPES)
+def test_rows_equal_the_consumers(stopped: tuple, topic: str) -> None:
+    """Every field of every record is what the broker's own consumer returned."""
+    made, seen = stopped
+    directory = segmentlog.open_log_dir(made.log_dir)
+    expected = made.rows[topic]
+
+    assert shapes.SHAPES[topic].check(seen[topic], expected), "the shape is not in the data"
+    found = []
+    for partition in directory.topics()[topic]:
+        found += rows_of(directory.log(topic, partition))
+    assert expected == found
+
+
+def test_an_empty_partition_has_no_rows(stopped: tuple) -> None:
+    """A partition that nothing was ever written to reads as nothing."""
+    made, _ = stopped
+    log = segmentlog.open_log_dir(made.log_dir).log("segments", 2)
+
+    assert (log.log_start_offset, log.log_end_offset, log.scan().read_all().num_rows) == (0, 0, 0)
+
+
+def test_many_slices_hold_the_same_rows_as_one(stopped: tuple) -> None:
+    """Slices cut at index entries leave no record out and bring none twice."""
+    from segmentlog.log.scan import scan_slice
+
+    made, _ = stopped
+    log = segmentlog.open_log_dir(made.log_dir).log("segments", 1)
+    slices = log.slices(100, log.log_end_offset - 50, 50_000)
+    offsets = [
+        offset
+        for log_slice in slices
+        for batch in scan_slice(log_slice, columns=["offset"])
+        for offset in batch.column(0).to_pylist()
+    ]
+
+    assert len(log.segments) > 1
+    assert len(slices) > 10
+    assert list(range(100, log.log_end_offset - 50)) == offsets
+
+
+def test_spark_reads_the_same_rows(stopped: tuple, spark: SparkSession) -> None:
+    """The whole directory through Spark: every topic, as many rows as the consumers saw."""
+    made, _ = stopped
+    counts = (
+        spark.read.format("segmentlog").option("maxBytesPerPartition", "100k")
+        .load(str(made.log_dir)).groupBy("topic").count().collect()
+    )  # fmt: skip
+
+    assert {topic: len(rows) for topic, rows in made.rows.items()} == dict(counts)
+
+
+def test_look_ups_by_time_answer_as_the_broker_did(version: str, tmp_path: Path) -> None:
+    """The first offset at or after a time, over several segments and times out of order."""
+    broker = Broker(tmp_path / "kafka", version)
+    with broker, JavaClient(broker) as client:
+        for topic in ("segments", "months", "append-time", "java-zstd"):
+            shapes.SHAPES[topic].make(broker, client, topic)
+        times = [0, 1_700_000_000_000 - 86_400_000, 1_700_000_000_000, 1_700_000_000_001]
+        times += [1_700_000_001_499, 1_700_000_002_998, 1_700_000_002_999, 1_700_000_003_000]
+        times += [1_700_000_000_000 + 90 * 86_400_000, 4_000_000_000_000]
+        asked = [
+            (topic, partition, time)
+            for topic, partition in (
+                ("segments", 0), ("segments", 1), ("segments", 2), ("months", 0),
+                ("append-time", 0), ("java-zstd", 0),
+            )
+            for time in times
+        ]  # fmt: skip
+        answers = [client.offset_for_timestamp(*each) for each in asked]
+    directory = segmentlog.open_log_dir(broker.log_dir)
+    found = [directory.log(topic, p).offset_for_timestamp(time) for topic, p, time in asked]
+
+    assert any(answer is not None for answer in answers)
+    assert answers == [None if each is None else each.offset for each in found]
