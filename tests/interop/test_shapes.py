@@ -1,6 +1,5 @@
 """Every shape of record that real clients and brokers leave, against the broker's consumer."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,13 +15,13 @@ KINDS = {"key": pa.binary(), "value": pa.binary(), "offset": pa.int64()}
 
 
 @pytest.fixture(scope="module")
-def stopped(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple]:
+def stopped(version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
     """A broker of each version that holds every shape, stopped cleanly."""
     broker = Broker(tmp_path_factory.mktemp("kafka"), version)
     with broker, JavaClient(broker) as client:
         made = shapes.make(broker, client)
     seen = shapes.batches(broker.dump(sorted(made.log_dir.glob("*/*.log"))))
-    yield made, seen
+    return made, seen
 
 
 def rows_of(log: segmentlog.Log) -> list[KafkaRecord]:

@@ -2,9 +2,9 @@
 
 A log directory holds one directory for each topic-partition, named ``<topic>-<partition>``; one
 that is being moved, deleted or is no broker's any more has a suffix:
-``<topic>-<partition>.<32 hex digits>-future``, ``-delete``, ``-stray``.  Inside, files are named by
-the base offset of their segment in 20 digits, their kind, and perhaps a state that says that they
-are not part of the log: ``00000000000000000042.log.deleted``.
+``<topic>-<partition>.<32 hex digits>-future``, ``-delete``, ``-stray``.  Inside, files are named
+by the base offset of their segment in 20 digits, their kind, and perhaps a state that says that
+they are not part of the log: ``00000000000000000042.log.deleted``.
 
 Rules: ``LocalLog.parseTopicPartitionName``, ``LogFileUtils``, ``Topic.validate``.
 """

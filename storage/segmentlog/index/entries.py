@@ -69,7 +69,7 @@ class SparseIndex(ABC):
         """What entry `slot` is sorted by."""
 
     def _floor(self, target: int) -> int:
-        """Slot of the greatest key not above `target`, or -1 (``AbstractIndex.indexSlotRangeFor``)."""
+        """Slot of the greatest key not above `target`, or -1 (``indexSlotRangeFor``)."""
         if not self.n_entries:
             return -1
         last = self.n_entries - 1

@@ -25,6 +25,8 @@ class Kernel(Protocol[P, R_co]):
 
 
 def _compile(func: Callable[P, R_co], *, forceinline: bool) -> Kernel[P, R_co]:
+    # Without numba's runtime: it counts references to arrays in the innermost loops, which took
+    # five times as long as the loops (decode of 110 B records: 121 ns a record with, 23 without).
     options = {"nogil": True, "error_model": "numpy", "forceinline": forceinline, "_nrt": False}
     try:
         compiled = numba.njit(cache=True, **options)(func)

@@ -58,7 +58,7 @@ _SHIFT_SHORT = _shift_tables(_SHORT)
 
 
 @inlined
-def _shift(crc, tables):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _shift(crc, tables):
     return np.uint64(
         tables[0, crc & _BYTE]
         ^ tables[1, (crc >> _U8) & _BYTE]
@@ -68,7 +68,7 @@ def _shift(crc, tables):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 @inlined
-def _four_streams(crc, buf, at, n, tables):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _four_streams(crc, buf, at, n, tables):
     second = third = fourth = np.uint64(0)
     for line in range(at, at + n, 64):
         for ahead in range(4, 8):
@@ -83,7 +83,7 @@ def _four_streams(crc, buf, at, n, tables):  # type: ignore[no-untyped-def]  # n
     return _shift(crc, tables) ^ fourth
 
 
-def _crc32c_x86(buf, start, end):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _crc32c_x86(buf, start, end):
     crc = _ONES
     at = start
     while at + 4 * _LONG <= end:
@@ -101,7 +101,7 @@ def _crc32c_x86(buf, start, end):  # type: ignore[no-untyped-def]  # noqa: ANN00
     return np.int64(crc ^ _ONES)
 
 
-def _crc32c_portable(buf, start, end):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _crc32c_portable(buf, start, end):
     crc = _ONES
     at = start
     while at + 8 <= end:
@@ -125,7 +125,7 @@ def crc32c(buf: Bytes, start: int, end: int) -> int:
 
 
 @overload(crc32c)
-def _crc32c(buf, start, end):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _crc32c(buf, start, end):
     return _crc32c_x86 if _llvm.HAS_X86_CRC32 else _crc32c_portable
 
 

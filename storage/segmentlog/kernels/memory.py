@@ -87,43 +87,43 @@ def copy_wide(target: Bytes, to: int, source: Bytes, at: int, n_bytes: int) -> N
 
 
 @overload(load_i64)
-def _load_i64(buf, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _load_i64(buf, at):
     return lambda buf, at: _llvm.load_be64(buf, at)
 
 
 @overload(load_i32)
-def _load_i32(buf, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _load_i32(buf, at):
     return lambda buf, at: _llvm.load_be32(buf, at)
 
 
 @overload(load_i16)
-def _load_i16(buf, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _load_i16(buf, at):
     return lambda buf, at: _llvm.load_be16(buf, at)
 
 
 @overload(load_u8)
-def _load_u8(buf, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _load_u8(buf, at):
     return lambda buf, at: _llvm.load_u8(buf, at)
 
 
 @overload(load_u64)
-def _load_u64(buf, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _load_u64(buf, at):
     return lambda buf, at: _llvm.load_le64(buf, at)
 
 
 @overload(trailing_zeros)
-def _trailing_zeros(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _trailing_zeros(word):
     return lambda word: _llvm.trailing_zeros(word)
 
 
 @overload(copy_bytes)
-def _copy_bytes(target, to, source, at, n_bytes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _copy_bytes(target, to, source, at, n_bytes):
     return lambda target, to, source, at, n_bytes: _llvm.memcpy(target, to, source, at, n_bytes)
 
 
 @overload(copy_wide)
-def _copy_wide(target, to, source, at, n_bytes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    def copy(target, to, source, at, n_bytes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _copy_wide(target, to, source, at, n_bytes):
+    def copy(target, to, source, at, n_bytes):
         if n_bytes <= 32:
             _llvm.copy_32(target, to, source, at)
             return

@@ -113,5 +113,5 @@ def read_varint_quick(buf: Bytes, at: int) -> tuple[int, int]:
     word &= stops ^ (stops - _ONE)
     word = (word & _EVEN_GROUPS) | ((word & _ODD_GROUPS) >> _ONE)
     word = (word & _EVEN_PAIRS) | ((word & _ODD_PAIRS) >> _TWO)
-    value = np.int64((word & _LOW_HALF) | ((word & _HIGH_HALF) >> _FOUR))
-    return (value >> 1) ^ -(value & 1), at + 1 + (n_bits >> 3)
+    joined = int(np.int64((word & _LOW_HALF) | ((word & _HIGH_HALF) >> _FOUR)))
+    return (joined >> 1) ^ -(joined & 1), at + 1 + (n_bits >> 3)

@@ -140,7 +140,7 @@ class _SliceReader:
             grown[:held] = self._buffer[:held]
             self._buffer = grown
         while held < wanted:
-            n_read = os.preadv(descriptor, [self._buffer[held:wanted]], position + held)
+            n_read = os.preadv(descriptor, [self._buffer[held:wanted].data], position + held)
             if n_read == 0:
                 message = f"{file.path} ends at byte {position + held}, not at {file.end}"
                 raise _FileChangedError(message)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.errors import OptionError
-from segmentlog.kernels import decode
+from segmentlog.kernels import output
 from segmentlog.kernels.memory import COPY_SLACK, Int64s
 from segmentlog.model import TimestampType
 
@@ -154,7 +154,7 @@ class Output:
         n_headers = n_headers if rows("headers") else 0
         self._header_keys = _Binary(n_headers, n_bytes)
         self._header_values = _Binary(n_headers, n_bytes)
-        self.arrays = decode.ColumnArrays(
+        self.arrays = output.ColumnArrays(
             self._offsets.view, self._timestamps.view,
             self._keys.ends.view, self._keys.valid.view, self._keys.data.view,
             self._values.ends.view, self._values.valid.view, self._values.data.view,
@@ -166,8 +166,8 @@ class Output:
 
     def begin(self, state: Int64s) -> None:
         """Tell the kernel that the output is empty, and how much it holds."""
-        state[decode.N_ROWS : decode.ROW_LIMIT] = 0
-        state[decode.ROW_LIMIT : decode.HEADER_LIMIT + 1] = self._limits
+        state[output.N_ROWS : output.ROW_LIMIT] = 0
+        state[output.ROW_LIMIT : output.HEADER_LIMIT + 1] = self._limits
 
     def to_arrow(
         self, state: Int64s, constants: Constants, timestamp_type: TimestampType
@@ -181,7 +181,7 @@ class Output:
     def _array(
         self, name: str, state: Int64s, constants: Constants, timestamp_type: TimestampType
     ) -> pa.Array:
-        n_rows = int(state[decode.N_ROWS])
+        n_rows = int(state[output.N_ROWS])
         kind = self._schema.field(name).type
         match name:
             case "offset":
@@ -189,10 +189,10 @@ class Output:
             case "timestamp":
                 return pa.Array.from_buffers(kind, n_rows, [None, self._timestamps.arrow], 0)
             case "key":
-                n_bytes, n_nulls = int(state[decode.KEY_BYTES]), int(state[decode.KEY_NULLS])
+                n_bytes, n_nulls = int(state[output.KEY_BYTES]), int(state[output.KEY_NULLS])
                 return self._keys.to_arrow(kind, n_rows, n_bytes, n_nulls)
             case "value":
-                n_bytes, n_nulls = int(state[decode.VALUE_BYTES]), int(state[decode.VALUE_NULLS])
+                n_bytes, n_nulls = int(state[output.VALUE_BYTES]), int(state[output.VALUE_NULLS])
                 return self._values.to_arrow(kind, n_rows, n_bytes, n_nulls)
             case "headers":
                 return self._headers(kind, n_rows, state)
@@ -203,14 +203,14 @@ class Output:
 
     def _headers(self, kind: pa.ListType, n_rows: int, state: Int64s) -> pa.Array:
         pair = kind.value_type
-        n_headers = int(state[decode.N_HEADERS])
-        n_bytes, n_nulls = int(state[decode.HEADER_KEY_BYTES]), int(state[decode.LIST_NULLS])
+        n_headers = int(state[output.N_HEADERS])
+        n_bytes, n_nulls = int(state[output.HEADER_KEY_BYTES]), int(state[output.LIST_NULLS])
         keys = _as_utf8(self._header_keys.to_arrow(pa.binary(), n_headers, n_bytes, 0))
         values = self._header_values.to_arrow(
             pair.field("value").type,
             n_headers,
-            int(state[decode.HEADER_VALUE_BYTES]),
-            int(state[decode.HEADER_VALUE_NULLS]),
+            int(state[output.HEADER_VALUE_BYTES]),
+            int(state[output.HEADER_VALUE_NULLS]),
         )
         pairs = pa.StructArray.from_arrays([keys, values], fields=[pair.field(0), pair.field(1)])
         buffers = [self._list_valid.unless(n_nulls), self._list_ends.arrow]

@@ -93,7 +93,7 @@ class Inflater:
         return start, self.end
 
     def _room(self, start: int, n_bytes: int) -> None:
-        """Make the buffer hold `n_bytes` more, within the bound of the batch that began at `start`."""
+        """Make the buffer hold `n_bytes` more, within the bound of the batch begun at `start`."""
         needed = self.end + n_bytes
         if needed - start > self._max_batch_bytes:
             reason = f"its records inflate beyond {self._max_batch_bytes} bytes"
@@ -104,7 +104,7 @@ class Inflater:
             self._buffer = grown
 
     def _left(self, start: int) -> int:
-        """Bytes that the batch which began at `start` may still grow by, and one to notice more."""
+        """What the batch begun at `start` may still grow by, and one byte to notice more."""
         return self._max_batch_bytes - (self.end - start) + 1
 
     def _put(self, start: int, piece: bytes) -> None:
@@ -133,7 +133,7 @@ class Inflater:
             while True:
                 self._room(start, min(bound, self._left(start) - 1) or 1)
                 limit = min(self._buffer.size - COPY_SLACK, start + self._max_batch_bytes)
-                n_read = reader.readinto(memoryview(self._buffer[self.end : limit]))
+                n_read = reader.readinto(self._buffer[self.end : limit].data)
                 if n_read == 0:
                     return
                 self.end += n_read
@@ -163,7 +163,7 @@ class Inflater:
         self._room(start, n_bytes)
         target = self._buffer[self.end : self.end + n_bytes]
         if n_bytes:
-            cramjam.snappy.decompress_raw_into(block, target)
+            cramjam.snappy.decompress_raw_into(block, target.data)
         self.end += n_bytes
 
     def _append_gzip(self, payload: memoryview, start: int) -> None:

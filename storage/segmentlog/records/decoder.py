@@ -16,7 +16,7 @@ from segmentlog.errors import (
     TimestampOverflowError,
     UnsupportedFormatError,
 )
-from segmentlog.kernels import decode, layout, status
+from segmentlog.kernels import layout, output, status
 from segmentlog.kernels.crc32c import checksum
 from segmentlog.kernels.decode import fill_records
 from segmentlog.kernels.memory import Bytes, Int64s
@@ -97,7 +97,7 @@ class BatchScanner:
                 buf[position : position + 8].tobytes(), "big", signed=True
             )
             return MalformedBatchError(self.path, at, base_offset, status.REASONS[code])
-        header = parse_header(memoryview(buf), position)
+        header = parse_header(buf.data, position)
         if code == status.BAD_CRC:
             found = checksum(buf, position + layout.ATTRIBUTES_AT, position + header.size_in_bytes)
             return ChecksumMismatchError(self.path, at, header.base_offset, header.crc, found)
@@ -124,7 +124,7 @@ class RecordDecoder:
         self._schema = schema
         self._constants = Constants(log_slice.topic, log_slice.partition)
         self._inflater = Inflater(max_inflated_batch_bytes)
-        self._state: Int64s = np.zeros(decode.N_STATE, np.int64)
+        self._state: Int64s = np.zeros(output.N_STATE, np.int64)
         self._n_rows = _FIRST_ROWS
 
     def decode(
@@ -161,7 +161,8 @@ class RecordDecoder:
         )
         # A batch that compaction has emptied has no bytes behind its header either.
         has_bytes = headers[:, layout.SIZE] > layout.HEADER_BYTES
-        return headers[is_data & in_range & has_bytes]
+        wanted: Int64s = headers[is_data & in_range & has_bytes]
+        return wanted
 
     def _run(
         self, path: str, window: Bytes, headers: Int64s, begin: int, file_position: int
@@ -188,7 +189,7 @@ class RecordDecoder:
             raise UnsupportedFormatError(path, position, "codec", codec)
         start, end = int(header[layout.RECORDS_START]), int(header[layout.RECORDS_END])
         try:
-            start, end = self._inflater.append(codec, memoryview(window)[start:end])
+            start, end = self._inflater.append(codec, window.data[start:end])
         except InflateError as error:
             base_offset = int(header[layout.BASE_OFFSET])
             raise MalformedBatchError(path, position, base_offset, str(error)) from error
@@ -203,26 +204,26 @@ class RecordDecoder:
         is_append_time = int(headers[0, layout.ATTRIBUTES]) & layout.TIMESTAMP_TYPE_MASK
         timestamp_type = TimestampType(int(bool(is_append_time)))
         state = self._state
-        state[decode.BATCH], state[decode.RECORD] = 0, -1
+        state[output.BATCH], state[output.RECORD] = 0, -1
         n_bytes = n_headers = 0
-        while state[decode.BATCH] < len(headers):
-            output = self._output(headers[state[decode.BATCH] :], n_bytes, n_headers)
-            output.begin(state)
+        while state[output.BATCH] < len(headers):
+            room = self._room_for(headers[state[output.BATCH] :], n_bytes, n_headers)
+            room.begin(state)
             code = fill_records(
                 window, self._inflater.buffer, headers,
-                self._slice.start_offset, self._slice.end_offset, 1000, output.arrays, state,
+                self._slice.start_offset, self._slice.end_offset, 1000, room.arrays, state,
             )  # fmt: skip
             if code not in (status.OK, status.OUTPUT_FULL):
-                raise self._error(path, headers[state[decode.BATCH]], file_position, code)
+                raise self._error(path, headers[state[output.BATCH]], file_position, code)
             n_bytes = n_headers = 0
             if code == status.OUTPUT_FULL:
                 # What did not fit is offered room of its own next time.
-                n_bytes, n_headers = int(state[decode.DETAIL]), int(state[decode.DETAIL_2])
-            if state[decode.N_ROWS]:
+                n_bytes, n_headers = int(state[output.DETAIL]), int(state[output.DETAIL_2])
+            if state[output.N_ROWS]:
                 self._n_rows = _MOST_ROWS
-                yield output.to_arrow(state, self._constants, timestamp_type)
+                yield room.to_arrow(state, self._constants, timestamp_type)
 
-    def _output(self, headers: Int64s, n_bytes: int, n_headers: int) -> Output:
+    def _room_for(self, headers: Int64s, n_bytes: int, n_headers: int) -> Output:
         """Memory for the next rows: no more than `headers` can fill, and at least one record."""
         left = headers[:, layout.RECORDS_END] - headers[:, layout.RECORDS_START]
         n_rows = min(self._n_rows, int(headers[:, layout.RECORDS_COUNT].sum()))
@@ -234,7 +235,9 @@ class RecordDecoder:
     def _error(self, path: str, header: Int64s, file_position: int, code: int) -> SegmentLogError:
         """What a status of `fill_records` means, with its place."""
         if code == status.TIMESTAMP_OVERFLOW:
-            offset, timestamp_ms = (int(n) for n in self._state[decode.DETAIL : decode.N_STATE])
+            offset, timestamp_ms = (
+                int(n) for n in self._state[output.DETAIL : output.DETAIL_2 + 1]
+            )
             topic, partition = self._slice.topic, self._slice.partition
             return TimestampOverflowError(topic, partition, offset, timestamp_ms)
         position = file_position + int(header[layout.POSITION])
@@ -292,12 +295,12 @@ class _TimestampDecoder(RecordDecoder):
             base_offset = int(headers[0, layout.BASE_OFFSET])
             raise MalformedBatchError(path, file_position, base_offset, reason)
         state = self._state
-        state[decode.BATCH], state[decode.RECORD] = 0, -1
-        output = Output(self._schema, n_rows, n_bytes, 0)
-        output.begin(state)
+        state[output.BATCH], state[output.RECORD] = 0, -1
+        room = Output(self._schema, n_rows, n_bytes, 0)
+        room.begin(state)
         code = fill_records(
-            window, self._inflater.buffer, headers, -(2**63), 2**63 - 1, 1, output.arrays, state
+            window, self._inflater.buffer, headers, -(2**63), 2**63 - 1, 1, room.arrays, state
         )
         if code != status.OK:
             raise self._error(path, headers[0], file_position, code)
-        return output.arrays.offsets, output.arrays.timestamps
+        return room.arrays.offsets, room.arrays.timestamps

@@ -129,7 +129,8 @@ def _aiokafka(codec: str) -> Shape:
 def _headers(_: Broker, client: JavaClient, topic: str) -> None:
     kinds: list[Sequence[tuple[str, bytes | None]]] = [
         (), (("a", b"1"),), (("a", b"1"), ("a", b"2")), (("n", None),), (("e", b""),),
-        (("", b"empty key"),), (("ключ", b"\xff\xfe"),), tuple((f"h{i}", b"x" * i) for i in range(40)),
+        (("", b"empty key"),), (("ключ", b"\xff\xfe"),),
+        tuple((f"h{i}", b"x" * i) for i in range(40)),
     ]  # fmt: skip
     client.create_topic(topic)
     client.produce(topic, [Outgoing(b"k", b"v", kind, _T0) for kind in kinds * 3])

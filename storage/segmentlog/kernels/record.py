@@ -1,0 +1,122 @@
+"""One record of magic 2: parse it, and say what is wrong with it.
+
+::
+
+    length | attributes | timestamp delta | offset delta | key length | key | value length | value
+    varint | 1 byte     | varlong         | varint       | varint     |     | varint       |
+    | header count | key length | key | value length | value | …
+      varint         varint             varint
+
+`parse_record` checks everything and can name it.  `parse_quickly` checks only that all is as it
+nearly always is, and leaves the rest to the other.
+"""
+
+from segmentlog.kernels import status as st
+from segmentlog.kernels._jit import inlined, kernel
+from segmentlog.kernels.memory import Bytes, load_u8
+from segmentlog.kernels.varint import read_varint, read_varint_quick, read_varlong
+
+__all__ = ["judge", "parse_quickly", "parse_record"]
+
+
+@kernel
+def _skip_headers(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:
+    """Walk `count` record headers; the status, and the position behind them."""
+    if count < 0 or count > (end - at) // 2:
+        return st.BAD_HEADERS_COUNT, at
+    for _ in range(count):
+        length, at = read_varint(buf, at, end)
+        if length < 0 or at + length > end:
+            return st.BAD_HEADER_KEY, at
+        length, at = read_varint(buf, at + length, end)
+        if length > 0:
+            at += length
+        if at > end:
+            return st.BAD_HEADER_VALUE, at
+    return st.OK, at
+
+
+@kernel
+def judge(buf: Bytes, at: int, end: int) -> int:
+    """What is wrong with a record that did not add up, or `OK` if it only has headers."""
+    _, at = read_varlong(buf, at + 1, end)
+    _, at = read_varint(buf, at, end)
+    if at > end:
+        return st.BAD_VARINT
+    for bad_length in (st.BAD_KEY_LENGTH, st.BAD_VALUE_LENGTH):
+        length, at = read_varint(buf, at, end)
+        if at > end:
+            return st.BAD_VARINT
+        if length > 0:
+            at += length
+        if at > end:
+            return bad_length
+    count, at = read_varint(buf, at, end)
+    if at > end:
+        return st.BAD_VARINT
+    status, at = _skip_headers(buf, at, end, count)
+    if status == st.OK and at != end:
+        return st.RECORD_LENGTH_MISMATCH
+    return status
+
+
+@inlined
+def parse_record(
+    buf: Bytes, at: int, end: int
+) -> tuple[int, tuple[int, int, int, int, int, int, int, int, int, int]]:
+    """Fields of the record at byte `at`, checked to lie inside ``buf[at:end]``.
+
+    Returns the status, and the fields: position behind the record, its length, timestamp delta,
+    offset delta, key length, key position, value length, value position, number of headers and
+    their position.
+    """
+    length, body = read_varint(buf, at, end)
+    record_end = body + length
+    status = st.OK
+    if body > end:
+        status = st.BAD_VARINT
+    elif length < 0 or record_end > end:
+        status = st.RECORD_TOO_LONG
+    if status != st.OK:
+        return status, (at, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    delta_ms, at = read_varlong(buf, body + 1, record_end)
+    delta, at = read_varint(buf, at, record_end)
+    key_length, key_at = read_varint(buf, at, record_end)
+    value_length, value_at = read_varint(buf, key_at + max(key_length, 0), record_end)
+    n_headers, headers_at = read_varint(buf, value_at + max(value_length, 0), record_end)
+    if n_headers != 0 or headers_at != record_end:
+        status = judge(buf, body, record_end)
+    return status, (
+        record_end, length, delta_ms, delta,
+        key_length, key_at, value_length, value_at, n_headers, headers_at,
+    )  # fmt: skip
+
+
+@inlined
+def parse_quickly(buf: Bytes, at: int, end: int) -> tuple[bool, int, int, int, int, int, int, int]:
+    """Fields of the record at byte `at`, if it has no headers and adds up.
+
+    One check (that the record ends at or before `end`) stands for those of its varints: `end`
+    has slack behind it, so no read from inside the record leaves the buffer.
+
+    Returns whether it adds up, the position behind the record, timestamp delta, offset delta,
+    key length, key position, value length and value position.
+    """
+    length, body = read_varint_quick(buf, at)
+    record_end = body + length
+    if length < 0 or record_end > end:
+        return False, 0, 0, 0, 0, 0, 0, 0
+    delta_ms, behind = read_varint_quick(buf, body + 1)
+    if behind > record_end:
+        return False, 0, 0, 0, 0, 0, 0, 0
+    delta, behind = read_varint_quick(buf, behind)
+    if behind > record_end:
+        return False, 0, 0, 0, 0, 0, 0, 0
+    key_length, key_at = read_varint_quick(buf, behind)
+    behind = key_at + max(key_length, 0)
+    if behind > record_end:
+        return False, 0, 0, 0, 0, 0, 0, 0
+    value_length, value_at = read_varint_quick(buf, behind)
+    behind = value_at + max(value_length, 0)
+    adds_up = behind + 1 == record_end and load_u8(buf, behind) == 0
+    return adds_up, record_end, delta_ms, delta, key_length, key_at, value_length, value_at

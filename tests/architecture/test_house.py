@@ -1,0 +1,152 @@
+"""The house: floors, names, sizes, a light door, and documentation that agrees with the code."""
+
+import ast
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pyspark_segmentlog
+import segmentlog
+from pyspark_segmentlog.options import OPTIONS
+
+TOP = Path(__file__).parents[2]
+ROOTS = (TOP / "storage" / "segmentlog", TOP / "connector" / "pyspark_segmentlog")
+MODULES = sorted(path for root in ROOTS for path in root.rglob("*.py"))
+MOST_MODULE_LINES = 400
+MOST_FUNCTION_LINES = 50  # without the docstring
+
+
+def run(code: str) -> str:
+    """What a new interpreter prints for `code`."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def names(root: Path) -> list[str]:
+    """Files and directories at the top of a checkout, but for dotfiles and leavings of tools."""
+    left = {"build", "dist", "spark-warehouse", "__pycache__"}
+    return sorted(p.name for p in root.iterdir() if p.name[0] != "." and p.name not in left)
+
+
+def test_the_top_level_is_the_architecture() -> None:
+    """Nothing stands at the top but the floors, the tests, the examples and their description."""
+    expected = ["README.md", "connector", "examples", "pyproject.toml", "storage", "tests"]
+
+    assert expected == names(TOP)
+
+
+def test_importing_the_connector_loads_nothing_heavy() -> None:
+    """One `pyspark_*` module that fails to import takes every auto-registered source with it."""
+    heavy = "{'numba', 'numpy', 'pyarrow', 'segmentlog', 'pandas', 'lz4', 'cramjam'}"
+    code = f"import sys, pyspark.sql.datasource; before = set(sys.modules); import pyspark_segmentlog; print(sorted((set(sys.modules) - before) & {heavy}))"
+
+    assert run(code) == "[]"
+    assert run("import sys, pyspark_segmentlog; print('numba' in sys.modules)") == "False"
+    assert run("import sys, pyspark_segmentlog; print('segmentlog' in sys.modules)") == "False"
+
+
+def test_planning_does_not_load_the_compiler() -> None:
+    """The driver lists, looks up and cuts without numba; only decoding compiles."""
+    directory = TOP / "examples" / "data"
+    code = (
+        "import sys, segmentlog; "
+        f"log = segmentlog.open_log_dir({str(directory)!r}).log('orders', 0); "
+        "print(len(log.slices(0, log.end_offset(), 0)), 'numba' in sys.modules)"
+    )
+
+    assert run(code) == "1 False"
+
+
+@pytest.mark.parametrize("package", [segmentlog, pyspark_segmentlog])
+def test_exported_names_are_all_there_and_sorted(package: object) -> None:
+    """`__all__` tells exactly the public names, in order."""
+    exported = package.__all__
+    public = {
+        name
+        for name, value in vars(package).items()
+        if name[0] != "_" and getattr(value, "__module__", "").split(".")[0] == package.__name__
+    }
+
+    assert sorted(exported) == list(exported)
+    assert public == set(exported)
+
+
+def test_every_module_imports_and_has_a_docstring() -> None:
+    """Each module says what it is for."""
+    for package in (segmentlog, pyspark_segmentlog):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            module = importlib.import_module(found.name)
+
+            assert module.__doc__, found.name
+
+
+def test_modules_and_functions_stay_small() -> None:
+    """A module of more than 400 lines is two modules; a function of more than 50 is two."""
+    large = []
+    for path in MODULES:
+        text = path.read_text()
+        if text.count("\n") > MOST_MODULE_LINES:
+            large.append(f"{path.relative_to(TOP)}: {text.count(chr(10))} lines")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and _length(node) > MOST_FUNCTION_LINES:
+                large.append(f"{path.relative_to(TOP)}: {node.name} has {_length(node)} lines")
+
+    assert [] == large
+
+
+def _length(node: ast.FunctionDef) -> int:
+    """Lines of a function without its docstring and decorators."""
+    docstring = node.body[0] if ast.get_docstring(node) else None
+    described = docstring.end_lineno - docstring.lineno + 1 if docstring else 0
+    return node.end_lineno - node.lineno + 1 - described
+
+
+def test_only_one_module_compiles() -> None:
+    """Flags, caching and threading of compiled code are decided in one place."""
+    using = [
+        path.name for path in MODULES if re.search(r"numba\.(n?jit|vectorize)", path.read_text())
+    ]
+
+    assert ["_jit.py"] == using
+
+
+def test_the_option_reference_lists_what_the_parser_takes() -> None:
+    """`connector/README.md` has a row for each option, with its default and its meaning."""
+    text = (TOP / "connector" / "README.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
+    expected = [(o.name, o.default, o.accepts, o.meaning) for o in OPTIONS]
+
+    assert expected == [tuple(row) for row in rows]
+
+
+def test_the_readme_gives_the_commands_that_are_tested() -> None:
+    """Both commands stand near the top, and CI runs the second."""
+    top = (TOP / "README.md").read_text()[:3000]
+    ci = (TOP / ".ci" / "run").read_text()
+
+    assert "pip install '.[spark]' && python examples/quickstart.py" in top
+    assert "pip install '.[test]' && pytest" in top
+    assert "pip install --quiet '.[test]'" in ci
+    assert re.search(r"^pytest", ci, re.MULTILINE)
+
+
+def test_nothing_names_a_place_that_is_not_the_projects() -> None:
+    """No file refers to a machine's directories or to a package registry's address."""
+    pattern = re.compile(r"/work/|/root/|https?://\S*(maven|pypi)")
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=False
+    ).stdout.splitlines()
+    found = [
+        name
+        for name in tracked
+        if name.endswith((".py", ".md", ".toml", ".yaml", ".yml", ".java"))
+        and name != "tests/architecture/test_house.py"
+        and pattern.search((TOP / name).read_text())
+    ]
+
+    assert [] == found
