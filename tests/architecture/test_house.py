@@ -43,7 +43,10 @@ def test_the_top_level_is_the_architecture() -> None:
 def test_importing_the_connector_loads_nothing_heavy() -> None:
     """One `pyspark_*` module that fails to import takes every auto-registered source with it."""
     heavy = "{'numba', 'numpy', 'pyarrow', 'segmentlog', 'pandas', 'lz4', 'cramjam'}"
-    code = f"import sys, pyspark.sql.datasource; before = set(sys.modules); import pyspark_segmentlog; print(sorted((set(sys.modules) - before) & {heavy}))"
+    code = (
+        "import sys, pyspark.sql.datasource; before = set(sys.modules); "
+        f"import pyspark_segmentlog; print(sorted((set(sys.modules) - before) & {heavy}))"
+    )
 
     assert run(code) == "[]"
     assert run("import sys, pyspark_segmentlog; print('numba' in sys.modules)") == "False"
@@ -92,9 +95,11 @@ def test_modules_and_functions_stay_small() -> None:
         text = path.read_text()
         if text.count("\n") > MOST_MODULE_LINES:
             large.append(f"{path.relative_to(TOP)}: {text.count(chr(10))} lines")
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef) and _length(node) > MOST_FUNCTION_LINES:
-                large.append(f"{path.relative_to(TOP)}: {node.name} has {_length(node)} lines")
+        large += [
+            f"{path.relative_to(TOP)}: {node.name} has {_length(node)} lines"
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef) and _length(node) > MOST_FUNCTION_LINES
+        ]
 
     assert [] == large
 

@@ -93,6 +93,8 @@ class Broker:
             "log.message.timestamp.after.max.ms": 2**63 - 1,
             # Records of tests carry old timestamps: retention by time would delete them at once.
             "log.retention.ms": -1,
+            # A running broker writes moved log starts every minute; tests do not wait for that.
+            "log.flush.start.offset.checkpoint.interval.ms": 300,
         }
         settings |= self._settings
         path = self.directory / "server.properties"

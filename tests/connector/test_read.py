@@ -1,0 +1,204 @@
+"""A real broker's directory through Spark: columns, options, errors, plans."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+pytestmark = pytest.mark.spark
+
+
+def load(spark: SparkSession, path: str, **options: str) -> DataFrame:
+    """A read of `path` with `options`, without any call to register the source."""
+    return spark.read.format("segmentlog").options(**options).load(path)
+
+
+def test_the_columns_are_those_of_the_kafka_source(spark: SparkSession, example_data: str) -> None:
+    """Names, types, order and nullability, with and without headers."""
+    expected = (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
+        "timestamp:timestamp,timestampType:int"
+    )
+    headers = ",headers:array<struct<key:string,value:binary>>"
+    plain = load(spark, example_data).schema
+    full = load(spark, example_data, includeHeaders="true").schema
+
+    assert expected + ">" == plain.simpleString()
+    assert expected + headers + ">" == full.simpleString()
+    assert all(field.nullable for field in full.fields)
+
+
+def test_all_topics_but_internal_ones_are_read(spark: SparkSession, example_data: str) -> None:
+    """The path says what is meant; brokers' own topics are left out."""
+    counts = load(spark, example_data).groupBy("topic").count().collect()
+
+    assert {"customers": 42, "orders": 900, "payments": 120} == dict(counts)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"subscribe": " orders , payments "}, {"orders", "payments"}),
+        ({"subscribePattern": "ment|tom"}, {"payments", "customers"}),
+        ({"subscribePattern": "__transaction"}, set()),
+        ({"subscribe": "__transaction_state"}, {"__transaction_state"}),
+        ({"assign": '{"orders":[1,99]}'}, {"orders"}),
+        ({"SUBSCRIBE": "customers"}, {"customers"}),
+    ],
+)
+def test_topics_are_chosen_as_by_the_kafka_source(
+    spark: SparkSession, example_data: str, options: dict[str, str], expected: set[str]
+) -> None:
+    """Lists are trimmed, patterns match anywhere, internal topics only by name."""
+    found = load(spark, example_data, **options).select("topic").distinct().collect()
+
+    assert expected - {"__transaction_state"} == {row.topic for row in found} - {
+        "__transaction_state"
+    }
+
+
+def test_offsets_bound_the_read(spark: SparkSession, example_data: str) -> None:
+    """Starts are inclusive, ends exclusive, and a topic may be given as a word."""
+    rows = (
+        load(
+            spark,
+            example_data,
+            subscribe="orders,payments",
+            startingOffsets='{"orders":{"0":300,"1":-2,"2":100},"payments":"earliest"}',
+            endingOffsets='{"orders":{"0":-1,"1":5,"2":100},"payments":{"0":7}}',
+        )
+        .groupBy("topic", "partition")
+        .agg({"offset": "min", "*": "count"})
+        .sort("topic", "partition")
+        .collect()
+    )
+
+    assert [("orders", 0, 300, 35), ("orders", 1, 0, 5), ("payments", 0, 0, 7)] == [
+        tuple(row) for row in rows
+    ]
+
+
+def test_a_users_schema_selects_columns(spark: SparkSession, example_data: str) -> None:
+    """A subset in another order is what comes back; headers need no option then."""
+    schema = StructType.fromDDL(
+        "offset bigint, headers array<struct<key:string,value:binary>>, topic string"
+    )
+    frame = spark.read.schema(schema).format("segmentlog").load(example_data)
+    row = frame.where("topic = 'orders'").orderBy("offset").first()
+
+    assert ["offset", "headers", "topic"] == frame.columns
+    assert row.headers[0].key == "source"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"subscribe": "order"}, ["no topic 'order'", "did you mean 'orders'"]),
+        ({"subscribe": "orders", "assign": '{"orders":[0]}'}, ["only one of"]),
+        ({"startingOffsets": "latest"}, ["startingOffsets", "may not start at latest"]),
+        ({"endingOffsets": "earliest"}, ["endingOffsets", "may not end at earliest"]),
+        ({"startingOffset": "earliest"}, ["startingOffset", "did you mean 'startingOffsets'"]),
+        ({"includeHeaders": "yes"}, ["includeHeaders", "'yes'", "true or false"]),
+        ({"kafka.isolation.level": "read_committed"}, ["read_uncommitted only"]),
+        ({"kafka.auto.offset.reset": "latest"}, ["kafka.auto.offset.reset", "startingOffsets"]),
+        ({"minPartitions": "4"}, ["minPartitions", "does not have that option"]),
+        (
+            {"assign": '{"orders":[0]}', "startingOffsets": '{"orders":{"0":999}}'},
+            ["orders-0", "offset 999", "[0, 335)"],
+        ),
+        (
+            {"subscribe": "orders", "startingOffsets": '{"orders":{"0":1}}'},
+            ["exactly the partitions", "orders-1"],
+        ),
+    ],
+)
+def test_a_bad_option_is_explained(
+    spark: SparkSession, example_data: str, options: dict[str, str], words: list[str]
+) -> None:
+    """The message that a user sees names the option, the value, and what would be right."""
+    with pytest.raises(PySparkException) as caught:
+        load(spark, example_data, **options).collect()
+
+    assert [] == [word for word in words if word not in str(caught.value)]
+
+
+def test_a_schema_that_does_not_fit_is_explained(spark: SparkSession, example_data: str) -> None:
+    """The column, its type, and what it should be."""
+    with pytest.raises(PySparkException, match="offset:int") as caught:
+        spark.read.schema("offset int").format("segmentlog").load(example_data).collect()
+
+    assert "offset:bigint" in str(caught.value)
+
+
+def test_data_loss_can_be_allowed(spark: SparkSession, example_data: str) -> None:
+    """With failOnDataLoss=false a range is read as far as it exists."""
+    frame = load(
+        spark,
+        example_data,
+        assign='{"orders":[0]}',
+        startingOffsets='{"orders":{"0":330}}',
+        endingOffsets='{"orders":{"0":1000}}',
+        failOnDataLoss="false",
+    )
+
+    assert frame.count() == 5
+
+
+def test_slices_cut_a_partition_into_tasks(spark: SparkSession, example_data: str) -> None:
+    """More tasks than partitions where maxBytesPerPartition asks for it, and the same rows."""
+    small = load(spark, example_data, subscribe="orders", maxBytesPerPartition="1500")
+    whole = load(spark, example_data, subscribe="orders", maxBytesPerPartition="0")
+
+    assert whole.rdd.getNumPartitions() == 3
+    assert small.rdd.getNumPartitions() > 3
+    assert sorted(whole.collect()) == sorted(small.collect())
+
+
+def test_partition_directories_and_files_are_paths_too(
+    spark: SparkSession, example_data: str
+) -> None:
+    """`load([...])`, a partition directory, one file, and a file URI."""
+    both = spark.read.format("segmentlog").load(
+        [f"{example_data}/orders-0", f"file://{example_data}/orders-2"]
+    )
+    one = load(spark, f"{example_data}/orders-1/00000000000000000000.log")
+
+    assert {0: 335, 2: 248} == dict(both.groupBy("partition").count().collect())
+    assert {1: 317} == dict(one.groupBy("partition").count().collect())
+
+
+def test_a_path_that_is_no_log_directory_is_explained(spark: SparkSession, tmp_path: Path) -> None:
+    """A mistyped path is an error, not an empty result."""
+    with pytest.raises(PySparkException, match="no such file or directory"):
+        load(spark, str(tmp_path / "gone")).count()
+    with pytest.raises(PySparkException, match="neither a directory named"):
+        load(spark, str(tmp_path)).count()
+
+
+def test_tables_can_be_made_in_sql(spark: SparkSession, example_data: str) -> None:
+    """`USING segmentlog`, with options in any case."""
+    spark.sql(
+        "CREATE TEMPORARY VIEW orders_log USING segmentlog "
+        f"OPTIONS (PATH '{example_data}', SUBSCRIBE 'orders')"
+    )
+    (row,) = spark.sql("SELECT count(*) AS n, max(offset) AS top FROM orders_log").collect()
+
+    assert (900, 334) == (row.n, row.top)
+
+
+def test_damage_in_a_task_names_file_byte_and_offset(
+    spark: SparkSession, example_data: str, tmp_path: Path
+) -> None:
+    """What a user reads after a flipped bit has come through a Spark task."""
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    data = bytearray(Path(example_data, "orders-0", "00000000000000000000.log").read_bytes())
+    data[100] ^= 1
+    (partition / "00000000000000000000.log").write_bytes(data)
+
+    with pytest.raises(PySparkException, match="ChecksumMismatchError") as caught:
+        load(spark, str(partition)).collect()
+    assert "batch at byte 0 (base offset 0)" in str(caught.value)
+    assert str(partition) in str(caught.value)

@@ -1,0 +1,141 @@
+"""A running broker: Spark's own source beside ours, and files that change under a read."""
+
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from chispa import assert_df_equality
+from kafka_here import Broker, JavaClient, shapes
+from kafka_here.java import Outgoing
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+import segmentlog
+
+pytestmark = [pytest.mark.interop, pytest.mark.spark]
+
+TOPICS = (
+    "java-none", "java-gzip", "java-snappy", "java-lz4", "java-zstd", "librdkafka-snappy",
+    "aiokafka-lz4", "headers.of-every-kind", "nulls", "append-time", "months", "transactions",
+    "deleted-records", "segments", "large-values", "one-record-batches",
+)  # fmt: skip
+
+
+def test_rows_equal_those_of_sparks_kafka_source(
+    broker: Broker, client: JavaClient, spark: SparkSession
+) -> None:
+    """On one running broker: `format("kafka")` and `format("segmentlog")`, equal row by row."""
+    for topic in TOPICS:
+        shapes.SHAPES[topic].make(broker, client, topic)
+    _wait_for_log_start(broker, "deleted-records", 37)
+    theirs = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .option("subscribe", ",".join(TOPICS))
+        .option("includeHeaders", "true")
+        .load()
+    )
+    ours = (
+        spark.read.format("segmentlog")
+        .option("readUpTo", "logEnd")
+        .option("includeHeaders", "true")
+        .load(str(broker.log_dir))
+    )
+
+    assert ours.count() > 5000
+    assert theirs.schema == ours.schema
+    assert_df_equality(_comparable(theirs), _comparable(ours))
+
+
+def _comparable(frame: DataFrame) -> DataFrame:
+    """Sorted, and large values as their length and hash: a difference is printed whole."""
+    value = F.struct(F.length("value"), F.sha2("value", 256))
+    return frame.withColumn("value", value).sort("topic", "partition", "offset")
+
+
+def _wait_for_log_start(broker: Broker, topic: str, offset: int) -> None:
+    """Wait until the broker has written a moved log start to its checkpoint."""
+    deadline = time.monotonic() + 30
+    while segmentlog.open_log_dir(broker.log_dir).log(topic, 0).log_start_offset != offset:
+        assert time.monotonic() < deadline, "the broker did not write its checkpoint"
+        time.sleep(0.2)
+
+
+def test_a_broker_that_rolls_does_not_hurt_a_running_scan(
+    broker: Broker, client: JavaClient
+) -> None:
+    """The active segment's index is trimmed in place; whoever has it mapped dies of SIGBUS."""
+    client.create_topic("rolling", segment_bytes=1 << 20, index_interval_bytes=512)
+    records = [Outgoing(b"k", bytes(1000), (), 1_700_000_000_000 + i) for i in range(800)]
+    produce = threading.Thread(
+        target=lambda: [
+            client.produce("rolling", records, compression_type="none", batch_size=2000)
+            for _ in range(8)
+        ]
+    )
+    client.produce("rolling", records, compression_type="none", batch_size=2000)
+    produce.start()
+    seen = []
+    while produce.is_alive():
+        log = segmentlog.open_log_dir(broker.log_dir).log("rolling", 0)
+        end = log.log_end_offset
+        offsets = log.scan(0, end, columns=["offset"]).read_all()["offset"].to_pylist()
+        log.offset_for_timestamp(1_700_000_000_700)
+        assert list(range(end)) == offsets
+        seen.append(len(log.segments))
+    produce.join()
+
+    assert len(set(seen)) > 2
+
+
+def test_files_that_retention_takes_away_are_found_again(
+    broker: Broker, client: JavaClient, tmp_path: Path
+) -> None:
+    """A planned slice is read to its end although its files are renamed between two windows."""
+    shapes.SHAPES["segments"].make(broker, client, "segments")
+    copy = tmp_path / "segments-0"
+    shutil.copytree(broker.log_dir / "segments-0", copy)
+    from segmentlog.log.scan import scan_slice
+
+    log = segmentlog.open_log_dir(copy).log("segments", 0)
+    (log_slice,) = log.slices(0, log.log_end_offset)
+    batches = scan_slice(log_slice, columns=["offset"])
+    offsets = next(batches).column(0).to_pylist()
+    for path in copy.glob("*.log"):
+        path.rename(path.with_name(path.name + ".deleted"))
+    for batch in batches:
+        offsets += batch.column(0).to_pylist()
+
+    assert len(log_slice.files) > 1
+    assert list(range(log.log_end_offset)) == offsets
+
+
+def test_several_log_directories_are_read_as_one(new_version: str, tmp_path: Path) -> None:
+    """Partitions of one topic that a broker has spread over its disks."""
+    broker = Broker(tmp_path / "kafka", new_version, n_log_dirs=2)
+    with broker, JavaClient(broker) as client:
+        client.create_topic("spread", 6)
+        records = [Outgoing(b"%d" % i, b"v", (), None, i % 6) for i in range(60)]
+        client.produce("spread", records)
+    directory = segmentlog.open_log_dir(*broker.log_dirs)
+    homes = {Path(directory.log("spread", p).path).parent for p in range(6)}
+    rows = [directory.log("spread", p).scan().read_all().num_rows for p in range(6)]
+
+    assert len(homes) == 2
+    assert [10] * 6 == rows
+    with pytest.raises(segmentlog.LogDirectoryError, match="and so does"):
+        segmentlog.open_log_dir(broker.log_dirs[0], *broker.log_dirs)
+
+
+def test_a_killed_brokers_directory_is_read(broker: Broker, client: JavaClient) -> None:
+    """Without a clean stop: the high watermark is old or missing, the log end is right."""
+    client.create_topic("killed")
+    client.produce("killed", [Outgoing(b"k", b"%d" % i) for i in range(500)])
+    expected = client.consume("killed")
+    broker.kill()
+    log = segmentlog.open_log_dir(broker.log_dir).log("killed", 0)
+    values = log.scan(read_up_to=segmentlog.ReadUpTo.LOG_END).read_all()["value"].to_pylist()
+
+    assert [record.value for record in expected] == values
