@@ -1,6 +1,7 @@
 """One topic-partition on disk: its segments, its offsets, and reads of it."""
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow as pa
 from segmentlog.errors import LogDirectoryError, OffsetOutOfRangeError
 from segmentlog.files.metadata import read_topic_id
 from segmentlog.log.listing import SegmentFiles, list_segments
-from segmentlog.log.lookup import find_offset_by_timestamp
+from segmentlog.log.lookup import NewestTimestamps, find_offset_by_timestamp
 from segmentlog.log.plan import cut_slices
 from segmentlog.log.segment import Segment
 from segmentlog.log.tail import LogEnd, find_log_end
@@ -148,8 +149,14 @@ class Log:
         """
         end_offset = self.end_offset(read_up_to)
         return find_offset_by_timestamp(
-            self.segments, timestamp_ms, self.log_start_offset, end_offset
+            self._newest_timestamps, timestamp_ms, self.log_start_offset, end_offset
         )
+
+    @cached_property
+    def _newest_timestamps(self) -> NewestTimestamps:
+        bases = [segment.base_offset for segment in self.segments]
+        first = max(bisect_right(bases, self.log_start_offset) - 1, 0)
+        return NewestTimestamps(self.segments[first:])
 
     def slices(self, start_offset: int, end_offset: int, max_bytes: int = 0) -> list[LogSlice]:
         """Cut ``[start_offset, end_offset)`` into pieces that can be read side by side.

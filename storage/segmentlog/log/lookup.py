@@ -6,22 +6,49 @@ or before that, and from there batch headers until one is new enough.  Only that
 """
 
 import os
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.model import TimestampAndOffset
 
-__all__ = ["find_offset_by_timestamp"]
+__all__ = ["NewestTimestamps", "find_offset_by_timestamp"]
+
+
+class NewestTimestamps:
+    """Which segment is the first to reach a time, remembered from look-up to look-up.
+
+    Timestamps need not rise from segment to segment, so each segment up to the answer has to be
+    asked once; the running maximum of what they said does rise, and is searched from then on.
+
+    Parameters
+    ----------
+    segments : in the order of their base offsets, without those below the log start.
+    """
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = segments
+        self._running: list[int] = []
+
+    def first_reaching(self, timestamp_ms: int) -> Segment | None:
+        """First segment whose largest timestamp is not below `timestamp_ms`."""
+        running = self._running
+        while len(running) < len(self._segments) and (not running or running[-1] < timestamp_ms):
+            segment = self._segments[len(running)]
+            newest = segment.largest_timestamp() if segment.size else -1
+            running.append(max(newest, running[-1]) if running else newest)
+        found = bisect_left(running, timestamp_ms)
+        return self._segments[found] if found < len(running) else None
 
 
 def find_offset_by_timestamp(
-    segments: Sequence[Segment], timestamp_ms: int, start_offset: int, end_offset: int
+    newest: NewestTimestamps, timestamp_ms: int, start_offset: int, end_offset: int
 ) -> TimestampAndOffset | None:
     """First record in offset order with a timestamp not below `timestamp_ms`.
 
     Parameters
     ----------
-    segments : in the order of their base offsets.
+    newest : of the log's segments.
     timestamp_ms : epoch milliseconds.
     start_offset, end_offset : half-open range in which to look; a match outside is none, as a
         broker answers (``UnifiedLog.fetchOffsetByTimestamp``).
@@ -31,13 +58,11 @@ def find_offset_by_timestamp(
     As with a broker, control records count: the offset may be one that no consumer ever sees.
     Only the first segment that is new enough is searched.
     """
-    for i, segment in enumerate(segments):
-        is_below = i + 1 < len(segments) and segments[i + 1].base_offset <= start_offset
-        if is_below or segment.size == 0 or segment.largest_timestamp() < timestamp_ms:
-            continue
-        found = _find_in_segment(segment, timestamp_ms, start_offset)
-        return found if found is not None and found.offset < end_offset else None
-    return None
+    segment = newest.first_reaching(timestamp_ms)
+    if segment is None:
+        return None
+    found = _find_in_segment(segment, timestamp_ms, start_offset)
+    return found if found is not None and found.offset < end_offset else None
 
 
 def _find_in_segment(

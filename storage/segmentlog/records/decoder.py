@@ -174,26 +174,46 @@ class RecordDecoder:
         """
         types = headers[begin:, layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK
         until = begin + _length_of_first_run(types)
-        codecs = headers[begin:until, layout.ATTRIBUTES] & layout.CODEC_MASK
         self._inflater.clear()
-        for row in begin + np.flatnonzero(codecs):
-            if self._inflater.end >= _INFLATE_BYTES:
-                return int(row)
-            self._inflate(path, window, headers[row], file_position)
-        return until
+        n_inflated = self._inflate(path, window, headers[begin:until], file_position)
+        return begin + n_inflated
 
-    def _inflate(self, path: str, window: Bytes, header: Int64s, file_position: int) -> None:
+    def _inflate(self, path: str, window: Bytes, headers: Int64s, file_position: int) -> int:
+        """Inflate compressed batches and point `headers` at the result; how many rows are ready.
+
+        This loop is the only one that runs once a batch in Python, so it does little else.
+        """
+        codecs = headers[:, layout.ATTRIBUTES] & layout.CODEC_MASK
+        rows = np.flatnonzero(codecs)
+        if not len(rows):
+            return len(headers)
+        begins = headers[rows, layout.RECORDS_START].tolist()
+        ends = headers[rows, layout.RECORDS_END].tolist()
+        view, append, inflater = window.data, self._inflater.append, self._inflater
+        ranges = []
+        try:
+            for codec, begin, end in zip(codecs[rows].tolist(), begins, ends, strict=True):
+                if inflater.end >= _INFLATE_BYTES:
+                    break
+                ranges.append(append(codec, view[begin:end]))
+        except (InflateError, ValueError) as error:
+            header = headers[rows[len(ranges)]]
+            raise self._inflate_error(path, header, file_position, error) from error
+        done = rows[: len(ranges)]
+        headers[done, layout.RECORDS_START] = [begin for begin, _ in ranges]
+        headers[done, layout.RECORDS_END] = [end for _, end in ranges]
+        return len(headers) if len(done) == len(rows) else int(rows[len(done)])
+
+    def _inflate_error(
+        self, path: str, header: Int64s, file_position: int, error: Exception
+    ) -> SegmentLogError:
+        """What is wrong with a batch that could not be inflated."""
         codec = int(header[layout.ATTRIBUTES]) & layout.CODEC_MASK
         position = file_position + int(header[layout.POSITION])
         if codec > Codec.ZSTD:
-            raise UnsupportedFormatError(path, position, "codec", codec)
-        start, end = int(header[layout.RECORDS_START]), int(header[layout.RECORDS_END])
-        try:
-            start, end = self._inflater.append(codec, window.data[start:end])
-        except InflateError as error:
-            base_offset = int(header[layout.BASE_OFFSET])
-            raise MalformedBatchError(path, position, base_offset, str(error)) from error
-        header[layout.RECORDS_START], header[layout.RECORDS_END] = start, end
+            return UnsupportedFormatError(path, position, "codec", codec)
+        base_offset = int(header[layout.BASE_OFFSET])
+        return MalformedBatchError(path, position, base_offset, str(error))
 
     def _fill(
         self, path: str, window: Bytes, headers: Int64s, file_position: int
@@ -287,7 +307,7 @@ class _TimestampDecoder(RecordDecoder):
         """Offsets and milliseconds of the first batch in `headers`."""
         headers = headers[:1].copy()
         if headers[0, layout.ATTRIBUTES] & layout.CODEC_MASK:
-            self._inflate(path, window, headers[0], file_position)
+            self._inflate(path, window, headers, file_position)
         n_rows = int(headers[0, layout.RECORDS_COUNT])
         n_bytes = int(headers[0, layout.RECORDS_END] - headers[0, layout.RECORDS_START])
         if n_rows > n_bytes:

@@ -1,0 +1,70 @@
+"""The examples run, and print what they say they print."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+
+import segmentlog
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def output(name: str) -> str:
+    """What an example prints."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.spark
+def test_the_quickstart_prints_its_tables() -> None:
+    """The counts of every partition and the five largest orders."""
+    printed = output("quickstart.py")
+
+    assert "|orders   |0        |335" in printed
+    assert "|865  |customer-15|500.34|" in printed
+
+
+def test_the_engine_works_without_spark() -> None:
+    """Offsets, a look-up by time and the records from there."""
+    printed = output("engine_without_spark.py")
+
+    assert "orders-0            0    335" in printed
+    assert "at offset 125" in printed
+
+
+def test_polars_and_duckdb_take_the_stream(example_data: str) -> None:
+    """A scan is an Arrow stream, without a conversion of ours."""
+    log = segmentlog.open_log_dir(example_data).log("orders", 0)
+    frame = pl.from_arrow(log.scan().read_all())
+    stream = log.scan()  # DuckDB finds it by the name of the variable
+    (counted,) = duckdb.sql("select count(*) from stream").fetchone()
+
+    assert (335, 335) == (len(frame), counted)
+    assert stream.schema.names == frame.columns
+
+
+@pytest.mark.spark
+def test_spark_connect_reads(example_data: str) -> None:
+    """The same through Spark Connect, whose client has no JVM."""
+    code = (
+        "import os, sys; os.environ['PYSPARK_PYTHON'] = sys.executable\n"
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.remote('local[1]').getOrCreate()\n"
+        f"print('rows', spark.read.format('segmentlog').load({example_data!r}).count())\n"
+        "spark.stop()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False
+    )
+
+    assert "rows 1062" in done.stdout, done.stderr[-3000:]

@@ -1,0 +1,123 @@
+"""`format("segmentlog")` works after every way of installing, with no call to register it."""
+
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+
+READ = """
+import os, sys
+os.environ["PYSPARK_PYTHON"] = sys.executable
+from pyspark.sql import SparkSession
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.ui.enabled", "false")
+    .getOrCreate()
+)
+import pyspark_segmentlog
+print("from", pyspark_segmentlog.__file__)
+print("rows", spark.read.format("segmentlog").load(sys.argv[1]).count())
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    target = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", str(TOP)]
+    subprocess.run([*command, "--wheel-dir", str(target)], check=True, timeout=300)
+    (built,) = target.glob("*.whl")
+    return built
+
+
+def environment_without_us(target: Path) -> tuple[Path, Path]:
+    """A virtual environment that sees this one's libraries, but not this project.
+
+    Returns its Python and its site-packages.
+    """
+    venv.create(target, with_pip=False)
+    python = target / "bin" / "python"
+    done = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    site = Path(done.stdout.strip())
+    libraries = site.parent / "libraries"
+    libraries.mkdir()
+    for library in Path(sysconfig.get_path("purelib")).iterdir():
+        name = library.name.lower()
+        if not name.endswith(".pth") and "segmentlog" not in name:
+            (libraries / library.name).symlink_to(library)
+    (site / "libraries.pth").write_text(f"{libraries}\n")
+    return python, site
+
+
+def read(python: Path, directory: str, cwd: Path, **variables: str) -> str:
+    """What a new interpreter prints that reads `directory` with Spark."""
+    import os
+
+    settings = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [python, "-c", READ, directory], cwd=cwd, env=settings | variables,
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.spark
+def test_an_installed_wheel_is_found(wheel: Path, tmp_path: Path, example_data: str) -> None:
+    """Plain `pip install`: the files of the wheel, in site-packages."""
+    python, site = environment_without_us(tmp_path / "venv")
+    zipfile.ZipFile(wheel).extractall(site)
+    printed = read(python, example_data, tmp_path)
+
+    assert str(site) in printed
+    assert "rows 1062" in printed
+
+
+@pytest.mark.spark
+def test_a_wheel_outside_the_checkout_is_found_on_the_path(
+    wheel: Path, tmp_path: Path, example_data: str
+) -> None:
+    """A wheel file on `PYTHONPATH`, not unpacked; kernels compile without a place to cache."""
+    python, _ = environment_without_us(tmp_path / "venv")
+    printed = read(python, example_data, tmp_path, PYTHONPATH=str(wheel))
+
+    assert str(wheel) in printed
+    assert "rows 1062" in printed
+
+
+@pytest.mark.spark
+def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None:
+    """`pip install -e`: two plain paths in a `.pth` file, which Spark's scan sees."""
+    python, site = environment_without_us(tmp_path / "venv")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+    target = tmp_path / "target"
+    subprocess.run([*command, str(target), "--editable", str(TOP)], check=True, timeout=300)
+    for path in target.glob("*.pth"):
+        (site / path.name).write_text(path.read_text())
+    printed = read(python, example_data, tmp_path)
+
+    assert str(TOP / "connector") in printed
+    assert "rows 1062" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_oldest_supported_spark_reads(wheel: Path, tmp_path: Path, example_data: str) -> None:
+    """A smoke test on pyspark 4.2, whose download takes longer than the test."""
+    python, site = environment_without_us(tmp_path / "venv")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(site)]
+    subprocess.run([*command, "pyspark==4.2.*"], check=True, timeout=600)
+    zipfile.ZipFile(wheel).extractall(site)
+    printed = read(python, example_data, tmp_path)
+
+    assert "rows 1062" in printed

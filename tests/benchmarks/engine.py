@@ -1,0 +1,169 @@
+"""Decoding on one core against rooflines, Kafka's Java classes, and the codecs alone."""
+
+import subprocess
+from pathlib import Path
+
+import crc32c
+import lz4.frame
+import numpy as np
+import pyarrow as pa
+import zstandard
+from kafka_here.artifacts import java
+from measure import Digest, Row, compare
+
+import segmentlog
+from segmentlog.log.scan import scan_slice
+from segmentlog.records.columns import RECORD_SCHEMA
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
+
+_WINDOW = 4 << 20
+
+
+def load(log: segmentlog.Log) -> np.ndarray:
+    """All bytes of a log's segments, in memory."""
+    return np.frombuffer(
+        b"".join(Path(segment.path).read_bytes() for segment in log.segments), np.uint8
+    )
+
+
+def digest_of(batches) -> Digest:
+    """Rows, sum of offsets, bytes of values."""
+    rows = offsets = values = 0
+    for batch in batches:
+        rows += batch.num_rows
+        at = np.frombuffer(batch.column("offset").buffers()[1], np.int64, batch.num_rows)
+        offsets += int(at.sum())
+        ends = np.frombuffer(batch.column("value").buffers()[1], np.int32, batch.num_rows + 1)
+        values += int(ends[-1] - ends[0])
+    return rows, offsets, values
+
+
+def decode(data: np.ndarray) -> Digest:
+    """Every record of the batches in `data`, as Arrow columns."""
+    whole = segmentlog.LogSlice("t", 0, 0, 2**62, ())
+    scanner = BatchScanner("memory", 0)
+    decoder = RecordDecoder(whole, RECORD_SCHEMA)
+
+    def batches():
+        at = 0
+        while at < len(data):
+            end = min(at + _WINDOW, len(data))
+            headers, behind = scanner.scan(data, at, end, 0)
+            yield from decoder.decode("memory", data, headers, 0)
+            at = behind
+
+    return digest_of(batches())
+
+
+def copy(data: np.ndarray) -> None:
+    """Memcpy of every byte into warm pooled memory."""
+    for at in range(0, len(data), _WINDOW):
+        piece = data[at : at + _WINDOW]
+        np.frombuffer(pa.allocate_buffer(len(piece)), np.uint8)[:] = piece
+
+
+def checksum(data: np.ndarray) -> None:
+    """CRC-32C of every byte, by the quickest library at hand."""
+    for at in range(0, len(data), _WINDOW):
+        crc32c.crc32c(data[at : at + _WINDOW])
+
+
+def against_roofline(name: str, log: segmentlog.Log, goal: str, rounds: int) -> Row:
+    """Decode against memcpy plus checksum of the same bytes."""
+    data = load(log)
+    known = decode(data)
+
+    def timed(run):
+        return lambda: (run(data), known)[1]
+
+    results = compare(
+        {"decode": lambda: decode(data), "memcpy": timed(copy), "crc": timed(checksum)}, rounds
+    )
+    roofline = results["memcpy"].median + results["crc"].median
+    rate = known[0] / results["decode"].median / 1e6
+    detail = (
+        f"{rate:.0f} M records/s of {len(data) / known[0]:.0f} B; {known[0]:,} rows; "
+        f"±{results['decode'].spread:.0%}"
+    )
+    against = "memcpy + CRC-32C of the same bytes"
+    return Row(name, against, goal, f"{roofline / results['decode'].median:.2f}", detail)
+
+
+def against_codec(name: str, log: segmentlog.Log, goal: str, rounds: int) -> Row:
+    """Decode of compressed batches against the codec alone plus the roofline."""
+    data = load(log)
+    known = decode(data)
+    payloads = _payloads(data)
+    context = zstandard.ZstdDecompressor()
+    target = bytearray(64 << 20)
+    view = memoryview(target)
+
+    def inflate() -> int:
+        total = 0
+        for payload in payloads:
+            if name == "zstd":
+                with context.stream_reader(payload) as reader:
+                    total += reader.readinto(view)
+            else:
+                total += len(lz4.frame.decompress(payload))
+        return total
+
+    inflated = np.zeros(inflate(), np.uint8)
+    results = compare(
+        {
+            "decode": lambda: decode(data),
+            "codec": lambda: (inflate(), known)[1],
+            "memcpy": lambda: (copy(inflated), known)[1],
+            "crc": lambda: (checksum(data), known)[1],
+        },
+        rounds,
+    )
+    bound = sum(results[each].median for each in ("codec", "memcpy", "crc"))
+    rate = known[0] / results["decode"].median / 1e6
+    detail = f"{rate:.0f} M records/s; {known[0]:,} rows; ±{results['decode'].spread:.0%}"
+    against = f"{name} alone + memcpy of what it inflates to + CRC-32C"
+    return Row(
+        f"decode {name}, one core",
+        against,
+        goal,
+        f"{bound / results['decode'].median:.2f}",
+        detail,
+    )
+
+
+def _payloads(data: np.ndarray) -> list[bytes]:
+    """The compressed records of every batch."""
+    scanner = BatchScanner("memory", 0)
+    payloads, at = [], 0
+    while at < len(data):
+        headers, at = scanner.scan(data, at, len(data), 0)
+        payloads += [data[row[9] : row[10]].tobytes() for row in headers]
+    return payloads
+
+
+def against_java(jars: Path, logs: list[segmentlog.Log], goal: str, rounds: int) -> Row:
+    """Scan files against Kafka's own `FileRecords` over the same files."""
+    work, against = "scan files, one core", "Kafka's Java `FileRecords`, nothing copied"
+    source = Path(__file__).with_name("FileRecordsBench.java")
+    files = [segment.path for log in logs for segment in log.segments]
+    command = [java(), "-Xmx2g", f"-Drounds={rounds + 3}", "-cp", f"{jars}/*", str(source), *files]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        return Row(work, against, goal, "–", f"no Java compiler here: {done.stderr[:60]}")
+    lines = [line.split() for line in done.stdout.splitlines()]
+    theirs = sorted(float(line[0]) for line in lines[3:])[rounds // 2]
+    slices = [s for log in logs for s in log.slices(0, log.log_end_offset)]
+
+    def ours() -> Digest:
+        return digest_of(batch for each in slices for batch in scan_slice(each))
+
+    result = compare({"ours": ours}, rounds)["ours"]
+    if result.digest != tuple(int(number) for number in lines[0][1:]):
+        message = f"Java found {lines[0][1:]}, we found {result.digest}"
+        raise SystemExit(message)
+    detail = (
+        f"{result.digest[0] / result.median / 1e6:.0f} against "
+        f"{result.digest[0] / theirs / 1e6:.0f} M records/s; {result.digest[0]:,} rows; "
+        f"±{result.spread:.0%}"
+    )
+    return Row(work, against, goal, f"{theirs / result.median:.1f}×", detail)

@@ -1,0 +1,134 @@
+"""Seeking in long logs, planning large directories, memory and first compile."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from measure import Row, compare
+
+import segmentlog
+from segmentlog.testing.reference import Record, encode_batch
+
+_LOOKUPS = 50
+
+
+def _long_log(directory: Path, n_segments: int) -> segmentlog.Log:
+    """A log of small segments of twenty one-record batches each, with their indexes."""
+    partition = directory / "long-0"
+    partition.mkdir(parents=True)
+    for base in range(0, n_segments * 20, 20):
+        batches, offset_index, time_index, position = [], b"", b"", 0
+        for i in range(20):
+            batches.append(encode_batch([Record(base + i, 10 * (base + i), b"k", bytes(40))]))
+            if i % 5 == 4:
+                offset_index += i.to_bytes(4, "big") + position.to_bytes(4, "big")
+                time_index += (10 * (base + i)).to_bytes(8, "big") + i.to_bytes(4, "big")
+            position += len(batches[-1])
+        stem = partition / f"{base:020d}"
+        stem.with_suffix(".log").write_bytes(b"".join(batches))
+        stem.with_suffix(".index").write_bytes(offset_index)
+        stem.with_suffix(".timeindex").write_bytes(time_index)
+    (directory / ".kafka_cleanshutdown").touch()
+    return segmentlog.open_log_dir(directory).log("long", 0)
+
+
+def seek(scratch: Path, rounds: int) -> list[Row]:
+    """Look-ups in a log of 2,000 segments against one of 2."""
+    logs = {"long": _long_log(scratch / "l", 2000), "short": _long_log(scratch / "s", 2)}
+    rows = []
+    for what in ("offset", "time"):
+
+        def run(log: segmentlog.Log, what: str = what):
+            end = log.log_end_offset
+
+            def look_up() -> tuple[int, ...]:
+                for i in range(_LOOKUPS):
+                    offset = end * i // _LOOKUPS
+                    if what == "offset":
+                        (found,) = log.slices(offset, offset + 1)
+                        assert found.start_offset == offset
+                    else:
+                        assert log.offset_for_timestamp(10 * offset).offset == offset
+                return (_LOOKUPS,)
+
+            return look_up
+
+        results = compare({name: run(log) for name, log in logs.items()}, rounds)
+        ratio = results["long"].median / results["short"].median
+        detail = f"{results['long'].median / _LOOKUPS * 1e6:.0f} µs a look-up, after the first one"
+        against = "the same in a log 1,000 times shorter"
+        rows.append(
+            Row(f"seek by {what}, 2,000 segments", against, "≤ 1.5", f"{ratio:.2f}", detail)
+        )
+    return rows
+
+
+_PLAN = """
+import resource, sys, time
+from pyspark_segmentlog.options import ReadOptions
+from pyspark_segmentlog.planner import plan_slices
+start = time.perf_counter()
+slices = plan_slices(ReadOptions.parse({"path": sys.argv[1]}))
+seconds = time.perf_counter() - start
+print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(slices))
+"""
+
+
+def plan(scratch: Path, n_partitions: int) -> Row:
+    """Planning of ten segments in each of `n_partitions`, in a new interpreter."""
+    batch = encode_batch([Record(i, 0, b"k", bytes(20)) for i in range(10)])
+    for number in range(n_partitions):
+        partition = scratch / f"topic{number // 100}-{number % 100}"
+        partition.mkdir()
+        for segment in range(10):
+            stem = partition / f"{segment * 10:020d}"
+            data = (segment * 10).to_bytes(8, "big") + batch[8:]
+            stem.with_suffix(".log").write_bytes(data)
+            stem.with_suffix(".index").write_bytes(b"")
+            stem.with_suffix(".timeindex").write_bytes(b"")
+    done = subprocess.run(
+        [sys.executable, "-c", _PLAN, str(scratch)], capture_output=True, text=True, check=True
+    )
+    seconds, mebibytes, n_slices = map(float, done.stdout.split())
+    detail = f"{mebibytes:.0f} MB at most, {n_slices:,.0f} slices"
+    work = f"plan {n_partitions * 10:,} segments in {n_partitions:,} partitions"
+    return Row(work, "–", "< 3 s, < 500 MB", f"{seconds:.1f} s", detail)
+
+
+_SCAN = """
+import resource, sys
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+import time
+import segmentlog
+from segmentlog.log.scan import scan_slice
+log = segmentlog.open_log_dir(sys.argv[1]).log(sys.argv[2], 0)
+start = time.perf_counter()
+rows, first = 0, 0.0
+for log_slice in log.slices(0, log.log_end_offset):
+    for batch in scan_slice(log_slice):
+        first = first or time.perf_counter() - start
+        rows += batch.num_rows
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, first, rows)
+"""
+
+
+def memory_and_compile(log_dir: Path, topic: str) -> list[Row]:
+    """A scan in a new interpreter without a cache of kernels, and one with it."""
+    with tempfile.TemporaryDirectory() as cache:
+        found = []
+        for _ in range(2):
+            done = subprocess.run(
+                [sys.executable, "-c", _SCAN, str(log_dir), topic],
+                env=os.environ | {"NUMBA_CACHE_DIR": cache},
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            found.append([float(number) for number in done.stdout.split()])
+    cold, warm = found
+    detail = f"{warm[2]:,.0f} rows; {cold[0]:.0f} MB while compiling"
+    return [
+        Row("memory of a task over the interpreter", "–", "< 400 MB", f"{warm[0]:.0f} MB", detail),
+        Row("first batch on a machine, kernels compiled", "–", "< 10 s", f"{cold[1]:.1f} s",
+            f"{warm[1]:.2f} s once they are cached"),
+    ]  # fmt: skip

@@ -1,0 +1,135 @@
+"""Measure everything side by side in one run and print a table of ratios.
+
+``python tests/benchmarks/run.py [--quick] [--write]``; ``--write`` puts the table into README.md.
+Needs the extra ``test``, Java, and two idle cores.  A real broker makes the data.
+"""
+
+import argparse
+import platform
+import random
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TOP / "tests" / "support"), str(Path(__file__).parent)]
+
+import engine  # noqa: E402
+import planning  # noqa: E402
+import pyarrow  # noqa: E402
+import pyspark  # noqa: E402
+import spark_scan  # noqa: E402
+from confluent_kafka import Producer  # noqa: E402
+from kafka_here import Broker, JavaClient  # noqa: E402
+from measure import Row, table  # noqa: E402
+
+import segmentlog  # noqa: E402
+
+_VERSION = "4.3.1"
+_MARKS = re.compile(r"(<!-- benchmarks:begin -->\n).*(<!-- benchmarks:end -->)", re.DOTALL)
+
+
+def produce(
+    broker: Broker, topic: str, n_records: int, partitions: int, **settings: object
+) -> None:
+    """Send records of about 110 bytes with librdkafka; half of a value is random."""
+    rng = random.Random(1)
+    blob = rng.randbytes(1 << 20)
+    text = b'{"customer":"name","state":"open","n":' * 2
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "broker.address.family": "v4",
+            "queue.buffering.max.messages": 500_000,
+            "linger.ms": 20,
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+    )
+    for i in range(n_records):
+        value = text[:48] + blob[i * 37 % 1_000_000 :][:40]
+        while True:
+            try:
+                producer.produce(
+                    topic, value, b"key-%06d" % (i % 1_000_000), i % partitions,
+                    timestamp=1_700_000_000_000 + i // 8,
+                )  # fmt: skip
+                break
+            except BufferError:
+                producer.poll(0.05)
+    producer.flush()
+
+
+def make_topics(broker: Broker, n_records: int) -> None:
+    """Four topics: plain in four partitions, one record a batch, lz4, zstd."""
+    with JavaClient(broker) as client:
+        keep = {"retention_ms": -1, "segment_bytes": 256 << 20}
+        client.create_topic("plain", 4, **keep)
+        for topic in ("single", "lz4", "zstd"):
+            client.create_topic(topic, 1, **keep)
+    produce(broker, "plain", n_records, 4, batch_size=16384)
+    produce(broker, "single", n_records // 8, 1, batch_num_messages=1)
+    for codec in ("lz4", "zstd"):
+        produce(broker, codec, n_records // 2, 1, batch_size=16384, compression_codec=codec)
+
+
+def measure(n_records: int, rounds: int, n_partitions: int) -> list[Row]:
+    """All rows of the table."""
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        for part in ("ipc", "seek", "plan"):
+            (scratch / part).mkdir()
+        with Broker(scratch / "kafka", _VERSION) as broker:
+            make_topics(broker, n_records)
+            rows = spark_scan.rows(broker, "plain", scratch / "ipc", rounds)
+        directory = segmentlog.open_log_dir(broker.log_dir)
+        plain = [directory.log("plain", partition) for partition in range(4)]
+        rows += [
+            engine.against_roofline("decode, one core", plain[0], "≥ 0.7", rounds),
+            engine.against_roofline(
+                "decode one-record batches, one core", directory.log("single", 0), "≥ 0.5", rounds
+            ),
+            engine.against_codec("lz4", directory.log("lz4", 0), "≥ 0.8", rounds),
+            engine.against_codec("zstd", directory.log("zstd", 0), "≥ 0.8", rounds),
+            engine.against_java(broker.jars, plain, "≥ 1.9×", rounds),
+            *planning.seek(scratch / "seek", rounds),
+            planning.plan(scratch / "plan", n_partitions),
+            *planning.memory_and_compile(broker.log_dir, "plain"),
+        ]
+    return rows
+
+
+def machine() -> str:
+    """Where the figures come from."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        found = re.search(r"model name\s*: (.*)", info.read_text())
+        model = found[1] if found else model
+    import os
+
+    return (
+        f"{os.cpu_count()} cores of {model}; Python {platform.python_version()}, "
+        f"pyspark {pyspark.__version__}, pyarrow {pyarrow.__version__}, Kafka {_VERSION}; warm "
+        "page cache; medians of alternating rounds after a warm-up; ratios above 1 are in our favour, "
+        "but for seeks, where less is better."
+    )
+
+
+def main() -> None:
+    """Measure, print, and perhaps write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small data, to see that it works")
+    parser.add_argument("--write", action="store_true", help="put the table into README.md")
+    arguments = parser.parse_args()
+    n_records = 100_000 if arguments.quick else 4_000_000
+    n_partitions = 500 if arguments.quick else 10_000
+    printed = table(measure(n_records, 5 if arguments.quick else 7, n_partitions), machine())
+    print(printed)
+    if arguments.write:
+        readme = TOP / "README.md"
+        readme.write_text(_MARKS.sub(lambda m: m[1] + printed + m[2], readme.read_text()))
+
+
+if __name__ == "__main__":
+    main()
