@@ -65,14 +65,20 @@ def seek(scratch: Path, rounds: int) -> list[Row]:
     return rows
 
 
+# Largest resident size of a process; `getrusage` would count its parent's before the exec.
+_PEAK = """
+import re, sys, time
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+"""
+
 _PLAN = """
-import resource, sys, time
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.planner import plan_slices
 start = time.perf_counter()
 slices = plan_slices(ReadOptions.parse({"path": sys.argv[1]}))
 seconds = time.perf_counter() - start
-print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(slices))
+print(seconds, peak(), len(slices))
 """
 
 
@@ -89,7 +95,10 @@ def plan(scratch: Path, n_partitions: int) -> Row:
             stem.with_suffix(".index").write_bytes(b"")
             stem.with_suffix(".timeindex").write_bytes(b"")
     done = subprocess.run(
-        [sys.executable, "-c", _PLAN, str(scratch)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _PEAK + _PLAN, str(scratch)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     seconds, mebibytes, n_slices = map(float, done.stdout.split())
     detail = f"{mebibytes:.0f} MB at most, {n_slices:,.0f} slices"
@@ -98,9 +107,7 @@ def plan(scratch: Path, n_partitions: int) -> Row:
 
 
 _SCAN = """
-import resource, sys
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-import time
+before = peak()
 import segmentlog
 from segmentlog.log.scan import scan_slice
 log = segmentlog.open_log_dir(sys.argv[1]).log(sys.argv[2], 0)
@@ -110,7 +117,7 @@ for log_slice in log.slices(0, log.log_end_offset):
     for batch in scan_slice(log_slice):
         first = first or time.perf_counter() - start
         rows += batch.num_rows
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, first, rows)
+print(peak() - before, first, rows)
 """
 
 
@@ -120,7 +127,7 @@ def memory_and_compile(log_dir: Path, topic: str) -> list[Row]:
         found = []
         for _ in range(2):
             done = subprocess.run(
-                [sys.executable, "-c", _SCAN, str(log_dir), topic],
+                [sys.executable, "-c", _PEAK + _SCAN, str(log_dir), topic],
                 env=os.environ | {"NUMBA_CACHE_DIR": cache},
                 capture_output=True, text=True, check=True,
             )  # fmt: skip

@@ -5,6 +5,7 @@ Needs the extra ``test``, Java, and two idle cores.  A real broker makes the dat
 """
 
 import argparse
+import os
 import platform
 import random
 import re
@@ -106,13 +107,11 @@ def machine() -> str:
     if info.exists():
         found = re.search(r"model name\s*: (.*)", info.read_text())
         model = found[1] if found else model
-    import os
-
     return (
         f"{os.cpu_count()} cores of {model}; Python {platform.python_version()}, "
-        f"pyspark {pyspark.__version__}, pyarrow {pyarrow.__version__}, Kafka {_VERSION}; warm "
-        "page cache; medians of alternating rounds after a warm-up; ratios above 1 are in our favour, "
-        "but for seeks, where less is better."
+        f"pyspark {pyspark.__version__}, pyarrow {pyarrow.__version__}, Kafka {_VERSION}; "
+        "warm page cache; medians of alternating rounds after a warm-up. Ratios above 1 are in "
+        "our favour, but for seeks, where less is better."
     )
 
 
