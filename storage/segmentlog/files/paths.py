@@ -26,6 +26,8 @@ def local_path(path: str | os.PathLike[str]) -> str:
         uri = urlsplit(text)
         if uri.netloc not in {"", "localhost"}:
             raise LogDirectoryError(text, f"host {uri.netloc!r} is not this machine")
+        if not uri.path:
+            raise LogDirectoryError(text, "the URI names no path; write file:///var/lib/kafka")
         text = unquote(uri.path)
     elif "://" in text:
         reason = f"scheme {text.split('://')[0]!r} is not supported; give a local path or file://"

@@ -203,9 +203,10 @@ class Log:
         from segmentlog.records.columns import record_schema
 
         start = self.log_start_offset if start_offset is None else start_offset
+        last = max(self.end_offset(read_up_to), self.log_end_offset)
         end = self.end_offset(read_up_to) if end_offset is None else end_offset
         for offset in (start, end):
-            if not self.log_start_offset <= offset <= max(end, self.log_end_offset):
+            if not self.log_start_offset <= offset <= last:
                 raise OffsetOutOfRangeError(
                     str(self.topic_partition), offset, self.log_start_offset, self.log_end_offset
                 )

@@ -105,7 +105,8 @@ class Segment:
 
     def _check(self, placed: PlacedHeader) -> None:
         header = placed.header
-        if header.magic != layout.MAGIC:
+        is_batch = header.batch_length >= layout.MIN_LEGACY_LENGTH
+        if is_batch and header.magic != layout.MAGIC:
             raise UnsupportedFormatError(self.path, placed.position, "magic", header.magic)
         if header.batch_length < layout.MIN_BATCH_LENGTH:
             reason = f"its length field says {header.batch_length}, less than a batch header"
@@ -163,17 +164,16 @@ class Segment:
         """Largest timestamp in epoch milliseconds, or -1 in a segment without records.
 
         The last entry of the time index, once its batch is seen to say the same, and what
-        stands behind that batch.
+        stands behind that batch: nothing, where timestamps rise, and an index that was cut
+        short is no worse than one of an active segment.
         """
         with self.time_index() as index:
             largest, offset = index.last()
         begin = self.find(offset) if largest >= 0 else None
         if begin is None or begin.header.max_timestamp != largest:
-            begin_position, largest = 0, -1
+            position, largest = 0, -1
         else:
-            begin_position = begin.position
-        if begin_position and self.is_sealed:
-            return largest  # written when the segment was closed: nothing larger is behind it
-        for placed in self.headers(begin_position):
+            position = begin.end
+        for placed in self.headers(position):
             largest = max(largest, placed.header.max_timestamp)
         return largest

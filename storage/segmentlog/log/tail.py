@@ -21,6 +21,8 @@ __all__ = ["LogEnd", "find_log_end"]
 
 logger = logging.getLogger(__name__)
 
+_ENTRIES_TRIED = 4
+
 #: How much of what follows a bad batch is searched for a good one.
 _SEARCH_BYTES = 16 << 20
 
@@ -44,9 +46,7 @@ def find_log_end(segment: Segment) -> LogEnd:
     """
     if segment.size == 0:
         return LogEnd(segment.base_offset, 0)
-    with segment.offset_index() as index:
-        last = index.entry(index.n_entries - 1) if index.n_entries else None
-    position = segment.floor_position(last.offset) if last else 0
+    position = _last_indexed(segment)
     end = _last_good(segment, position)
     if end is None and position:  # the batch that the index leads to is the damaged one
         end = _last_good(segment, 0)
@@ -55,6 +55,16 @@ def find_log_end(segment: Segment) -> LogEnd:
     if end.position == segment.size:
         return end
     return _judge_rest(segment, end)
+
+
+def _last_indexed(segment: Segment) -> int:
+    """Position of the last index entry whose batch is there; the newest may be the torn one."""
+    with segment.offset_index() as index:
+        newest = range(index.n_entries - 1, max(index.n_entries - 1 - _ENTRIES_TRIED, -1), -1)
+        for entry in map(index.entry, newest):
+            if segment.header_at(entry.position, up_to_offset=entry.offset) is not None:
+                return entry.position
+    return 0
 
 
 def _last_good(segment: Segment, position: int) -> LogEnd | None:
