@@ -1,0 +1,85 @@
+"""What users write for a path."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from segmentlog.errors import LogDirectoryError
+from segmentlog.files.paths import local_path
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("/var/lib/kafka", "/var/lib/kafka"),
+        ("/var/lib/kafka/", "/var/lib/kafka"),
+        ("/var//lib/./kafka/../kafka", "/var/lib/kafka"),
+        ("file:/var/lib/kafka", "/var/lib/kafka"),
+        ("file:///var/lib/kafka", "/var/lib/kafka"),
+        ("FILE:///var/lib/kafka", "/var/lib/kafka"),
+        ("file://localhost/var/lib/kafka", "/var/lib/kafka"),
+        ("file:///data/two%20words", "/data/two words"),
+        ("file:///data/%C3%A9t%C3%A9", "/data/été"),
+        ("file:///data/100%25", "/data/100%"),
+        ("file:/data/a%3Fb%23c", "/data/a?b#c"),
+        ("/data/two%20words", "/data/two%20words"),
+        ("/data/a:b", "/data/a:b"),
+        ("/~/x", "/~/x"),
+        ("file:///~/x", "/~/x"),
+    ],
+)
+def test_a_path_or_file_uri_means_a_local_path(written: str, meant: str) -> None:
+    """Percent escapes are those of URIs alone; a plain path is taken letter by letter."""
+    assert meant == local_path(written)
+
+
+def test_a_relative_path_starts_at_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result is absolute, so that it means the same on an executor."""
+    monkeypatch.chdir(tmp_path)
+
+    assert str(tmp_path / "logs" / "a") == local_path("logs/a")
+    assert str(tmp_path / "file:x") == local_path("./file:x")
+    assert str(tmp_path / "a:b") == local_path("a:b")
+
+
+def test_a_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`~` is expanded as a shell would."""
+    monkeypatch.setenv("HOME", "/home/somebody")
+
+    assert "/home/somebody/kafka" == local_path("~/kafka")
+
+
+def test_path_objects_are_taken(tmp_path: Path) -> None:
+    """Anything with `__fspath__` will do."""
+    assert str(tmp_path) == local_path(tmp_path)
+
+
+def test_symbolic_links_keep_the_name_that_the_user_gave(tmp_path: Path) -> None:
+    """Messages name what the user named, not what a link leads to."""
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "target")
+
+    assert str(link) == local_path(os.fspath(link))
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ("hdfs://namenode/kafka", "'hdfs'"),
+        ("s3a://bucket/kafka", "'s3a'"),
+        ("S3://bucket", "'S3'"),
+        ("file://otherhost/kafka", "'otherhost'"),
+        ("", "empty"),
+        ("  ", "empty"),
+        ("file:", "names no path"),
+        ("file://", "names no path"),
+        ("file://localhost", "names no path"),
+    ],
+)
+def test_what_is_not_on_this_machine_is_refused(written: str, named: str) -> None:
+    """Other schemes, other hosts and empty paths are errors that say so."""
+    with pytest.raises(LogDirectoryError, match=named):
+        local_path(written)
