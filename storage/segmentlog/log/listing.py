@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.names import FileKind, FileState, parse_segment_file
+from segmentlog.kernels import layout
+from segmentlog.records.header import parse_header
 
 __all__ = ["SegmentFiles", "list_segments"]
 
@@ -80,8 +82,24 @@ def _with_swaps(
     finished = {offset: swap for offset, swap in swaps.items() if offset < first_cleaned}
     if not finished:
         return live
-    # The newest swap file may end anywhere in the segment that it replaces, so the next offset
-    # that is not replaced is the first live segment behind it; none of those between is data.
-    first, last = min(finished), max(finished)
-    kept = {offset: files for offset, files in live.items() if not first <= offset <= last}
+    first, behind = min(finished), max(map(_next_offset, finished.values()))
+    kept = {offset: files for offset, files in live.items() if not first <= offset < behind}
     return kept | finished
+
+
+def _next_offset(swap: SegmentFiles) -> int:
+    """Offset behind the last batch: compaction merges segments, so it may be in a later one."""
+    next_offset, position = swap.base_offset, 0
+    try:
+        with open(swap.path, "rb") as file:
+            while len(head := file.read(layout.HEADER_BYTES)) >= layout.MAGIC_PREFIX_BYTES:
+                header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
+                position += header.size_in_bytes
+                if header.batch_length < layout.MIN_LEGACY_LENGTH or position > swap.size:
+                    break
+                is_batch = header.magic >= layout.MAGIC
+                next_offset = (header.last_offset if is_batch else header.base_offset) + 1
+                file.seek(position)
+    except FileNotFoundError:  # put in its place since the directory was listed
+        return swap.base_offset
+    return next_offset
