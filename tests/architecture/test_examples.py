@@ -47,7 +47,7 @@ def test_polars_and_duckdb_take_the_stream(example_data: str) -> None:
     log = segmentlog.open_log_dir(example_data).log("orders", 0)
     frame = pl.from_arrow(log.scan().read_all())
     stream = log.scan()  # DuckDB finds it by the name of the variable
-    (counted,) = duckdb.sql("select count(*) from stream").fetchone()
+    ((counted,),) = duckdb.sql("select count(*) from stream").fetchall()
 
     assert (335, 335) == (len(frame), counted)
     assert stream.schema.names == frame.columns

@@ -92,6 +92,9 @@ class Inflater:
         start = self.end
         try:
             self._methods[Codec(codec)](payload, start)
+        except InflateError:
+            self.end = start
+            raise
         except _ERRORS as error:
             self.end = start
             name = Codec(codec).name.lower()

@@ -1,0 +1,123 @@
+"""Every framing that Kafka's clients write, and what is refused with bounded memory."""
+
+import gzip
+import struct
+import zlib
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+
+from segmentlog.model import Codec
+from segmentlog.records.compression import InflateError, Inflater
+
+TEXT = b"a record, and another record; " * 3000
+
+
+def xerial(data: bytes, block: int = 32_768) -> bytes:
+    """Snappy as Java writes it: a magic, two versions, and blocks with their lengths."""
+    out = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    for at in range(0, len(data), block):
+        piece = bytes(cramjam.snappy.compress_raw(data[at : at + block]))
+        out += struct.pack(">i", len(piece)) + piece
+    return out
+
+
+def lz4_frame(data: bytes, **settings: object) -> bytes:
+    """An LZ4 frame as Kafka writes it: 64 KiB blocks, independent, no content size."""
+    kafka = {"block_size": lz4.frame.BLOCKSIZE_MAX64KB, "block_linked": False, "store_size": False}
+    return lz4.frame.compress(data, **kafka | settings)
+
+
+def zstd_frame(data: bytes, *, size: bool = False) -> bytes:
+    """A zstd frame; brokers and Java clients leave the content size out."""
+    return zstandard.ZstdCompressor(write_content_size=size).compress(data)
+
+
+FRAMINGS = {
+    "gzip": (Codec.GZIP, gzip.compress(TEXT), TEXT),
+    "gzip, two members": (Codec.GZIP, gzip.compress(TEXT) + gzip.compress(b"x"), TEXT + b"x"),
+    "snappy, xerial": (Codec.SNAPPY, xerial(TEXT), TEXT),
+    "snappy, xerial, joined": (Codec.SNAPPY, xerial(TEXT) + xerial(b"x"), TEXT + b"x"),
+    "snappy, xerial, nothing": (Codec.SNAPPY, xerial(b""), b""),
+    "snappy, one raw block": (Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT)), TEXT),
+    "lz4": (Codec.LZ4, lz4_frame(TEXT), TEXT),
+    "lz4, content size": (Codec.LZ4, lz4_frame(TEXT, store_size=True), TEXT),
+    "lz4, checksums": (
+        Codec.LZ4, lz4_frame(TEXT, content_checksum=True, block_checksum=True), TEXT,
+    ),
+    "lz4, two frames": (Codec.LZ4, lz4_frame(TEXT) + lz4_frame(b"x"), TEXT + b"x"),
+    "lz4, stored block": (
+        Codec.LZ4, bytes.fromhex("04224d186040820100008001") + bytes(4), b"\x01",
+    ),
+    "zstd": (Codec.ZSTD, zstd_frame(TEXT), TEXT),
+    "zstd, content size": (Codec.ZSTD, zstd_frame(TEXT, size=True), TEXT),
+    "zstd, two frames": (Codec.ZSTD, zstd_frame(TEXT) + zstd_frame(b"x"), TEXT + b"x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FRAMINGS)
+def test_every_framing_is_inflated(name: str) -> None:
+    """Behind what is there already, to the byte."""
+    codec, payload, expected = FRAMINGS[name]
+    inflater = Inflater(1 << 20)
+    inflater.append(Codec.GZIP, memoryview(gzip.compress(b"before")))
+    start, end = inflater.append(codec, memoryview(payload))
+
+    assert start == 6
+    assert expected == inflater.buffer[start:end].tobytes()
+    assert inflater.buffer[:6].tobytes() == b"before"
+
+
+@pytest.mark.parametrize("name", [name for name in FRAMINGS if "nothing" not in name])
+@pytest.mark.parametrize("bound", [1, 100, 89_999])
+def test_no_batch_inflates_beyond_its_bound(name: str, bound: int) -> None:
+    """The bound holds while inflating: the buffer never grows to what the frame wants."""
+    codec, payload, expected = FRAMINGS[name]
+    inflater = Inflater(bound)
+    if len(expected) <= bound:
+        pytest.skip("this one fits")
+
+    with pytest.raises(InflateError, match=f"beyond {bound} bytes"):
+        inflater.append(codec, memoryview(payload))
+    assert inflater.end == 0
+    assert inflater.buffer.size < 3 << 20
+
+
+@pytest.mark.parametrize("codec", list(Codec)[1:])
+def test_a_bomb_costs_the_bound_and_no_more(codec: Codec) -> None:
+    """Hundreds of MiB from a small payload, against a bound of one."""
+    zeros = bytes(64 << 20)
+    payload = {
+        Codec.GZIP: lambda: gzip.compress(zeros),
+        Codec.SNAPPY: lambda: bytes(cramjam.snappy.compress_raw(zeros)),
+        Codec.LZ4: lambda: lz4_frame(zeros),
+        Codec.ZSTD: lambda: zstd_frame(zeros),
+    }[codec]()
+    inflater = Inflater(1 << 20)
+
+    with pytest.raises(InflateError, match="beyond 1048576 bytes"):
+        inflater.append(codec, memoryview(payload))
+    assert inflater.buffer.size <= 3 << 20
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in FRAMINGS if ", " not in name or "xerial" in name]
+)
+def test_garbage_and_cut_payloads_are_refused_or_shorter(name: str) -> None:
+    """Never a crash, a hang, or bytes that were not there."""
+    codec, payload, expected = FRAMINGS[name]
+    inflater = Inflater(1 << 20)
+    for cut in range(1, len(payload), max(1, len(payload) // 50)):
+        inflater.clear()
+        try:
+            start, end = inflater.append(codec, memoryview(payload[:cut]))
+        except InflateError:
+            continue
+        assert expected.startswith(inflater.buffer[start:end].tobytes())
+    for garbage in (b"\x00" * 50, b"\xff" * 50, zlib.compress(b"not gzip")):
+        inflater.clear()
+        if codec != Codec.SNAPPY:
+            with pytest.raises(InflateError, match=codec.name.lower()):
+                inflater.append(codec, memoryview(garbage))
