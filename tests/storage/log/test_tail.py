@@ -1,0 +1,176 @@
+"""The end of a log: torn tails are cut, damage is not."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+import segmentlog
+from segmentlog.errors import ChecksumMismatchError, UnsupportedFormatError
+from segmentlog.log.listing import SegmentFiles
+from segmentlog.log.segment import Segment
+from segmentlog.log.tail import LogEnd, find_log_end
+from segmentlog.testing.reference import Record, encode_batch
+
+BATCHES = [
+    encode_batch([Record(40 + 2 * i + j, 1000 + i, b"key", b"value") for j in range(2)])
+    for i in range(5)
+]
+WHOLE = b"".join(BATCHES)
+ENDS = [sum(map(len, BATCHES[:i])) for i in range(6)]
+NAME = "00000000000000000040.log"
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """An empty partition directory."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    return directory
+
+
+def end_of(partition: Path, data: bytes, *, index: bytes | None = None) -> LogEnd:
+    """End of a segment with these bytes."""
+    (partition / NAME).write_bytes(data)
+    if index is not None:
+        (partition / NAME).with_suffix(".index").write_bytes(index)
+    files = SegmentFiles(40, str(partition / NAME), len(data))
+    return find_log_end(Segment(files, is_sealed=False))
+
+
+def entry(offset: int, position: int) -> bytes:
+    """One entry of the offset index."""
+    return (offset - 40).to_bytes(4, "big") + position.to_bytes(4, "big")
+
+
+def flip(data: bytes, at: int) -> bytes:
+    """The same with one bit the other way."""
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("n_batches", range(6))
+def test_whole_batches_end_at_the_last_byte(partition: Path, n_batches: int) -> None:
+    """The log end offset is the next one behind the last batch; without any, the base offset."""
+    data = b"".join(BATCHES[:n_batches])
+
+    assert LogEnd(40 + 2 * n_batches, len(data)) == end_of(partition, data)
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+def test_a_torn_tail_is_cut_at_every_byte(
+    partition: Path, caplog: pytest.LogCaptureFixture, *, has_index: bool
+) -> None:
+    """However much of the last batch is there, the log ends before it, and a warning says so."""
+    index = entry(43, ENDS[1]) + entry(49, ENDS[4]) if has_index else None
+    expected = LogEnd(48, ENDS[4])
+    for n_bytes in range(1, len(BATCHES[4])):
+        caplog.clear()
+        found = end_of(partition, WHOLE[: ENDS[4] + n_bytes], index=index)
+        told = f"reading stops at byte {ENDS[4]} (offset 48), {n_bytes} bytes behind it"
+
+        assert expected == found, n_bytes
+        assert (n_bytes > 7) == (told in caplog.text), n_bytes  # seven bytes of the offset are 0
+
+
+@pytest.mark.parametrize("n_zeros", [1, 11, 60, 61, 4096, 100_000])
+def test_a_tail_of_zeros_is_left_out_without_a_word(
+    partition: Path, caplog: pytest.LogCaptureFixture, n_zeros: int
+) -> None:
+    """Brokers preallocate segments; zeros behind the last batch are no damage."""
+    with caplog.at_level(logging.INFO, logger="segmentlog"):
+        found = end_of(partition, WHOLE + bytes(n_zeros))
+
+    assert LogEnd(50, ENDS[5]) == found
+    assert "" == caplog.text
+
+
+def test_a_file_of_zeros_is_an_empty_segment(partition: Path) -> None:
+    """A preallocated segment that nothing has been written to."""
+    assert LogEnd(40, 0) == end_of(partition, bytes(10_000))
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 300, b"\x02" * 300, bytes(range(1, 251)), b"x"])
+def test_a_tail_of_garbage_is_left_out_with_a_warning(
+    partition: Path, caplog: pytest.LogCaptureFixture, garbage: bytes
+) -> None:
+    """Nothing good follows, so nobody can have been promised anything there."""
+    found = end_of(partition, WHOLE + garbage)
+
+    assert LogEnd(50, ENDS[5]) == found
+    assert f"{len(garbage)} bytes behind it are left out" in caplog.text
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+def test_a_flipped_bit_in_the_last_batch_cuts_that_batch(
+    partition: Path, *, has_index: bool
+) -> None:
+    """Whichever byte that a checksum or the header's sense covers is wrong, the batch is torn."""
+    index = entry(49, ENDS[4]) if has_index else None
+    covered = [*range(8, 12), *range(16, len(BATCHES[4]))]
+    for at in covered:
+        assert LogEnd(48, ENDS[4]) == end_of(partition, flip(WHOLE, ENDS[4] + at), index=index), at
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2, 3])
+@pytest.mark.parametrize("last_entry", [None, 1, 4])
+def test_a_flipped_bit_before_a_good_batch_is_damage(
+    partition: Path, batch: int, last_entry: int | None
+) -> None:
+    """Good batches follow: the log goes on there, and a scan fails at the bad one."""
+    index = None if last_entry is None else entry(40 + 2 * last_entry + 1, ENDS[last_entry])
+    data = flip(WHOLE, ENDS[batch] + 70)
+    found = end_of(partition, data, index=index)
+    log = segmentlog.open_log_dir(partition).log("t", 0)
+
+    if last_entry is None or batch >= last_entry:
+        assert LogEnd(40 + 2 * batch, ENDS[batch], is_damaged=True) == found
+    with pytest.raises(ChecksumMismatchError) as caught:
+        log.scan().read_all()
+    assert (ENDS[batch], 40 + 2 * batch) == (caught.value.position, caught.value.base_offset)
+
+
+@pytest.mark.parametrize("at", [8, 9, 10, 11, 16])
+def test_a_damaged_length_or_magic_before_a_good_batch_is_damage(partition: Path, at: int) -> None:
+    """Batches behind a wrong length are found by their checksums."""
+    found = end_of(partition, flip(WHOLE, ENDS[2] + at))
+
+    assert LogEnd(44, ENDS[2], is_damaged=True) == found
+
+
+def test_an_old_batch_behind_new_ones_is_no_continuation(partition: Path) -> None:
+    """Bytes of a truncated log, left behind, have offsets that were already given."""
+    found = end_of(partition, WHOLE + BATCHES[1])
+
+    assert LogEnd(50, ENDS[5]) == found
+
+
+def test_a_leader_epoch_may_change_without_notice(partition: Path) -> None:
+    """Bytes 12 to 15 are not covered by the checksum; brokers set them in place."""
+    assert LogEnd(50, ENDS[5]) == end_of(partition, flip(WHOLE, ENDS[4] + 12))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_messages_are_not_called_torn(partition: Path, magic: int) -> None:
+    """A format that this version does not read is named, not cut off."""
+    message = (40).to_bytes(8, "big") + (80).to_bytes(4, "big") + bytes(4) + bytes([magic])
+    with pytest.raises(UnsupportedFormatError) as caught:
+        end_of(partition, message + bytes(75))
+
+    assert ("magic", magic) == (caught.value.what, caught.value.found)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        entry(49, ENDS[4] + 1),
+        entry(49, 10**9),
+        entry(41, ENDS[4]),
+        entry(2**31, 5),
+        b"\xff" * 64,
+        b"\x01" * 17,
+        b"",
+    ],
+)
+def test_a_lying_index_does_not_move_the_end(partition: Path, index: bytes) -> None:
+    """The index is where to begin, never what to believe."""
+    assert LogEnd(50, ENDS[5]) == end_of(partition, WHOLE, index=index)
