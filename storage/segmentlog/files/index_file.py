@@ -8,6 +8,7 @@ and a file that shrinks under the reader gives a short answer instead of a signa
 
 import mmap
 import os
+import stat
 from types import TracebackType
 from typing import Self
 
@@ -31,8 +32,12 @@ class IndexFile:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:  # an index that cannot be opened costs a scan, not the read
             return
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            return
         self._descriptor = descriptor
-        self.size = os.fstat(descriptor).st_size
+        self.size = status.st_size
         if mapped and self.size:
             self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
             os.close(descriptor)
