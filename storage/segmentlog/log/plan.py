@@ -17,8 +17,8 @@ from segmentlog.model import LogSlice, SliceFile, TopicPartition
 
 __all__ = ["UNCHECKED", "cut_slices", "find_again"]
 
-#: In place of the first batch's checksum, for a file that is read from its first byte: planning
-#: has not opened it.
+#: In place of the first batch's checksum, where planning has seen no batch: for a file that is
+#: read from its first byte, which planning has not opened, and for bytes that are none.
 UNCHECKED = -1
 
 
@@ -88,24 +88,37 @@ def _first_piece(segment: Segment, start_offset: int, end: int) -> _Piece | None
         whole = SliceFile(segment.path, 0, end, segment.base_offset, UNCHECKED)
         return _Piece(segment.base_offset, whole) if end else None
     placed = segment.find(start_offset)
-    if placed is None or placed.position >= end:
+    if placed is None:
+        return _bad_rest(segment, start_offset, end)
+    if placed.position >= end:
         return None
     header = placed.header
     file = SliceFile(segment.path, placed.position, end, header.base_offset, header.crc)
     return _Piece(start_offset, file)
 
 
+def _bad_rest(segment: Segment, start_offset: int, end: int) -> _Piece | None:
+    """Bytes behind the last whole batch, if any are to be read: the read reports them."""
+    position = segment.floor_position(start_offset)
+    for placed in segment.headers(position):
+        position = placed.end
+    if position >= end:
+        return None
+    file = SliceFile(segment.path, position, end, start_offset, UNCHECKED)
+    return _Piece(start_offset, file)
+
+
 def _cut_piece(segment: Segment, piece: _Piece, max_bytes: int) -> Iterable[_Piece]:
     """Even parts of `piece` of at most about `max_bytes`, cut at entries of the offset index."""
     file = piece.file
-    n_bytes = file.end - file.start
+    begin, n_bytes = file.start, file.end - file.start
     if not max_bytes or n_bytes <= max_bytes:
         return [piece]
     n_parts = -(-n_bytes // max_bytes)
     pieces = []
     with segment.offset_index() as index:
         for part in range(1, n_parts):
-            entry = index.last_at_or_before_position(file.start + part * n_bytes // n_parts)
+            entry = index.last_at_or_before_position(begin + part * n_bytes // n_parts)
             if not file.start < entry.position < file.end:
                 continue
             header = segment.header_at(entry.position, up_to_offset=entry.offset)
@@ -135,8 +148,9 @@ def _group(
         groups[-1].append(piece)
         filled += n_bytes
     starts = [max(group[0].start_offset, start_offset) for group in groups]
-    if starts:
-        starts[0] = start_offset
+    if not starts:  # compaction has left nothing there
+        return []
+    starts[0] = start_offset
     ends = [*starts[1:], end_offset]
     return [
         LogSlice(*topic_partition, start, end, tuple(piece.file for piece in group))
