@@ -6,7 +6,7 @@ from segmentlog.kernels._jit import kernel
 from segmentlog.kernels.crc32c import crc32c
 from segmentlog.kernels.memory import Bytes, Int64s, load_i16, load_i32, load_i64
 
-__all__ = ["scan_batches"]
+__all__ = ["measure_batches", "scan_batches", "select_batches"]
 
 _LARGEST_OFFSET = 2**63 - 1
 _SMALLEST_RECORD_BYTES = 7
@@ -94,3 +94,49 @@ def _read_header(
     headers[row, layout.RECORDS_START] = position + layout.HEADER_BYTES
     headers[row, layout.RECORDS_END] = batch_end
     return st.OK
+
+
+@kernel
+def select_batches(headers: Int64s, range_start: int, range_end: int) -> tuple[int, int, int]:
+    """Move the batches that can hold rows of a range of offsets to the front of the table.
+
+    Left out are control batches, batches outside the range, and those that compaction has
+    emptied, which have no bytes behind their header either.
+
+    Parameters
+    ----------
+    headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read and written
+    range_start, range_end : half-open range of offsets
+
+    Returns
+    -------
+    n_batches : how many are left
+    any_attributes, all_attributes : the attributes of those, joined by "or" and by "and"
+    """
+    n_batches, any_attributes, all_attributes = 0, 0, 0xFF
+    for row in range(headers.shape[0]):
+        attributes = headers[row, layout.ATTRIBUTES]
+        if (
+            attributes & layout.CONTROL_MASK != 0
+            or headers[row, layout.LAST_OFFSET] < range_start
+            or headers[row, layout.BASE_OFFSET] >= range_end
+            or headers[row, layout.SIZE] == layout.HEADER_BYTES
+        ):
+            continue
+        if n_batches != row:
+            for column in range(layout.N_HEADER_COLUMNS):
+                headers[n_batches, column] = headers[row, column]
+        any_attributes |= attributes
+        all_attributes &= attributes
+        n_batches += 1
+    return n_batches, any_attributes, all_attributes
+
+
+@kernel
+def measure_batches(headers: Int64s) -> tuple[int, int]:
+    """Records of all batches together, and bytes of their records."""
+    n_records = n_bytes = 0
+    for row in range(headers.shape[0]):
+        n_records += headers[row, layout.RECORDS_COUNT]
+        n_bytes += headers[row, layout.RECORDS_END] - headers[row, layout.RECORDS_START]
+    return n_records, n_bytes

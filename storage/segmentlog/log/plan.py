@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment
-from segmentlog.log.tail import LogEnd
+from segmentlog.log.tail import LogEnd, find_log_end
 from segmentlog.model import LogSlice, SliceFile, TopicPartition
 
 __all__ = ["UNCHECKED", "cut_slices", "find_again"]
@@ -161,7 +161,8 @@ def _group(
 def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> LogSlice | None:
     """What is left of a slice from `next_offset` on, in the files that the partition has now.
 
-    None when the log begins behind `next_offset`: its records have been deleted.
+    None when the log begins behind `next_offset`, or ends before the slice does: records of the
+    slice have been deleted, or a broker has truncated its log.
 
     Raises
     ------
@@ -172,6 +173,8 @@ def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> Lo
     if not files or files[0].base_offset > next_offset:
         return None
     segments = [Segment(file, is_sealed=False) for file in files]
+    if find_log_end(segments[-1]).offset < log_slice.end_offset:
+        return None
     topic_partition = TopicPartition(log_slice.topic, log_slice.partition)
     slices = cut_slices(topic_partition, segments, None, next_offset, log_slice.end_offset, 0)
     return slices[0] if slices else log_slice._replace(start_offset=next_offset, files=())

@@ -86,7 +86,10 @@ def _find_again(
     end_offset = log_slice.end_offset
     if next_offset >= end_offset:
         return log_slice._replace(start_offset=end_offset, files=())
-    found = find_again(log_slice, path, next_offset) if attempt <= _ATTEMPTS else None
+    try:
+        found = find_again(log_slice, path, next_offset) if attempt <= _ATTEMPTS else None
+    except FileNotFoundError:  # once more: it was there when the directory was listed
+        return log_slice._replace(start_offset=next_offset)
     if found is None:
         raise LogChangedError(path, next_offset, end_offset, str(change)) from change
     return found

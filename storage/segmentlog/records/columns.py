@@ -6,9 +6,11 @@ Spark's users know.  Everything is nullable, as there.
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from segmentlog.errors import OptionError
 from segmentlog.kernels import output
@@ -62,6 +64,12 @@ def record_schema(
     return pa.schema([_ALL.field(name) for name in columns])
 
 
+_NO_BUFFER = pa.py_buffer(b"")
+_NO_ITEMS: dict[type[np.generic], NDArray[Any]] = {
+    dtype: np.empty(0, dtype) for dtype in (np.uint8, np.int32, np.int64)
+}
+
+
 class Constants:
     """Columns with one value for all rows of a partition, built once and sliced.
 
@@ -91,9 +99,15 @@ class Constants:
 class _Buffer:
     """Memory from Arrow's pool, which stays warm from batch to batch, and its numpy view."""
 
+    arrow: pa.Buffer
+    view: NDArray[Any]
+
     def __init__(self, n_items: int, dtype: type[np.generic]) -> None:
-        self.arrow = pa.allocate_buffer(max(n_items, 1) * np.dtype(dtype).itemsize)
-        self.view = np.frombuffer(self.arrow, dtype)[:n_items]
+        if not n_items:  # a column that is not wanted
+            self.arrow, self.view = _NO_BUFFER, _NO_ITEMS[dtype]
+            return
+        self.arrow = pa.allocate_buffer(n_items * np.dtype(dtype).itemsize)
+        self.view = np.frombuffer(self.arrow, dtype)
 
 
 class _Bounds(_Buffer):
@@ -101,7 +115,8 @@ class _Bounds(_Buffer):
 
     def __init__(self, n_rows: int) -> None:
         super().__init__(n_rows + 1 if n_rows else 0, np.int32)
-        self.view[:1] = 0
+        if n_rows:
+            self.view[0] = 0
 
 
 class _Bitmap(_Buffer):
@@ -109,7 +124,8 @@ class _Bitmap(_Buffer):
 
     def __init__(self, n_rows: int) -> None:
         super().__init__((n_rows + 7) // 8, np.uint8)
-        self.view.fill(0xFF)
+        if n_rows:
+            self.view.fill(0xFF)
 
     def unless(self, n_nulls: int) -> pa.Buffer | None:
         """The bitmap, or None when no row is null."""

@@ -20,7 +20,7 @@ from segmentlog.kernels import layout, output, status
 from segmentlog.kernels.crc32c import checksum
 from segmentlog.kernels.decode import fill_records
 from segmentlog.kernels.memory import Bytes, Int64s
-from segmentlog.kernels.scan import scan_batches
+from segmentlog.kernels.scan import measure_batches, scan_batches, select_batches
 from segmentlog.model import Codec, LogSlice, TimestampType
 from segmentlog.records.columns import Constants, Output, record_schema
 from segmentlog.records.compression import InflateError, Inflater
@@ -36,7 +36,7 @@ _MOST_ROWS = 50_000  # the size that Spark's transport takes quickest
 _MOST_BYTES = 32 << 20
 _INFLATE_BYTES = 4 << 20  # inflate this much, then fill: stays near the processor's caches
 _MOST_HEADERS = 4 * _MOST_ROWS
-_TABLE_ROWS = 1 << 14
+_TABLE_ROWS = 1 << 15
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
 
@@ -136,7 +136,7 @@ class RecordDecoder:
         ----------
         path : the file, for errors.
         window : uint8 array that `headers` point into; read only
-        headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`)
+        headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); written
         file_position : byte of the file that ``window[0]`` is.
 
         Raises
@@ -146,23 +146,23 @@ class RecordDecoder:
         TimestampOverflowError
             If a record's timestamp is wanted and does not fit microseconds.
         """
-        headers = self._wanted(headers)
+        log_slice = self._slice
+        n_batches, any_attributes, all_attributes = select_batches(
+            headers, log_slice.start_offset, log_slice.end_offset
+        )
+        headers = headers[:n_batches]
+        # Nearly always: nothing to inflate, and one timestamp type.  Then there is nothing to
+        # look at batch by batch.
+        varied = any_attributes & layout.CODEC_MASK or (
+            (any_attributes ^ all_attributes) & layout.TIMESTAMP_TYPE_MASK
+        )
         begin = 0
         while begin < len(headers):
-            until = self._run(path, window, headers, begin, file_position)
+            until = len(headers)
+            if varied:
+                until = self._run(path, window, headers, begin, file_position)
             yield from self._fill(path, window, headers[begin:until], file_position)
             begin = until
-
-    def _wanted(self, headers: Int64s) -> Int64s:
-        """A copy of the rows that can hold records of the slice."""
-        is_data = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK == 0
-        in_range = (headers[:, layout.LAST_OFFSET] >= self._slice.start_offset) & (
-            headers[:, layout.BASE_OFFSET] < self._slice.end_offset
-        )
-        # A batch that compaction has emptied has no bytes behind its header either.
-        has_bytes = headers[:, layout.SIZE] > layout.HEADER_BYTES
-        wanted: Int64s = headers[is_data & in_range & has_bytes]
-        return wanted
 
     def _run(
         self, path: str, window: Bytes, headers: Int64s, begin: int, file_position: int
@@ -175,8 +175,7 @@ class RecordDecoder:
         types = headers[begin:, layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK
         until = begin + _length_of_first_run(types)
         self._inflater.clear()
-        n_inflated = self._inflate(path, window, headers[begin:until], file_position)
-        return begin + n_inflated
+        return begin + self._inflate(path, window, headers[begin:until], file_position)
 
     def _inflate(self, path: str, window: Bytes, headers: Int64s, file_position: int) -> int:
         """Inflate compressed batches and point `headers` at the result; how many rows are ready.
@@ -245,9 +244,8 @@ class RecordDecoder:
 
     def _room_for(self, headers: Int64s, n_bytes: int, n_headers: int) -> Output:
         """Memory for the next rows: no more than `headers` can fill, and at least one record."""
-        left = headers[:, layout.RECORDS_END] - headers[:, layout.RECORDS_START]
-        n_rows = min(self._n_rows, int(headers[:, layout.RECORDS_COUNT].sum()))
-        most = int(left.sum())
+        n_records, most = measure_batches(headers)
+        n_rows = min(self._n_rows, n_records)
         n_bytes = max(n_bytes, min(_MOST_BYTES, most))
         n_headers = max(n_headers, min(_MOST_HEADERS, most // 2))
         return Output(self._schema, n_rows, n_bytes, n_headers)
