@@ -20,6 +20,7 @@ def main() -> None:
         SparkSession.builder.master("local[2]")
         .appName("segmentlog quickstart")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()

@@ -1,58 +1,118 @@
-"""Errors cross process borders whole, and say what, where and what to do."""
+"""Errors: what they say, and that they reach the driver as they were raised."""
 
+import copy
+import inspect
 import pickle
 
 import pytest
 
 from segmentlog import errors
+from segmentlog.errors import SegmentLogError
 
-EXAMPLES = [
-    errors.ChecksumMismatchError("/d/t-0/0.log", 61, 7, 1, 2),
-    errors.MalformedBatchError("/d/t-0/0.log", 61, 7, "its length is odd"),
-    errors.TruncatedBatchError("/d/t-0/0.log", 61, 7, 100, 9),
-    errors.CorruptIndexError("/d/t-0/0.index", "does not fit"),
-    errors.CorruptCheckpointError("/d/c", 3, "expected a number", "remove it"),
-    errors.UnsupportedFormatError("/d/t-0/0.log", 61, "magic", 1),
-    errors.LogDirectoryError("/d", "is no directory"),
-    errors.UnknownTopicOrPartitionError("t", 3, "/d", "it has partitions 0"),
-    errors.OffsetOutOfRangeError("t-0", 9, 0, 5),
-    errors.LogChangedError("/d/t-0", 3, 9, "ended early"),
-    errors.TimestampOverflowError("t", 0, 9, 2**62),
-    errors.OptionError("readUpTo", "x", "give logEnd"),
+ERRORS = [
+    errors.CorruptLogError("/d/t-0/0.log", 70, 42),
+    errors.ChecksumMismatchError("/d/t-0/0.log", 70, 42, 0xDEADBEEF, 0x1),
+    errors.MalformedBatchError("/d/t-0/0.log", 70, 42, "its record count is -1"),
+    errors.TruncatedBatchError("/d/t-0/0.log", 70, 42, 512, 99),
+    errors.CorruptIndexError("/d/t-0/0.index", "entry 3 is behind the log"),
+    errors.CorruptCheckpointError("/d/replication-offset-checkpoint", 4, "found 'x'", "fix it"),
+    errors.UnsupportedFormatError("/d/t-0/0.log", 70, "magic", 1),
+    errors.LogDirectoryError("/d", "there is no such file or directory"),
+    errors.UnknownTopicOrPartitionError("orders", 7, "/d", "it has partitions 0, 1"),
+    errors.UnknownTopicOrPartitionError("orders", -1, "/d"),
+    errors.OffsetOutOfRangeError("orders-7", 99, 3, 42),
+    errors.LogChangedError("/d/t-0", 10, 42, "0.log is gone"),
+    errors.TimestampOverflowError("orders", 7, 42, 2**60),
+    errors.OptionError("subscribe", "", "name at least one topic"),
+    errors.SegmentLogError("anything"),
 ]
 
 
-@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_an_error_survives_pickling(error: errors.SegmentLogError) -> None:
-    """Class, message and every attribute, as between a Spark worker and its driver."""
-    copy = pickle.loads(pickle.dumps(error))
+def test_every_error_class_is_tested_here() -> None:
+    """A new class has to survive pickling, too."""
+    classes = {
+        each
+        for each in vars(errors).values()
+        if inspect.isclass(each) and issubclass(each, Exception)
+    }
 
-    assert type(error) is type(copy)
-    assert str(error) == str(copy)
-    assert vars(error) == vars(copy)
-
-
-@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_a_message_names_everything_it_was_given(error: errors.SegmentLogError) -> None:
-    """No coordinate is kept back; checksums are shown as they are stored."""
-    hexadecimal = isinstance(error, errors.ChecksumMismatchError)
-    shown = [f"{a:#010x}" if hexadecimal and i > 2 else str(a) for i, a in enumerate(error.args)]
-
-    assert [] == [text for text in shown if text not in str(error)]
+    assert classes == {type(error) for error in ERRORS}
+    assert sorted(errors.__all__) == sorted(each.__name__ for each in classes)
 
 
-def test_every_error_is_listed_and_drawn() -> None:
-    """The tree at the top of the module names each class, and so do these examples."""
-    named = {name for name in errors.__all__ if name != "SegmentLogError"}
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_an_error_survives_pickling_with_all_its_fields(
+    error: SegmentLogError, protocol: int
+) -> None:
+    """From a Spark worker to its driver: class, arguments, fields and message."""
+    found = pickle.loads(pickle.dumps(error, protocol))
 
-    assert {name for name in named if name not in (errors.__doc__ or "")} == set()
-    assert named - {"CorruptLogError"} == {type(error).__name__ for error in EXAMPLES}
+    assert type(error) is type(found)
+    assert error.args == found.args
+    assert vars(error) == vars(found)
+    assert str(error) == str(found)
 
 
-def test_builtin_parents_are_what_callers_expect() -> None:
-    """`except LookupError` and `except ValueError` catch what they would elsewhere."""
-    assert issubclass(errors.OffsetOutOfRangeError, LookupError)
-    assert issubclass(errors.UnknownTopicOrPartitionError, LookupError)
-    assert issubclass(errors.OptionError, ValueError)
-    assert issubclass(errors.CorruptLogError, ValueError)
-    assert issubclass(errors.TimestampOverflowError, OverflowError)
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_an_error_can_be_copied(error: SegmentLogError) -> None:
+    """`copy` rebuilds from `args` as pickle does."""
+    assert vars(error) == vars(copy.copy(error))
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
+    """One class catches all of them."""
+    assert isinstance(error, SegmentLogError)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (errors.CorruptLogError, ValueError),
+        (errors.ChecksumMismatchError, errors.CorruptLogError),
+        (errors.MalformedBatchError, errors.CorruptLogError),
+        (errors.TruncatedBatchError, errors.CorruptLogError),
+        (errors.CorruptIndexError, ValueError),
+        (errors.CorruptCheckpointError, ValueError),
+        (errors.LogDirectoryError, ValueError),
+        (errors.OptionError, ValueError),
+        (errors.UnknownTopicOrPartitionError, LookupError),
+        (errors.OffsetOutOfRangeError, LookupError),
+        (errors.TimestampOverflowError, OverflowError),
+    ],
+)
+def test_errors_are_also_pythons_own(error: type, kind: type) -> None:
+    """Who knows nothing of us catches what the words mean in Python."""
+    assert issubclass(error, kind)
+
+
+def test_an_unsupported_format_is_not_called_corrupt() -> None:
+    """The bytes may be fine."""
+    assert not issubclass(errors.UnsupportedFormatError, errors.CorruptLogError)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ERRORS[1], ["/d/t-0/0.log", "byte 70", "offset 42", "0xdeadbeef", "0x00000001"]),
+        (ERRORS[2], ["/d/t-0/0.log", "byte 70", "offset 42", "its record count is -1"]),
+        (ERRORS[3], ["/d/t-0/0.log", "byte 70", "offset 42", "512", "99"]),
+        (ERRORS[4], ["/d/t-0/0.index", "entry 3", "delete the index"]),
+        (ERRORS[5], ["/d/replication-offset-checkpoint", "line 4", "found 'x'", "fix it"]),
+        (ERRORS[6], ["/d/t-0/0.log", "byte 70", "magic 1"]),
+        (ERRORS[7], ["/d: ", "no such file"]),
+        (ERRORS[8], ["/d ", "partition 7", "'orders'", "it has partitions 0, 1"]),
+        (ERRORS[9], ["/d holds no topic 'orders'"]),
+        (ERRORS[10], ["orders-7", "99", "[3, 42)"]),
+        (ERRORS[11], ["/d/t-0", "[10, 42)", "0.log is gone", "load the path again"]),
+        (ERRORS[12], ["orders-7", "offset 42", str(2**60)]),
+        (ERRORS[13], ["'subscribe'", "''", "name at least one topic"]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_message_leads_to_the_place_and_to_the_remedy(
+    error: SegmentLogError, said: list[str]
+) -> None:
+    """File, byte, offset, partition or option: whatever one needs to look."""
+    assert [] == [words for words in said if words not in str(error)]
