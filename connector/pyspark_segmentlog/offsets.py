@@ -21,6 +21,7 @@ EARLIEST = -2
 LATEST = -1
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":"earliest"}'
+_TWICE = "it names a topic or a partition twice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class OffsetBound:
                     partitions.append((TopicPartition(topic, int(partition)), offset))
             else:
                 raise OptionError(option, text, accepted)
+        if len(dict(partitions)) < len(partitions):  # as "0" and as "00"
+            raise OptionError(option, text, _TWICE)
         return cls(option, text, None, tuple(topics), tuple(partitions))
 
     def _refuse(self, refused: int) -> None:
@@ -126,7 +129,7 @@ def _load_object(option: str, text: str, accepted: str) -> Mapping[str, object]:
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if len({key for key, _ in pairs}) < len(pairs):
-            raise OptionError(option, text, "it names a topic or a partition twice")
+            raise OptionError(option, text, _TWICE)
         return dict(pairs)
 
     try:

@@ -166,7 +166,7 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     if "paths" in given:
         try:
             listed = json.loads(given["paths"])
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, RecursionError):
             listed = None
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
             raise OptionError("paths", given["paths"], 'give a JSON list such as ["/d1","/d2"]')

@@ -1,0 +1,219 @@
+"""Where a read starts and ends, as it is written."""
+
+import json
+
+import pytest
+
+from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound, parse_assign
+from segmentlog.errors import OptionError
+from segmentlog.model import TopicPartition
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def start(text: str) -> OffsetBound:
+    """A value of `startingOffsets`."""
+    return OffsetBound.parse("startingOffsets", text, refused=LATEST)
+
+
+def end(text: str) -> OffsetBound:
+    """A value of `endingOffsets`."""
+    return OffsetBound.parse("endingOffsets", text, refused=EARLIEST)
+
+
+@pytest.mark.parametrize("text", ["earliest", "EARLIEST", " Earliest "])
+def test_earliest_is_the_start_of_every_partition(text: str) -> None:
+    """The word is taken in any case."""
+    assert {A0: EARLIEST, B0: EARLIEST} == start(text).resolve([B0, A0])
+
+
+@pytest.mark.parametrize("text", ["latest", "LATEST", " Latest "])
+def test_latest_is_the_end_of_every_partition(text: str) -> None:
+    """The word is taken in any case."""
+    assert {A0: LATEST, B0: LATEST} == end(text).resolve([B0, A0])
+
+
+def test_offsets_are_given_by_partition() -> None:
+    """-2 is earliest; offsets of any size a long can hold are kept as they are."""
+    text = json.dumps({"a": {"0": 23, "1": -2}, "b": {"0": 2**62}})
+
+    assert {A0: 23, A1: EARLIEST, B0: 2**62} == start(text).resolve([A0, A1, B0])
+
+
+def test_a_topic_may_have_one_word_for_all_its_partitions() -> None:
+    """In any case, beside topics with numbers."""
+    starts = start('{"a":"Earliest","b":{"0":7}}').resolve([A0, A1, B0])
+    ends = end('{"a":"LATEST","b":{"0":-1}}').resolve([A0, A1, B0])
+
+    assert {A0: EARLIEST, A1: EARLIEST, B0: 7} == starts
+    assert {A0: LATEST, A1: LATEST, B0: LATEST} == ends
+
+
+def test_zero_is_an_offset() -> None:
+    """And none of the two words."""
+    assert {A0: 0} == start('{"a":{"0":0}}').resolve([A0])
+
+
+def test_the_answer_is_sorted_by_topic_and_partition() -> None:
+    """Whatever the order of the text and of the partitions."""
+    found = start('{"b":{"0":1},"a":{"1":2,"0":3}}').resolve([B0, A1, A0])
+
+    assert [A0, A1, B0] == list(found)
+
+
+@pytest.mark.parametrize(
+    "text", ["latest", '{"a":"latest"}', '{"a":{"0":-1}}', '{"a":{"0":5,"1":-1}}']
+)
+def test_a_start_at_latest_is_refused(text: str) -> None:
+    """As a word, for a topic, and as a number."""
+    with pytest.raises(OptionError, match=r"may not start at latest \(-1\)") as caught:
+        start(text)
+
+    assert ("startingOffsets", text) == (caught.value.option, caught.value.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["earliest", '{"a":"earliest"}', '{"a":{"0":-2}}', '{"a":{"0":5,"1":-2}}']
+)
+def test_an_end_at_earliest_is_refused(text: str) -> None:
+    """As a word, for a topic, and as a number."""
+    with pytest.raises(OptionError, match=r"may not end at earliest \(-2\)") as caught:
+        end(text)
+
+    assert ("endingOffsets", text) == (caught.value.option, caught.value.value)
+
+
+def test_the_refusal_names_the_partition() -> None:
+    """In a long map one needs to know where."""
+    with pytest.raises(OptionError, match="as a-1 does"):
+        start('{"a":{"0":5,"1":-1}}')
+    with pytest.raises(OptionError, match="as b does"):
+        end('{"a":{"0":5},"b":"earliest"}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "newest",
+        "23",
+        "null",
+        "[]",
+        '"earliest"',
+        "{",
+        '{"a"}',
+        '{"a":5}',
+        '{"a":null}',
+        '{"a":[0]}',
+        '{"a":"newest"}',
+        '{"a":{"x":5}}',
+        '{"a":{"-1":5}}',
+        '{"a":{"":5}}',
+        '{"a":{"0":"5"}}',
+        '{"a":{"0":5.0}}',
+        '{"a":{"0":true}}',
+        '{"a":{"0":null}}',
+        '{"a":{"0":-3}}',
+        '{"a":{"0":"earliest"}}',
+        pytest.param("[" * 100_000, id="deep"),
+    ],
+)
+def test_another_form_is_refused_with_an_example(text: str) -> None:
+    """The message names the option and shows what is taken."""
+    with pytest.raises(OptionError) as caught:
+        start(text)
+
+    assert ("startingOffsets", text) == (caught.value.option, caught.value.value)
+    assert '{"topicA":{"0":23,"1":-1},"topicB":"earliest"}' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a":{"0":5,"0":6}}', '{"a":{"0":5},"a":{"1":6}}', '{"a":"earliest","a":"earliest"}'],
+)
+def test_a_name_that_stands_twice_is_refused(text: str) -> None:
+    """JSON would let the last one win."""
+    with pytest.raises(OptionError, match="names a topic or a partition twice"):
+        start(text)
+
+
+def test_a_partition_written_in_two_ways_is_refused() -> None:
+    """`0` and `00` are the same partition."""
+    with pytest.raises(OptionError, match="twice"):
+        start('{"a":{"0":5,"00":6}}')
+
+
+@pytest.mark.parametrize(
+    ("text", "assigned"),
+    [
+        ('{"a":{"0":5}}', [A0, A1]),
+        ('{"a":{"0":5,"1":6}}', [A0]),
+        ('{"a":{"0":5},"b":{"0":6}}', [A0]),
+        ('{"b":{"0":6}}', [A0]),
+        ('{"a":"earliest","b":"earliest"}', [A0, A1]),
+        ('{"a":"earliest"}', [A0, B0]),
+        ("{}", [A0]),
+        ('{"a":{}}', [A0]),
+    ],
+)
+def test_a_map_names_exactly_the_partitions_that_are_read(
+    text: str, assigned: list[TopicPartition]
+) -> None:
+    """One too few or too many is refused, with those that are read."""
+    with pytest.raises(OptionError, match="exactly the partitions") as caught:
+        start(text).resolve(assigned)
+
+    assert f"they are {', '.join(map(str, assigned))}, it names" in str(caught.value)
+
+
+def test_many_partitions_are_not_all_named() -> None:
+    """Twenty, and how many more."""
+    assigned = [TopicPartition("a", i) for i in range(50)]
+    with pytest.raises(OptionError, match=r"a-19 and 30 more, it names a-0$"):
+        start('{"a":{"0":5}}').resolve(assigned)
+
+
+def test_nothing_to_read_wants_an_empty_map() -> None:
+    """A directory without topics."""
+    assert {} == start("{}").resolve([])
+    assert {} == start("earliest").resolve([])
+
+
+def test_assigned_partitions_are_sorted_and_once() -> None:
+    """As a broker's client would take them."""
+    assert (A0, A1, B0) == parse_assign('{"b":[0],"a":[1,0,1]}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        "[]",
+        "null",
+        "{}",
+        '{"a":[]}',
+        '{"a":0}',
+        '{"a":"0"}',
+        '{"a":["0"]}',
+        '{"a":[0.0]}',
+        '{"a":[true]}',
+        '{"a":[-1]}',
+        '{"a":{"0":1}}',
+        '{"a":[0]',
+    ],
+)
+def test_another_form_of_assign_is_refused_with_an_example(text: str) -> None:
+    """The message names the option and shows what is taken."""
+    with pytest.raises(OptionError) as caught:
+        parse_assign(text)
+
+    assert ("assign", text) == (caught.value.option, caught.value.value)
+    assert '{"topicA":[0,1],"topicB":[2,4]}' in str(caught.value)
+
+
+def test_a_topic_that_is_assigned_twice_is_refused() -> None:
+    """JSON would let the last one win."""
+    with pytest.raises(OptionError, match="twice"):
+        parse_assign('{"a":[0],"a":[1]}')
