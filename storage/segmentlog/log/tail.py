@@ -7,6 +7,7 @@ batches behind it is no torn tail: that is left in the range to read, and the re
 
 import logging
 import os
+import zlib
 from typing import NamedTuple
 
 import crc32c
@@ -79,8 +80,10 @@ def _last_good(segment: Segment, position: int) -> LogEnd | None:
                 break
             next_offset = header.last_offset + 1
             end = LogEnd(next_offset, placed.end)
-    except (MalformedBatchError, UnsupportedFormatError) as error:
-        if isinstance(error, UnsupportedFormatError) and error.found in {0, 1}:
+    except MalformedBatchError:
+        pass
+    except UnsupportedFormatError as error:
+        if error.found in {0, 1} and _is_old_message(descriptor, error.position, segment.size):
             raise
     finally:
         os.close(descriptor)
@@ -98,6 +101,16 @@ def _is_intact(descriptor: int, placed: PlacedHeader) -> bool:
         crc = crc32c.crc32c(piece, crc)
         at += len(piece)
     return crc == placed.header.crc
+
+
+def _is_old_message(descriptor: int, position: int, size: int) -> bool:
+    """Whether a whole message of magic 0 or 1 is there; a torn header may look like one."""
+    head = os.pread(descriptor, layout.MAGIC_AT, position)
+    n_bytes = int.from_bytes(head[8:12], "big", signed=True) - 4  # behind the checksum
+    if not 0 < n_bytes <= size - position - layout.MAGIC_AT:
+        return False
+    covered = os.pread(descriptor, n_bytes, position + layout.MAGIC_AT)
+    return zlib.crc32(covered) == int.from_bytes(head[12:16], "big")
 
 
 def _judge_rest(segment: Segment, end: LogEnd) -> LogEnd:

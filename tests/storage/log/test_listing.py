@@ -153,7 +153,7 @@ def test_the_torn_end_of_a_swap_file_does_not_count(partition: Path) -> None:
 
 def test_a_swap_file_of_old_messages_replaces_what_it_covers(partition: Path) -> None:
     """Magic 1 has no last offset delta; the offset of each message counts."""
-    message = (14).to_bytes(8, "big") + (22).to_bytes(4, "big") + bytes(4) + b"\x01" + bytes(17)
+    message = (14).to_bytes(8, "big") + (22).to_bytes(4, "big") + bytes(4) + b"\x01" + b"\x7f" * 17
     (partition / (NAMES[0] + ".swap")).write_bytes(message)
 
     assert [NAMES[0] + ".swap", NAMES[2]] == listed(partition)

@@ -106,7 +106,19 @@ def a_directory(path: Path, seed: int) -> None:
     path.mkdir()
 
 
-DAMAGES = [garbage, shuffled, shifted, halved, of_another_log, negative, deleted]
+def too_early(path: Path, seed: int) -> None:
+    """Entries of the right form that claim the start of the segment for what stands later."""
+    width = 8 if path.suffix == ".index" else 12
+    data = path.read_bytes()
+    if width == 8:
+        positions = [data[i + 4 : i + 8] for i in range(0, len(data), 8)]
+        lies = [struct.pack(">i", i + 1) + at for i, at in enumerate(positions)]
+    else:
+        lies = [struct.pack(">qi", 1001 + i, 20 + 5 * i) for i in range(5)]
+    path.write_bytes(b"".join(lies))
+
+
+DAMAGES = [too_early, garbage, shuffled, shifted, halved, of_another_log, negative, deleted]
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
@@ -227,7 +239,7 @@ def test_the_walk_through_of_the_format_notes_is_answered_as_a_broker_does(tmp_p
     assert find_offset_by_timestamp(newest, 111, 40, 48) is None
 
 
-@pytest.mark.parametrize("n_bytes", [0, 1, 60])
+@pytest.mark.parametrize("n_bytes", [0, 1, 60, 61, 100])
 def test_headers_end_before_a_batch_that_is_not_whole(tmp_path: Path, n_bytes: int) -> None:
     """Nothing is said about a batch that the file does not hold to its end."""
     path = write_segment(tmp_path, 0, 5)

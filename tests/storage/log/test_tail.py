@@ -1,6 +1,8 @@
 """The end of a log: torn tails are cut, damage is not."""
 
 import logging
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -137,9 +139,10 @@ def test_a_damaged_length_or_magic_before_a_good_batch_is_damage(partition: Path
     assert LogEnd(44, ENDS[2], is_damaged=True) == found
 
 
-def test_an_old_batch_behind_new_ones_is_no_continuation(partition: Path) -> None:
+@pytest.mark.parametrize("between", [b"", b"\1", b"\xff" * 40])
+def test_an_old_batch_behind_new_ones_is_no_continuation(partition: Path, between: bytes) -> None:
     """Bytes of a truncated log, left behind, have offsets that were already given."""
-    found = end_of(partition, WHOLE + BATCHES[1])
+    found = end_of(partition, WHOLE + between + BATCHES[1])
 
     assert LogEnd(50, ENDS[5]) == found
 
@@ -152,11 +155,26 @@ def test_a_leader_epoch_may_change_without_notice(partition: Path) -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_messages_are_not_called_torn(partition: Path, magic: int) -> None:
     """A format that this version does not read is named, not cut off."""
-    message = (40).to_bytes(8, "big") + (80).to_bytes(4, "big") + bytes(4) + bytes([magic])
-    with pytest.raises(UnsupportedFormatError) as caught:
-        end_of(partition, message + bytes(75))
+    covered = bytes([magic]) + bytes(75)
+    message = struct.pack(">qiI", 40, 80, zlib.crc32(covered)) + covered
+    for before in (b"", WHOLE):
+        with pytest.raises(UnsupportedFormatError) as caught:
+            end_of(partition, before + message)
 
-    assert ("magic", magic) == (caught.value.what, caught.value.found)
+        assert ("magic", magic) == (caught.value.what, caught.value.found)
+        assert len(before) == caught.value.position
+
+
+@pytest.mark.parametrize("n_bytes", [12, 13, 16])
+@pytest.mark.parametrize("before", [b"", WHOLE])
+def test_a_header_that_was_half_written_is_torn_and_no_old_message(
+    partition: Path, before: bytes, n_bytes: int
+) -> None:
+    """A page ends behind the length, and the next one is zeros: its magic looks like 0."""
+    torn = encode_batch([Record(50, 1, b"k", b"v" * 50)])
+    data = before + torn[:n_bytes] + bytes(len(torn) - n_bytes)
+
+    assert LogEnd(50 if before else 40, len(before)) == end_of(partition, data)
 
 
 @pytest.mark.parametrize(
