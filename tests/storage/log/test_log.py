@@ -219,7 +219,7 @@ def test_a_slice_from_the_middle_of_a_file_notices_another_batch_there(partition
     """Offset and checksum of the first batch are those of planning, or it is looked up again."""
     (log_slice,) = opened(partition).slices(16, 18)
     first = batches([10, 11, 12, 13, 16])  # as long as the batch that was there
-    (partition / NAMES[1]).write_bytes(first + batches([17, 19]))
+    (partition / NAMES[1]).write_bytes(first + batches([17, 19], value=b"w" * 99))
 
     assert len(first) == log_slice.files[0].start
     assert [16, 17] == offsets_of(scan_slice(log_slice))
