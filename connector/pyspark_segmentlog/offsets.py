@@ -134,7 +134,9 @@ def _load_object(option: str, text: str, accepted: str) -> Mapping[str, object]:
 
     try:
         loaded = json.loads(text, object_pairs_hook=unique)
-    except (json.JSONDecodeError, RecursionError):
+    except OptionError:
+        raise
+    except (ValueError, RecursionError):  # also a number of thousands of digits
         raise OptionError(option, text, accepted) from None
     if not isinstance(loaded, dict):
         raise OptionError(option, text, accepted)
