@@ -1,13 +1,14 @@
 """Time contestants side by side: alternating rounds, medians, and a digest that must agree."""
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 __all__ = ["Digest", "Result", "Row", "compare", "table"]
 
-#: Rows, sum of offsets, sum of value bytes: what every contestant of a row must agree on.
+#: Rows, sum of offsets, bytes of keys and values: what every contestant of a row must agree on.
 Digest = tuple[int, ...]
 
 
@@ -50,12 +51,17 @@ def compare(contestants: Mapping[str, Callable[[], Digest]], rounds: int = 5) ->
     if len(set(digests.values())) > 1:
         message = f"the contestants disagree: {digests}"
         raise SystemExit(message)
+    for name, digest in digests.items():
+        print(f"{name}: digest {digest}", file=sys.stderr)
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, run in contestants.items():
             start = time.perf_counter()
-            run()
+            found = run()
             seconds[name].append(time.perf_counter() - start)
+            if found != digests[name]:
+                message = f"{name} found {found} after {digests[name]}"
+                raise SystemExit(message)
     return {name: Result(seconds[name], digests[name]) for name in contestants}
 
 

@@ -1,9 +1,11 @@
 """Seeking in long logs, planning large directories, memory and first compile."""
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from measure import Row, compare
@@ -82,8 +84,8 @@ print(seconds, peak(), len(slices))
 """
 
 
-def plan(scratch: Path, n_partitions: int) -> Row:
-    """Planning of ten segments in each of `n_partitions`, in a new interpreter."""
+def plan(scratch: Path, n_partitions: int, rounds: int) -> Row:
+    """Planning of ten segments in each of `n_partitions`, each time in a new interpreter."""
     batch = encode_batch([Record(i, 0, b"k", bytes(20)) for i in range(10)])
     for number in range(n_partitions):
         partition = scratch / f"topic{number // 100}-{number % 100}"
@@ -94,16 +96,25 @@ def plan(scratch: Path, n_partitions: int) -> Row:
             stem.with_suffix(".log").write_bytes(data)
             stem.with_suffix(".index").write_bytes(b"")
             stem.with_suffix(".timeindex").write_bytes(b"")
-    done = subprocess.run(
-        [sys.executable, "-c", _PEAK + _PLAN, str(scratch)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    seconds, mebibytes, n_slices = map(float, done.stdout.split())
-    detail = f"{mebibytes:.0f} MB at most, {n_slices:,.0f} slices"
+    runs = [_run(_PLAN, os.environ, str(scratch)) for _ in range(rounds + 1)][1:]
+    seconds = statistics.median(run[0] for run in runs)
+    most = max(run[1] for run in runs)
+    detail = f"{most:.0f} MB at most, {runs[0][2]:,.0f} slices; {_range(run[0] for run in runs)}"
     work = f"plan {n_partitions * 10:,} segments in {n_partitions:,} partitions"
     return Row(work, "–", "< 3 s, < 500 MB", f"{seconds:.1f} s", detail)
+
+
+def _run(program: str, environment: Mapping[str, str], *arguments: str) -> list[float]:
+    """The numbers that `program` prints in a new interpreter."""
+    command = [sys.executable, "-c", _PEAK + program, *arguments]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return [float(number) for number in done.stdout.split()]
+
+
+def _range(seconds: Iterable[float]) -> str:
+    """The quickest and the slowest run."""
+    found = sorted(seconds)
+    return f"{found[0]:.1f}–{found[-1]:.1f} s"
 
 
 _SCAN = """
@@ -121,21 +132,23 @@ print(peak() - before, first, rows)
 """
 
 
-def memory_and_compile(log_dir: Path, topic: str) -> list[Row]:
-    """A scan in a new interpreter without a cache of kernels, and one with it."""
-    with tempfile.TemporaryDirectory() as cache:
-        found = []
-        for _ in range(2):
-            done = subprocess.run(
-                [sys.executable, "-c", _PEAK + _SCAN, str(log_dir), topic],
-                env=os.environ | {"NUMBA_CACHE_DIR": cache},
-                capture_output=True, text=True, check=True,
-            )  # fmt: skip
-            found.append([float(number) for number in done.stdout.split()])
-    cold, warm = found
-    detail = f"{warm[2]:,.0f} rows; {cold[0]:.0f} MB while compiling"
+def memory_and_compile(log_dir: Path, topic: str, rounds: int) -> list[Row]:
+    """Scans in new interpreters, in turn without a cache of kernels and with one."""
+    cold, warm = [], []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as cache:
+            environment = os.environ | {"NUMBA_CACHE_DIR": cache}
+            cold.append(_run(_SCAN, environment, str(log_dir), topic))
+            warm.append(_run(_SCAN, environment, str(log_dir), topic))
+    if len({run[2] for run in cold + warm}) > 1:
+        message = f"the scans disagree: {cold + warm}"
+        raise SystemExit(message)
+    compiling = max(run[0] for run in cold)
+    detail = f"{warm[0][2]:,.0f} rows; {compiling:.0f} MB while compiling; most of {rounds} runs"
+    first, cached = (statistics.median(run[1] for run in runs) for runs in (cold, warm))
+    after = f"{cached:.2f} s once they are cached; {_range(run[1] for run in cold)}"
     return [
-        Row("memory of a task over the interpreter", "–", "< 400 MB", f"{warm[0]:.0f} MB", detail),
-        Row("first batch on a machine, kernels compiled", "–", "< 10 s", f"{cold[1]:.1f} s",
-            f"{warm[1]:.2f} s once they are cached"),
+        Row("memory of a task over the interpreter", "–", "< 400 MB",
+            f"{max(run[0] for run in warm):.0f} MB", detail),
+        Row("first batch on a machine, kernels compiled", "–", "< 10 s", f"{first:.1f} s", after),
     ]  # fmt: skip

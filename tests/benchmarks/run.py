@@ -94,8 +94,8 @@ def measure(n_records: int, rounds: int, n_partitions: int) -> list[Row]:
             engine.against_codec("zstd", directory.log("zstd", 0), "≥ 0.8", rounds),
             engine.against_java(broker.jars, plain, "≥ 1.9×", rounds),
             *planning.seek(scratch / "seek", rounds),
-            planning.plan(scratch / "plan", n_partitions),
-            *planning.memory_and_compile(broker.log_dir, "plain"),
+            planning.plan(scratch / "plan", n_partitions, rounds),
+            *planning.memory_and_compile(broker.log_dir, "plain", rounds),
         ]
     return rows
 
@@ -121,6 +121,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small data, to see that it works")
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
     arguments = parser.parse_args()
+    if arguments.quick and arguments.write:
+        parser.error("--quick measures overheads: its figures are not for the README")
     n_records = 100_000 if arguments.quick else 4_000_000
     n_partitions = 500 if arguments.quick else 10_000
     printed = table(measure(n_records, 5 if arguments.quick else 7, n_partitions), machine())
