@@ -77,7 +77,7 @@ class ChecksumMismatchError(CorruptLogError):
 
     def __str__(self) -> str:
         return (
-            f"{self._where()} has crc32c {self.found:#010x}, "
+            f"{self._where()} has checksum {self.found:#010x}, "
             f"its header says {self.expected:#010x}; restore the file from a replica or a backup"
         )
 

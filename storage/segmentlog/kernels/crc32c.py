@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from segmentlog.kernels import _llvm
 from segmentlog.kernels._jit import inlined, kernel
+from segmentlog.kernels.crc_tables import append_zero_byte, byte_tables, checksum_by_table
 from segmentlog.kernels.memory import Bytes
 
 __all__ = ["checksum", "crc32c"]
@@ -25,31 +26,14 @@ _BYTE = np.uint64(0xFF)
 _ONES = np.uint64(0xFFFFFFFF)
 
 
-def _append_zero_byte(crcs: NDArray[np.uint64], table: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each of `crcs`, raw, carried over one byte of zero."""
-    return table[(crcs & _BYTE).astype(np.intp)] ^ (crcs >> _U8)
-
-
-def _byte_tables() -> NDArray[np.uint64]:
-    """Row k holds the raw checksum of each byte with k zero bytes behind it; shape (8, 256)."""
-    crcs = np.arange(256, dtype=np.uint64)
-    for _ in range(8):
-        odd = (crcs & np.uint64(1)).astype(bool)
-        crcs = (crcs >> np.uint64(1)) ^ np.where(odd, np.uint64(_POLYNOMIAL), np.uint64(0))
-    rows = [crcs]
-    while len(rows) < 8:
-        rows.append(_append_zero_byte(rows[-1], rows[0]))
-    return np.stack(rows)
-
-
-_TABLES = _byte_tables()
+_TABLES = byte_tables(_POLYNOMIAL)
 
 
 def _shift_tables(n_bytes: int) -> NDArray[np.uint32]:
     """What `n_bytes` of zero make of a checksum, by each of its four bytes; shape (4, 256)."""
     parts = np.arange(256, dtype=np.uint64)[None, :] << np.array([[0], [8], [16], [24]], np.uint64)
     for _ in range(n_bytes):
-        parts = _append_zero_byte(parts, _TABLES[0])
+        parts = append_zero_byte(parts, _TABLES[0])
     return parts.astype(np.uint32)
 
 
@@ -102,21 +86,7 @@ def _crc32c_x86(buf, start, end):
 
 
 def _crc32c_portable(buf, start, end):
-    crc = _ONES
-    at = start
-    while at + 8 <= end:
-        word = crc
-        for i in range(4):
-            word ^= np.uint64(buf[at + i]) << np.uint64(8 * i)
-        crc = np.uint64(0)
-        for i in range(4):
-            crc ^= _TABLES[7 - i, (word >> np.uint64(8 * i)) & _BYTE]
-            crc ^= _TABLES[3 - i, np.uint64(buf[at + 4 + i])]
-        at += 8
-    while at < end:
-        crc = _TABLES[0, (crc ^ np.uint64(buf[at])) & _BYTE] ^ (crc >> _U8)
-        at += 1
-    return np.int64(crc ^ _ONES)
+    return checksum_by_table(buf, start, end, _TABLES)
 
 
 def crc32c(buf: Bytes, start: int, end: int) -> int:

@@ -6,13 +6,14 @@ which record comes next, and the next call goes on there with fresh outputs.
 
 Two loops do the same.  `_fill_quickly` takes whole batches of plain records, which is nearly all
 there is; whatever it does not like it leaves to `_fill_carefully`, which knows headers, ranges,
-full outputs, and the name of every damage.
+full outputs, and the name of every damage.  Messages of magic 0 and 1 have a third one.
 """
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
 from segmentlog.kernels._jit import inlined, kernel
-from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s, load_i32, load_i64, load_u8
+from segmentlog.kernels.message import message_body
 from segmentlog.kernels.output import (
     BATCH,
     BYTE_LIMIT,
@@ -169,6 +170,36 @@ def _fill_carefully(
 
 
 @kernel
+def _fill_messages(
+    buf: Bytes, header: Int64s, range_start: int, range_end: int, scale: int,
+    columns: ColumnArrays, state: Int64s,
+) -> int:  # fmt: skip
+    """Write messages of magic 0 and 1, which `scan_batches` or `resolve_wrappers` has checked."""
+    is_append_time = header[layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0
+    while state[RECORD] < header[layout.RECORDS_COUNT]:
+        at = state[NEXT_BYTE]
+        size = load_i32(buf, at + layout.BATCH_LENGTH_AT)
+        behind = at + layout.LOG_OVERHEAD + size
+        offset = load_i64(buf, at) + header[layout.OFFSET_SHIFT]
+        if range_start <= offset < range_end:
+            ms = -1
+            if load_u8(buf, at + layout.MAGIC_AT) != 0:
+                ms = load_i64(buf, at + layout.LEGACY_TIMESTAMP_AT)
+                if is_append_time:
+                    ms = header[layout.MAX_TIMESTAMP]
+            key_length, key_at, value_length, value_at = message_body(buf, at)
+            fields = (
+                behind, size, 0, 0, key_length, key_at, value_length, value_at, 0, behind
+            )  # fmt: skip
+            status = _put_record(buf, fields, ms, offset, scale, columns, state)
+            if status != st.OK:
+                return status
+        state[NEXT_BYTE] = behind
+        state[RECORD] += 1
+    return st.OK
+
+
+@kernel
 def fill_records(
     window: Bytes, inflated: Bytes, headers: Int64s, range_start: int, range_end: int,
     scale: int, columns: ColumnArrays, state: Int64s,
@@ -197,6 +228,13 @@ def fill_records(
             state[RECORD], state[PREVIOUS_DELTA] = 0, -1
             state[NEXT_BYTE] = header[layout.RECORDS_START]
         source = window if header[layout.ATTRIBUTES] & layout.CODEC_MASK == 0 else inflated
+        if header[layout.ATTRIBUTES] & layout.LEGACY_MASK != 0:
+            status = _fill_messages(source, header, range_start, range_end, scale, columns, state)
+            if status != st.OK:
+                return status
+            state[BATCH] += 1
+            state[RECORD] = -1
+            continue
         n_left = header[layout.RECORDS_COUNT] - state[RECORD]
         bytes_left = header[layout.RECORDS_END] - state[NEXT_BYTE]
         if (

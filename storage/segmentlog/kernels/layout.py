@@ -18,8 +18,16 @@ behind itself, so a batch is ``batch length + 12`` bytes long.  The checksum cov
 behind itself: base offset, length, leader epoch and magic may change in place, and no checksum
 sees it when they are damaged.
 
-Magic 0 and 1 share only the first 17 bytes with this layout: offset, size, checksum (of what
-follows it), magic.
+Messages of magic 0 and 1 (``LegacyRecord``) share only offset, length and the place of the magic::
+
+     0               8       12      16  17  18              26      30
+    +---------------+-------+-------+---+---+---------------+-------+-----+-------+-------
+    | offset        | size  | crc32 |mag|att| timestamp     | key   | key | value | value
+    |               |       | (IEEE)|ic |rib| (magic 1 only)| length|     | length|
+    +---------------+-------+-------+---+---+---------------+-------+-----+-------+-------
+
+Each is a batch of one record.  Compressed, it is a wrapper: its value inflates to a set of such
+messages, and its offset is that of the last of them.
 """
 
 #: Base offset and batch length: what precedes the counted bytes, in every format.
@@ -51,24 +59,45 @@ MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD
 #: The same for magic 0, the smallest of all formats; anything below it is no batch.
 MIN_LEGACY_LENGTH = 14
 
+#: The same for magic 1.
+MIN_TIMESTAMPED_LENGTH = 22
+
 MAGIC = 2
+
+# By magic.
+MIN_LENGTHS = (MIN_LEGACY_LENGTH, MIN_TIMESTAMPED_LENGTH, MIN_BATCH_LENGTH)
+HEADER_SIZES = (18, 26, HEADER_BYTES)  #: bytes before key, value or records
+
+#: The least that a batch of any format takes.
+SMALLEST_BATCH_BYTES = LOG_OVERHEAD + MIN_LEGACY_LENGTH
+
+LEGACY_CRC_AT = 12
+LEGACY_ATTRIBUTES_AT = 17
+LEGACY_TIMESTAMP_AT = 18
+#: Where the key's length stands: in magic 1 behind the timestamp, in magic 0 in its place.
+LEGACY_KEY_AT = (18, 26)
 
 CODEC_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
+#: Not on disk, but in the table of headers beside them: a message of magic 0 or 1 …
+LEGACY_MASK = 0x100
+#: … and one of magic 0, which has no timestamp.
+NO_TIMESTAMP_MASK = 0x200
 
 # Columns of the int64 matrix that `kernels.scan` fills, one row of it a batch.
 POSITION = 0  #: byte of the buffer at which the batch starts
 SIZE = 1  #: bytes of the batch, header included
-BASE_OFFSET = 2
+BASE_OFFSET = 2  #: of a wrapper that is not inflated: the least that it can be
 LAST_OFFSET = 3
 ATTRIBUTES = 4  #: the low byte; readers ignore the high one, as Kafka does
 BASE_TIMESTAMP = 5
 MAX_TIMESTAMP = 6
 PRODUCER_ID = 7
-RECORDS_COUNT = 8
+RECORDS_COUNT = 8  #: of a wrapper that is not inflated: 0
 RECORDS_START = 9  #: first byte of the records: in the buffer, or in the inflated one
 RECORDS_END = 10
-N_HEADER_COLUMNS = 11
+OFFSET_SHIFT = 11  #: of a wrapper: what the offsets inside are relative to
+N_HEADER_COLUMNS = 12

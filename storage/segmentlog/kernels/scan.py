@@ -4,12 +4,14 @@ from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
 from segmentlog.kernels._jit import kernel
 from segmentlog.kernels.crc32c import crc32c
-from segmentlog.kernels.memory import Bytes, Int64s, load_i16, load_i32, load_i64
+from segmentlog.kernels.memory import Bytes, Int64s, load_i16, load_i32, load_i64, load_u8
+from segmentlog.kernels.message import check_message, message_body
 
 __all__ = ["measure_batches", "scan_batches", "select_batches"]
 
 _LARGEST_OFFSET = 2**63 - 1
 _SMALLEST_RECORD_BYTES = 7
+_ZSTD = 4
 
 
 @kernel
@@ -19,7 +21,8 @@ def scan_batches(
     """Fill `headers` with the batches that lie whole in ``buf[start:end]``, and check each.
 
     Checked are the length, the magic, the checksum, that offsets only rise, and that the record
-    count fits the bytes (of an uncompressed batch; a compressed one is inflated first).
+    count fits the bytes (of an uncompressed batch; a compressed one is inflated first).  A
+    message of magic 0 or 1 is a batch of its own.
 
     Parameters
     ----------
@@ -45,17 +48,18 @@ def scan_batches(
         length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
         if length < layout.MIN_LEGACY_LENGTH:
             return st.BAD_LENGTH, position, n_batches
-        if buf[position + layout.MAGIC_AT] != layout.MAGIC:
+        magic = load_u8(buf, position + layout.MAGIC_AT)
+        if magic > layout.MAGIC:
             return st.BAD_MAGIC, position, n_batches
-        if length < layout.MIN_BATCH_LENGTH:
+        if magic == layout.MAGIC and length < layout.MIN_BATCH_LENGTH:
             return st.BAD_LENGTH, position, n_batches
         batch_end = position + layout.LOG_OVERHEAD + length
         if batch_end > end:
             return st.NEED_MORE, position, n_batches
-        stored = load_i32(buf, position + layout.CRC_AT) & 0xFFFFFFFF
-        if crc32c(buf, position + layout.ATTRIBUTES_AT, batch_end) != stored:
-            return st.BAD_CRC, position, n_batches
-        status = _read_header(buf, position, batch_end, next_offset, headers, n_batches)
+        if magic == layout.MAGIC:
+            status = _read_header(buf, position, batch_end, next_offset, headers, n_batches)
+        else:
+            status = _read_message(buf, position, batch_end, next_offset, headers, n_batches)
         if status != st.OK:
             return status, position, n_batches
         next_offset = headers[n_batches, layout.LAST_OFFSET] + 1
@@ -69,6 +73,9 @@ def _read_header(
     buf: Bytes, position: int, batch_end: int, next_offset: int, headers: Int64s, row: int
 ) -> int:
     """Copy the fields of one header into `row`, and say whether they can be true."""
+    stored = load_i32(buf, position + layout.CRC_AT) & 0xFFFFFFFF
+    if crc32c(buf, position + layout.ATTRIBUTES_AT, batch_end) != stored:
+        return st.BAD_CRC
     base_offset = load_i64(buf, position + layout.BASE_OFFSET_AT)
     delta = load_i32(buf, position + layout.LAST_OFFSET_DELTA_AT)
     count = load_i32(buf, position + layout.RECORDS_COUNT_AT)
@@ -97,6 +104,50 @@ def _read_header(
 
 
 @kernel
+def _read_message(
+    buf: Bytes, position: int, batch_end: int, next_offset: int, headers: Int64s, row: int
+) -> int:
+    """The same for a message of magic 0 or 1."""
+    status = check_message(buf, position, batch_end)
+    if status != st.OK:
+        return status
+    offset = load_i64(buf, position + layout.BASE_OFFSET_AT)
+    if offset < next_offset:
+        return st.OFFSETS_GO_BACK
+    if offset == _LARGEST_OFFSET:
+        return st.BAD_OFFSET_DELTA
+    stored = load_u8(buf, position + layout.LEGACY_ATTRIBUTES_AT)
+    attributes = (stored & layout.CODEC_MASK) | layout.LEGACY_MASK
+    timestamp = -1
+    if load_u8(buf, position + layout.MAGIC_AT) == 0:
+        attributes |= layout.NO_TIMESTAMP_MASK
+    else:
+        attributes |= stored & layout.TIMESTAMP_TYPE_MASK
+        timestamp = load_i64(buf, position + layout.LEGACY_TIMESTAMP_AT)
+    start, end, count, first = position, batch_end, 1, offset
+    if stored & layout.CODEC_MASK == _ZSTD:
+        return st.CODEC_TOO_NEW
+    if stored & layout.CODEC_MASK != 0:
+        _, _, length, start = message_body(buf, position)
+        if length < 0:
+            return st.WRAPPER_WITHOUT_VALUE
+        count, first = 0, max(next_offset, 0)
+    headers[row, layout.POSITION] = position
+    headers[row, layout.SIZE] = batch_end - position
+    headers[row, layout.BASE_OFFSET] = first
+    headers[row, layout.LAST_OFFSET] = offset
+    headers[row, layout.ATTRIBUTES] = attributes
+    headers[row, layout.BASE_TIMESTAMP] = timestamp
+    headers[row, layout.MAX_TIMESTAMP] = timestamp
+    headers[row, layout.PRODUCER_ID] = -1
+    headers[row, layout.RECORDS_COUNT] = count
+    headers[row, layout.RECORDS_START] = start
+    headers[row, layout.RECORDS_END] = end
+    headers[row, layout.OFFSET_SHIFT] = 0
+    return st.OK
+
+
+@kernel
 def select_batches(headers: Int64s, range_start: int, range_end: int) -> tuple[int, int, int]:
     """Move the batches that can hold rows of a range of offsets to the front of the table.
 
@@ -113,14 +164,15 @@ def select_batches(headers: Int64s, range_start: int, range_end: int) -> tuple[i
     n_batches : how many are left
     any_attributes, all_attributes : the attributes of those, joined by "or" and by "and"
     """
-    n_batches, any_attributes, all_attributes = 0, 0, 0xFF
+    n_batches, any_attributes, all_attributes = 0, 0, 0xFFFF
     for row in range(headers.shape[0]):
         attributes = headers[row, layout.ATTRIBUTES]
+        is_message = attributes & layout.LEGACY_MASK != 0
         if (
             attributes & layout.CONTROL_MASK != 0
             or headers[row, layout.LAST_OFFSET] < range_start
             or headers[row, layout.BASE_OFFSET] >= range_end
-            or headers[row, layout.SIZE] == layout.HEADER_BYTES
+            or (headers[row, layout.SIZE] == layout.HEADER_BYTES and not is_message)
         ):
             continue
         if n_batches != row:

@@ -29,6 +29,14 @@ BAD_HEADER_VALUE = 23
 TRAILING_BYTES = 24
 RECORD_OFFSET_OUTSIDE = 25
 TIMESTAMP_OVERFLOW = 26
+WRAPPER_WITHOUT_VALUE = 27
+MESSAGE_CUT_SHORT = 28
+BAD_INNER_MAGIC = 29
+BAD_INNER_CRC = 30
+NESTED_WRAPPER = 31
+EMPTY_WRAPPER = 32
+INNER_OFFSET_OUTSIDE = 33
+CODEC_TOO_NEW = 34
 
 REASONS = {
     BAD_LENGTH: "its length field is smaller than a batch header",
@@ -45,4 +53,13 @@ REASONS = {
     BAD_HEADER_VALUE: "a record header's value is longer than the record",
     TRAILING_BYTES: "bytes are left over behind its last record",
     RECORD_OFFSET_OUTSIDE: "a record's offset is outside the batch, or not above the one before",
+    CODEC_TOO_NEW: "it is compressed as zstd, which messages of magic 0 and 1 cannot be",
+    WRAPPER_WITHOUT_VALUE: "it is compressed, but holds nothing",
+    MESSAGE_CUT_SHORT: "a message inside it claims more bytes than it has left",
+    BAD_INNER_MAGIC: "a message inside it is neither of magic 0 nor of magic 1",
+    BAD_INNER_CRC: "a message inside it does not have the checksum stored beside it",
+    NESTED_WRAPPER: "a message inside it is compressed once more",
+    EMPTY_WRAPPER: "it is compressed, but holds no message",
+    INNER_OFFSET_OUTSIDE: "a message inside it has an offset that is not above the one before it, "
+    "or the last one's is not the wrapper's",
 }

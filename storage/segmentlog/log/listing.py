@@ -92,13 +92,12 @@ def _next_offset(swap: SegmentFiles) -> int:
     next_offset, position = swap.base_offset, 0
     try:
         with open(swap.path, "rb") as file:
-            while len(head := file.read(layout.HEADER_BYTES)) >= layout.MAGIC_PREFIX_BYTES:
+            while len(head := file.read(layout.HEADER_BYTES)) >= layout.SMALLEST_BATCH_BYTES:
                 header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
                 position += header.size_in_bytes
                 if header.batch_length < layout.MIN_LEGACY_LENGTH or position > swap.size:
                     break
-                is_batch = header.magic >= layout.MAGIC
-                next_offset = (header.last_offset if is_batch else header.base_offset) + 1
+                next_offset = header.last_offset + 1
                 file.seek(position)
     except FileNotFoundError:  # put in its place since the directory was listed
         return swap.base_offset

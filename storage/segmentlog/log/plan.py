@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from segmentlog.index.offset import OffsetIndex
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment
 from segmentlog.log.tail import LogEnd, find_log_end
@@ -74,11 +75,14 @@ def _end_position(
             return segment.size
         if end_offset == log_end.offset:
             return log_end.position
-    position = segment.floor_position(end_offset)
+    position, next_offset = segment.floor_position(end_offset), segment.base_offset
     for placed in segment.headers(position):
-        if placed.header.base_offset >= end_offset:
+        header = placed.header
+        # Where a compressed old message begins is not told, but that it is behind the one before.
+        begins = next_offset if header.is_wrapper else header.base_offset
+        if begins >= end_offset:
             return placed.position
-        position = placed.end
+        position, next_offset = placed.end, header.last_offset + 1
     return position
 
 
@@ -122,12 +126,28 @@ def _cut_piece(segment: Segment, piece: _Piece, max_bytes: int) -> Iterable[_Pie
             if not file.start < entry.position < file.end:
                 continue
             header = segment.header_at(entry.position, up_to_offset=entry.offset)
-            if header is None or header.base_offset <= piece.start_offset:
+            if header is None:
+                continue
+            begins = header.base_offset
+            if header.is_wrapper:
+                begins = _behind_previous(segment, entry.position, index)
+            if begins <= piece.start_offset:
                 continue
             pieces.append(_Piece(piece.start_offset, file._replace(end=entry.position)))
             file = SliceFile(file.path, entry.position, file.end, header.base_offset, header.crc)
-            piece = _Piece(header.base_offset, file)
+            piece = _Piece(begins, file)
     return [*pieces, _Piece(piece.start_offset, file)]
+
+
+def _behind_previous(segment: Segment, position: int, index: OffsetIndex) -> int:
+    """Offset behind the batch before the one at `position`, or the base offset."""
+    entry, next_offset = index.last_at_or_before_position(position - 1), -1
+    fits = segment.header_at(entry.position, up_to_offset=entry.offset) is not None
+    begin = entry.position if fits else 0
+    for placed in segment.headers(begin, position):
+        if placed.end == position:
+            next_offset = placed.header.last_offset + 1
+    return max(next_offset, segment.base_offset)
 
 
 def _group(

@@ -113,8 +113,7 @@ class _SliceReader:
                 os.close(descriptor)
 
     def _file(self, file: SliceFile, descriptor: int) -> Iterator[pa.RecordBatch]:
-        _check_first_batch(file, descriptor)
-        scanner = BatchScanner(file.path, file.first_offset)
+        scanner = BatchScanner(file.path, _least_offset(file, descriptor))
         position = file.start  # of the file: byte at which the buffer begins
         held = 0  # bytes in the buffer
         wanted = _WINDOW_BYTES
@@ -176,14 +175,14 @@ def _open(file: SliceFile) -> int:
         return os.open(file.path + ".deleted", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _check_first_batch(file: SliceFile, descriptor: int) -> None:
-    """Compare the batch at the start with what planning saw there, if it looked."""
+def _least_offset(file: SliceFile, descriptor: int) -> int:
+    """Offset that the first batch may have at the least, once it is seen to be the planned one."""
     if file.first_crc == UNCHECKED:
-        return
+        return file.first_offset
     head = os.pread(descriptor, layout.HEADER_BYTES, file.start)
-    if len(head) == layout.HEADER_BYTES:
-        header = parse_header(head)
+    if len(head) >= layout.SMALLEST_BATCH_BYTES:
+        header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
         if (header.base_offset, header.crc) == (file.first_offset, file.first_crc):
-            return
+            return 0 if header.is_wrapper else file.first_offset
     message = f"{file.path} has another batch at byte {file.start} than when it was planned"
     raise _FileChangedError(message)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
+from segmentlog.errors import MalformedBatchError, SegmentLogError, UnsupportedFormatError
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.index.time import TimeIndex
 from segmentlog.kernels import layout
@@ -72,14 +72,14 @@ class Segment:
         """Batch headers from byte `position` on; ends before the first batch that is not whole.
 
         Only headers are read, a window of 64 KiB at a time, so large batches cost one small read
-        each, and small ones share it.
+        each, and small ones share it.  A message of magic 0 or 1 is a batch of its own.
 
         Raises
         ------
         MalformedBatchError
             If a length is less than a header's.
         UnsupportedFormatError
-            If a batch has another magic than 2.
+            If a batch has a magic above 2.
         FileNotFoundError
             If the file is gone.
         """
@@ -87,30 +87,34 @@ class Segment:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             window, window_at = b"", 0
-            while position + layout.HEADER_BYTES <= limit:
+            while position + layout.SMALLEST_BATCH_BYTES <= limit:
                 at = position - window_at
                 if at < 0 or at + layout.HEADER_BYTES > len(window):
                     n_bytes = min(_HEADER_WINDOW_BYTES, limit - position)
                     window, window_at, at = os.pread(descriptor, n_bytes, position), position, 0
-                    if len(window) < layout.HEADER_BYTES:
-                        return
-                placed = PlacedHeader(position, parse_header(window, at))
-                self._check(placed)
-                if placed.end > limit:
+                placed = self._placed(window, at, position)
+                if placed is None or placed.end > limit:
                     return
                 yield placed
                 position = placed.end
         finally:
             os.close(descriptor)
 
-    def _check(self, placed: PlacedHeader) -> None:
-        header = placed.header
-        is_batch = header.batch_length >= layout.MIN_LEGACY_LENGTH
-        if is_batch and header.magic != layout.MAGIC:
-            raise UnsupportedFormatError(self.path, placed.position, "magic", header.magic)
-        if header.batch_length < layout.MIN_BATCH_LENGTH:
-            reason = f"its length field says {header.batch_length}, less than a batch header"
-            raise MalformedBatchError(self.path, placed.position, header.base_offset, reason)
+    def _placed(self, window: bytes, at: int, position: int) -> PlacedHeader | None:
+        """The header at byte `at` of `window`, or None when the window ends inside it."""
+        prefix = window[at : at + layout.MAGIC_PREFIX_BYTES]
+        if len(prefix) < layout.MAGIC_PREFIX_BYTES:
+            return None
+        length, magic = int.from_bytes(prefix[8:12], "big", signed=True), prefix[layout.MAGIC_AT]
+        if length >= layout.MIN_LEGACY_LENGTH and magic > layout.MAGIC:
+            raise UnsupportedFormatError(self.path, position, "magic", magic)
+        if length < layout.MIN_LENGTHS[min(magic, layout.MAGIC)]:
+            base_offset = int.from_bytes(prefix[:8], "big", signed=True)
+            reason = f"its length field says {length}, less than a batch header"
+            raise MalformedBatchError(self.path, position, base_offset, reason)
+        if len(window) - at < layout.HEADER_SIZES[magic]:
+            return None
+        return PlacedHeader(position, parse_header(window, at))
 
     def header_at(self, position: int, *, up_to_offset: int) -> BatchHeader | None:
         """Header of the batch at an index's `position`, or None when no such batch is there.
@@ -118,24 +122,22 @@ class Segment:
         What can be told without reading on is checked: the format, that it is whole, and that
         its offsets lie between the segment's base and `up_to_offset`, the offset looked for.
         """
-        if not 0 <= position <= self.size - layout.HEADER_BYTES:
+        if not 0 <= position < self.size:
             return None
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             head = os.pread(descriptor, layout.HEADER_BYTES, position)
         finally:
             os.close(descriptor)
-        if len(head) < layout.HEADER_BYTES:
+        try:
+            placed = self._placed(head, 0, position)
+        except SegmentLogError:
             return None
-        header = parse_header(head)
-        fits = (
-            header.magic == layout.MAGIC
-            and header.batch_length >= layout.MIN_BATCH_LENGTH
-            and position + header.size_in_bytes <= self.size
-            and self.base_offset <= header.base_offset <= up_to_offset
-            and header.last_offset_delta >= 0
-        )
-        return header if fits else None
+        if placed is None or placed.end > self.size:
+            return None
+        header = placed.header
+        fits = self.base_offset <= header.base_offset <= up_to_offset
+        return header if fits and header.last_offset_delta >= 0 else None
 
     def floor_position(self, offset: int) -> int:
         """Byte of a batch at or before the one that holds `offset`, from the offset index.

@@ -18,11 +18,12 @@ from segmentlog.kernels import layout
 from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.records.header import parse_header
 
-__all__ = ["LogEnd", "find_log_end"]
+__all__ = ["LogEnd", "find_good_batch", "find_log_end"]
 
 logger = logging.getLogger(__name__)
 
 _ENTRIES_TRIED = 4
+_MOST_OFFSETS = 1 << 31  # of one segment
 
 #: How much of what follows a bad batch is searched for a good one.
 _SEARCH_BYTES = 16 << 20
@@ -80,11 +81,8 @@ def _last_good(segment: Segment, position: int) -> LogEnd | None:
                 break
             next_offset = header.last_offset + 1
             end = LogEnd(next_offset, placed.end)
-    except MalformedBatchError:
+    except (MalformedBatchError, UnsupportedFormatError):
         pass
-    except UnsupportedFormatError as error:
-        if error.found in {0, 1} and _is_old_message(descriptor, error.position, segment.size):
-            raise
     finally:
         os.close(descriptor)
     return end
@@ -92,25 +90,17 @@ def _last_good(segment: Segment, position: int) -> LogEnd | None:
 
 def _is_intact(descriptor: int, placed: PlacedHeader) -> bool:
     """Whether the batch's bytes have the checksum that its header says."""
-    at = placed.position + layout.ATTRIBUTES_AT
+    is_message = placed.header.magic < layout.MAGIC
+    at = placed.position + (layout.MAGIC_AT if is_message else layout.ATTRIBUTES_AT)
+    checksum = zlib.crc32 if is_message else crc32c.crc32c
     crc = 0
     while at < placed.end:
         piece = os.pread(descriptor, min(1 << 20, placed.end - at), at)
         if not piece:
             return False
-        crc = crc32c.crc32c(piece, crc)
+        crc = checksum(piece, crc)
         at += len(piece)
     return crc == placed.header.crc
-
-
-def _is_old_message(descriptor: int, position: int, size: int) -> bool:
-    """Whether a whole message of magic 0 or 1 is there; a torn header may look like one."""
-    head = os.pread(descriptor, layout.MAGIC_AT, position)
-    n_bytes = int.from_bytes(head[8:12], "big", signed=True) - 4  # behind the checksum
-    if not 0 < n_bytes <= size - position - layout.MAGIC_AT:
-        return False
-    covered = os.pread(descriptor, n_bytes, position + layout.MAGIC_AT)
-    return zlib.crc32(covered) == int.from_bytes(head[12:16], "big")
 
 
 def _judge_rest(segment: Segment, end: LogEnd) -> LogEnd:
@@ -121,7 +111,7 @@ def _judge_rest(segment: Segment, end: LogEnd) -> LogEnd:
         rest = file.read(min(n_bytes, _SEARCH_BYTES))
     if not rest.strip(b"\0"):
         return end  # preallocated, or a page that was never written
-    if _has_good_batch(rest, end.offset):
+    if find_good_batch(rest, 1, end.offset) is not None or _is_newer_format(rest, end.offset):
         return end._replace(is_damaged=True)
     logger.warning(
         "%s ends in the middle of a batch: reading stops at byte %d (offset %d), "
@@ -131,19 +121,49 @@ def _judge_rest(segment: Segment, end: LogEnd) -> LogEnd:
     return end
 
 
-def _has_good_batch(rest: bytes, next_offset: int) -> bool:
-    """Whether a whole batch with a right checksum stands anywhere behind the first byte."""
-    magics = np.frombuffer(rest, np.uint8)[layout.MAGIC_AT :]
-    for at in np.flatnonzero(magics[1:] == layout.MAGIC) + 1:
-        start = int(at)
-        if start + layout.HEADER_BYTES > len(rest):
-            return False
-        header = parse_header(rest, start)
-        stop = start + header.size_in_bytes
-        if (
-            layout.HEADER_BYTES <= header.size_in_bytes <= len(rest) - start
-            and header.base_offset >= next_offset
-            and crc32c.crc32c(rest[start + layout.ATTRIBUTES_AT : stop]) == header.crc
-        ):
-            return True
-    return False
+def _is_newer_format(rest: bytes, next_offset: int) -> bool:
+    """Whether a whole batch of a magic above 2 comes next, which nothing half-written looks like.
+
+    The magic is under no checksum: it is a newer format, or damage that takes acknowledged records
+    with it, and both are for the read to report.
+    """
+    if len(rest) < layout.HEADER_BYTES or rest[layout.MAGIC_AT] <= layout.MAGIC:
+        return False
+    header = parse_header(rest)
+    is_whole = layout.HEADER_BYTES <= header.size_in_bytes <= len(rest)
+    return is_whole and 0 <= header.base_offset - next_offset < _MOST_OFFSETS
+
+
+def find_good_batch(data: bytes, start: int, next_offset: int) -> int | None:
+    """First byte from `start` on at which a whole batch with a right checksum stands.
+
+    Parameters
+    ----------
+    data : bytes of a log.
+    start : where to begin.
+    next_offset : the least base offset that the batch may have.
+    """
+    candidates = np.frombuffer(data, np.uint8)
+    n_starts = len(data) - layout.SMALLEST_BATCH_BYTES + 1
+    if n_starts <= start:
+        return None
+    # What can be a magic number is common; with a length that fits, it is rare.
+    magics = candidates[layout.MAGIC_AT : layout.MAGIC_AT + n_starts]
+    starts = np.flatnonzero(magics[start:] <= layout.MAGIC) + start
+    lengths = np.zeros(len(starts), np.int64)
+    for i in range(4):
+        lengths = lengths << 8 | candidates[starts + (layout.BATCH_LENGTH_AT + i)]
+    fits = lengths >= np.array(layout.MIN_LENGTHS)[magics[starts]]
+    fits &= lengths <= len(data) - layout.LOG_OVERHEAD - starts
+    for at in starts[fits].tolist():
+        header = parse_header(data, at)
+        if header.base_offset < next_offset or header.last_offset_delta < 0:
+            continue
+        end = at + header.size_in_bytes
+        if header.magic < layout.MAGIC:
+            found = zlib.crc32(data[at + layout.MAGIC_AT : end])
+        else:
+            found = crc32c.crc32c(data[at + layout.ATTRIBUTES_AT : end])
+        if found == header.crc:
+            return int(at)
+    return None

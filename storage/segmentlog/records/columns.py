@@ -79,12 +79,11 @@ class Constants:
     """
 
     def __init__(self, topic: str, partition: int) -> None:
-        self._scalars = {
-            "topic": pa.scalar(topic, pa.string()),
-            "partition": pa.scalar(partition, pa.int32()),
-            TimestampType.CREATE_TIME: pa.scalar(0, pa.int32()),
-            TimestampType.LOG_APPEND_TIME: pa.scalar(1, pa.int32()),
+        self._scalars: dict[str | TimestampType, pa.Scalar] = {
+            each: pa.scalar(int(each), pa.int32()) for each in TimestampType
         }
+        self._scalars["topic"] = pa.scalar(topic, pa.string())
+        self._scalars["partition"] = pa.scalar(partition, pa.int32())
         self._arrays: dict[str | TimestampType, pa.Array] = {}
 
     def array(self, name: str | TimestampType, n_rows: int) -> pa.Array:

@@ -8,7 +8,8 @@ codecs cannot.
 
 Kafka's framing (``org.apache.kafka.common.compress``): gzip members, LZ4 frames and zstd frames
 as they are, perhaps several after another; snappy in the blocks of xerial's stream, or as one
-raw block by producers that do not frame it.
+raw block by producers that do not frame it.  Producers of magic 0 wrote LZ4 frames whose header
+checksum covers too much, so for them it is put right first.
 """
 
 import struct
@@ -17,6 +18,7 @@ import zlib
 import cramjam
 import lz4.frame
 import numpy as np
+import xxhash
 import zstandard
 
 from segmentlog.kernels.memory import COPY_SLACK, Bytes
@@ -30,7 +32,7 @@ _GZIP_WINDOW_BITS = 31
 #: Largest zstd window to allocate: what the reference implementation allows unasked.
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 _FIRST_CAPACITY = 1 << 20
-
+_LZ4_DESCRIPTOR_AT = 4  # behind the magic number
 
 _ERRORS = (RuntimeError, zstandard.ZstdError, cramjam.DecompressionError, zlib.error)
 
@@ -72,13 +74,16 @@ class Inflater:
         """Forget what was inflated; the memory stays."""
         self.end = 0
 
-    def append(self, codec: int, payload: memoryview) -> tuple[int, int]:
+    def append(
+        self, codec: int, payload: memoryview, *, is_magic_0: bool = False
+    ) -> tuple[int, int]:
         """Inflate `payload` behind what is there.
 
         Parameters
         ----------
         codec : one of `segmentlog.model.Codec`, but not ``NONE``.
         payload : the records of one batch.
+        is_magic_0 : whether the header checksum of an LZ4 frame says nothing.
 
         Returns
         -------
@@ -90,6 +95,8 @@ class Inflater:
             If the bytes are not what the codec writes, or inflate beyond `max_batch_bytes`.
         """
         start = self.end
+        if is_magic_0 and codec == Codec.LZ4:
+            payload = _with_header_checksum(payload)
         try:
             self._methods[Codec(codec)](payload, start)
         except InflateError:
@@ -199,3 +206,16 @@ class Inflater:
 def _claims_no_size(frame: memoryview) -> bool:
     """Whether an LZ4 frame lacks the content size, which a library would allocate unseen."""
     return len(frame) > 4 and not frame[4] & 0x08
+
+
+def _with_header_checksum(frame: memoryview) -> memoryview:
+    """The LZ4 frame with the header checksum that its descriptor has (``Lz4BlockInputStream``)."""
+    if len(frame) < _LZ4_DESCRIPTOR_AT + 3:
+        return frame
+    flags = frame[_LZ4_DESCRIPTOR_AT]
+    end = _LZ4_DESCRIPTOR_AT + 2 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    if len(frame) <= end:
+        return frame
+    right = bytearray(frame)
+    right[end] = xxhash.xxh32_intdigest(frame[_LZ4_DESCRIPTOR_AT:end]) >> 8 & 0xFF
+    return memoryview(right)

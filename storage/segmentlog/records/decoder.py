@@ -4,6 +4,7 @@ A `BatchScanner` finds the batches of a buffer and turns a kernel's status into 
 file, byte and offset.  A `RecordDecoder` turns what it found into Arrow batches of bounded size.
 """
 
+import zlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,6 +21,7 @@ from segmentlog.kernels import layout, output, status
 from segmentlog.kernels.crc32c import checksum
 from segmentlog.kernels.decode import fill_records
 from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.message import resolve_wrappers
 from segmentlog.kernels.scan import measure_batches, scan_batches, select_batches
 from segmentlog.model import Codec, LogSlice, TimestampType
 from segmentlog.records.columns import Constants, Output, record_schema
@@ -37,7 +39,7 @@ _MOST_BYTES = 32 << 20
 _INFLATE_BYTES = 4 << 20  # inflate this much, then fill: stays near the processor's caches
 _MOST_HEADERS = 4 * _MOST_ROWS
 _TABLE_ROWS = 1 << 15
-_NOTHING: Bytes = np.empty(0, np.uint8)
+_TIMESTAMP_MASKS = layout.TIMESTAMP_TYPE_MASK | layout.NO_TIMESTAMP_MASK
 
 
 class BatchScanner:
@@ -92,16 +94,17 @@ class BatchScanner:
         if code == status.BAD_MAGIC:
             magic = int(buf[position + layout.MAGIC_AT])
             return UnsupportedFormatError(self.path, at, "magic", magic)
-        if end - position < layout.HEADER_BYTES:
-            base_offset = int.from_bytes(
-                buf[position : position + 8].tobytes(), "big", signed=True
-            )
-            return MalformedBatchError(self.path, at, base_offset, status.REASONS[code])
-        header = parse_header(buf.data, position)
+        head = buf[position : min(position + layout.HEADER_BYTES, end)].tobytes()
+        base_offset = int.from_bytes(head[:8], "big", signed=True)
         if code == status.BAD_CRC:
-            found = checksum(buf, position + layout.ATTRIBUTES_AT, position + header.size_in_bytes)
-            return ChecksumMismatchError(self.path, at, header.base_offset, header.crc, found)
-        return MalformedBatchError(self.path, at, header.base_offset, status.REASONS[code])
+            header = parse_header(head)
+            batch_end = position + header.size_in_bytes
+            if header.magic == layout.MAGIC:
+                found = checksum(buf, position + layout.ATTRIBUTES_AT, batch_end)
+            else:
+                found = zlib.crc32(buf[position + layout.MAGIC_AT : batch_end].tobytes())
+            return ChecksumMismatchError(self.path, at, base_offset, header.crc, found)
+        return MalformedBatchError(self.path, at, base_offset, status.REASONS[code])
 
 
 class RecordDecoder:
@@ -154,7 +157,7 @@ class RecordDecoder:
         # Nearly always: nothing to inflate, and one timestamp type.  Then there is nothing to
         # look at batch by batch.
         varied = any_attributes & layout.CODEC_MASK or (
-            (any_attributes ^ all_attributes) & layout.TIMESTAMP_TYPE_MASK
+            (any_attributes ^ all_attributes) & _TIMESTAMP_MASKS
         )
         begin = 0
         while begin < len(headers):
@@ -172,7 +175,7 @@ class RecordDecoder:
         One timestamp type, and about `_INFLATE_BYTES` of inflated records: a window of a few
         MiB may inflate to gigabytes.
         """
-        types = headers[begin:, layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK
+        types = headers[begin:, layout.ATTRIBUTES] & _TIMESTAMP_MASKS
         until = begin + _length_of_first_run(types)
         self._inflater.clear()
         return begin + self._inflate(path, window, headers[begin:until], file_position)
@@ -182,26 +185,34 @@ class RecordDecoder:
 
         This loop is the only one that runs once a batch in Python, so it does little else.
         """
-        codecs = headers[:, layout.ATTRIBUTES] & layout.CODEC_MASK
-        rows = np.flatnonzero(codecs)
+        attributes = headers[:, layout.ATTRIBUTES]
+        rows = np.flatnonzero(attributes & layout.CODEC_MASK)
         if not len(rows):
             return len(headers)
+        codecs = (attributes[rows] & layout.CODEC_MASK).tolist()
+        are_magic_0 = (attributes[rows] & layout.NO_TIMESTAMP_MASK != 0).tolist()
         begins = headers[rows, layout.RECORDS_START].tolist()
         ends = headers[rows, layout.RECORDS_END].tolist()
         view, append, inflater = window.data, self._inflater.append, self._inflater
         ranges = []
         try:
-            for codec, begin, end in zip(codecs[rows].tolist(), begins, ends, strict=True):
+            for codec, begin, end, is_magic_0 in zip(
+                codecs, begins, ends, are_magic_0, strict=True
+            ):
                 if inflater.end >= _INFLATE_BYTES:
                     break
-                ranges.append(append(codec, view[begin:end]))
+                ranges.append(append(codec, view[begin:end], is_magic_0=is_magic_0))
         except (InflateError, ValueError) as error:
             header = headers[rows[len(ranges)]]
             raise self._inflate_error(path, header, file_position, error) from error
         done = rows[: len(ranges)]
         headers[done, layout.RECORDS_START] = [begin for begin, _ in ranges]
         headers[done, layout.RECORDS_END] = [end for _, end in ranges]
-        return len(headers) if len(done) == len(rows) else int(rows[len(done)])
+        n_ready = len(headers) if len(done) == len(rows) else int(rows[len(done)])
+        code, row = resolve_wrappers(self._inflater.buffer, headers[:n_ready])
+        if code != status.OK:
+            raise self._error(path, headers[row], file_position, code)
+        return n_ready
 
     def _inflate_error(
         self, path: str, header: Int64s, file_position: int, error: Exception
@@ -220,8 +231,7 @@ class RecordDecoder:
         """Arrow batches of `headers`, whose records are all inflated and of one timestamp type."""
         if not len(headers):
             return
-        is_append_time = int(headers[0, layout.ATTRIBUTES]) & layout.TIMESTAMP_TYPE_MASK
-        timestamp_type = TimestampType(int(bool(is_append_time)))
+        timestamp_type = _timestamp_type(int(headers[0, layout.ATTRIBUTES]))
         state = self._state
         state[output.BATCH], state[output.RECORD] = 0, -1
         n_bytes = n_headers = 0
@@ -261,6 +271,13 @@ class RecordDecoder:
         position = file_position + int(header[layout.POSITION])
         base_offset = int(header[layout.BASE_OFFSET])
         return MalformedBatchError(path, position, base_offset, status.REASONS[code])
+
+
+def _timestamp_type(attributes: int) -> TimestampType:
+    """Of a row of the table of headers."""
+    if attributes & layout.NO_TIMESTAMP_MASK:
+        return TimestampType.NO_TIMESTAMP_TYPE
+    return TimestampType(int(bool(attributes & layout.TIMESTAMP_TYPE_MASK)))
 
 
 def _length_of_first_run(values: Int64s) -> int:

@@ -12,10 +12,17 @@ from segmentlog.model import TimestampType
 __all__ = ["BatchHeader", "parse_header"]
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_MESSAGE = struct.Struct(">qiIBB")
+_TIMESTAMP = struct.Struct(">q")
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records of a batch, in the order they stand in the file."""
+    """The 61 bytes before the records of a batch, in the order they stand in the file.
+
+    Of a message of magic 0 or 1, which has less, `base_offset` and `last_offset` are both its own
+    offset; for a compressed one that is the last of those inside it.  What it lacks is -1, and
+    so is the `records_count` of a compressed one, which only inflating tells.
+    """
 
     base_offset: int
     batch_length: int
@@ -42,13 +49,20 @@ class BatchHeader(NamedTuple):
         return self.batch_length + layout.LOG_OVERHEAD
 
     @property
+    def is_wrapper(self) -> bool:
+        """Whether it is a compressed message of magic 0 or 1, whose first offset is not known."""
+        return self.magic < layout.MAGIC and bool(self.codec)
+
+    @property
     def codec(self) -> int:
         """Number of the compression codec; only 0 to 4 have a meaning."""
         return self.attributes & layout.CODEC_MASK
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whether the producer or the broker set the timestamps."""
+        """Whether the producer or the broker set the timestamps, or there are none."""
+        if self.magic == 0:
+            return TimestampType.NO_TIMESTAMP_TYPE
         return TimestampType(int(bool(self.attributes & layout.TIMESTAMP_TYPE_MASK)))
 
     @property
@@ -73,6 +87,21 @@ def parse_header(buf: bytes | bytearray | memoryview, at: int = 0) -> BatchHeade
     Raises
     ------
     struct.error
-        If fewer than 61 bytes follow `at`.
+        If `buf` ends before the header does: 61 bytes, or 26 for a message of magic 0 or 1.
     """
+    if len(buf) - at > layout.MAGIC_AT and buf[at + layout.MAGIC_AT] < layout.MAGIC:
+        return _parse_message(buf, at)
     return BatchHeader._make(_HEADER.unpack_from(buf, at))
+
+
+def _parse_message(buf: bytes | bytearray | memoryview, at: int) -> BatchHeader:
+    """The same for a message of magic 0 or 1."""
+    offset, size, crc, magic, attributes = _MESSAGE.unpack_from(buf, at)
+    timestamp = -1
+    attributes &= layout.CODEC_MASK | (layout.TIMESTAMP_TYPE_MASK if magic else 0)
+    if magic:
+        (timestamp,) = _TIMESTAMP.unpack_from(buf, at + layout.LEGACY_TIMESTAMP_AT)
+    count = -1 if attributes & layout.CODEC_MASK else 1
+    return BatchHeader(
+        offset, size, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, count
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import segmentlog
-from segmentlog.errors import ChecksumMismatchError, UnsupportedFormatError
+from segmentlog.errors import ChecksumMismatchError
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
 from segmentlog.log.tail import LogEnd, find_log_end
@@ -21,6 +21,16 @@ BATCHES = [
 WHOLE = b"".join(BATCHES)
 ENDS = [sum(map(len, BATCHES[:i])) for i in range(6)]
 NAME = "00000000000000000040.log"
+
+
+def old_message(magic: int, offset: int) -> bytes:
+    """A message of magic 0 or 1 with a null key."""
+    time = struct.pack(">q", 1234) if magic else b""
+    covered = bytes([magic, 0]) + time + struct.pack(">ii", -1, 5) + b"value"
+    return struct.pack(">qiI", offset, len(covered) + 4, zlib.crc32(covered)) + covered
+
+
+OLD_MESSAGES = [old_message(magic, 50) for magic in (0, 1)]
 
 
 @pytest.fixture
@@ -106,9 +116,12 @@ def test_a_tail_of_garbage_is_left_out_with_a_warning(
 def test_a_flipped_bit_in_the_last_batch_cuts_that_batch(
     partition: Path, *, has_index: bool
 ) -> None:
-    """Whichever byte that a checksum or the header's sense covers is wrong, the batch is torn."""
+    """Whichever byte that a checksum or the header's sense covers is wrong, the batch is torn.
+
+    All but the magic: that is under no checksum, and says that the batch is whole.
+    """
     index = entry(49, ENDS[4]) if has_index else None
-    covered = [*range(8, 12), *range(16, len(BATCHES[4]))]
+    covered = [*range(8, 12), *range(17, len(BATCHES[4]))]
     for at in covered:
         assert LogEnd(48, ENDS[4]) == end_of(partition, flip(WHOLE, ENDS[4] + at), index=index), at
 
@@ -152,17 +165,34 @@ def test_a_leader_epoch_may_change_without_notice(partition: Path) -> None:
     assert LogEnd(50, ENDS[5]) == end_of(partition, flip(WHOLE, ENDS[4] + 12))
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_old_messages_are_not_called_torn(partition: Path, magic: int) -> None:
-    """A format that this version does not read is named, not cut off."""
-    covered = bytes([magic]) + bytes(75)
-    message = struct.pack(">qiI", 40, 80, zlib.crc32(covered)) + covered
-    for before in (b"", WHOLE):
-        with pytest.raises(UnsupportedFormatError) as caught:
-            end_of(partition, before + message)
+@pytest.mark.parametrize("message", OLD_MESSAGES)
+def test_old_messages_are_part_of_the_log(partition: Path, message: bytes) -> None:
+    """A message of magic 0 or 1 is a batch, alone and behind newer ones."""
+    assert LogEnd(51, len(message)) == end_of(partition, message)
+    assert LogEnd(51, ENDS[5] + len(message)) == end_of(partition, WHOLE + message)
 
-        assert ("magic", magic) == (caught.value.what, caught.value.found)
-        assert len(before) == caught.value.position
+
+@pytest.mark.parametrize("message", OLD_MESSAGES)
+def test_a_damaged_old_message_is_torn_and_with_one_behind_it_damage(
+    partition: Path, message: bytes
+) -> None:
+    """Old messages are found by their checksums as new ones are."""
+    later = old_message(message[16], 52)
+    for at in (14, 20, len(message) - 1):
+        torn = end_of(partition, WHOLE + flip(message, at))
+        damaged = end_of(partition, WHOLE + flip(message, at) + later)
+
+        assert LogEnd(50, ENDS[5]) == torn
+        assert LogEnd(50, ENDS[5], is_damaged=True) == damaged
+
+
+@pytest.mark.parametrize("magic", [3, 127, 255])
+def test_a_whole_batch_of_a_newer_format_is_not_called_torn(partition: Path, magic: int) -> None:
+    """The magic is under no checksum: what follows is for the read to report."""
+    newer = bytearray(encode_batch([Record(50, 1, b"k", b"v")]))
+    newer[16] = magic
+
+    assert LogEnd(50, ENDS[5], is_damaged=True) == end_of(partition, WHOLE + newer)
 
 
 @pytest.mark.parametrize("n_bytes", [12, 13, 16])
