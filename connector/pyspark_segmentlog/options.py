@@ -5,13 +5,23 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
 
 from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound, parse_assign
 from segmentlog.errors import OptionError
-from segmentlog.model import ReadUpTo, TopicPartition
+from segmentlog.model import (
+    MAX_INFLATED_BATCH_BYTES,
+    IsolationLevel,
+    OnCorruptBatch,
+    ReadUpTo,
+    ScanPolicy,
+    TopicPartition,
+)
 
 __all__ = ["OPTIONS", "Option", "ReadOptions"]
+
+_Word = TypeVar("_Word", bound=StrEnum)
 
 _MIB = 1 << 20
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -43,6 +53,13 @@ OPTIONS = (
     Option("includeHeaders", "`false`", "`true` or `false`", "Adds the column `headers`"),
     Option("failOnDataLoss", "`true`", "`true` or `false`", "Whether a range that retention has "
            "removed, or that lies behind the end, fails the query or is read as far as it exists"),
+    Option("kafka.isolation.level", "`read_uncommitted`", "`read_uncommitted` or "
+           "`read_committed`", "`read_committed` leaves out what transactions aborted, and ends "
+           "at the last stable offset"),
+    Option("onCorruptBatch", "`fail`", "`fail` or `skip`", "Whether a corrupt batch fails the "
+           "query, or is left out and its offsets logged by the task"),
+    Option("maxInflatedBatchBytes", "`256m`", "bytes, or a size such as `64m`", "A compressed "
+           "batch that inflates to more is corrupt"),
     Option("readUpTo", "`highWatermark`", "`highWatermark` or `logEnd`", "What `latest` means: "
            "the checkpointed high watermark where there is one, or the last whole batch"),
     Option("maxBytesPerPartition", "`128m`", "bytes, or a size such as `64m`; 0 for one task a "
@@ -79,6 +96,7 @@ class ReadOptions:
     subscribe, subscribe_pattern, assign : at most one is set; none means all topics.
     starting_offsets, ending_offsets : not yet resolved.
     include_headers, fail_on_data_loss, read_up_to : as the options of these names.
+    policy : isolation level, what to do about corrupt batches, and the bound of inflating.
     max_bytes_per_partition : 0 for one slice a partition.
     """
 
@@ -92,6 +110,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     read_up_to: ReadUpTo
     max_bytes_per_partition: int
+    policy: ScanPolicy
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> "ReadOptions":
@@ -117,8 +136,9 @@ class ReadOptions:
             ending_offsets=OffsetBound.parse("endingOffsets", end, refused=EARLIEST),
             include_headers=_boolean("includeHeaders", given, default=False),
             fail_on_data_loss=_boolean("failOnDataLoss", given, default=True),
-            read_up_to=_read_up_to(given.get("readupto")),
+            read_up_to=_one_of("readUpTo", given, ReadUpTo, ReadUpTo.HIGH_WATERMARK),
             max_bytes_per_partition=_size("maxBytesPerPartition", given, default=128 * _MIB),
+            policy=_policy(given),
         )
 
 
@@ -148,9 +168,6 @@ def _check_client_option(name: str, value: str) -> None:
     """Options of the Kafka client: nothing here uses them, but some show a misunderstanding."""
     if name in _FORBIDDEN:
         raise OptionError(f"kafka.{name}", value, f"it is not supported: {_FORBIDDEN[name]}")
-    if name == "isolation.level" and value.strip().lower() != "read_uncommitted":
-        accepted = "this version of segmentlog reads read_uncommitted only"
-        raise OptionError("kafka.isolation.level", value, accepted)
 
 
 def _check_one_strategy(given: Mapping[str, str]) -> None:
@@ -208,13 +225,29 @@ def _boolean(name: str, given: Mapping[str, str], *, default: bool) -> bool:
     return text.strip().lower() == "true"
 
 
-def _read_up_to(text: str | None) -> ReadUpTo:
-    words: dict[str, ReadUpTo] = {each.value.lower(): each for each in ReadUpTo}
+def _one_of(name: str, given: Mapping[str, str], accepted: type[_Word], default: _Word) -> _Word:
+    """The word of an option that takes one of a few, in any case."""
+    text = given.get(name.lower())
     if text is None:
-        return ReadUpTo.HIGH_WATERMARK
-    if text.strip().lower() not in words:
-        raise OptionError("readUpTo", text, f"give {' or '.join(ReadUpTo)}")
-    return words[text.strip().lower()]
+        return default
+    for word in accepted:
+        if word.value.lower() == text.strip().lower():
+            return word
+    raise OptionError(name, text, f"give {' or '.join(accepted)}")
+
+
+def _policy(given: Mapping[str, str]) -> ScanPolicy:
+    """How the tasks read."""
+    bound = _size("maxInflatedBatchBytes", given, default=MAX_INFLATED_BATCH_BYTES)
+    if not bound:
+        raise OptionError(
+            "maxInflatedBatchBytes", given["maxinflatedbatchbytes"], "give 1 or more"
+        )
+    return ScanPolicy(
+        _one_of("kafka.isolation.level", given, IsolationLevel, IsolationLevel.READ_UNCOMMITTED),
+        _one_of("onCorruptBatch", given, OnCorruptBatch, OnCorruptBatch.FAIL),
+        bound,
+    )
 
 
 def _size(name: str, given: Mapping[str, str], *, default: int) -> int:

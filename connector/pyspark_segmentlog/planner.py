@@ -38,7 +38,7 @@ def plan_slices(options: ReadOptions) -> list[LogSlice]:
     assigned = _assigned(options, directory)
     starts = options.starting_offsets.resolve(assigned)
     ends = options.ending_offsets.resolve(assigned)
-    latest = directory.end_offsets(assigned, options.read_up_to)
+    latest = directory.end_offsets(assigned, options.read_up_to, options.policy.isolation_level)
     slices: list[LogSlice] = []
     for topic_partition in assigned:
         log = directory.log(*topic_partition)

@@ -47,4 +47,6 @@ class SegmentLogReader(DataSourceReader):
             return
         from segmentlog.log.scan import scan_slice  # the compiled kernels load in the task
 
-        yield from scan_slice(partition.log_slice, columns=self._columns)
+        yield from scan_slice(
+            partition.log_slice, columns=self._columns, policy=self._options.policy
+        )

@@ -6,7 +6,8 @@
     ├─ CorruptLogError (ValueError)    path, position, base_offset   restore the file, or recover
     │   ├─ ChecksumMismatchError       expected, found
     │   ├─ MalformedBatchError         reason
-    │   └─ TruncatedBatchError         needed, available: a torn tail; recovery may cut it
+    │   ├─ TruncatedBatchError         needed, available: a torn tail; recovery may cut it
+    │   └─ TornTransactionError        producer_id: read up to there, or read_uncommitted
     ├─ CorruptIndexError (ValueError)  path: rebuild it; reads never let it out
     ├─ CorruptCheckpointError (ValueError)  path, line: fix or remove the file
     ├─ UnsupportedFormatError          path, position, what, found: never called "corrupt"
@@ -18,15 +19,20 @@
     └─ OptionError (ValueError)        option, value, accepted: correct the option
 
 Constructor arguments are positional and all reach ``Exception.args``, so that an error survives
-pickling between a Spark worker and its driver.  The module is the bottom floor: it imports
-nothing.
+pickling between a Spark worker and its driver.  Each class has a `code` of `ErrorCode`, which
+stays when classes are renamed or split.  The module is the bottom floor: it imports nothing of
+the others.
 """
+
+from enum import StrEnum
+from typing import ClassVar
 
 __all__ = [
     "ChecksumMismatchError",
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptLogError",
+    "ErrorCode",
     "LogChangedError",
     "LogDirectoryError",
     "MalformedBatchError",
@@ -34,14 +40,37 @@ __all__ = [
     "OptionError",
     "SegmentLogError",
     "TimestampOverflowError",
+    "TornTransactionError",
     "TruncatedBatchError",
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
 ]
 
 
+class ErrorCode(StrEnum):
+    """What an error is, for programs and alerts: members are added, never changed or removed."""
+
+    SEGMENT_LOG = "SEGMENT_LOG"
+    CORRUPT_LOG = "CORRUPT_LOG"
+    CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
+    MALFORMED_BATCH = "MALFORMED_BATCH"
+    TRUNCATED_BATCH = "TRUNCATED_BATCH"
+    TORN_TRANSACTION = "TORN_TRANSACTION"
+    CORRUPT_INDEX = "CORRUPT_INDEX"
+    CORRUPT_CHECKPOINT = "CORRUPT_CHECKPOINT"
+    UNSUPPORTED_FORMAT = "UNSUPPORTED_FORMAT"
+    LOG_DIRECTORY = "LOG_DIRECTORY"
+    UNKNOWN_TOPIC_OR_PARTITION = "UNKNOWN_TOPIC_OR_PARTITION"
+    OFFSET_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
+    LOG_CHANGED = "LOG_CHANGED"
+    TIMESTAMP_OVERFLOW = "TIMESTAMP_OVERFLOW"
+    OPTION = "OPTION"
+
+
 class SegmentLogError(Exception):
     """Anything that segmentlog refuses or finds wrong; catch this to catch all of it."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.SEGMENT_LOG
 
 
 class CorruptLogError(SegmentLogError, ValueError):
@@ -53,6 +82,8 @@ class CorruptLogError(SegmentLogError, ValueError):
     position : byte of the file at which the bad batch starts.
     base_offset : offset that the batch claims to start at, or -1 when it cannot be told.
     """
+
+    code = ErrorCode.CORRUPT_LOG
 
     def __init__(self, path: str, position: int, base_offset: int, *details: object) -> None:
         super().__init__(path, position, base_offset, *details)
@@ -67,6 +98,8 @@ class CorruptLogError(SegmentLogError, ValueError):
 
 class ChecksumMismatchError(CorruptLogError):
     """A batch's bytes do not match the checksum stored beside them."""
+
+    code = ErrorCode.CHECKSUM_MISMATCH
 
     def __init__(
         self, path: str, position: int, base_offset: int, expected: int, found: int
@@ -85,6 +118,8 @@ class ChecksumMismatchError(CorruptLogError):
 class MalformedBatchError(CorruptLogError):
     """A batch whose checksum may be right but whose fields contradict each other."""
 
+    code = ErrorCode.MALFORMED_BATCH
+
     def __init__(self, path: str, position: int, base_offset: int, reason: str) -> None:
         super().__init__(path, position, base_offset, reason)
         self.reason = reason
@@ -95,6 +130,8 @@ class MalformedBatchError(CorruptLogError):
 
 class TruncatedBatchError(CorruptLogError):
     """A batch that claims more bytes than its file has left."""
+
+    code = ErrorCode.TRUNCATED_BATCH
 
     def __init__(
         self, path: str, position: int, base_offset: int, needed: int, available: int
@@ -110,8 +147,27 @@ class TruncatedBatchError(CorruptLogError):
         )
 
 
+class TornTransactionError(CorruptLogError):
+    """A batch of a transaction that was never ended, among what a broker took for decided."""
+
+    code = ErrorCode.TORN_TRANSACTION
+
+    def __init__(self, path: str, position: int, base_offset: int, producer_id: int) -> None:
+        super().__init__(path, position, base_offset, producer_id)
+        self.producer_id = producer_id
+
+    def __str__(self) -> str:
+        return (
+            f"{self._where()} belongs to a transaction of producer {self.producer_id} that has no "
+            "end marker in the log, so it was neither committed nor aborted; end the read at that "
+            "offset, or read with isolation level read_uncommitted"
+        )
+
+
 class CorruptIndexError(SegmentLogError, ValueError):
     """An index file that does not describe its log; readers notice it and scan instead."""
+
+    code = ErrorCode.CORRUPT_INDEX
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -132,6 +188,8 @@ class CorruptCheckpointError(SegmentLogError, ValueError):
     reason : what was expected and what was found.
     remedy : what to do about it.
     """
+
+    code = ErrorCode.CORRUPT_CHECKPOINT
 
     def __init__(self, path: str, line: int, reason: str, remedy: str) -> None:
         super().__init__(path, line, reason, remedy)
@@ -155,6 +213,8 @@ class UnsupportedFormatError(SegmentLogError):
     found : the number in the batch.
     """
 
+    code = ErrorCode.UNSUPPORTED_FORMAT
+
     def __init__(self, path: str, position: int, what: str, found: int) -> None:
         super().__init__(path, position, what, found)
         self.path = path
@@ -172,6 +232,8 @@ class UnsupportedFormatError(SegmentLogError):
 
 class LogDirectoryError(SegmentLogError, ValueError):
     """A path that is not what a log directory, partition directory or log file should be."""
+
+    code = ErrorCode.LOG_DIRECTORY
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -193,6 +255,8 @@ class UnknownTopicOrPartitionError(SegmentLogError, LookupError):
     hint : the nearest name there is, as a sentence, or the empty string.
     """
 
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     def __init__(self, topic: str, partition: int, path: str, hint: str = "") -> None:
         super().__init__(topic, partition, path, hint)
         self.topic = topic
@@ -209,6 +273,8 @@ class UnknownTopicOrPartitionError(SegmentLogError, LookupError):
 
 class OffsetOutOfRangeError(SegmentLogError, LookupError):
     """An offset outside ``[log_start_offset, log_end_offset]`` of its partition."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
 
     def __init__(
         self,
@@ -234,6 +300,8 @@ class OffsetOutOfRangeError(SegmentLogError, LookupError):
 class LogChangedError(SegmentLogError):
     """Files that a read had planned on were removed or cut while it ran."""
 
+    code = ErrorCode.LOG_CHANGED
+
     def __init__(self, path: str, next_offset: int, end_offset: int, reason: str) -> None:
         super().__init__(path, next_offset, end_offset, reason)
         self.path = path
@@ -250,6 +318,8 @@ class LogChangedError(SegmentLogError):
 
 class TimestampOverflowError(SegmentLogError, OverflowError):
     """A record timestamp in milliseconds that does not fit 64-bit microseconds."""
+
+    code = ErrorCode.TIMESTAMP_OVERFLOW
 
     def __init__(self, topic: str, partition: int, offset: int, timestamp_ms: int) -> None:
         super().__init__(topic, partition, offset, timestamp_ms)
@@ -269,6 +339,8 @@ class TimestampOverflowError(SegmentLogError, OverflowError):
 
 class OptionError(SegmentLogError, ValueError):
     """An option with a value that is not accepted, or a name that does not exist."""
+
+    code = ErrorCode.OPTION
 
     def __init__(self, option: str, value: str, accepted: str) -> None:
         super().__init__(option, value, accepted)

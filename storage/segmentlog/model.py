@@ -5,10 +5,14 @@ from typing import NamedTuple
 
 __all__ = [
     "INTERNAL_TOPICS",
+    "MAX_INFLATED_BATCH_BYTES",
     "METADATA_TOPIC",
     "Codec",
+    "IsolationLevel",
     "LogSlice",
+    "OnCorruptBatch",
     "ReadUpTo",
+    "ScanPolicy",
     "SliceFile",
     "TimestampAndOffset",
     "TimestampType",
@@ -21,6 +25,10 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 #: KRaft's own log; the loader of a broker leaves it out of the log directory altogether.
 METADATA_TOPIC = "__cluster_metadata"
+
+
+#: What one batch may inflate to, unless the caller says otherwise.
+MAX_INFLATED_BATCH_BYTES = 256 << 20
 
 
 class TopicPartition(NamedTuple):
@@ -51,11 +59,33 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+class IsolationLevel(StrEnum):
+    """What of transactions a reader sees (``org.apache.kafka.common.IsolationLevel``)."""
+
+    READ_UNCOMMITTED = "read_uncommitted"  #: everything
+    READ_COMMITTED = "read_committed"  #: what was committed, up to the last stable offset
+
+
 class ReadUpTo(StrEnum):
     """Where a read of the newest data ends."""
 
     HIGH_WATERMARK = "highWatermark"
     LOG_END = "logEnd"
+
+
+class OnCorruptBatch(StrEnum):
+    """What a scan does about a batch that is corrupt."""
+
+    FAIL = "fail"
+    SKIP = "skip"  #: go on behind it, and log the offsets left out
+
+
+class ScanPolicy(NamedTuple):
+    """How to read a slice, the same for all slices of a read."""
+
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL
+    max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES
 
 
 class TimestampAndOffset(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 
 from pyspark_segmentlog.options import OPTIONS, ReadOptions
 from segmentlog.errors import OptionError
-from segmentlog.model import ReadUpTo, TopicPartition
+from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo, TopicPartition
 
 IGNORED = [
     "groupIdPrefix",
@@ -179,18 +179,42 @@ def test_options_that_sparks_kafka_source_forbids_are_refused(name: str, said: s
 
 
 @pytest.mark.parametrize("level", ["read_uncommitted", " READ_UNCOMMITTED "])
-def test_reading_uncommitted_is_what_is_done(level: str) -> None:
+def test_reading_uncommitted_is_the_default(level: str) -> None:
     """The client's default may be said aloud."""
     assert parse() == parse(**{"kafka.isolation.level": level})
 
 
-@pytest.mark.parametrize("level", ["read_committed", "READ_COMMITTED", "", "x"])
-def test_another_isolation_level_is_refused(level: str) -> None:
-    """Rows of aborted transactions would come unexpected."""
-    error = refusal({"kafka.isolation.level": level})
+@pytest.mark.parametrize("level", ["read_committed", "READ_COMMITTED"])
+def test_reading_committed_data_can_be_asked_for(level: str) -> None:
+    """The word of the Kafka client, in any case."""
+    policy = parse(**{"kafka.isolation.level": level}).policy
 
-    assert ("kafka.isolation.level", level) == (error.option, error.value)
-    assert "read_uncommitted only" in str(error)
+    assert IsolationLevel.READ_COMMITTED == policy.isolation_level
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("kafka.isolation.level", "", "give read_uncommitted or read_committed"),
+        ("kafka.isolation.level", "committed", "give read_uncommitted or read_committed"),
+        ("onCorruptBatch", "ignore", "give fail or skip"),
+        ("maxInflatedBatchBytes", "0", "give at least 1"),
+        ("maxInflatedBatchBytes", "much", "give bytes"),
+    ],
+)
+def test_how_to_read_is_checked(name: str, value: str, said: str) -> None:
+    """A word that means nothing does not quietly mean the default."""
+    error = refusal({name: value})
+
+    assert (name, value) == (error.option, error.value)
+    assert said in str(error)
+
+
+def test_corrupt_batches_and_bounds_are_taken_as_given() -> None:
+    """Both reach the tasks."""
+    policy = parse(onCorruptBatch="Skip", maxInflatedBatchBytes="1m").policy
+
+    assert (OnCorruptBatch.SKIP, 1 << 20) == policy[1:]
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_users_schema_selects_columns(spark: SparkSession, example_data: str) 
         ({"endingOffsets": "earliest"}, ["endingOffsets", "may not end at earliest"]),
         ({"startingOffset": "earliest"}, ["startingOffset", "did you mean 'startingOffsets'"]),
         ({"includeHeaders": "yes"}, ["includeHeaders", "'yes'", "true or false"]),
-        ({"kafka.isolation.level": "read_committed"}, ["read_uncommitted only"]),
+        ({"kafka.isolation.level": "committed"}, ["give read_uncommitted or read_committed"]),
         ({"kafka.auto.offset.reset": "latest"}, ["kafka.auto.offset.reset", "startingOffsets"]),
         ({"minPartitions": "4"}, ["minPartitions", "does not have that option"]),
         (

@@ -14,6 +14,7 @@ ERRORS = [
     errors.ChecksumMismatchError("/d/t-0/0.log", 70, 42, 0xDEADBEEF, 0x1),
     errors.MalformedBatchError("/d/t-0/0.log", 70, 42, "its record count is -1"),
     errors.TruncatedBatchError("/d/t-0/0.log", 70, 42, 512, 99),
+    errors.TornTransactionError("/d/t-0/0.log", 70, 42, 1000),
     errors.CorruptIndexError("/d/t-0/0.index", "entry 3 is behind the log"),
     errors.CorruptCheckpointError("/d/replication-offset-checkpoint", 4, "found 'x'", "fix it"),
     errors.UnsupportedFormatError("/d/t-0/0.log", 70, "magic", 1),
@@ -37,7 +38,39 @@ def test_every_error_class_is_tested_here() -> None:
     }
 
     assert classes == {type(error) for error in ERRORS}
-    assert sorted(errors.__all__) == sorted(each.__name__ for each in classes)
+    assert sorted(errors.__all__) == sorted(["ErrorCode", *(each.__name__ for each in classes)])
+
+
+#: As they were released, in that order.
+CODES = [
+    "SEGMENT_LOG",
+    "CORRUPT_LOG",
+    "CHECKSUM_MISMATCH",
+    "MALFORMED_BATCH",
+    "TRUNCATED_BATCH",
+    "TORN_TRANSACTION",
+    "CORRUPT_INDEX",
+    "CORRUPT_CHECKPOINT",
+    "UNSUPPORTED_FORMAT",
+    "LOG_DIRECTORY",
+    "UNKNOWN_TOPIC_OR_PARTITION",
+    "OFFSET_OUT_OF_RANGE",
+    "LOG_CHANGED",
+    "TIMESTAMP_OVERFLOW",
+    "OPTION",
+]
+
+
+def test_codes_only_grow() -> None:
+    """Who alerts on a code finds it in every later version."""
+    assert list(errors.ErrorCode)[: len(CODES)] == CODES
+
+
+def test_every_class_has_a_code_of_its_own() -> None:
+    """A code tells what the class tells."""
+    by_class = {type(error): error.code for error in ERRORS}
+
+    assert len(by_class) == len(set(by_class.values())) == len(errors.ErrorCode)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
@@ -73,6 +106,7 @@ def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
         (errors.ChecksumMismatchError, errors.CorruptLogError),
         (errors.MalformedBatchError, errors.CorruptLogError),
         (errors.TruncatedBatchError, errors.CorruptLogError),
+        (errors.TornTransactionError, errors.CorruptLogError),
         (errors.CorruptIndexError, ValueError),
         (errors.CorruptCheckpointError, ValueError),
         (errors.LogDirectoryError, ValueError),
@@ -98,16 +132,17 @@ def test_an_unsupported_format_is_not_called_corrupt() -> None:
         (ERRORS[1], ["/d/t-0/0.log", "byte 70", "offset 42", "0xdeadbeef", "0x00000001"]),
         (ERRORS[2], ["/d/t-0/0.log", "byte 70", "offset 42", "its record count is -1"]),
         (ERRORS[3], ["/d/t-0/0.log", "byte 70", "offset 42", "512", "99"]),
-        (ERRORS[4], ["/d/t-0/0.index", "entry 3", "delete the index"]),
-        (ERRORS[5], ["/d/replication-offset-checkpoint", "line 4", "found 'x'", "fix it"]),
-        (ERRORS[6], ["/d/t-0/0.log", "byte 70", "magic 1"]),
-        (ERRORS[7], ["/d: ", "no such file"]),
-        (ERRORS[8], ["/d ", "partition 7", "'orders'", "it has partitions 0, 1"]),
-        (ERRORS[9], ["/d holds no topic 'orders'"]),
-        (ERRORS[10], ["orders-7", "99", "[3, 42)"]),
-        (ERRORS[11], ["/d/t-0", "[10, 42)", "0.log is gone", "load the path again"]),
-        (ERRORS[12], ["orders-7", "offset 42", str(2**60)]),
-        (ERRORS[13], ["'subscribe'", "''", "name at least one topic"]),
+        (ERRORS[4], ["/d/t-0/0.log", "byte 70", "offset 42", "producer 1000", "no end marker"]),
+        (ERRORS[5], ["/d/t-0/0.index", "entry 3", "delete the index"]),
+        (ERRORS[6], ["/d/replication-offset-checkpoint", "line 4", "found 'x'", "fix it"]),
+        (ERRORS[7], ["/d/t-0/0.log", "byte 70", "magic 1"]),
+        (ERRORS[8], ["/d: ", "no such file"]),
+        (ERRORS[9], ["/d ", "partition 7", "'orders'", "it has partitions 0, 1"]),
+        (ERRORS[10], ["/d holds no topic 'orders'"]),
+        (ERRORS[11], ["orders-7", "99", "[3, 42)"]),
+        (ERRORS[12], ["/d/t-0", "[10, 42)", "0.log is gone", "load the path again"]),
+        (ERRORS[13], ["orders-7", "offset 42", str(2**60)]),
+        (ERRORS[14], ["'subscribe'", "''", "name at least one topic"]),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -37,6 +37,7 @@ NESTED_WRAPPER = 31
 EMPTY_WRAPPER = 32
 INNER_OFFSET_OUTSIDE = 33
 CODEC_TOO_NEW = 34
+BAD_MARKER = 35
 
 REASONS = {
     BAD_LENGTH: "its length field is smaller than a batch header",
@@ -53,6 +54,7 @@ REASONS = {
     BAD_HEADER_VALUE: "a record header's value is longer than the record",
     TRAILING_BYTES: "bytes are left over behind its last record",
     RECORD_OFFSET_OUTSIDE: "a record's offset is outside the batch, or not above the one before",
+    BAD_MARKER: "it is a transaction's end marker, but neither commits nor aborts",
     CODEC_TOO_NEW: "it is compressed as zstd, which messages of magic 0 and 1 cannot be",
     WRAPPER_WITHOUT_VALUE: "it is compressed, but holds nothing",
     MESSAGE_CUT_SHORT: "a message inside it claims more bytes than it has left",

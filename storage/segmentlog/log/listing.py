@@ -15,7 +15,7 @@ from segmentlog.files.names import FileKind, FileState, parse_segment_file
 from segmentlog.kernels import layout
 from segmentlog.records.header import parse_header
 
-__all__ = ["SegmentFiles", "list_segments"]
+__all__ = ["SegmentFiles", "list_segments", "lone_segment"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,21 @@ def list_segments(partition_path: str) -> tuple[SegmentFiles, ...]:
     if swaps:
         live = _with_swaps(live, swaps, cleaned)
     return tuple(live[base_offset] for base_offset in sorted(live))
+
+
+def lone_segment(path: str) -> SegmentFiles:
+    """A ``.log`` file that its directory's listing leaves out: renamed, or copied elsewhere.
+
+    Raises
+    ------
+    LogDirectoryError
+        If its name does not begin with a base offset.
+    """
+    digits = os.path.basename(path).partition(".")[0]
+    if not digits.isdecimal():
+        reason = "is not named by its base offset, as 00000000000000000000.log"
+        raise LogDirectoryError(path, reason)
+    return SegmentFiles(int(digits), path, os.stat(path).st_size)
 
 
 def _add(entry: os.DirEntry[str], base_offset: int, segments: dict[int, SegmentFiles]) -> None:

@@ -8,14 +8,23 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from segmentlog.errors import LogDirectoryError, OffsetOutOfRangeError
+from segmentlog.errors import OffsetOutOfRangeError
 from segmentlog.files.metadata import read_topic_id
-from segmentlog.log.listing import SegmentFiles, list_segments
+from segmentlog.log.listing import list_segments, lone_segment
 from segmentlog.log.lookup import NewestTimestamps, find_offset_by_timestamp
 from segmentlog.log.plan import cut_slices
 from segmentlog.log.segment import Segment
 from segmentlog.log.tail import LogEnd, find_log_end
-from segmentlog.model import LogSlice, ReadUpTo, TimestampAndOffset, TopicPartition
+from segmentlog.model import (
+    MAX_INFLATED_BATCH_BYTES,
+    IsolationLevel,
+    LogSlice,
+    OnCorruptBatch,
+    ReadUpTo,
+    ScanPolicy,
+    TimestampAndOffset,
+    TopicPartition,
+)
 
 __all__ = ["Log"]
 
@@ -51,6 +60,7 @@ class Log:
         self._is_clean = is_clean
         self._log_start_checkpoint = log_start_checkpoint
         self._high_watermark_checkpoint = high_watermark_checkpoint
+        self._open_transactions: dict[int, dict[int, int]] = {}
 
     def __repr__(self) -> str:
         return f"Log({str(self.topic_partition)!r}, {self.path!r})"
@@ -61,7 +71,9 @@ class Log:
         path = Path(self.path)
         files = list_segments(str(path.parent if path.is_file() else path))
         if path.is_file():
-            files = tuple(file for file in files if file.path == self.path) or (_lone_file(path),)
+            files = tuple(file for file in files if file.path == self.path) or (
+                lone_segment(self.path),
+            )
             return tuple(Segment(file, is_sealed=False) for file in files)
         sealed = [Segment(file, is_sealed=self._is_clean) for file in files[:-1]]
         return (*sealed, *(Segment(file, is_sealed=False) for file in files[-1:]))
@@ -105,13 +117,21 @@ class Log:
             return None
         return min(max(checkpoint, self.log_start_offset), self.log_end_offset)
 
-    def end_offset(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> int:
+    def end_offset(
+        self,
+        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> int:
         """Where a read of the newest data ends: the high watermark if known, or the log end.
+
+        Of committed data it is the last stable offset there.
 
         Behind `log_end_offset` when bytes are damaged that were promised: by a high watermark
         behind them, or by good batches behind them.  A read up to there reports the damage; it
         does not quietly end before it.
         """
+        if isolation_level == IsolationLevel.READ_COMMITTED:
+            return self.last_stable_offset(read_up_to)
         promised = self._high_watermark_checkpoint
         if self._end.is_damaged:
             return max(promised or 0, self._end.offset + 1)
@@ -127,15 +147,44 @@ class Log:
             return self.log_end_offset
         return high_watermark
 
+    def open_transactions(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> dict[int, int]:
+        """Transactions that have no end marker below `end_offset`: first offsets by producer id.
+
+        Read from the newest producer snapshot and the batch headers behind it.
+
+        Raises
+        ------
+        CorruptLogError, UnsupportedFormatError
+            If a header that has to be read cannot be true.
+        """
+        from segmentlog.log.transactions import find_open_transactions  # kernels load here
+
+        end_offset = self.end_offset(read_up_to)
+        if end_offset not in self._open_transactions:
+            path = Path(self.path)
+            directory = str(path.parent if path.is_file() else path)
+            found = find_open_transactions(directory, self.segments, end_offset)
+            self._open_transactions[end_offset] = found
+        return self._open_transactions[end_offset]
+
+    def last_stable_offset(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> int:
+        """Offset below which every transaction is decided (``UnifiedLog.lastStableOffset``)."""
+        opened = self.open_transactions(read_up_to).values()
+        first = min(opened, default=self.end_offset(read_up_to))
+        return max(first, self.log_start_offset)
+
     def offset_for_timestamp(
-        self, timestamp_ms: int, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK
+        self,
+        timestamp_ms: int,
+        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> TimestampAndOffset | None:
         """Earliest offset whose record has a timestamp at or after `timestamp_ms`.
 
         Parameters
         ----------
         timestamp_ms : epoch milliseconds.
-        read_up_to : records beyond that end are not found.
+        read_up_to, isolation_level : records beyond that end are not found.
 
         Returns
         -------
@@ -147,7 +196,7 @@ class Log:
         CorruptLogError, UnsupportedFormatError
             If a batch that has to be looked at cannot be read.
         """
-        end_offset = self.end_offset(read_up_to)
+        end_offset = self.end_offset(read_up_to, isolation_level)
         return find_offset_by_timestamp(
             self._newest_timestamps, timestamp_ms, self.log_start_offset, end_offset
         )
@@ -179,6 +228,9 @@ class Log:
         columns: Sequence[str] | None = None,
         include_headers: bool = False,
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
+        on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
+        max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
     ) -> pa.RecordBatchReader:
         """Records as a stream of Arrow batches, in the order of their offsets.
 
@@ -189,6 +241,11 @@ class Log:
         columns : names of the columns wanted, in order; by default all.
         include_headers : whether "all" includes ``headers``.
         read_up_to : where the newest data ends.
+        isolation_level : ``read_committed`` leaves out what transactions aborted, and ends at the
+            last stable offset.
+        on_corrupt_batch : ``skip`` goes on behind batches that are corrupt, and logs their
+            offsets.
+        max_inflated_batch_bytes : a compressed batch that inflates to more is corrupt.
 
         Raises
         ------
@@ -202,27 +259,25 @@ class Log:
         from segmentlog.log.scan import scan_slice  # the compiled kernels load here
         from segmentlog.records.columns import record_schema
 
+        isolation_level = IsolationLevel(isolation_level)
         start = self.log_start_offset if start_offset is None else start_offset
-        last = max(self.end_offset(read_up_to), self.log_end_offset)
-        end = self.end_offset(read_up_to) if end_offset is None else end_offset
+        newest = self.end_offset(read_up_to, isolation_level)
+        last = newest
+        if isolation_level == IsolationLevel.READ_UNCOMMITTED:
+            last = max(newest, self.log_end_offset)
+        end = newest if end_offset is None else end_offset
         for offset in (start, end):
             if not self.log_start_offset <= offset <= last:
                 raise OffsetOutOfRangeError(
-                    str(self.topic_partition), offset, self.log_start_offset, self.log_end_offset
+                    str(self.topic_partition), offset, self.log_start_offset, last
                 )
         schema = record_schema(columns, include_headers=include_headers)
+        policy = ScanPolicy(
+            isolation_level, OnCorruptBatch(on_corrupt_batch), max_inflated_batch_bytes
+        )
 
         def batches() -> Iterator[pa.RecordBatch]:
             for log_slice in self.slices(start, end):
-                yield from scan_slice(log_slice, columns=schema.names)
+                yield from scan_slice(log_slice, columns=schema.names, policy=policy)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-def _lone_file(path: Path) -> SegmentFiles:
-    """A ``.log`` file that its directory's listing leaves out: renamed, or copied elsewhere."""
-    digits = path.name.partition(".")[0]
-    if not digits.isdecimal():
-        reason = "is not named by its base offset, as 00000000000000000000.log"
-        raise LogDirectoryError(str(path), reason)
-    return SegmentFiles(int(digits), str(path), path.stat().st_size)

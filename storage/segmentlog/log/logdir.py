@@ -3,7 +3,7 @@
 import difflib
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
@@ -19,7 +19,13 @@ from segmentlog.files.names import (
 )
 from segmentlog.files.paths import local_path
 from segmentlog.log.log import Log
-from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, ReadUpTo, TopicPartition
+from segmentlog.model import (
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    IsolationLevel,
+    ReadUpTo,
+    TopicPartition,
+)
 
 __all__ = ["LogDirectory", "open_log_dir"]
 
@@ -152,30 +158,42 @@ class LogDirectory:
         self,
         topic_partitions: Iterable[TopicPartition],
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, int]:
         """`Log.end_offset` of several partitions, and one warning about what lies beyond.
 
         A crashed broker's high watermarks are up to five seconds old, so whole batches may
-        stand behind them; ``readUpTo=logEnd`` reads those as well.
+        stand behind them; ``readUpTo=logEnd`` reads those as well.  Behind the last stable
+        offset stands what open transactions hold back.
         """
-        ends = {}
-        beyond = []
+        ends: dict[TopicPartition, int] = {}
+        beyond, undecided = [], []
         for topic_partition in topic_partitions:
             log = self.log(*topic_partition)
-            ends[topic_partition] = log.end_offset(read_up_to)
-            if ends[topic_partition] < log.log_end_offset:
-                n_offsets = log.log_end_offset - ends[topic_partition]
-                beyond.append(f"{topic_partition}: {n_offsets} from {ends[topic_partition]}")
-        if beyond:
-            more = len(beyond) - _MOST_NAMED
-            logger.warning(
-                "%s: offsets beyond the high watermark are not read (%s%s); "
-                "readUpTo=logEnd reads them",
-                ", ".join(self.paths),
-                ", ".join(beyond[:_MOST_NAMED]),
-                f", and {more} partitions more" if more > 0 else "",
-            )
+            end = log.end_offset(read_up_to)
+            if end < log.log_end_offset:
+                beyond.append(f"{topic_partition}: {log.log_end_offset - end} from {end}")
+            ends[topic_partition] = log.end_offset(read_up_to, isolation_level)
+            if ends[topic_partition] < end:
+                stable = ends[topic_partition]
+                undecided.append(f"{topic_partition}: {end - stable} from {stable}")
+        self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them")
+        self._warn("behind the first open transaction", undecided, ": it was neither committed "
+                   "nor aborted")  # fmt: skip
         return ends
+
+    def _warn(self, where: str, found: Sequence[str], remedy: str) -> None:
+        """Say once which offsets of which partitions are not read."""
+        if found:
+            more = len(found) - _MOST_NAMED
+            logger.warning(
+                "%s: offsets %s are not read (%s%s)%s",
+                ", ".join(self.paths),
+                where,
+                ", ".join(found[:_MOST_NAMED]),
+                f", and {more} partitions more" if more > 0 else "",
+                remedy,
+            )
 
     @property
     def cluster_id(self) -> str | None:

@@ -4,6 +4,8 @@ Data is read with ``pread`` into one reused buffer, never mapped: a file that is
 kills the process with SIGBUS.  Files may be deleted, renamed, rolled or rewritten while a slice
 is read.  What was read is safe; for what was not, the partition is listed again and the next
 offset looked up (`segmentlog.log.plan.find_again`), so no row comes twice and none is left out.
+
+What is corrupt ends the read with an error, or, when asked for, is left out and logged.
 """
 
 import logging
@@ -14,13 +16,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.errors import LogChangedError, TruncatedBatchError
+from segmentlog.errors import (
+    CorruptLogError,
+    LogChangedError,
+    MalformedBatchError,
+    TruncatedBatchError,
+)
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.log.plan import UNCHECKED, find_again
-from segmentlog.model import LogSlice, SliceFile
+from segmentlog.log.resync import behind_damage
+from segmentlog.log.transactions import CommittedBatches
+from segmentlog.model import IsolationLevel, LogSlice, OnCorruptBatch, ScanPolicy, SliceFile
 from segmentlog.records.columns import record_schema
-from segmentlog.records.decoder import MAX_INFLATED_BATCH_BYTES, BatchScanner, RecordDecoder
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.header import parse_header
 
 __all__ = ["scan_slice"]
@@ -40,7 +49,7 @@ def scan_slice(
     *,
     columns: Sequence[str] | None = None,
     include_headers: bool = False,
-    max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+    policy: ScanPolicy | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Records of a slice in the order of their offsets, control records left out.
 
@@ -49,7 +58,7 @@ def scan_slice(
     log_slice : offsets and bytes, as `segmentlog.log.plan` cuts them.
     columns : names of the columns wanted, in order; by default all of them.
     include_headers : whether "all of them" includes ``headers``.
-    max_inflated_batch_bytes : what one compressed batch may inflate to at the most.
+    policy : isolation level, what to do about corrupt batches, and the bound of inflating.
 
     Yields
     ------
@@ -59,15 +68,17 @@ def scan_slice(
 
     Raises
     ------
-    CorruptLogError, UnsupportedFormatError
-        With file, byte and offset.
+    CorruptLogError
+        With file, byte and offset; not when the policy is to skip.
+    UnsupportedFormatError
+        With file and byte.
     LogChangedError
         If records that planning promised are gone.
     """
     schema = record_schema(columns, include_headers=include_headers)
     attempt = 0
     while True:
-        reader = _SliceReader(log_slice, schema, max_inflated_batch_bytes)
+        reader = _SliceReader(log_slice, schema, policy or ScanPolicy())
         try:
             yield from reader.batches()
         except (_FileChangedError, FileNotFoundError) as change:
@@ -98,10 +109,16 @@ def _find_again(
 class _SliceReader:
     """One pass over the files of a slice; `next_offset` says how far it has come."""
 
-    def __init__(self, log_slice: LogSlice, schema: pa.Schema, max_inflated: int) -> None:
+    def __init__(self, log_slice: LogSlice, schema: pa.Schema, policy: ScanPolicy) -> None:
         self._slice = log_slice
-        self._decoder = RecordDecoder(log_slice, schema, max_inflated)
+        self._decoder = RecordDecoder(log_slice, schema, policy.max_inflated_batch_bytes)
+        self._skips = policy.on_corrupt_batch == OnCorruptBatch.SKIP
+        self._committed: CommittedBatches | None = None
+        if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
+            directory = str(Path(log_slice.files[0].path).parent)
+            self._committed = CommittedBatches(directory, skips=self._skips)
         self._buffer: Bytes = np.empty(0, np.uint8)
+        self._reached = -1  # offset behind the files that are done
         self.next_offset = log_slice.start_offset
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -114,8 +131,35 @@ class _SliceReader:
 
     def _file(self, file: SliceFile, descriptor: int) -> Iterator[pa.RecordBatch]:
         scanner = BatchScanner(file.path, _least_offset(file, descriptor))
-        position = file.start  # of the file: byte at which the buffer begins
-        held = 0  # bytes in the buffer
+        position: int | None = file.start
+        while position is not None:
+            try:
+                yield from self._batches_from(file, descriptor, position, scanner)
+                position = None
+            except CorruptLogError as error:
+                if not self._skips:
+                    raise
+                position = self._behind(file, descriptor, error, scanner.next_offset)
+        self._reached = max(self._reached, scanner.next_offset)
+
+    def _behind(
+        self, file: SliceFile, descriptor: int, error: CorruptLogError, next_offset: int
+    ) -> int | None:
+        """Where to go on behind damage, or None at the end of the file."""
+        found = behind_damage(descriptor, error.position, file.end, next_offset)
+        position = found.position if found else file.end
+        behind = found.base_offset if found else self._slice.end_offset
+        logger.warning(
+            "%s; bytes [%d, %d) are left out, and what is there of offsets [%d, %d)",
+            error, error.position, position, next_offset, behind,
+        )  # fmt: skip
+        return position if found else None
+
+    def _batches_from(
+        self, file: SliceFile, descriptor: int, position: int, scanner: BatchScanner
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a file from byte `position` on, at which a batch begins."""
+        held = 0  # bytes in the buffer, which begins at `position`
         wanted = _WINDOW_BYTES
         while position + held < file.end or held:
             wanted = min(wanted, file.end - position)
@@ -125,6 +169,9 @@ class _SliceReader:
                 headers, until = scanner.scan(self._buffer, begin, held, position)
                 if not len(headers):
                     break
+                if self._reached > file.first_offset:
+                    headers = _behind_overlap(file, headers, self._reached, position)
+                headers = self._selected(file, headers, scanner, until, position)
                 yield from self._decoder.decode(file.path, self._buffer, headers, position)
                 self.next_offset = max(self.next_offset, scanner.next_offset)
                 begin = until
@@ -132,6 +179,24 @@ class _SliceReader:
             self._buffer[: held - begin] = self._buffer[begin:held].copy()
             position += begin
             held -= begin
+
+    def _selected(
+        self, file: SliceFile, headers: Int64s, scanner: BatchScanner, until: int, position: int
+    ) -> Int64s:
+        """The batches to decode: committed ones, and none that the policy is to skip."""
+        if self._skips:
+            headers = scanner.without_liar(headers, self._buffer, until, position)
+            for row, error in self._decoder.find_corrupt(
+                file.path, self._buffer, headers, position
+            ):
+                logger.warning("%s; that batch is left out", error)
+                headers[row, layout.RECORDS_COUNT] = -1
+            headers = headers[headers[:, layout.RECORDS_COUNT] >= 0]
+        if self._committed is None or not len(headers):
+            return headers
+        return self._committed.select(
+            file.path, self._buffer, headers, scanner.next_offset, position
+        )
 
     def _read(
         self, descriptor: int, position: int, held: int, wanted: int, file: SliceFile
@@ -165,6 +230,28 @@ class _SliceReader:
         if size > available or position + held == file.end:
             raise TruncatedBatchError(file.path, position + begin, base_offset, size, available)
         return max(_WINDOW_BYTES, size)
+
+
+def _behind_overlap(
+    file: SliceFile, headers: Int64s, next_offset: int, file_position: int
+) -> Int64s:
+    """The batches at or above `next_offset`, of a segment that begins below it.
+
+    A copy that was taken while compaction merged segments holds the merged one and some that it
+    replaced.  Compaction keeps the bounds of batches, so one that lies across is none of that.
+    """
+    is_behind = headers[:, layout.LAST_OFFSET] >= next_offset
+    headers = headers[is_behind]
+    if len(headers) and headers[0, layout.BASE_OFFSET] < next_offset:
+        row = headers[0]
+        is_wrapper = row[layout.ATTRIBUTES] & layout.LEGACY_MASK and not row[layout.RECORDS_COUNT]
+        if not is_wrapper:
+            position = file_position + int(row[layout.POSITION])
+            reason = (
+                f"it begins below offset {next_offset}, up to which the segment before reaches"
+            )
+            raise MalformedBatchError(file.path, position, int(row[layout.BASE_OFFSET]), reason)
+    return headers
 
 
 def _open(file: SliceFile) -> int:

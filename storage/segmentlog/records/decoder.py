@@ -4,34 +4,33 @@ A `BatchScanner` finds the batches of a buffer and turns a kernel's status into 
 file, byte and offset.  A `RecordDecoder` turns what it found into Arrow batches of bounded size.
 """
 
-import zlib
+import logging
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from segmentlog.errors import (
-    ChecksumMismatchError,
+    CorruptLogError,
     MalformedBatchError,
     SegmentLogError,
     TimestampOverflowError,
     UnsupportedFormatError,
 )
 from segmentlog.kernels import layout, output, status
-from segmentlog.kernels.crc32c import checksum
 from segmentlog.kernels.decode import fill_records
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.kernels.message import resolve_wrappers
 from segmentlog.kernels.scan import measure_batches, scan_batches, select_batches
-from segmentlog.model import Codec, LogSlice, TimestampType
+from segmentlog.model import MAX_INFLATED_BATCH_BYTES, Codec, LogSlice, TimestampType
+from segmentlog.records.batch_error import batch_error
 from segmentlog.records.columns import Constants, Output, record_schema
 from segmentlog.records.compression import InflateError, Inflater
 from segmentlog.records.header import parse_header
 
-__all__ = ["MAX_INFLATED_BATCH_BYTES", "BatchScanner", "RecordDecoder", "read_timestamps"]
+__all__ = ["BatchScanner", "RecordDecoder", "read_timestamps"]
 
-#: What one batch may inflate to, unless the caller says otherwise.
-MAX_INFLATED_BATCH_BYTES = 256 << 20
+logger = logging.getLogger(__name__)
 
 _FIRST_ROWS = 1_000  # so that ``show()`` does not wait for a full batch
 _MOST_ROWS = 50_000  # the size that Spark's transport takes quickest
@@ -39,6 +38,7 @@ _MOST_BYTES = 32 << 20
 _INFLATE_BYTES = 4 << 20  # inflate this much, then fill: stays near the processor's caches
 _MOST_HEADERS = 4 * _MOST_ROWS
 _TABLE_ROWS = 1 << 15
+_NO_COLUMNS = pa.schema([])
 _TIMESTAMP_MASKS = layout.TIMESTAMP_TYPE_MASK | layout.NO_TIMESTAMP_MASK
 
 
@@ -54,6 +54,7 @@ class BatchScanner:
     def __init__(self, path: str, next_offset: int) -> None:
         self.path = path
         self.next_offset = next_offset
+        self._least_offset, self._code = next_offset, status.OK  # before, and how, the last scan
         self._headers: Int64s = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
 
     def scan(self, buf: Bytes, start: int, end: int, file_position: int) -> tuple[Int64s, int]:
@@ -80,31 +81,37 @@ class BatchScanner:
         """
         code, position, n_batches = scan_batches(buf, start, end, self.next_offset, self._headers)
         if code >= status.BAD_LENGTH and n_batches == 0:
-            raise self._error(buf, position, end, file_position, code)
+            raise batch_error(self.path, buf, position, end, file_position, code)
         headers = self._headers[:n_batches]
+        self._least_offset, self._code = self.next_offset, code
         if n_batches:
             self.next_offset = int(headers[-1, layout.LAST_OFFSET]) + 1
         return headers, position
 
-    def _error(
-        self, buf: Bytes, position: int, end: int, file_position: int, code: int
-    ) -> SegmentLogError:
-        """What a status of `scan_batches` means, with its place."""
-        at = file_position + position
-        if code == status.BAD_MAGIC:
-            magic = int(buf[position + layout.MAGIC_AT])
-            return UnsupportedFormatError(self.path, at, "magic", magic)
-        head = buf[position : min(position + layout.HEADER_BYTES, end)].tobytes()
-        base_offset = int.from_bytes(head[:8], "big", signed=True)
-        if code == status.BAD_CRC:
-            header = parse_header(head)
-            batch_end = position + header.size_in_bytes
-            if header.magic == layout.MAGIC:
-                found = checksum(buf, position + layout.ATTRIBUTES_AT, batch_end)
-            else:
-                found = zlib.crc32(buf[position + layout.MAGIC_AT : batch_end].tobytes())
-            return ChecksumMismatchError(self.path, at, base_offset, header.crc, found)
-        return MalformedBatchError(self.path, at, base_offset, status.REASONS[code])
+    def without_liar(
+        self, headers: Int64s, buf: Bytes, position: int, file_position: int
+    ) -> Int64s:
+        """`headers` without the last one, if offsets go back behind it and that is its fault.
+
+        No checksum covers a base offset.  When the batch at `position` goes back, but not behind
+        what came before the last of `headers`, that one has a base offset that is too high.
+        """
+        if self._code != status.OFFSETS_GO_BACK or not len(headers):
+            return headers
+        before = self._least_offset
+        if len(headers) > 1:
+            before = int(headers[-2, layout.LAST_OFFSET]) + 1
+        next_base = parse_header(buf[position : position + layout.HEADER_BYTES].tobytes())
+        if next_base.base_offset < before:
+            return headers
+        liar = headers[-1]
+        logger.warning(
+            "%s: batch at byte %d has base offset %d, and %d follows it; that batch is left out",
+            self.path, file_position + int(liar[layout.POSITION]),
+            int(liar[layout.BASE_OFFSET]), next_base.base_offset,
+        )  # fmt: skip
+        self.next_offset = before
+        return headers[:-1]
 
 
 class RecordDecoder:
@@ -167,6 +174,24 @@ class RecordDecoder:
             yield from self._fill(path, window, headers[begin:until], file_position)
             begin = until
 
+    def find_corrupt(
+        self, path: str, window: Bytes, headers: Int64s, file_position: int
+    ) -> Iterator[tuple[int, CorruptLogError]]:
+        """Rows of `headers` whose records cannot be decoded, and why; nothing is written.
+
+        Decodes without output, a batch at a time: only who goes on behind damage pays for it.
+        """
+        for row in range(len(headers)):
+            one = headers[row : row + 1].copy()
+            try:
+                if one[0, layout.ATTRIBUTES] & layout.CODEC_MASK:
+                    self._inflater.clear()
+                    self._inflate(path, window, one, file_position)
+                for _ in self._fill(path, window, one, file_position, is_dry=True):
+                    pass
+            except CorruptLogError as error:
+                yield row, error
+
     def _run(
         self, path: str, window: Bytes, headers: Int64s, begin: int, file_position: int
     ) -> int:
@@ -226,9 +251,18 @@ class RecordDecoder:
         return MalformedBatchError(path, position, base_offset, str(error))
 
     def _fill(
-        self, path: str, window: Bytes, headers: Int64s, file_position: int
+        self,
+        path: str,
+        window: Bytes,
+        headers: Int64s,
+        file_position: int,
+        *,
+        is_dry: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `headers`, whose records are all inflated and of one timestamp type."""
+        """Arrow batches of `headers`, whose records are all inflated and of one timestamp type.
+
+        A dry run checks every record, in and out of the slice's range, and yields nothing.
+        """
         if not len(headers):
             return
         timestamp_type = _timestamp_type(int(headers[0, layout.ATTRIBUTES]))
@@ -236,7 +270,8 @@ class RecordDecoder:
         state[output.BATCH], state[output.RECORD] = 0, -1
         n_bytes = n_headers = 0
         while state[output.BATCH] < len(headers):
-            room = self._room_for(headers[state[output.BATCH] :], n_bytes, n_headers)
+            schema = _NO_COLUMNS if is_dry else self._schema
+            room = self._room_for(schema, headers[state[output.BATCH] :], n_bytes, n_headers)
             room.begin(state)
             code = fill_records(
                 window, self._inflater.buffer, headers,
@@ -248,17 +283,19 @@ class RecordDecoder:
             if code == status.OUTPUT_FULL:
                 # What did not fit is offered room of its own next time.
                 n_bytes, n_headers = int(state[output.DETAIL]), int(state[output.DETAIL_2])
-            if state[output.N_ROWS]:
+            if state[output.N_ROWS] and not is_dry:
                 self._n_rows = _MOST_ROWS
                 yield room.to_arrow(state, self._constants, timestamp_type)
 
-    def _room_for(self, headers: Int64s, n_bytes: int, n_headers: int) -> Output:
+    def _room_for(
+        self, schema: pa.Schema, headers: Int64s, n_bytes: int, n_headers: int
+    ) -> Output:
         """Memory for the next rows: no more than `headers` can fill, and at least one record."""
         n_records, most = measure_batches(headers)
         n_rows = min(self._n_rows, n_records)
         n_bytes = max(n_bytes, min(_MOST_BYTES, most))
         n_headers = max(n_headers, min(_MOST_HEADERS, most // 2))
-        return Output(self._schema, n_rows, n_bytes, n_headers)
+        return Output(schema, n_rows, n_bytes, n_headers)
 
     def _error(self, path: str, header: Int64s, file_position: int, code: int) -> SegmentLogError:
         """What a status of `fill_records` means, with its place."""

@@ -41,6 +41,36 @@ class Outgoing(NamedTuple):
     partition: int | None = None
 
 
+class TransactionalProducer:
+    """One producer of Java's with a transactional id; nothing ends by itself."""
+
+    def __init__(self, client: "JavaClient", producer: JavaObject) -> None:
+        self._client = client
+        self._producer = producer
+        self.is_open = False
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._producer.beginTransaction()
+        self.is_open = True
+
+    def send(self, topic: str, records: Sequence[Outgoing]) -> None:
+        """Send records, and wait until the broker has them."""
+        self._client.send(self._producer, topic, records)
+
+    def end(self, how: str) -> None:
+        """End the transaction: ``"commit"`` or ``"abort"``."""
+        if how == "commit":
+            self._producer.commitTransaction()
+        else:
+            self._producer.abortTransaction()
+        self.is_open = False
+
+    def abandon(self) -> None:
+        """Close without ending what is open."""
+        self._producer.close(self._client.jvm.java.time.Duration.ofMillis(0))
+
+
 class JavaClient:
     """A JVM with the clients of the broker's version.
 
@@ -145,12 +175,12 @@ class JavaClient:
         try:
             if not transactions:
                 for part in [[record] for record in records] if one_by_one else [records]:
-                    self._send(producer, topic, part)
+                    self.send(producer, topic, part)
             else:
                 producer.initTransactions()
                 for end in transactions:
                     producer.beginTransaction()
-                    self._send(producer, topic, records)
+                    self.send(producer, topic, records)
                     if end == "commit":
                         producer.commitTransaction()
                     else:
@@ -158,7 +188,8 @@ class JavaClient:
         finally:
             producer.close()
 
-    def _send(self, producer: JavaObject, topic: str, records: Sequence[Outgoing]) -> None:
+    def send(self, producer: JavaObject, topic: str, records: Sequence[Outgoing]) -> None:
+        """Send records with a producer, and wait until the broker has them."""
         header = self.jvm.org.apache.kafka.common.header.internals.RecordHeader
         record_class = self.jvm.org.apache.kafka.clients.producer.ProducerRecord
         for record in records:
@@ -169,6 +200,22 @@ class JavaClient:
                 )
             )
         producer.flush()
+
+    def transactional_producer(self, name: str, **settings: object) -> "TransactionalProducer":
+        """A producer whose transactions the caller begins, fills and ends."""
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        defaults = {
+            "bootstrap.servers": self._broker.bootstrap_servers,
+            "key.serializer": _BYTES,
+            "value.serializer": _BYTES,
+            "transactional.id": name,
+            "linger.ms": 0,
+        }
+        producer = self.jvm.org.apache.kafka.clients.producer.KafkaProducer(
+            self._properties(defaults | given)
+        )
+        producer.initTransactions()
+        return TransactionalProducer(self, producer)
 
     def consume(self, topic: str, *, isolation: str = "read_uncommitted") -> list[KafkaRecord]:
         """Every record of a topic, partition by partition, as the Java consumer returns them."""
@@ -237,6 +284,16 @@ class JavaClient:
                 raise RuntimeError(message)
             time.sleep(1.1)
             self.produce(topic, [Outgoing(b"roll", b"", (), None, int(partition))])
+
+    def last_stable_offset(self, topic: str, partition: int) -> int:
+        """Where a consumer of committed data ends, as the broker says."""
+        spec = self.jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
+        asked = self.jvm.java.util.HashMap()
+        asked.put(self._partition(topic, partition), spec)
+        level = self.jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED
+        options = self.jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
+        result = self._admin.listOffsets(asked, options)
+        return int(self._wait(result.partitionResult(self._partition(topic, partition))).offset())
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """What the broker answers when asked for the first record at or after a time."""

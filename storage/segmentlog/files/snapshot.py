@@ -1,0 +1,80 @@
+"""Producer snapshots: what a broker knew of its producers (``ProducerStateManager``).
+
+::
+
+     0         2         6         10
+    +---------+---------+---------+----------------------------------------
+    | version | crc32c  | entries | 46 bytes for each producer
+    | 1       | of what |         |
+    |         | follows |         |
+    +---------+---------+---------+----------------------------------------
+    producer id i64 | epoch i16 | last sequence i32 | last offset i64 | offset delta i32 |
+    timestamp i64 | coordinator epoch i32 | first offset of the open transaction i64, or -1
+
+The file is named by the offset up to which it tells, ``00000000000000000042.snapshot``.
+"""
+
+import os
+import struct
+from typing import NamedTuple
+
+import crc32c
+
+from segmentlog.errors import CorruptIndexError
+from segmentlog.files.names import FileKind, FileState, parse_segment_file, segment_file_name
+
+__all__ = ["ProducerSnapshot", "list_snapshots", "read_snapshot"]
+
+_HEADER = struct.Struct(">hIi")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_CRC_COVERS_FROM = 6
+_VERSION = 1
+
+
+class ProducerSnapshot(NamedTuple):
+    """One producer, as a snapshot has it; what is not known is -1."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+
+def list_snapshots(partition_path: str) -> list[int]:
+    """Offsets of the snapshots in a partition directory, the highest first."""
+    found = (parse_segment_file(name) for name in os.listdir(partition_path))
+    offsets = [
+        each.offset
+        for each in found
+        if each and (each.kind, each.state) == (FileKind.SNAPSHOT, FileState.LIVE)
+    ]
+    return sorted(offsets, reverse=True)
+
+
+def read_snapshot(partition_path: str, offset: int) -> list[ProducerSnapshot]:
+    """The producers of one snapshot.
+
+    Raises
+    ------
+    CorruptIndexError
+        If the file is not a snapshot of version 1, to the last byte.
+    FileNotFoundError
+        If a broker has removed it in the meantime.
+    """
+    path = os.path.join(partition_path, segment_file_name(offset, FileKind.SNAPSHOT))
+    with open(path, "rb") as file:
+        data = file.read()
+    if len(data) < _HEADER.size:
+        raise CorruptIndexError(path, f"a snapshot has at least 10 bytes, this one {len(data)}")
+    version, crc, n_entries = _HEADER.unpack_from(data)
+    if version != _VERSION:
+        raise CorruptIndexError(path, f"expected version 1 of a snapshot, found {version}")
+    if crc32c.crc32c(data[_CRC_COVERS_FROM:]) != crc:
+        raise CorruptIndexError(path, "its checksum does not match")
+    if len(data) != _HEADER.size + n_entries * _ENTRY.size:
+        raise CorruptIndexError(path, f"{n_entries} producers do not take {len(data)} bytes")
+    return [ProducerSnapshot._make(each) for each in _ENTRY.iter_unpack(data[_HEADER.size :])]

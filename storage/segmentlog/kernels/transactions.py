@@ -1,0 +1,219 @@
+"""Who committed and who aborted: end markers, and the batches that they decide about.
+
+A transaction's end marker is a control batch with one record, whose key says which it is::
+
+    length | attributes | timestamp delta | offset delta | key length | version | type | …
+    varint | 1 byte     | varlong         | varint       | varint: 4  | i16     | i16  |
+
+Type 0 aborts and 1 commits.
+
+The first marker of a producer behind a batch of its decides about that batch: while its
+transaction is open a producer begins no other, and compaction removes a marker only after the
+data before it (``ProducerStateManager``, ``Cleaner.shouldDiscardBatch``).
+"""
+
+from segmentlog.kernels import layout
+from segmentlog.kernels import status as st
+from segmentlog.kernels._jit import kernel
+from segmentlog.kernels.crc32c import crc32c
+from segmentlog.kernels.memory import Bytes, Int64s, load_i16, load_i32, load_i64, load_u8
+from segmentlog.kernels.varint import read_varint, read_varlong
+
+__all__ = [
+    "ABORT",
+    "COMMIT",
+    "MARKER_OFFSET",
+    "MARKER_PRODUCER_ID",
+    "MARKER_TYPE",
+    "N_MARKER_COLUMNS",
+    "collect_markers",
+    "drop_aborted",
+    "find_undecided",
+    "walk_headers",
+]
+
+ABORT = 0
+COMMIT = 1
+
+# Columns of a table of markers.
+MARKER_PRODUCER_ID = 0
+MARKER_OFFSET = 1
+MARKER_TYPE = 2
+N_MARKER_COLUMNS = 3
+
+_LARGEST_OFFSET = 2**63 - 1
+
+
+@kernel
+def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int, int, int]:
+    """Fill `headers` from batch headers alone; of control batches only, the checksum is checked.
+
+    Parameters
+    ----------
+    buf : uint8 array, shape (n_bytes,); read only
+    start, end : half-open byte range that begins at a batch
+    headers : int64 array, shape (n_rows, `layout.N_HEADER_COLUMNS`); written: position, size,
+        offsets, attributes, producer id, record count and where the records are
+
+    Returns
+    -------
+    status : `OK` when the next batch begins at or behind `end`, `NEED_MORE` when its header (of a
+        control batch: all of it) does not lie in the range, `TABLE_FULL`, or what is wrong
+    position : where the next batch begins
+    n_batches : rows filled
+    """
+    position, n_batches = start, 0
+    while position < end:
+        if n_batches == headers.shape[0]:
+            return st.TABLE_FULL, position, n_batches
+        if position + layout.MAGIC_PREFIX_BYTES > end:
+            return st.NEED_MORE, position, n_batches
+        length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
+        magic = load_u8(buf, position + layout.MAGIC_AT)
+        if length < layout.MIN_LENGTHS[min(magic, layout.MAGIC)]:
+            return st.BAD_LENGTH, position, n_batches
+        if magic > layout.MAGIC:
+            return st.BAD_MAGIC, position, n_batches
+        size = layout.LOG_OVERHEAD + length
+        first = last = load_i64(buf, position)
+        attributes, producer_id, count = layout.LEGACY_MASK, -1, 0
+        if magic == layout.MAGIC:
+            if position + layout.HEADER_BYTES > end:
+                return st.NEED_MORE, position, n_batches
+            attributes = load_i16(buf, position + layout.ATTRIBUTES_AT) & 0xFF
+            delta = load_i32(buf, position + layout.LAST_OFFSET_DELTA_AT)
+            if delta < 0 or first > _LARGEST_OFFSET - 1 - delta:
+                return st.BAD_OFFSET_DELTA, position, n_batches
+            last = first + delta
+            producer_id = load_i64(buf, position + layout.PRODUCER_ID_AT)
+            count = load_i32(buf, position + layout.RECORDS_COUNT_AT)
+            if attributes & layout.CONTROL_MASK != 0:
+                if position + size > end:
+                    return st.NEED_MORE, position, n_batches
+                stored = load_i32(buf, position + layout.CRC_AT) & 0xFFFFFFFF
+                if crc32c(buf, position + layout.ATTRIBUTES_AT, position + size) != stored:
+                    return st.BAD_CRC, position, n_batches
+        headers[n_batches, layout.POSITION] = position
+        headers[n_batches, layout.SIZE] = size
+        headers[n_batches, layout.BASE_OFFSET] = first
+        headers[n_batches, layout.LAST_OFFSET] = last
+        headers[n_batches, layout.ATTRIBUTES] = attributes
+        headers[n_batches, layout.PRODUCER_ID] = producer_id
+        headers[n_batches, layout.RECORDS_COUNT] = count
+        headers[n_batches, layout.RECORDS_START] = position + layout.HEADER_BYTES
+        headers[n_batches, layout.RECORDS_END] = position + size
+        n_batches += 1
+        position += size
+    return st.OK, position, n_batches
+
+
+@kernel
+def _marker_type(buf: Bytes, at: int, end: int) -> int:
+    """Type of the control record in ``buf[at:end]``, or -1 when it cannot be read."""
+    _, at = read_varint(buf, at, end)
+    _, at = read_varlong(buf, at + 1, end)
+    _, at = read_varint(buf, at, end)
+    key_length, at = read_varint(buf, at, end)
+    if key_length < 4 or at + 4 > end or load_i16(buf, at) < 0:
+        return -1
+    return load_i16(buf, at + 2)
+
+
+@kernel
+def collect_markers(buf: Bytes, headers: Int64s, markers: Int64s) -> tuple[int, int]:
+    """Fill `markers` with the end markers among `headers`, in their order.
+
+    Compaction may have taken the record out of a marker: that decides nothing any more.
+
+    Parameters
+    ----------
+    buf : uint8 array; ``RECORDS_START`` and ``RECORDS_END`` of control batches point into it
+    headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read only
+    markers : int64 array, shape (at least n_batches, `N_MARKER_COLUMNS`); written
+
+    Returns
+    -------
+    n_markers : rows of `markers` filled
+    bad_row : row of a marker that is neither of the two, or -1
+    """
+    both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
+    n_markers = 0
+    for row in range(headers.shape[0]):
+        if headers[row, layout.ATTRIBUTES] & both != both:
+            continue
+        if headers[row, layout.RECORDS_COUNT] == 0:
+            continue
+        start, end = headers[row, layout.RECORDS_START], headers[row, layout.RECORDS_END]
+        kind = _marker_type(buf, start, end)
+        if kind != ABORT and kind != COMMIT:
+            return n_markers, row
+        markers[n_markers, MARKER_PRODUCER_ID] = headers[row, layout.PRODUCER_ID]
+        markers[n_markers, MARKER_OFFSET] = headers[row, layout.BASE_OFFSET]
+        markers[n_markers, MARKER_TYPE] = kind
+        n_markers += 1
+    return n_markers, -1
+
+
+@kernel
+def _deciding(markers: Int64s, producer_id: int, offset: int) -> int:
+    """Row of the producer's first marker behind `offset`, or -1; `markers` is sorted."""
+    low, high = 0, markers.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        found = markers[middle, MARKER_PRODUCER_ID]
+        if found < producer_id or (
+            found == producer_id and markers[middle, MARKER_OFFSET] <= offset
+        ):
+            low = middle + 1
+        else:
+            high = middle
+    if low < markers.shape[0] and markers[low, MARKER_PRODUCER_ID] == producer_id:
+        return low
+    return -1
+
+
+@kernel
+def find_undecided(headers: Int64s, begin: int, markers: Int64s) -> int:
+    """First row from `begin` on that belongs to a transaction without a marker, or the end.
+
+    Batches that compaction has emptied do not count: nothing is to be decided about them.
+
+    Parameters
+    ----------
+    headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read only
+    begin : the first row to look at
+    markers : int64 array, shape (n_markers, `N_MARKER_COLUMNS`), sorted by producer and offset
+    """
+    both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
+    for row in range(begin, headers.shape[0]):
+        if headers[row, layout.ATTRIBUTES] & both != layout.TRANSACTIONAL_MASK:
+            continue
+        producer_id = headers[row, layout.PRODUCER_ID]
+        marker = _deciding(markers, producer_id, headers[row, layout.LAST_OFFSET])
+        if marker < 0 and headers[row, layout.RECORDS_COUNT] > 0:
+            return row
+    return len(headers)
+
+
+@kernel
+def drop_aborted(headers: Int64s, markers: Int64s) -> int:
+    """Move the batches that no abort marker takes back to the front; how many they are.
+
+    Parameters
+    ----------
+    headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read and written
+    markers : int64 array, shape (n_markers, `N_MARKER_COLUMNS`), sorted by producer and offset
+    """
+    both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
+    n_kept = 0
+    for row in range(headers.shape[0]):
+        if headers[row, layout.ATTRIBUTES] & both == layout.TRANSACTIONAL_MASK:
+            producer_id = headers[row, layout.PRODUCER_ID]
+            marker = _deciding(markers, producer_id, headers[row, layout.LAST_OFFSET])
+            if marker >= 0 and markers[marker, MARKER_TYPE] == ABORT:
+                continue
+        if n_kept != row:
+            for column in range(layout.N_HEADER_COLUMNS):
+                headers[n_kept, column] = headers[row, column]
+        n_kept += 1
+    return n_kept

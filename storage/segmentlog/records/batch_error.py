@@ -1,0 +1,45 @@
+"""What a kernel's status means: an error with file, byte and offset."""
+
+import zlib
+
+from segmentlog.errors import (
+    ChecksumMismatchError,
+    MalformedBatchError,
+    SegmentLogError,
+    UnsupportedFormatError,
+)
+from segmentlog.kernels import layout, status
+from segmentlog.kernels.crc32c import checksum
+from segmentlog.kernels.memory import Bytes
+from segmentlog.records.header import parse_header
+
+__all__ = ["batch_error"]
+
+
+def batch_error(
+    path: str, buf: Bytes, position: int, end: int, file_position: int, code: int
+) -> SegmentLogError:
+    """The error for a batch that `scan_batches` or `walk_headers` has stopped at.
+
+    Parameters
+    ----------
+    path : the file.
+    buf : uint8 array that the batch is in, at byte `position`; read only
+    end : byte behind what may be read of `buf`.
+    file_position : byte of the file that ``buf[0]`` is.
+    code : from `segmentlog.kernels.status`.
+    """
+    at = file_position + position
+    if code == status.BAD_MAGIC:
+        return UnsupportedFormatError(path, at, "magic", int(buf[position + layout.MAGIC_AT]))
+    head = buf[position : min(position + layout.HEADER_BYTES, end)].tobytes()
+    base_offset = int.from_bytes(head[:8], "big", signed=True)
+    if code == status.BAD_CRC:
+        header = parse_header(head)
+        batch_end = position + header.size_in_bytes
+        if header.magic == layout.MAGIC:
+            found = checksum(buf, position + layout.ATTRIBUTES_AT, batch_end)
+        else:
+            found = zlib.crc32(buf[position + layout.MAGIC_AT : batch_end].tobytes())
+        return ChecksumMismatchError(path, at, base_offset, header.crc, found)
+    return MalformedBatchError(path, at, base_offset, status.REASONS[code])
