@@ -240,9 +240,7 @@ def _policy(given: Mapping[str, str]) -> ScanPolicy:
     """How the tasks read."""
     bound = _size("maxInflatedBatchBytes", given, default=MAX_INFLATED_BATCH_BYTES)
     if not bound:
-        raise OptionError(
-            "maxInflatedBatchBytes", given["maxinflatedbatchbytes"], "give 1 or more"
-        )
+        raise OptionError("maxInflatedBatchBytes", "0", "give at least 1")
     return ScanPolicy(
         _one_of("kafka.isolation.level", given, IsolationLevel, IsolationLevel.READ_UNCOMMITTED),
         _one_of("onCorruptBatch", given, OnCorruptBatch, OnCorruptBatch.FAIL),

@@ -75,6 +75,9 @@ GOOD_VALUES = {
     "endingOffsets": "latest",
     "includeHeaders": "true",
     "failOnDataLoss": "false",
+    "kafka.isolation.level": "read_committed",
+    "onCorruptBatch": "skip",
+    "maxInflatedBatchBytes": "1m",
     "readUpTo": "logEnd",
     "maxBytesPerPartition": "1m",
 }
