@@ -97,6 +97,24 @@ class JavaClient:
         new = new.configs({key.replace("_", "."): str(value) for key, value in settings.items()})
         self._wait(self._admin.createTopics([new]).all())
 
+    def alter_topic(self, topic: str, **settings: object) -> None:
+        """Change settings of a topic; underscores for Kafka's dots.
+
+        The broker is told of it later and does not say when it has heard.
+        """
+        kind = self.jvm.org.apache.kafka.common.config.ConfigResource
+        admin = self.jvm.org.apache.kafka.clients.admin
+        operations = [
+            admin.AlterConfigOp(
+                admin.ConfigEntry(key.replace("_", "."), str(value)),
+                admin.AlterConfigOp.OpType.SET,
+            )
+            for key, value in settings.items()
+        ]
+        asked = self.jvm.java.util.HashMap()
+        asked.put(kind(kind.Type.TOPIC, topic), operations)
+        self._wait(self._admin.incrementalAlterConfigs(asked).all())
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Move the log start up to `before_offset`."""
         # By reflection: py4j does not see a static method that shares its name with another one.
