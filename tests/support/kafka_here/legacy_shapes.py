@@ -1,7 +1,7 @@
 """Topics of every shape that messages of magic 0 and 1 take on disk, on a broker of Kafka 2.
 
-The clients send magic 2; the broker converts it to the format of the topic, whose
-``message.format.version`` says which.
+A topic's ``message.format.version`` says which format.  The Java client sends magic 2, which the
+broker converts; librdkafka, told so, sends the old formats itself.
 """
 
 import random
@@ -19,6 +19,7 @@ __all__ = ["LEGACY_SHAPES", "DumpedBatch", "LegacyShape", "dumped_batches", "leg
 _T0 = 1_700_000_000_000
 _VERSIONS = {0: "0.9.0", 1: "0.10.2", 2: "2.8"}
 _CODECS = ("none", "gzip", "snappy", "lz4")
+_TIMESTAMP_TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")
 _SECONDS = 30
 
 
@@ -63,9 +64,6 @@ def dumped_batches(dump: str) -> dict[str, list[DumpedBatch]]:
     return found
 
 
-_TIMESTAMP_TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")
-
-
 def legacy_records(n: int, seed: int = 1) -> list[Outgoing]:
     """Keys and values of mixed sizes, some null, some empty; times that also go back."""
     rng = random.Random(seed)
@@ -96,6 +94,37 @@ def _plain(magic: int, codec: str, timestamp_type: str = "CreateTime") -> Legacy
             and (max(sizes) == 1 if codec == "none" else 1 < min(sizes) < max(sizes) < 60)
             and len(rows) == 60
         )
+
+    return LegacyShape(make, check)
+
+
+def _librdkafka(magic: int, codec: str) -> LegacyShape:
+    """Sets that a client of that time makes, which the broker takes as they are."""
+
+    def make(broker: Broker, client: JavaClient, topic: str) -> None:
+        from confluent_kafka import Producer
+
+        client.create_topic(topic, message_format_version=_VERSIONS[magic])
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "api.version.request": "false",
+                "broker.version.fallback": _VERSIONS[magic],
+                "compression.codec": codec,
+                "linger.ms": 50,
+                "log_level": 2,
+                "broker.address.family": "v4",
+            }
+        )
+        for records in (legacy_records(20, 5), legacy_records(20, 6)):
+            for record in records:
+                producer.produce(topic, record.value, record.key, 0, timestamp=record.timestamp_ms)
+            if producer.flush(_SECONDS):
+                message = "librdkafka did not deliver everything"
+                raise RuntimeError(message)
+
+    def check(seen: Sequence[DumpedBatch], rows: Sequence[KafkaRecord]) -> bool:
+        return _formats(seen) == {(magic, codec)} and len(rows) == 40
 
     return LegacyShape(make, check)
 
@@ -203,6 +232,11 @@ LEGACY_SHAPES: dict[str, LegacyShape] = {
     **{f"magic-{magic}.{codec}": _plain(magic, codec) for magic in (0, 1) for codec in _CODECS},
     **{
         f"append-time.magic-{magic}.{codec}": _plain(magic, codec, "LogAppendTime")
+        for magic in (0, 1)
+        for codec in _CODECS
+    },
+    **{
+        f"librdkafka.magic-{magic}.{codec}": _librdkafka(magic, codec)
         for magic in (0, 1)
         for codec in _CODECS
     },
