@@ -1,7 +1,8 @@
 """Kafka's own Java clients, driven from Python through py4j: no compiler, no glue in Java."""
 
+import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -128,6 +129,19 @@ class JavaClient:
         asked.put(self._partition(topic, partition), below)
         self._wait(self._admin.deleteRecords(asked).all())
 
+    def producer(self, **settings: object) -> JavaObject:
+        """A producer of bytes for `send`, to be closed by the caller; underscores for dots."""
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        defaults = {
+            "bootstrap.servers": self._broker.bootstrap_servers,
+            "key.serializer": _BYTES,
+            "value.serializer": _BYTES,
+            "linger.ms": 100,
+        }
+        return self.jvm.org.apache.kafka.clients.producer.KafkaProducer(
+            self._properties(defaults | given)
+        )
+
     def produce(
         self,
         topic: str,
@@ -147,28 +161,19 @@ class JavaClient:
         one_by_one : wait for each record before the next one is sent.
         settings : of the producer; underscores for dots.
         """
-        given = {key.replace("_", "."): value for key, value in settings.items()}
-        defaults = {
-            "bootstrap.servers": self._broker.bootstrap_servers,
-            "key.serializer": _BYTES,
-            "value.serializer": _BYTES,
-            "linger.ms": 100,
-        }
         if transactions:
-            defaults["transactional.id"] = f"{topic}-{time.monotonic_ns()}"
+            settings = {"transactional_id": f"{topic}-{time.monotonic_ns()}"} | settings
         records = list(records)
-        producer = self.jvm.org.apache.kafka.clients.producer.KafkaProducer(
-            self._properties(defaults | given)
-        )
+        producer = self.producer(**settings)
         try:
             if not transactions:
                 for part in [[record] for record in records] if one_by_one else [records]:
-                    self._send(producer, topic, part)
+                    self.send(producer, topic, part)
             else:
                 producer.initTransactions()
                 for end in transactions:
                     producer.beginTransaction()
-                    self._send(producer, topic, records)
+                    self.send(producer, topic, records)
                     if end == "commit":
                         producer.commitTransaction()
                     else:
@@ -176,7 +181,8 @@ class JavaClient:
         finally:
             producer.close()
 
-    def _send(self, producer: JavaObject, topic: str, records: Sequence[Outgoing]) -> None:
+    def send(self, producer: JavaObject, topic: str, records: Sequence[Outgoing]) -> None:
+        """Send `records` and wait until they are written."""
         header = self.jvm.org.apache.kafka.common.header.internals.RecordHeader
         record_class = self.jvm.org.apache.kafka.clients.producer.ProducerRecord
         for record in records:
@@ -190,6 +196,23 @@ class JavaClient:
 
     def consume(self, topic: str, *, isolation: str = "read_uncommitted") -> list[KafkaRecord]:
         """Every record of a topic, partition by partition, as the Java consumer returns them."""
+        with self._consumer(topic, isolation) as (consumer, partitions):
+            consumer.assign(partitions)
+            consumer.seekToBeginning(partitions)
+            ends = consumer.endOffsets(partitions)
+            return sorted(self._poll(consumer, partitions, ends), key=lambda r: r[:3])
+
+    def offsets(
+        self, topic: str, *, isolation: str = "read_uncommitted"
+    ) -> dict[int, tuple[int, int]]:
+        """Log start and log end, or last stable offset, of each partition."""
+        with self._consumer(topic, isolation) as (consumer, partitions):
+            starts = consumer.beginningOffsets(partitions)
+            ends = consumer.endOffsets(partitions)
+            return {each.partition(): (starts[each], ends[each]) for each in partitions}
+
+    @contextlib.contextmanager
+    def _consumer(self, topic: str, isolation: str) -> Iterator[tuple[JavaObject, list]]:
         consumer = self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
             self._properties(
                 {
@@ -203,13 +226,8 @@ class JavaClient:
             )
         )
         try:
-            partitions = [
-                self._partition(topic, info.partition()) for info in consumer.partitionsFor(topic)
-            ]
-            consumer.assign(partitions)
-            consumer.seekToBeginning(partitions)
-            ends = consumer.endOffsets(partitions)
-            return sorted(self._poll(consumer, partitions, ends), key=lambda r: r[:3])
+            infos = consumer.partitionsFor(topic)
+            yield consumer, [self._partition(topic, info.partition()) for info in infos]
         finally:
             consumer.close()
 
@@ -255,6 +273,16 @@ class JavaClient:
                 raise RuntimeError(message)
             time.sleep(1.1)
             self.produce(topic, [Outgoing(b"roll", b"", (), None, int(partition))])
+
+    def wait_until_settled(self, topic: str) -> None:
+        """Wait until the broker has nothing to clean or delete any more.
+
+        That is so when two looks, a while apart, see the same.
+        """
+        before = None
+        while before != (now := (self.consume(topic), self.offsets(topic))):
+            before = now
+            time.sleep(1.5)
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """What the broker answers when asked for the first record at or after a time."""

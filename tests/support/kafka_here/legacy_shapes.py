@@ -189,7 +189,7 @@ def _compacted(magic: int, codec: str) -> LegacyShape:
             records = _updates(update)
             client.produce(topic, records, compression_type=codec, batch_size=16_384)
         client.wait_until_compacted(broker.log_dir / f"{topic}-0", fewer_than=35)
-        _settle(client, topic)
+        client.wait_until_settled(topic)
 
     def check(seen: Sequence[DumpedBatch], rows: Sequence[KafkaRecord]) -> bool:
         offsets = [row.offset for row in rows]
@@ -214,14 +214,6 @@ def _updates(update: int) -> list[Outgoing]:
         value = None if update == 2 and i % 6 == 0 else b"update %d " % update * 3
         found.append(Outgoing(key, value, (), _T0 + i))
     return found
-
-
-def _settle(client: JavaClient, topic: str) -> None:
-    """Wait until the cleaner has nothing to do any more: two looks a while apart are equal."""
-    before = None
-    while before != (now := client.consume(topic)):
-        before = now
-        time.sleep(1)
 
 
 LEGACY_SHAPES: dict[str, LegacyShape] = {
