@@ -34,6 +34,13 @@ def new_version() -> str:
     return "4.3.1"
 
 
+@pytest.fixture(scope="session")
+def old_version() -> str:
+    """The newest version that still writes messages of magic 0 and 1."""
+    _have("2.8.2")
+    return "2.8.2"
+
+
 @pytest.fixture
 def broker(new_version: str, tmp_path: Path) -> Iterator[Broker]:
     """A running broker for one test alone."""

@@ -2,16 +2,14 @@
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from kafka_here import Broker, JavaClient, KafkaRecord, shapes
+from kafka_here import Broker, JavaClient, shapes
+from kafka_here.rows import rows_of
 from pyspark.sql import SparkSession
 
 import segmentlog
 
 pytestmark = pytest.mark.interop
-
-KINDS = {"key": pa.binary(), "value": pa.binary(), "offset": pa.int64()}
 
 
 @pytest.fixture(scope="module")
@@ -24,22 +22,6 @@ def stopped(version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
     return made, seen
 
 
-def rows_of(log: segmentlog.Log) -> list[KafkaRecord]:
-    """What the engine reads of one partition, as the consumer's records."""
-    table = log.scan(include_headers=True).read_all()
-    at = table.schema.get_field_index("timestamp")
-    table = table.set_column(at, "timestamp", table.column(at).cast(pa.int64()))
-    return [
-        KafkaRecord(
-            row["topic"], row["partition"], row["offset"], row["timestamp"] // 1000,
-            row["timestampType"], row["key"], row["value"],
-            None if row["headers"] is None
-            else tuple((header["key"], header["value"]) for header in row["headers"]),
-        )
-        for row in table.to_pylist()
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("topic", shapes.SHAPES)
 def test_rows_equal_the_consumers(stopped: tuple, topic: str) -> None:
     """Every field of every record is what the broker's own consumer returned."""
@@ -50,7 +32,7 @@ def test_rows_equal_the_consumers(stopped: tuple, topic: str) -> None:
     assert shapes.SHAPES[topic].check(seen[topic], expected), "the shape is not in the data"
     found = []
     for partition in directory.topics()[topic]:
-        found += rows_of(directory.log(topic, partition))
+        found += rows_of(directory.log(topic, partition).scan(include_headers=True).read_all())
     assert expected == found
 
 

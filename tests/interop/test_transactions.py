@@ -98,7 +98,8 @@ def seen(version: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Se
             client.create_topic(topic, **{small: 20_000}, index_interval_bytes=500)
             make(client, topic)
             rows = {level: client.consume(topic, isolation=level) for level in LEVELS}
-            found[topic] = Seen(broker.log_dir, rows, client.last_stable_offset(topic, 0))
+            _, stable = client.offsets(topic, isolation="read_committed")[0]
+            found[topic] = Seen(broker.log_dir, rows, stable)
     return found
 
 

@@ -68,9 +68,10 @@ class Broker:
         """Whether its process lives."""
         return self._process is not None and self._process.poll() is None
 
-    def _write_settings(self) -> Path:
+    def _needed_settings(self) -> dict[str, object]:
+        """What makes it a node of its own, on new ports."""
         self.port, controller = free_port(), free_port()
-        settings: dict[str, object] = {
+        return {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@localhost:{controller}",
@@ -78,28 +79,44 @@ class Broker:
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "log.message.timestamp.after.max.ms": 2**63 - 1,
+        }
+
+    def _write_settings(self) -> Path:
+        settings: dict[str, object] = {
             "log.dirs": ",".join(map(str, self.log_dirs)),
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 3,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "transaction.state.log.num.partitions": 3,
-            "share.coordinator.state.topic.replication.factor": 1,
-            "share.coordinator.state.topic.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
             "auto.create.topics.enable": "false",
             "log.cleaner.dedupe.buffer.size": 4 << 20,
             "log.cleaner.backoff.ms": 200,
-            "log.message.timestamp.after.max.ms": 2**63 - 1,
             # Records of tests carry old timestamps: retention by time would delete them at once.
             "log.retention.ms": -1,
             # A running broker writes moved log starts every minute; tests do not wait for that.
             "log.flush.start.offset.checkpoint.interval.ms": 300,
         }
-        settings |= self._settings
+        settings |= self._needed_settings() | self._settings
         path = self.directory / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         return path
+
+    def _prepare(self, settings: Path) -> None:
+        """Format its log directories, once."""
+        if (self.log_dir / "meta.properties").exists():
+            return
+        command = self._command(
+            "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings)
+        )
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        if done.returncode:
+            message = f"the directory cannot be formatted: {done.stderr.decode()[-2000:]}"
+            raise RuntimeError(message)
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         options = ["-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
@@ -115,14 +132,7 @@ class Broker:
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = self._write_settings()
-        if not (self.log_dir / "meta.properties").exists():
-            command = self._command(
-                "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings)
-            )
-            done = subprocess.run(command, capture_output=True, timeout=60, check=False)
-            if done.returncode:
-                message = f"the directory cannot be formatted: {done.stderr.decode()[-2000:]}"
-                raise RuntimeError(message)
+        self._prepare(settings)
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
                 self._command("kafka.Kafka", str(settings)),

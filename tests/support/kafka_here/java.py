@@ -1,7 +1,8 @@
 """Kafka's own Java clients, driven from Python through py4j: no compiler, no glue in Java."""
 
+import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -127,6 +128,24 @@ class JavaClient:
         new = new.configs({key.replace("_", "."): str(value) for key, value in settings.items()})
         self._wait(self._admin.createTopics([new]).all())
 
+    def alter_topic(self, topic: str, **settings: object) -> None:
+        """Change settings of a topic; underscores for Kafka's dots.
+
+        The broker is told of it later and does not say when it has heard.
+        """
+        kind = self.jvm.org.apache.kafka.common.config.ConfigResource
+        admin = self.jvm.org.apache.kafka.clients.admin
+        operations = [
+            admin.AlterConfigOp(
+                admin.ConfigEntry(key.replace("_", "."), str(value)),
+                admin.AlterConfigOp.OpType.SET,
+            )
+            for key, value in settings.items()
+        ]
+        asked = self.jvm.java.util.HashMap()
+        asked.put(kind(kind.Type.TOPIC, topic), operations)
+        self._wait(self._admin.incrementalAlterConfigs(asked).all())
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Move the log start up to `before_offset`."""
         # By reflection: py4j does not see a static method that shares its name with another one.
@@ -139,6 +158,19 @@ class JavaClient:
         asked = self.jvm.java.util.HashMap()
         asked.put(self._partition(topic, partition), below)
         self._wait(self._admin.deleteRecords(asked).all())
+
+    def producer(self, **settings: object) -> JavaObject:
+        """A producer of bytes for `send`, to be closed by the caller; underscores for dots."""
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        defaults = {
+            "bootstrap.servers": self._broker.bootstrap_servers,
+            "key.serializer": _BYTES,
+            "value.serializer": _BYTES,
+            "linger.ms": 100,
+        }
+        return self.jvm.org.apache.kafka.clients.producer.KafkaProducer(
+            self._properties(defaults | given)
+        )
 
     def produce(
         self,
@@ -159,19 +191,10 @@ class JavaClient:
         one_by_one : wait for each record before the next one is sent.
         settings : of the producer; underscores for dots.
         """
-        given = {key.replace("_", "."): value for key, value in settings.items()}
-        defaults = {
-            "bootstrap.servers": self._broker.bootstrap_servers,
-            "key.serializer": _BYTES,
-            "value.serializer": _BYTES,
-            "linger.ms": 100,
-        }
         if transactions:
-            defaults["transactional.id"] = f"{topic}-{time.monotonic_ns()}"
+            settings = {"transactional_id": f"{topic}-{time.monotonic_ns()}"} | settings
         records = list(records)
-        producer = self.jvm.org.apache.kafka.clients.producer.KafkaProducer(
-            self._properties(defaults | given)
-        )
+        producer = self.producer(**settings)
         try:
             if not transactions:
                 for part in [[record] for record in records] if one_by_one else [records]:
@@ -219,6 +242,23 @@ class JavaClient:
 
     def consume(self, topic: str, *, isolation: str = "read_uncommitted") -> list[KafkaRecord]:
         """Every record of a topic, partition by partition, as the Java consumer returns them."""
+        with self._consumer(topic, isolation) as (consumer, partitions):
+            consumer.assign(partitions)
+            consumer.seekToBeginning(partitions)
+            ends = consumer.endOffsets(partitions)
+            return sorted(self._poll(consumer, partitions, ends), key=lambda r: r[:3])
+
+    def offsets(
+        self, topic: str, *, isolation: str = "read_uncommitted"
+    ) -> dict[int, tuple[int, int]]:
+        """Log start and log end, or last stable offset, of each partition."""
+        with self._consumer(topic, isolation) as (consumer, partitions):
+            starts = consumer.beginningOffsets(partitions)
+            ends = consumer.endOffsets(partitions)
+            return {each.partition(): (starts[each], ends[each]) for each in partitions}
+
+    @contextlib.contextmanager
+    def _consumer(self, topic: str, isolation: str) -> Iterator[tuple[JavaObject, list]]:
         consumer = self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
             self._properties(
                 {
@@ -232,13 +272,8 @@ class JavaClient:
             )
         )
         try:
-            partitions = [
-                self._partition(topic, info.partition()) for info in consumer.partitionsFor(topic)
-            ]
-            consumer.assign(partitions)
-            consumer.seekToBeginning(partitions)
-            ends = consumer.endOffsets(partitions)
-            return sorted(self._poll(consumer, partitions, ends), key=lambda r: r[:3])
+            infos = consumer.partitionsFor(topic)
+            yield consumer, [self._partition(topic, info.partition()) for info in infos]
         finally:
             consumer.close()
 
@@ -285,15 +320,15 @@ class JavaClient:
             time.sleep(1.1)
             self.produce(topic, [Outgoing(b"roll", b"", (), None, int(partition))])
 
-    def last_stable_offset(self, topic: str, partition: int) -> int:
-        """Where a consumer of committed data ends, as the broker says."""
-        spec = self.jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
-        asked = self.jvm.java.util.HashMap()
-        asked.put(self._partition(topic, partition), spec)
-        level = self.jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED
-        options = self.jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
-        result = self._admin.listOffsets(asked, options)
-        return int(self._wait(result.partitionResult(self._partition(topic, partition))).offset())
+    def wait_until_settled(self, topic: str) -> None:
+        """Wait until the broker has nothing to clean or delete any more.
+
+        That is so when two looks, a while apart, see the same.
+        """
+        before = None
+        while before != (now := (self.consume(topic), self.offsets(topic))):
+            before = now
+            time.sleep(1.5)
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """What the broker answers when asked for the first record at or after a time."""

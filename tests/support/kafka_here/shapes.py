@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kafka_here.broker import Broker
 from kafka_here.java import JavaClient, KafkaRecord, Outgoing
 
-__all__ = ["SHAPES", "Shape", "batches", "make"]
+__all__ = ["SHAPES", "Shape", "batches", "make", "mixed_records"]
 
 Batch = Mapping[str, str]
 _T0 = 1_700_000_000_000
@@ -30,19 +30,20 @@ class Shape(NamedTuple):
 
 
 def batches(dump: str) -> dict[str, list[Batch]]:
-    """Batch lines of the dump tool as dictionaries, by topic."""
+    """Batch lines of the dump tool as dictionaries, with the name of the file, by topic."""
     found: dict[str, list[Batch]] = {}
-    topic = ""
+    topic, path = "", Path()
     for line in dump.splitlines():
         if line.startswith("Dumping "):
-            topic = Path(line).parent.name.rpartition("-")[0]
+            path = Path(line)
+            topic = path.parent.name.rpartition("-")[0]
         elif line.startswith("baseOffset:"):
-            fields = dict(re.findall(r"([A-Za-z]+): (\S+)", line))
+            fields = dict(re.findall(r"([A-Za-z]+): (\S+)", line)) | {"file": path.name}
             found.setdefault(topic, []).append(fields)
     return found
 
 
-def _records(n: int, seed: int = 1) -> list[Outgoing]:
+def mixed_records(n: int, seed: int = 1) -> list[Outgoing]:
     """Keys and values of mixed sizes, some null, some empty, some with headers."""
     rng = random.Random(seed)
     found = []
@@ -57,7 +58,7 @@ def _records(n: int, seed: int = 1) -> list[Outgoing]:
 def _java(codec: str) -> Shape:
     def make(_: Broker, client: JavaClient, topic: str) -> None:
         client.create_topic(topic)
-        client.produce(topic, _records(300), compression_type=codec, batch_size=4096)
+        client.produce(topic, mixed_records(300), compression_type=codec, batch_size=4096)
 
     return Shape(make, lambda seen, rows: {codec} == _codecs(seen) and len(rows) == 300)
 
@@ -79,7 +80,7 @@ def _librdkafka(codec: str) -> Shape:
                 "broker.address.family": "v4",
             }
         )
-        for record in _records(200, seed=2):
+        for record in mixed_records(200, seed=2):
             producer.produce(
                 topic, record.value, record.key, 0,
                 timestamp=record.timestamp_ms, headers=list(record.headers),
@@ -112,7 +113,7 @@ def _aiokafka(codec: str) -> Shape:
                         record.timestamp_ms,
                         list(record.headers),
                     )
-                    for record in _records(150, seed=3)
+                    for record in mixed_records(150, seed=3)
                     if all(value is not None for _, value in record.headers)
                     and (record.key, record.value) != (None, None)  # aiokafka refuses it
                 ]

@@ -1,0 +1,111 @@
+"""Make the directories beside this file with real brokers, and the manifest of their files.
+
+Run from the top of the checkout: ``python tests/golden/make_golden.py [version ...]``.
+"""
+
+import json
+import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+
+from kafka_here import Broker, JavaClient  # noqa: E402
+from kafka_here.golden import Expected, checksums, copy_log_dir, write_expected  # noqa: E402
+from kafka_here.golden_shapes import BROKER_SETTINGS, golden_topics  # noqa: E402
+from kafka_here.old_broker import OldBroker  # noqa: E402
+from kafka_here.shapes import batches  # noqa: E402
+
+VERSIONS = ("2.8.2", "3.9.2", "4.3.1")
+MANIFEST = HERE / "MANIFEST.toml"
+
+_ABOUT = """# Log directories of unmodified Apache Kafka brokers, each stopped cleanly.
+#
+# `make_golden.py` makes them again, with the Java clients of the same version. Beside each stands
+# what that broker's own consumer returned: `<directory>.expected.json`. Partitions of the broker's
+# internal topics and of the cluster's metadata are left out; top-level files still name them.
+"""
+_NODES = {
+    "2": "one broker with ZooKeeper, stopped cleanly",
+    "3": "one KRaft node, stopped cleanly",
+    "4": "one KRaft node, stopped cleanly",
+}
+
+
+def make(version: str) -> dict[str, object]:
+    """Run a broker, make its topics, stop it, and keep what it left; its part of the manifest."""
+    topics = golden_topics(version)
+    with tempfile.TemporaryDirectory() as scratch:
+        kind = OldBroker if version.startswith("2") else Broker
+        broker = kind(Path(scratch), version, settings=BROKER_SETTINGS)
+        with broker, JavaClient(broker) as client:
+            for topic, golden in topics.items():
+                golden.make(broker, client, topic)
+            expected = {topic: ask(client, topic) for topic in topics}
+        check(broker, version, expected)
+        target = HERE / f"kafka-{version}"
+        copy_log_dir(broker.log_dir, target, ["__*-[0-9]*", ".lock"])
+    write_expected(HERE / f"kafka-{version}.expected.json", expected)
+    return {
+        "version": version,
+        "made": _NODES[version[0]],
+        "topics": {topic: golden.about for topic, golden in topics.items()},
+        "files": {path: digest for path, (_, digest) in checksums(target).items()},
+    }
+
+
+def ask(client: JavaClient, topic: str) -> dict[int, Expected]:
+    """What the broker says of each partition of a topic, at both isolation levels."""
+    records, committed = client.consume(topic), client.consume(topic, isolation="read_committed")
+    ends = client.offsets(topic)
+    stable = client.offsets(topic, isolation="read_committed")
+    offsets = {(row.partition, row.offset) for row in committed}
+    if [row for row in records if row[1:3] in offsets] != committed:
+        message = f"{topic}: committed records are not among the uncommitted ones"
+        raise RuntimeError(message)
+    return {
+        number: Expected(
+            *ends[number],
+            stable[number][1],
+            [row for row in records if row.partition == number],
+            [row.offset for row in committed if row.partition == number],
+        )
+        for number in sorted(ends)
+    }
+
+
+def check(broker: Broker, version: str, expected: Mapping[str, Mapping[int, Expected]]) -> None:
+    """See from a dump that each topic is what it should be."""
+    dump = broker.dump(sorted(broker.log_dir.glob("[!_]*/*.log")))
+    seen = batches(dump)
+    for topic, golden in golden_topics(version).items():
+        rows = [row for each in expected[topic].values() for row in each.records]
+        if not golden.check(seen.get(topic, []), rows):
+            message = f"{topic} of {version} is not what it should be: {seen.get(topic)}"
+            raise RuntimeError(message)
+
+
+def write_manifest(parts: Mapping[str, Mapping[str, object]]) -> None:
+    """Write TOML, by hand: Python reads it but does not write it."""
+    text = _ABOUT
+    for name, part in sorted(parts.items()):
+        text += f'\n["{name}"]\nversion = "{part["version"]}"\nmade = "{part["made"]}"\n'
+        for table in ("topics", "files"):
+            text += f'\n["{name}".{table}]\n'
+            text += "".join(f'"{key}" = {json.dumps(each)}\n' for key, each in part[table].items())
+    MANIFEST.write_text(text)
+
+
+def main() -> None:
+    """Make the versions given, or all; what the manifest says of the others stays."""
+    parts = tomllib.loads(MANIFEST.read_text()) if MANIFEST.exists() else {}
+    for version in sys.argv[1:] or VERSIONS:
+        parts[f"kafka-{version}"] = make(version)
+        write_manifest(parts)
+
+
+if __name__ == "__main__":
+    main()
