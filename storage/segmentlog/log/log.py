@@ -59,7 +59,7 @@ class Log:
         self.path = path
         self._is_clean = is_clean
         self._log_start_checkpoint = log_start_checkpoint
-        self._high_watermark_checkpoint = high_watermark_checkpoint
+        self.high_watermark_checkpoint = high_watermark_checkpoint
         self._open_transactions: dict[int, dict[int, int]] = {}
 
     def __repr__(self) -> str:
@@ -90,7 +90,8 @@ class Log:
         return sum(segment.size for segment in self.segments)
 
     @cached_property
-    def _end(self) -> LogEnd:
+    def tail(self) -> LogEnd:
+        """Where the last segment ends, and whether what follows is damage or a torn write."""
         if not self.segments:
             return LogEnd(self._log_start_checkpoint, 0)
         return find_log_end(self.segments[-1])
@@ -104,7 +105,7 @@ class Log:
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record will get; a torn tail does not count."""
-        return max(self._end.offset, self.log_start_offset)
+        return max(self.tail.offset, self.log_start_offset)
 
     @property
     def high_watermark(self) -> int | None:
@@ -112,7 +113,7 @@ class Log:
 
         None when the checkpoint has no entry.  A running broker writes it every five seconds.
         """
-        checkpoint = self._high_watermark_checkpoint
+        checkpoint = self.high_watermark_checkpoint
         if checkpoint is None:
             return None
         return min(max(checkpoint, self.log_start_offset), self.log_end_offset)
@@ -132,11 +133,11 @@ class Log:
         """
         if isolation_level == IsolationLevel.READ_COMMITTED:
             return self.last_stable_offset(read_up_to)
-        promised = self._high_watermark_checkpoint
-        if self._end.is_damaged:
-            return max(promised or 0, self._end.offset + 1)
-        if promised is not None and promised > self._end.offset and self.segments:
-            if self.segments[-1].size > self._end.position:
+        promised = self.high_watermark_checkpoint
+        if self.tail.is_damaged:
+            return max(promised or 0, self.tail.offset + 1)
+        if promised is not None and promised > self.tail.offset and self.segments:
+            if self.segments[-1].size > self.tail.position:
                 return promised
             logger.warning(
                 "%s: the high watermark is %d, but the log ends at %d; reading to the log end",
@@ -217,7 +218,7 @@ class Log:
         """
         start_offset = max(start_offset, self.log_start_offset)
         return cut_slices(
-            self.topic_partition, self.segments, self._end, start_offset, end_offset, max_bytes
+            self.topic_partition, self.segments, self.tail, start_offset, end_offset, max_bytes
         )
 
     def scan(

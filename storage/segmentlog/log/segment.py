@@ -60,13 +60,28 @@ class Segment:
         stem, _, rest = self.path.rpartition(".log")
         return f"{stem}.{suffix}{rest}"
 
+    @property
+    def offset_index_path(self) -> str:
+        """Where its ``.index`` is, or would be."""
+        return self._index_path("index")
+
+    @property
+    def time_index_path(self) -> str:
+        """Where its ``.timeindex`` is, or would be."""
+        return self._index_path("timeindex")
+
+    @property
+    def transaction_index_path(self) -> str:
+        """Where its ``.txnindex`` is, or would be; only a segment with aborts has one."""
+        return self._index_path("txnindex")
+
     def offset_index(self) -> OffsetIndex:
         """The ``.index`` beside the file, opened."""
-        return OffsetIndex(self._index_path("index"), self.base_offset, mapped=self.is_sealed)
+        return OffsetIndex(self.offset_index_path, self.base_offset, mapped=self.is_sealed)
 
     def time_index(self) -> TimeIndex:
         """The ``.timeindex`` beside the file, opened."""
-        return TimeIndex(self._index_path("timeindex"), self.base_offset, mapped=self.is_sealed)
+        return TimeIndex(self.time_index_path, self.base_offset, mapped=self.is_sealed)
 
     def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
         """Batch headers from byte `position` on; ends before the first batch that is not whole.

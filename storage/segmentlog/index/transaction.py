@@ -1,0 +1,54 @@
+"""The transaction index: which transactions were aborted (``org.apache.kafka…TransactionIndex``).
+
+::
+
+     0         2             10             18            26                   34
+    +---------+-------------+--------------+-------------+--------------------+
+    | version | producer id | first offset | last offset | last stable offset |
+    | 0       |             |              |             | behind it          |
+    +---------+-------------+--------------+-------------+--------------------+
+
+One entry for each abort marker of the segment; the last offset is the marker's.  A segment without
+aborts has no such file, so a missing one says nothing: reads go by the markers in the log.
+"""
+
+import struct
+from typing import NamedTuple
+
+from segmentlog.errors import CorruptIndexError
+
+__all__ = ["AbortedTransaction", "read_transaction_index"]
+
+_ENTRY = struct.Struct(">hqqqq")
+
+
+class AbortedTransaction(NamedTuple):
+    """An entry of a ``.txnindex`` file."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def read_transaction_index(path: str) -> list[AbortedTransaction]:
+    """Every entry of the file, in its order; none when there is no such file.
+
+    Raises
+    ------
+    CorruptIndexError
+        If its length is not a whole number of entries, or an entry has another version than 0.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return []
+    if len(data) % _ENTRY.size:
+        raise CorruptIndexError(path, f"{len(data)} bytes are not a number of entries of 34")
+    found = []
+    for version, *fields in _ENTRY.iter_unpack(data):
+        if version:
+            raise CorruptIndexError(path, f"expected entries of version 0, found {version}")
+        found.append(AbortedTransaction(*fields))
+    return found

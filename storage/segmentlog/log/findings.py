@@ -1,0 +1,49 @@
+"""What verifying a log can find, and how much it matters."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+__all__ = ["Finding", "FindingKind", "Severity"]
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"  #: records cannot be read, or a broker would be led astray
+    WARNING = "warning"  #: a broker repairs it when it starts, at a price
+    NOTE = "note"  #: legal, and worth knowing
+
+
+class FindingKind(StrEnum):
+    """What was found; the words stay, for programs that read reports."""
+
+    CORRUPT_BATCH = "corrupt-batch"
+    UNSUPPORTED_BATCH = "unsupported-batch"
+    CORRUPT_RECORDS = "corrupt-records"
+    TORN_TAIL = "torn-tail"
+    ZEROS_AT_THE_END = "zeros-at-the-end"
+    OVERLAPPING_SEGMENT = "overlapping-segment"
+    OFFSET_GAP = "offset-gap"
+    OFFSET_INDEX = "offset-index"
+    TIME_INDEX = "time-index"
+    TRANSACTION_INDEX = "transaction-index"
+    HIGH_WATERMARK = "high-watermark"
+    MARKER_WITHOUT_DATA = "marker-without-data"
+    DATA_WITHOUT_MARKER = "data-without-marker"
+    OPEN_TRANSACTION = "open-transaction"
+
+
+class Finding(NamedTuple):
+    """One thing that is not as it should be, and where.
+
+    `position` is the byte of the file, `offset` that of the log; -1 where it has none.
+    """
+
+    severity: Severity
+    kind: FindingKind
+    topic: str
+    partition: int
+    path: str
+    position: int
+    offset: int
+    message: str

@@ -1,0 +1,244 @@
+"""Read all of a log and compare everything that says something about it with everything else.
+
+Every checksum, the order of offsets, every entry of every index, and the ends of transactions.
+Nothing is changed, and nothing that is found ends the reading: it goes on behind it.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from segmentlog.errors import (
+    CorruptLogError,
+    SegmentLogError,
+    TruncatedBatchError,
+    UnsupportedFormatError,
+)
+from segmentlog.kernels import layout
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.log.findings import Finding, FindingKind, Severity
+from segmentlog.log.log import Log
+from segmentlog.log.resync import behind_damage
+from segmentlog.log.segment import Segment
+from segmentlog.log.verify_indexes import IndexCheck
+from segmentlog.log.verify_transactions import TransactionCheck
+from segmentlog.model import LogSlice
+from segmentlog.records.columns import record_schema
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
+
+__all__ = ["verify_log"]
+
+_WINDOW_BYTES = 4 << 20
+
+
+def verify_log(
+    log: Log,
+    *,
+    with_records: bool = False,
+    progress: Callable[[int], object] = lambda n_bytes: None,
+) -> Iterator[Finding]:
+    """Findings about one log, in the order of its files.
+
+    Parameters
+    ----------
+    log : what to read.
+    with_records : whether compressed batches are inflated and all records parsed, too.
+    progress : called with the bytes of ``.log`` files done since the last call.
+
+    Raises
+    ------
+    CorruptCheckpointError, LogDirectoryError
+        If it cannot be told what belongs to the log.
+    """
+    yield from _LogCheck(log, with_records=with_records, progress=progress).findings()
+
+
+class _LogCheck:
+    """One pass over the segments of a log."""
+
+    def __init__(self, log: Log, *, with_records: bool, progress: Callable[[int], object]) -> None:
+        self._log = log
+        self._progress = progress
+        whole = LogSlice(*log.topic_partition, 0, 2**63 - 1, ())
+        self._decoder = RecordDecoder(whole, record_schema([])) if with_records else None
+        self._transactions = TransactionCheck(self._finding)
+        self._buffer: Bytes = np.empty(_WINDOW_BYTES + COPY_SLACK, np.uint8)
+        self._next_offset = -1
+
+    def _finding(
+        self,
+        severity: Severity,
+        kind: FindingKind,
+        path: str,
+        position: int,
+        offset: int,
+        message: str,
+    ) -> Finding:
+        return Finding(severity, kind, *self._log.topic_partition, path, position, offset, message)
+
+    def findings(self) -> Iterator[Finding]:
+        segments = self._log.segments
+        for i, segment in enumerate(segments):
+            yield from self._between(segment)
+            yield from self._segment(segment, is_last=i + 1 == len(segments))
+        yield from self._transactions.at_the_end()
+        yield from self._high_watermark()
+
+    def _between(self, segment: Segment) -> Iterator[Finding]:
+        """The step from one segment to the next."""
+        reached, base = self._next_offset, segment.base_offset
+        if reached > base:
+            yield self._finding(
+                Severity.ERROR, FindingKind.OVERLAPPING_SEGMENT, segment.path, 0, base,
+                f"begins at offset {base}, the segment before it reaches to {reached}",
+            )  # fmt: skip
+        elif -1 < reached < base:
+            yield self._finding(
+                Severity.NOTE, FindingKind.OFFSET_GAP, segment.path, 0, reached,
+                f"no batch holds offsets [{reached}, {base}) before this segment: "
+                "compacted away, or a segment is missing",
+            )  # fmt: skip
+
+    def _segment(self, segment: Segment, *, is_last: bool) -> Iterator[Finding]:
+        check = IndexCheck(segment, self._finding)
+        scanner = BatchScanner(segment.path, segment.base_offset)
+        descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        position: int | None = 0
+        try:
+            while position is not None:
+                try:
+                    yield from self._windows(segment, descriptor, position, scanner, check)
+                    position = None
+                except SegmentLogError as error:
+                    position, found = self._behind(segment, descriptor, error, scanner, is_last)
+                    yield found
+        finally:
+            os.close(descriptor)
+        yield from check.at_the_end()
+        yield from self._transactions.index_of(segment)
+        self._next_offset = max(self._next_offset, scanner.next_offset)
+
+    def _windows(
+        self,
+        segment: Segment,
+        descriptor: int,
+        position: int,
+        scanner: BatchScanner,
+        check: IndexCheck,
+    ) -> Iterator[Finding]:
+        """Windows of whole batches from byte `position` on."""
+        wanted = _WINDOW_BYTES
+        while position < segment.size:
+            n_bytes = min(wanted, segment.size - position)
+            if self._buffer.size < n_bytes + COPY_SLACK:
+                self._buffer = np.empty(n_bytes + COPY_SLACK, np.uint8)
+            held = os.preadv(descriptor, [self._buffer[:n_bytes].data], position)
+            begin = 0
+            while begin < held:
+                expected = scanner.next_offset
+                headers, until = scanner.scan(self._buffer, begin, held, position)
+                if not len(headers):
+                    break
+                yield from self._batches(segment, headers, expected, position, check)
+                self._progress(until - begin)
+                begin = until
+            position += begin
+            wanted = _WINDOW_BYTES
+            if not begin:
+                wanted = self._size_of_first(segment, held, position)
+
+    def _size_of_first(self, segment: Segment, held: int, position: int) -> int:
+        """Bytes of the batch that does not fit the window; an error when it cannot be read."""
+        size = layout.LOG_OVERHEAD
+        if held >= size:
+            length = self._buffer[layout.BATCH_LENGTH_AT : size].tobytes()
+            size += int.from_bytes(length, "big", signed=True)
+        if position + size > segment.size or held < layout.LOG_OVERHEAD:
+            base_offset = int.from_bytes(self._buffer[:8].tobytes(), "big", signed=True)
+            left = segment.size - position
+            raise TruncatedBatchError(segment.path, position, base_offset, size, left)
+        return size
+
+    def _batches(
+        self,
+        segment: Segment,
+        headers: Int64s,
+        expected: int,
+        position: int,
+        check: IndexCheck,
+    ) -> Iterator[Finding]:
+        """What some good batches say."""
+        yield from self._gaps(segment, headers, expected, position)
+        yield from check.batches(headers, position)
+        yield from self._transactions.batches(segment.path, self._buffer, headers, position)
+        if self._decoder is not None:
+            for row, error in self._decoder.find_corrupt(
+                segment.path, self._buffer, headers, position
+            ):
+                yield self._finding(
+                    Severity.ERROR, FindingKind.CORRUPT_RECORDS, segment.path,
+                    position + int(headers[row, layout.POSITION]),
+                    int(headers[row, layout.BASE_OFFSET]), str(error),
+                )  # fmt: skip
+
+    def _gaps(
+        self, segment: Segment, headers: Int64s, expected: int, position: int
+    ) -> Iterator[Finding]:
+        """Offsets between batches that no batch holds."""
+        begins = headers[:, layout.BASE_OFFSET]
+        ends = np.concatenate(([expected], headers[:-1, layout.LAST_OFFSET] + 1))
+        if expected == segment.base_offset and not int(headers[0, layout.POSITION]) + position:
+            ends[0] = begins[0]  # compaction may have emptied the beginning of a segment
+        for row in np.flatnonzero(begins > ends).tolist():
+            missing = f"[{ends[row]}, {begins[row]})"
+            yield self._finding(
+                Severity.NOTE, FindingKind.OFFSET_GAP, segment.path,
+                position + int(headers[row, layout.POSITION]), int(ends[row]),
+                f"no batch holds offsets {missing}: compacted away, or lost",
+            )  # fmt: skip
+
+    def _behind(
+        self,
+        segment: Segment,
+        descriptor: int,
+        error: SegmentLogError,
+        scanner: BatchScanner,
+        is_last: bool,
+    ) -> tuple[int | None, Finding]:
+        """Where to go on behind a batch that cannot be read, and what to say about it."""
+        if not isinstance(error, CorruptLogError | UnsupportedFormatError):
+            raise error
+        at = error.position
+        found = behind_damage(descriptor, at, segment.size, scanner.next_offset)
+        self._progress((found.position if found else segment.size) - at)
+        offset = scanner.next_offset
+        end = self._log.tail
+        if is_last and found is None and not end.is_damaged and at >= end.position:
+            rest = segment.size - at
+            if not os.pread(descriptor, 1 << 20, at).strip(b"\0"):
+                kind, severity = FindingKind.ZEROS_AT_THE_END, Severity.NOTE
+                message = f"{rest} bytes of zeros follow the last batch: preallocated"
+            else:
+                kind, severity = FindingKind.TORN_TAIL, Severity.WARNING
+                message = f"{rest} bytes behind the last whole batch: a write was cut short"
+            return None, self._finding(severity, kind, segment.path, at, offset, message)
+        kind = FindingKind.CORRUPT_BATCH
+        if isinstance(error, UnsupportedFormatError):
+            kind = FindingKind.UNSUPPORTED_BATCH
+        next_position = found.position if found else segment.size
+        message = f"{error} (the next good batch is at byte {next_position})"
+        if found is None:
+            message = f"{error} (no good batch follows)"
+        position = found.position if found else None
+        return position, self._finding(Severity.ERROR, kind, segment.path, at, offset, message)
+
+    def _high_watermark(self) -> Iterator[Finding]:
+        """The checkpoint beside the partition, against the end of the log."""
+        promised, end = self._log.high_watermark_checkpoint, self._log.log_end_offset
+        if promised is not None and promised > end:
+            yield self._finding(
+                Severity.WARNING, FindingKind.HIGH_WATERMARK, self._log.path, -1, end,
+                f"the high watermark is {promised}, the log ends at {end}: "
+                "acknowledged records are missing, or the checkpoint is newer than this copy",
+            )  # fmt: skip
