@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka_here import ArtifactsError, Broker, JavaClient, kafka_jars
+from kafka_here import ArtifactsError, Broker, JavaClient, kafka_jars, shapes
 
 pytestmark = pytest.mark.interop
 
@@ -32,6 +32,15 @@ def new_version() -> str:
     """The newest version that is tested."""
     _have("4.3.1")
     return "4.3.1"
+
+
+@pytest.fixture(scope="session")
+def filled(version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
+    """A broker of each version, stopped cleanly, and what it holds of every shape."""
+    broker = Broker(tmp_path_factory.mktemp("kafka"), version)
+    with broker, JavaClient(broker) as client:
+        made = shapes.make(broker, client)
+    return broker, made
 
 
 @pytest.fixture

@@ -18,6 +18,9 @@ from segmentlog.tools.text import escape, iso_time, to_json
 __all__ = ["Description", "describe_paths", "write_json", "write_table"]
 
 
+_WIDEST = 1000  # columns of a table on a terminal
+
+
 class Description(NamedTuple):
     """One partition; what could not be read is None, and `problem` says why.
 
@@ -199,9 +202,9 @@ def _time(name: str) -> Callable[[Mapping[str, object]], str]:
 
 _COLUMNS: tuple[_Column, ...] = (
     ("topic", False, _cell("topic")),
-    ("partition", True, _cell("partition")),
+    ("part", True, _cell("partition")),
     ("start", True, _cell("logStartOffset")),
-    ("high watermark", True, _cell("highWatermark")),
+    ("watermark", True, _cell("highWatermark")),
     ("end", True, _cell("logEndOffset")),
     ("segments", True, _number("segments")),
     ("bytes", True, _number("bytes")),
@@ -239,9 +242,11 @@ def _write_rich(heading: list[str], cells: list[list[str]], right: list[bool]) -
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, header_style="bold")
+    table = Table(box=SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0))
     for name, is_right in zip(heading, right, strict=True):
-        table.add_column(name, justify="right" if is_right else "left", overflow="fold")
+        table.add_column(name, justify="right" if is_right else "left", no_wrap=True)
     for row in cells:
         table.add_row(*map(Text, row))  # Text: what looks like rich's markup is none
-    Console().print(table)
+    # Lines that a narrow terminal breaks can be read, cells cut to three letters cannot.
+    needed = Console(width=_WIDEST).measure(table).maximum
+    Console(width=max(Console().width, needed)).print(table, soft_wrap=True)
