@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka_here import ArtifactsError, Broker, JavaClient, kafka_jars
+from kafka_here import ArtifactsError, Broker, JavaClient, kafka_jars, shapes
 
 pytestmark = pytest.mark.interop
 
@@ -39,6 +39,15 @@ def old_version() -> str:
     """The newest version that still writes messages of magic 0 and 1."""
     _have("2.8.2")
     return "2.8.2"
+
+
+@pytest.fixture(scope="session")
+def filled(version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
+    """A broker of each version, stopped cleanly, and what it holds of every shape."""
+    broker = Broker(tmp_path_factory.mktemp("kafka"), version)
+    with broker, JavaClient(broker) as client:
+        made = shapes.make(broker, client)
+    return broker, made
 
 
 @pytest.fixture

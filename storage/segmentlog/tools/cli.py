@@ -1,0 +1,240 @@
+"""The command ``segmentlog``: its commands, their options, and how it ends.
+
+Exit status: 0 when all is well, 1 when something that was looked at is damaged or missing, 2 when
+the question could not be asked: a path, an option, a directory that cannot be read.
+"""
+
+import logging
+import os
+import sys
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from segmentlog.errors import SegmentLogError
+from segmentlog.tools.completion import complete_topic
+from segmentlog.tools.selection import Selection, parse_time
+from segmentlog.tools.sinks import Format
+from segmentlog.tools.text import Encoding, escape
+
+__all__ = ["app", "main"]
+
+_PROBLEM, _REFUSED, _INTERRUPTED, _PIPE_CLOSED = 1, 2, 130, 141
+
+
+class _Group(TyperGroup):
+    """Ends every command the same way: one line for an error, none for a closed pipe."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer has no public name for it
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is still buffered would fail again when Python exits.
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(_PIPE_CLOSED) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(_INTERRUPTED) from None
+        except SegmentLogError as error:
+            _complain(str(error))
+        except OSError as error:
+            _complain(f"{error.filename or 'input or output'}: {error.strerror or error}")
+        else:
+            return result
+
+
+def _complain(message: str) -> None:
+    sys.stderr.write(f"segmentlog: {escape(message)}\n")
+    raise typer.Exit(_REFUSED)
+
+
+app = typer.Typer(
+    cls=_Group,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=(
+        "Look into Kafka log directories without a broker. Nothing is written to them, and no "
+        "lock is taken: a running broker's directory will do, and so will a copy."
+    ),
+)
+
+
+def _examples(*commands: str) -> str:
+    """The end of a command's help."""
+    return "\n\n".join(["Examples:", *commands])
+
+
+_PATHS_HELP = "Log directories, partition directories or .log files."
+Paths = Annotated[list[str], typer.Argument(metavar="DIR", help=_PATHS_HELP)]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic", help="Only this topic; may be repeated.", autocompletion=complete_topic
+    ),
+]
+
+
+@app.command(
+    epilog=_examples(
+        "segmentlog describe /var/lib/kafka",
+        "segmentlog describe /data1 /data2 --topic orders",
+        "segmentlog describe /var/lib/kafka --json --all | jq 'select(.batches > 1000)'",
+    )
+)
+def describe(
+    paths: Paths,
+    topic: Topics = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    all_headers: Annotated[
+        bool,
+        typer.Option("--all", help="Read every batch header: formats, codecs and times of all."),
+    ] = False,
+) -> None:
+    """List topics and partitions: offsets, segments, bytes, formats, codecs, times.
+
+    Reads names, indexes and a few batch headers, so it is quick on any size of log. Formats,
+    codecs and times are then those of the first and last batches; --all reads every header,
+    but no records.
+    """
+    from segmentlog.tools.describe import describe_paths, write_json, write_table
+
+    rows = describe_paths(paths, topic or (), all_headers=all_headers)
+    is_good = write_json(rows) if as_json else write_table(rows, all_headers=all_headers)
+    if not is_good:
+        raise typer.Exit(_PROBLEM)
+
+
+def _time(text: str) -> int:
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command(
+    epilog=_examples(
+        "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.log --records",
+        "segmentlog dump /var/lib/kafka --topic orders --partition 0 --from-offset 1500",
+        "segmentlog dump /var/lib/kafka --topic orders --from-time 2026-03-01 --format json",
+        "segmentlog dump /backup/orders-0/00000000000000000000.log --records --values base64",
+        "segmentlog dump /backup/orders-0 --records --format parquet -o orders.parquet",
+        "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.timeindex",
+    )
+)
+def dump(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH",
+            help=_PATHS_HELP + " Or .index, .timeindex, .txnindex, .snapshot, .checkpoint.",
+        ),
+    ],
+    topic: Topics = None,
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Only this partition; may be repeated.")
+    ] = None,
+    records: Annotated[bool, typer.Option("--records", help="Records too.")] = False,
+    output_format: Annotated[
+        Format, typer.Option("--format", "-f", help="arrow is an IPC stream.")
+    ] = Format.TABLE,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="A file that does not exist yet.")
+    ] = None,
+    from_offset: Annotated[int | None, typer.Option(help="First offset.", min=0)] = None,
+    to_offset: Annotated[int | None, typer.Option(help="Offset to stop before.", min=0)] = None,
+    from_time: Annotated[
+        int | None,
+        typer.Option(help="First time: ISO 8601, or ms since 1970.", parser=_time, metavar="TIME"),
+    ] = None,
+    to_time: Annotated[
+        int | None, typer.Option(help="Time to stop before.", parser=_time, metavar="TIME")
+    ] = None,
+    keys: Annotated[Encoding, typer.Option(help="How keys are written.")] = Encoding.TEXT,
+    values: Annotated[
+        Encoding, typer.Option(help="How values are written, of headers too.")
+    ] = Encoding.TEXT,
+) -> None:
+    """Show every batch of segment files, and with --records every record.
+
+    Damaged batches are shown with what is wrong with them, and the dump goes on behind them;
+    the exit status is then 1. Control records are shown with what they say. Characters that
+    would move a terminal's cursor, or hide or reorder text, are written as escapes.
+    Without --records a range of times goes by batch headers: by the first record's time and
+    the newest one's.
+    """
+    from segmentlog.tools.dump import dump_paths
+    from segmentlog.tools.rows import RecordText
+    from segmentlog.tools.sinks import open_sink
+    from segmentlog.tools.text import encoder
+
+    bounds = (from_offset, to_offset, from_time, to_time)
+    given = zip(Selection._fields, bounds, strict=True)
+    selection = Selection(**{name: bound for name, bound in given if bound is not None})
+    text = RecordText(encoder(keys), encoder(values))
+    with open_sink(output_format, output, text, with_records=records) as sink:
+        is_valid = dump_paths(
+            paths, sink, selection,
+            topics=topic or (), partitions=partition or (), with_records=records,
+        )  # fmt: skip
+    if not is_valid:
+        raise typer.Exit(_PROBLEM)
+
+
+@app.command(
+    epilog=_examples(
+        "segmentlog doctor",
+        "PYSPARK_PYTHON=/opt/venv/bin/python segmentlog doctor",
+    )
+)
+def doctor() -> None:
+    """Check this machine: versions, Java, the kernel cache, and whether Spark finds the format.
+
+    Each line is ok, a problem with what to do about it, or skipped where something optional is
+    not installed. The exit status is 1 when there is a problem.
+    """
+    from segmentlog.tools.doctor import check_all
+
+    if not check_all(sys.stdout.write):
+        raise typer.Exit(_PROBLEM)
+
+
+@app.command(
+    epilog=_examples(
+        "segmentlog warmup",
+        "NUMBA_CACHE_DIR=/var/cache/segmentlog segmentlog warmup",
+    )
+)
+def warmup() -> None:
+    """Compile the kernels now, so that the first query does not wait for it.
+
+    Once for each machine, user and version of Python: in an image, run it as the user that will
+    read. The kernels are cached beside the package, or where NUMBA_CACHE_DIR says.
+    """
+    from segmentlog.tools.warmup import compile_kernels
+
+    for line in compile_kernels():
+        sys.stdout.write(line + "\n")
+
+
+class _WarningHandler(logging.Handler):
+    """Warnings of the library, one line each on standard error, safe to print."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(f"segmentlog: {escape(record.getMessage())}\n")
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    logging.getLogger("segmentlog").addHandler(_WarningHandler(logging.WARNING))
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # a locale without Unicode still gets every line
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        app(prog_name="segmentlog")
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)

@@ -1,0 +1,21 @@
+"""Completion of topic names in a shell, from the directory that is already typed."""
+
+import typer
+
+__all__ = ["complete_topic"]
+
+
+def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Topics of the paths before the cursor that begin with `incomplete`; names alone are read."""
+    from segmentlog.errors import SegmentLogError
+    from segmentlog.log.logdir import open_log_dir
+
+    # An option without its value yet leaves what stands before it unparsed, in `args`.
+    paths = [*(ctx.params.get("paths") or ()), *ctx.args]
+    found: set[str] = set()
+    for path in paths:
+        try:
+            found.update(open_log_dir(path).topics(internal=True))
+        except (SegmentLogError, OSError):  # nothing to offer is better than a message here
+            continue
+    return sorted(topic for topic in found if topic.startswith(incomplete))

@@ -1,0 +1,252 @@
+"""What log directories hold: a row for each partition, from names, indexes and a few headers."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from segmentlog.errors import SegmentLogError
+from segmentlog.log.log import Log
+from segmentlog.log.logdir import open_log_dir
+from segmentlog.log.segment import Segment
+from segmentlog.model import ReadUpTo, TopicPartition
+from segmentlog.records.header import BatchHeader
+from segmentlog.tools.dump import partitions_of
+from segmentlog.tools.rows import codec_name
+from segmentlog.tools.tables import aligned
+from segmentlog.tools.text import escape, iso_time, to_json
+
+__all__ = ["Description", "describe_paths", "write_json", "write_table"]
+
+
+_WIDEST = 1000  # columns of a table on a terminal
+
+
+class Description(NamedTuple):
+    """One partition; what could not be read is None, and `problem` says why.
+
+    Times are epoch milliseconds.  `batches` is None, and formats, codecs and times are those of
+    the first and the last batches alone, unless every header was read.
+    """
+
+    topic: str
+    partition: int
+    topicId: str | None = None  # noqa: N815 - field names of the JSON
+    logStartOffset: int | None = None  # noqa: N815
+    highWatermark: int | None = None  # noqa: N815
+    logEndOffset: int | None = None  # noqa: N815
+    segments: int | None = None
+    bytes: int | None = None
+    batches: int | None = None
+    formats: Sequence[int] = ()
+    codecs: Sequence[str] = ()
+    firstTimestamp: int | None = None  # noqa: N815
+    lastTimestamp: int | None = None  # noqa: N815
+    problem: str | None = None
+
+
+def describe_paths(
+    paths: Sequence[str], topics: Sequence[str] = (), *, all_headers: bool = False
+) -> Iterator[Description]:
+    """Describe each partition, also those that cannot be read to the end.
+
+    Parameters
+    ----------
+    paths : log directories, partition directories or ``.log`` files.
+    topics : which topics; all when there are none.
+    all_headers : whether to read the header of every batch.
+
+    Raises
+    ------
+    SegmentLogError
+        If a path is none of these, or holds no such topic.
+    """
+    directory = open_log_dir(paths[0], *paths[1:])
+    for topic_partition in partitions_of(directory, topics):
+        log = directory.log(*topic_partition)
+        try:
+            yield _describe(log, all_headers=all_headers)
+        except (SegmentLogError, OSError) as error:
+            yield _unreadable(topic_partition, log, error)
+
+
+def _unreadable(topic_partition: TopicPartition, log: Log, error: Exception) -> Description:
+    """What the names alone say."""
+    try:
+        n_segments, n_bytes = len(log.segments), log.size_bytes
+    except (SegmentLogError, OSError):
+        return Description(*topic_partition, problem=str(error))
+    return Description(*topic_partition, segments=n_segments, bytes=n_bytes, problem=str(error))
+
+
+def _describe(log: Log, *, all_headers: bool) -> Description:
+    seen = _every_header(log) if all_headers else _outer_headers(log)
+    problem = None
+    if log.end_offset(ReadUpTo.LOG_END) > log.log_end_offset:
+        problem = f"damaged from offset {log.log_end_offset} on; dump the partition to see where"
+    return Description(
+        *log.topic_partition,
+        topicId=log.topic_id,
+        logStartOffset=log.log_start_offset,
+        highWatermark=log.high_watermark,
+        logEndOffset=log.log_end_offset,
+        segments=len(log.segments),
+        bytes=log.size_bytes,
+        batches=seen.batches if all_headers else None,
+        formats=sorted(seen.formats),
+        codecs=[codec_name(codec) for codec in sorted(seen.codecs)],
+        firstTimestamp=seen.first_ms,
+        lastTimestamp=seen.last_ms,
+        problem=problem,
+    )
+
+
+class _Seen:
+    """What batch headers have said so far."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.formats: set[int] = set()
+        self.codecs: set[int] = set()
+        self.first_ms: int | None = None
+        self.last_ms: int | None = None
+
+    def add(self, header: BatchHeader) -> None:
+        """Take one header into account."""
+        self.batches += 1
+        self.formats.add(header.magic)
+        if header.records_count:  # compaction leaves empty batches without a codec
+            self.codecs.add(header.codec)
+        for time in (_first_time(header), header.max_timestamp):
+            self.add_time(time)
+
+    def add_time(self, time: int) -> None:
+        """Take a timestamp into account; -1 is none."""
+        if time >= 0:
+            self.first_ms = time if self.first_ms is None else min(self.first_ms, time)
+            self.last_ms = time if self.last_ms is None else max(self.last_ms, time)
+
+
+def _first_time(header: BatchHeader) -> int:
+    """Timestamp of a batch's first record, or, where that is not in its header, its newest."""
+    is_known = header.delete_horizon_ms is None and header.base_timestamp >= 0
+    is_append_time = header.timestamp_type > 0
+    return header.base_timestamp if is_known and not is_append_time else header.max_timestamp
+
+
+def _every_header(log: Log) -> _Seen:
+    seen = _Seen()
+    for segment in log.segments:
+        for placed in segment.headers(0):
+            seen.add(placed.header)
+    return seen
+
+
+def _outer_headers(log: Log) -> _Seen:
+    """The first batch of the first segment that has one, and the last of the last one."""
+    seen = _Seen()
+    filled = [segment for segment in log.segments if segment.size]
+    if filled:
+        for placed in filled[0].headers(0):
+            seen.add(placed.header)
+            break
+        last = _last_header(filled[-1])
+        if last is not None:
+            seen.add(last)
+        seen.add_time(filled[-1].largest_timestamp())
+    return seen
+
+
+def _last_header(segment: Segment) -> BatchHeader | None:
+    """The last batch, from the last index entry on."""
+    last = None
+    for placed in segment.headers(segment.floor_position(2**63 - 1)):
+        last = placed.header
+    return last
+
+
+def write_json(rows: Iterator[Description]) -> bool:
+    """One object a line, as they come; whether no partition has a problem."""
+    is_good = True
+    for row in rows:
+        sys.stdout.write(to_json(row._asdict()) + "\n")
+        is_good &= row.problem is None
+    return is_good
+
+
+_Column = tuple[str, bool, Callable[[Mapping[str, object]], str]]
+
+
+def _cell(name: str) -> Callable[[Mapping[str, object]], str]:
+    return lambda row: "-" if row[name] is None else escape(str(row[name]))
+
+
+def _number(name: str) -> Callable[[Mapping[str, object]], str]:
+    return lambda row: "-" if row[name] is None else f"{row[name]:,}"
+
+
+def _list(name: str) -> Callable[[Mapping[str, object]], str]:
+    def joined(row: Mapping[str, object]) -> str:
+        items = row[name]
+        return ",".join(map(str, items)) if isinstance(items, Sequence) and items else "-"
+
+    return joined
+
+
+def _time(name: str) -> Callable[[Mapping[str, object]], str]:
+    def short(row: Mapping[str, object]) -> str:
+        time = row[name]
+        return iso_time(time - time % 1000).replace(".000", "") if isinstance(time, int) else "-"
+
+    return short
+
+
+_COLUMNS: tuple[_Column, ...] = (
+    ("topic", False, _cell("topic")),
+    ("part", True, _cell("partition")),
+    ("start", True, _cell("logStartOffset")),
+    ("watermark", True, _cell("highWatermark")),
+    ("end", True, _cell("logEndOffset")),
+    ("segments", True, _number("segments")),
+    ("bytes", True, _number("bytes")),
+    ("format", False, _list("formats")),
+    ("codec", False, _list("codecs")),
+    ("from", False, _time("firstTimestamp")),
+    ("to", False, _time("lastTimestamp")),
+)
+
+
+def write_table(rows: Iterator[Description], *, all_headers: bool) -> bool:
+    """A table on a terminal, aligned columns in a pipe; whether no partition has a problem."""
+    found = [row._asdict() for row in rows]
+    columns = _COLUMNS
+    if all_headers:
+        columns = (*columns[:7], ("batches", True, _number("batches")), *columns[7:])
+    cells = [[column[2](row) for column in columns] for row in found]
+    heading, right = [column[0] for column in columns], [column[1] for column in columns]
+    if sys.stdout.isatty():
+        _write_rich(heading, cells, right)
+    else:
+        sys.stdout.write(aligned(heading, cells, right))
+    if not all_headers:
+        sys.stderr.write("format, codec, from, to: of first and last batches; --all reads all\n")
+    problems = [row for row in found if row["problem"]]
+    for row in problems:
+        where = f"{row['topic']}-{row['partition']}"
+        sys.stderr.write(f"{escape(where)}: {escape(row['problem'])}\n")
+    return not problems
+
+
+def _write_rich(heading: list[str], cells: list[list[str]], right: list[bool]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0))
+    for name, is_right in zip(heading, right, strict=True):
+        table.add_column(name, justify="right" if is_right else "left", no_wrap=True)
+    for row in cells:
+        table.add_row(*map(Text, row))  # Text: what looks like rich's markup is none
+    # Lines that a narrow terminal breaks can be read, cells cut to three letters cannot.
+    needed = Console(width=_WIDEST).measure(table).maximum
+    Console(width=max(Console().width, needed)).print(table, soft_wrap=True)

@@ -1,0 +1,216 @@
+"""What of this machine works: versions, Java, the kernel cache, and whether Spark finds us.
+
+Everything here is looked at the way that the thing itself will look: Java where pyspark starts
+it, data sources in the interpreter that Spark starts to look for them.
+"""
+
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from segmentlog.tools.text import escape
+
+__all__ = ["Check", "State", "check_all", "checks"]
+
+_DISTRIBUTION = "pyspark-segmentlog"
+_LEAST_PYTHON, _LEAST_JAVA, _LEAST_SPARK = (3, 11), 17, (4, 2)
+_LIBRARIES = ("numpy", "pyarrow", "numba", "crc32c", "lz4", "zstandard", "cramjam")
+_SECONDS = 60
+
+#: What Spark does to find data sources (``pyspark.sql.worker.lookup_data_sources``), but for going
+#: on behind a module that cannot be imported, so as to name all of them.
+_PROBE = """
+import importlib, json, pkgutil, sys
+answer, sys.stdout = sys.stdout, sys.stderr
+found = {"python": list(sys.version_info[:2]), "broken": {}, "formats": {}}
+try:
+    from pyspark.sql.datasource import DataSource
+except BaseException as error:
+    found["broken"]["pyspark"] = f"{type(error).__name__}: {error}"
+else:
+    for name in [info.name for info in pkgutil.iter_modules()]:
+        if name.startswith("pyspark_"):
+            try:
+                module = importlib.import_module(name)
+                source = getattr(module, "DefaultSource", None)
+                if source is not None and issubclass(source, DataSource):
+                    found["formats"][source.name()] = str(module.__file__)
+            except BaseException as error:
+                found["broken"][name] = f"{type(error).__name__}: {error}"
+answer.write("\\n" + json.dumps(found))
+"""
+
+
+class State(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    PROBLEM = "problem"
+    SKIPPED = "skipped"  #: something optional is not installed
+
+
+class Check(NamedTuple):
+    """One thing that was looked at; a problem comes with what to do about it."""
+
+    state: State
+    name: str
+    found: str
+    remedy: str = ""
+
+
+def check_all(write: Callable[[str], object]) -> bool:
+    """Write a line for each check as it ends; whether there is no problem."""
+    is_good = True
+    for check in checks():
+        remedy = f"; {check.remedy}" if check.remedy else ""
+        line = f"{check.name}: {escape(check.found)}{escape(remedy)}"
+        write(f"{check.state:<8} {line}\n")
+        is_good &= check.state != State.PROBLEM
+    return is_good
+
+
+def checks() -> Iterator[Check]:
+    """All checks, each made when it is asked for."""
+    yield _segmentlog()
+    yield _python()
+    for library in _LIBRARIES:
+        yield _library(library)
+    yield _cache()
+    spark = _pyspark()
+    yield spark
+    if spark.state == State.OK:
+        yield _java()
+        yield _format()
+    else:
+        yield Check(State.SKIPPED, "java", "only Spark needs it")
+        yield Check(State.SKIPPED, 'format("segmentlog")', "only Spark looks for it")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _segmentlog() -> Check:
+    place = Path(__file__).parents[1]
+    version = _version(_DISTRIBUTION) or "not installed, but on the path"
+    return Check(State.OK, "segmentlog", f"{version}, in {place}")
+
+
+def _python() -> Check:
+    found = f"{platform.python_version()}, {sys.executable}"
+    if sys.version_info[:2] < _LEAST_PYTHON:
+        return Check(State.PROBLEM, "python", found, "use Python 3.11 or newer")
+    return Check(State.OK, "python", found)
+
+
+def _library(name: str) -> Check:
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001 - a broken library may raise whatever it likes
+        return Check(State.PROBLEM, name, _described(error), f"pip install --upgrade {name}")
+    return Check(State.OK, name, _version(name) or "version unknown")
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _cache() -> Check:
+    """Whether compiled kernels outlive the process."""
+    name = "kernel cache"
+    try:
+        from segmentlog.kernels.scan import scan_batches
+    except Exception as error:  # noqa: BLE001 - numba may fail in any way, the doctor may not
+        return Check(State.PROBLEM, name, _described(error), "pip install --upgrade numba")
+    stats = getattr(scan_batches, "stats", None)
+    if stats is None:
+        remedy = "unset it: kernels run a thousand times slower"
+        return Check(State.PROBLEM, name, "NUMBA_DISABLE_JIT is set", remedy)
+    if not stats.cache_path:
+        remedy = "set NUMBA_CACHE_DIR to a directory that can be written to"
+        return Check(State.PROBLEM, name, "none: each process compiles for seconds", remedy)
+    return Check(State.OK, name, str(stats.cache_path))
+
+
+def _pyspark() -> Check:
+    name = "pyspark"
+    version = _version("pyspark") or _version("pyspark-client")
+    try:
+        version = version or str(importlib.import_module("pyspark").__version__)
+    except ImportError:
+        remedy = "to read with Spark: pip install 'pyspark-segmentlog[spark]'"
+        return Check(State.SKIPPED, name, "not installed", remedy)
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if numbers < _LEAST_SPARK:
+        return Check(State.PROBLEM, name, version, "install pyspark 4.2 or newer")
+    return Check(State.OK, name, version)
+
+
+def _java() -> Check:
+    """Java where pyspark looks for it: ``JAVA_HOME``, or else the path."""
+    name, remedy = "java", "install Java 17 or newer, or set JAVA_HOME"
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "not found"
+        return Check(State.PROBLEM, name, where, remedy)
+    try:
+        done = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check(State.PROBLEM, name, f"{java}: {_described(error)}", remedy)
+    match = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', done.stderr + done.stdout)
+    if match is None:
+        return Check(State.PROBLEM, name, f"{java} does not tell its version", remedy)
+    found = f"{match[1]}, {java}"
+    if int(match[2]) < _LEAST_JAVA:
+        return Check(State.PROBLEM, name, found, remedy)
+    return Check(State.OK, name, found)
+
+
+def _format() -> Check:
+    """Whether Spark finds the format: looked up as it does, in the Python that it starts."""
+    name = 'format("segmentlog")'
+    variables = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
+    python = next((os.environ[each] for each in variables if os.environ.get(each)), "python3")
+    export = f"export PYSPARK_PYTHON={sys.executable}"
+    try:
+        done = subprocess.run(
+            [python, "-c", _PROBE], capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+        found = json.loads(done.stdout.rpartition("\n")[2])
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        return Check(State.PROBLEM, name, f"{python}: {_described(error)}", export)
+    return _judge(name, python, export, found)
+
+
+def _judge(name: str, python: str, export: str, found: dict[str, Any]) -> Check:
+    broken, formats = found["broken"], found["formats"]
+    if "pyspark" in broken:
+        where = f"Spark starts {python}, which has no pyspark ({broken['pyspark']})"
+        return Check(State.PROBLEM, name, where, export)
+    if broken:
+        why = ", ".join(f"{module} ({error})" for module, error in broken.items())
+        what = f"Spark finds no Python data source at all, because it cannot import {why}"
+        return Check(State.PROBLEM, name, what, "repair or uninstall that")
+    if "segmentlog" not in formats:
+        where = f"pyspark_segmentlog is not on the path of {python}, which Spark starts"
+        return Check(State.PROBLEM, name, where, f"install it there, or {export}")
+    if tuple(found["python"]) != sys.version_info[:2]:
+        version = ".".join(map(str, found["python"]))
+        return Check(State.PROBLEM, name, f"Spark starts {python}, which is {version}", export)
+    return Check(State.OK, name, formats["segmentlog"])

@@ -1,0 +1,185 @@
+"""What stands in segment files: every batch, perhaps every record, the damaged ones too."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from segmentlog.errors import LogDirectoryError, SegmentLogError
+from segmentlog.files.names import parse_partition_directory, parse_segment_file
+from segmentlog.files.paths import local_path
+from segmentlog.log.listing import SegmentFiles
+from segmentlog.log.logdir import LogDirectory, open_log_dir
+from segmentlog.log.segment import Segment
+from segmentlog.model import TopicPartition
+from segmentlog.records.header import BatchHeader
+from segmentlog.tools.index_entries import entries, is_index_file
+from segmentlog.tools.rows import Place
+from segmentlog.tools.selection import Selection
+from segmentlog.tools.sinks import Sink
+from segmentlog.tools.walk import Found, open_segment, walk
+
+__all__ = ["dump_paths", "partitions_of"]
+
+
+class _Source(NamedTuple):
+    """A segment and whose it is."""
+
+    place: Place
+    segment: Segment
+
+
+def dump_paths(
+    paths: Sequence[str],
+    sink: Sink,
+    selection: Selection,
+    *,
+    topics: Sequence[str] = (),
+    partitions: Sequence[int] = (),
+    with_records: bool = False,
+) -> bool:
+    """Dump files and directories to `sink`; whether all that was looked at is valid.
+
+    Parameters
+    ----------
+    paths : log directories, partition directories, or files of a partition.
+    sink : takes the dump.
+    selection : which offsets and times.
+    topics, partitions : which of a directory's; all where there are none.
+    with_records : whether to dump records as well.
+
+    Raises
+    ------
+    SegmentLogError
+        If a path is none of these, or holds no such topic.
+    """
+    is_valid = True
+    for given in paths:
+        path = local_path(given)
+        if os.path.isfile(path) and is_index_file(path):
+            is_valid &= _dump_entries(given, path, sink)
+            continue
+        for place, segment in _sources(path, topics, partitions, selection):
+            shown = place._replace(file=_as_given(given, path, segment.path))
+            source = _Source(shown, segment)
+            is_valid &= _dump_segment(source, sink, selection, with_records=with_records)
+    return is_valid
+
+
+def _as_given(given: str, path: str, file: str) -> str:
+    """Path of `file`, which is `path` or below it, beginning as the user wrote `path`."""
+    below = os.path.relpath(file, path)
+    return given if below == "." else os.path.join(given, below)
+
+
+def _dump_entries(given: str, path: str, sink: Sink) -> bool:
+    is_valid = True
+    for row in entries(path):
+        sink.entry(given, row)
+        is_valid &= "problem" not in row
+    return is_valid
+
+
+def _sources(
+    path: str, topics: Sequence[str], partitions: Sequence[int], selection: Selection
+) -> Iterator[_Source]:
+    """Segments of a path that may hold what is asked for, by partition and offset."""
+    if os.path.isfile(path):
+        yield _lone_segment(path)
+        return
+    directory = open_log_dir(path)
+    for topic, partition in partitions_of(directory, topics, partitions):
+        segments = directory.log(topic, partition).segments
+        next_bases = [segment.base_offset for segment in segments[1:]] + [2**63]
+        for segment, next_base in zip(segments, next_bases, strict=True):
+            if next_base > selection.from_offset and segment.base_offset < selection.to_offset:
+                yield _Source(Place(topic, partition, segment.path), segment)
+
+
+def partitions_of(
+    directory: LogDirectory, topics: Sequence[str], partitions: Sequence[int] = ()
+) -> list[TopicPartition]:
+    """Topic-partitions that are meant, sorted.
+
+    Raises
+    ------
+    UnknownTopicOrPartitionError
+        If one of `topics` is not there, or has none of `partitions`.
+    """
+    known = directory.topics(internal=True)
+    for topic in topics:
+        if topic not in known or (partitions and not set(partitions) & set(known[topic])):
+            directory.log(topic, partitions[0] if partitions else -1)
+    return [
+        found
+        for found in directory.topic_partitions()
+        if (not topics or found.topic in topics)
+        and (not partitions or found.partition in partitions)
+    ]
+
+
+def _lone_segment(path: str) -> _Source:
+    """A ``.log`` file in any state, or a snapshot of KRaft, which is written in the same way."""
+    file = Path(path)
+    name = parse_segment_file(file.name)
+    digits = file.name.partition("-")[0]
+    if name is None and file.suffix != ".checkpoint" and ".log" not in file.name:
+        reason = "is neither a .log file nor an index or snapshot beside one"
+        raise LogDirectoryError(path, reason)
+    base_offset = name.offset if name else int(digits) if digits.isdecimal() else 0
+    parsed = parse_partition_directory(file.parent.name)
+    topic, partition = parsed[0] if parsed else (file.parent.name, 0)
+    files = SegmentFiles(base_offset, path, file.stat().st_size)
+    return _Source(Place(topic, partition, path), Segment(files, is_sealed=False))
+
+
+def _dump_segment(
+    source: _Source, sink: Sink, selection: Selection, *, with_records: bool
+) -> bool:
+    """Dump one file from the first batch that is asked for; whether all of them are valid."""
+    place, segment = source
+    begin = segment.floor_position(selection.from_offset) if selection.from_offset > 0 else 0
+    wanted = selection.may_hold if with_records else selection.matches
+    is_valid = True
+    with open_segment(segment.path) as descriptor:
+        records = _RecordDump(place, descriptor, sink, selection) if with_records else None
+        for found in walk(segment, descriptor, begin, wanted):
+            if records is None or found.problem or found.header is None:
+                sink.batch(place, found)
+            else:
+                is_valid &= records.dump(found, found.header)
+            is_valid &= not found.problem
+    return is_valid
+
+
+class _RecordDump:
+    """Dumps batches of one file with their records."""
+
+    def __init__(self, place: Place, descriptor: int, sink: Sink, selection: Selection) -> None:
+        from segmentlog.records.one_batch import BatchReader  # the compiled kernels load here
+
+        self._place = place
+        self._descriptor = descriptor
+        self._sink = sink
+        self._selection = selection
+        self._reader = BatchReader(place.file)
+
+    def dump(self, found: Found, header: BatchHeader) -> bool:
+        """Dump a batch, unless none of its records is asked for; whether they can be read."""
+        batch = os.pread(self._descriptor, header.size_in_bytes, found.position)
+        is_shown = False  # shown once its first records are read, for they may be damaged
+        try:
+            for piece in self._reader.records(batch, found.position):
+                records = self._selection.records(piece)
+                if records.num_rows and not is_shown:
+                    self._sink.batch(self._place, found)
+                    is_shown = True
+                if records.num_rows:
+                    self._sink.records(self._place, header, records)
+            if not is_shown and self._selection.matches_empty(header):
+                self._sink.batch(self._place, found)
+        except SegmentLogError as error:
+            reason = getattr(error, "reason", "") or str(error)
+            self._sink.batch(self._place, found._replace(problem=reason))
+            return False
+        return True

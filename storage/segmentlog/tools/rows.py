@@ -1,0 +1,179 @@
+"""Rows of a dump: one for each batch, record or index entry, under Kafka's names for the fields.
+
+The names are those of Kafka's own dump tool, in its order; what it prints as one word
+(``OptionalLong.empty``) is null here.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from segmentlog.kernels import layout
+from segmentlog.model import Codec, TimestampType
+from segmentlog.records.header import BatchHeader
+from segmentlog.tools.selection import last_offset
+from segmentlog.tools.walk import Found
+
+__all__ = ["BATCH_SCHEMA", "Place", "batch_row", "codec_name", "record_rows", "timestamp_type"]
+
+Row = dict[str, object]
+
+_MOST_SEQUENCE = 2**31 - 1
+
+#: The columns of a table of batches; a row of `batch_row` has the same names.
+BATCH_SCHEMA: pa.Schema = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("file", pa.string()),
+        ("baseOffset", pa.int64()),
+        ("lastOffset", pa.int64()),
+        ("count", pa.int32()),
+        ("baseSequence", pa.int32()),
+        ("lastSequence", pa.int32()),
+        ("producerId", pa.int64()),
+        ("producerEpoch", pa.int16()),
+        ("partitionLeaderEpoch", pa.int32()),
+        ("isTransactional", pa.bool_()),
+        ("isControl", pa.bool_()),
+        ("deleteHorizonMs", pa.int64()),
+        ("position", pa.int64()),
+        ("timestampType", pa.string()),
+        ("baseTimestamp", pa.int64()),
+        ("maxTimestamp", pa.int64()),
+        ("size", pa.int64()),
+        ("magic", pa.int8()),
+        ("codec", pa.string()),
+        ("attributes", pa.int16()),
+        ("crc", pa.uint32()),
+        ("isValid", pa.bool_()),
+        ("problem", pa.string()),
+    ]
+)
+
+_TIMESTAMP_TYPES = {
+    TimestampType.NO_TIMESTAMP_TYPE: "NoTimestampType",
+    TimestampType.CREATE_TIME: "CreateTime",
+    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
+}
+
+
+class Place(NamedTuple):
+    """Whose records a file holds, and its path."""
+
+    topic: str
+    partition: int
+    file: str
+
+
+def codec_name(codec: int) -> str:
+    """Kafka's name of a codec; the number itself where it has none."""
+    return Codec(codec).name.lower() if codec in set(Codec) else str(codec)
+
+
+def timestamp_type(header: BatchHeader) -> str:
+    """Kafka's name of a batch's timestamp type."""
+    kind = header.timestamp_type if header.magic > 0 else TimestampType.NO_TIMESTAMP_TYPE
+    return _TIMESTAMP_TYPES[kind]
+
+
+def sequence_after(base_sequence: int, delta: int) -> int:
+    """Sequence of the record `delta` behind the first; numbers go on at 0 behind the largest."""
+    if base_sequence < 0:
+        return -1
+    return (base_sequence + delta) % (_MOST_SEQUENCE + 1)
+
+
+def batch_row(place: Place, found: Found) -> Row:
+    """One batch, or a place where there is none, of which little can be said."""
+    row: Row = dict.fromkeys(BATCH_SCHEMA.names)
+    row |= place._asdict()
+    header = found.header
+    if header is not None:
+        row |= _legacy_fields(header) if header.magic < layout.MAGIC else _fields(header)
+        row["timestampType"] = timestamp_type(header)
+        row["maxTimestamp"] = header.max_timestamp
+        row["codec"] = codec_name(header.codec)
+        row["magic"], row["attributes"] = header.magic, header.attributes
+        row["crc"] = header.crc
+    row["position"], row["problem"] = found.position, found.problem or None
+    row["size"] = found.n_bytes if header is None else header.size_in_bytes
+    row["isValid"] = not found.problem
+    return row
+
+
+def _fields(header: BatchHeader) -> Row:
+    """What only magic 2 has."""
+    return {
+        "baseOffset": header.base_offset,
+        "lastOffset": header.last_offset,
+        "count": header.records_count,
+        "baseSequence": header.base_sequence,
+        "lastSequence": sequence_after(header.base_sequence, header.last_offset_delta),
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.leader_epoch,
+        "isTransactional": header.is_transactional,
+        "isControl": header.is_control,
+        "deleteHorizonMs": header.delete_horizon_ms,
+        "baseTimestamp": header.base_timestamp,
+    }
+
+
+def _legacy_fields(header: BatchHeader) -> Row:
+    """A message of magic 0 or 1; where its first offset is depends on what it compresses."""
+    is_alone = header.codec == 0
+    return {
+        "baseOffset": header.base_offset if is_alone else None,
+        "lastOffset": last_offset(header),
+        "count": 1 if is_alone else None,
+    }
+
+
+class RecordText(NamedTuple):
+    """How keys become text, and how values do, headers' values included."""
+
+    key: Callable[[bytes], str]
+    value: Callable[[bytes], str]
+
+
+def record_rows(
+    place: Place, header: BatchHeader, records: pa.RecordBatch, text: RecordText
+) -> Iterator[Row]:
+    """A row for each record of one batch; of control records what they say, not their bytes."""
+    kind = timestamp_type(header)
+    for record in records.to_pylist():
+        key, value = record["key"], record["value"]
+        row: Row = {
+            "topic": place.topic,
+            "partition": place.partition,
+            "offset": record["offset"],
+            "timestampType": kind,
+            "timestamp": record["timestamp"],
+            "keySize": -1 if key is None else len(key),
+            "valueSize": -1 if value is None else len(value),
+            "sequence": sequence_after(
+                header.base_sequence, record["offset"] - header.base_offset
+            ),
+        }
+        if header.is_control:
+            row |= _control_fields(key, value)
+        else:
+            row["key"] = None if key is None else text.key(key)
+            row["value"] = None if value is None else text.value(value)
+        row["headers"] = [
+            {
+                "key": each["key"],
+                "value": None if each["value"] is None else text.value(each["value"]),
+            }
+            for each in record["headers"] or ()
+        ]
+        yield row
+
+
+def _control_fields(key: bytes | None, value: bytes | None) -> Row:
+    from segmentlog.records.one_batch import parse_control  # loads the compiler
+
+    control = parse_control(key, value)
+    return {"controlType": control.type, "coordinatorEpoch": control.coordinator_epoch}

@@ -1,0 +1,103 @@
+"""Which batches and records of a log are asked for: ranges of offsets and of times."""
+
+import re
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from segmentlog.kernels import layout
+from segmentlog.records.header import BatchHeader
+
+__all__ = ["Selection", "last_offset", "parse_time"]
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+def last_offset(header: BatchHeader) -> int:
+    """Last offset of a batch of any format: a message of magic 0 or 1 has one, its last."""
+    return header.last_offset if header.magic >= layout.MAGIC else header.base_offset
+
+
+class Selection(NamedTuple):
+    """Half-open ranges; a record is asked for when it lies in both."""
+
+    from_offset: int = _LEAST
+    to_offset: int = _MOST
+    from_ms: int = _LEAST
+    to_ms: int = _MOST
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing is left out."""
+        return self == Selection()
+
+    def may_hold(self, header: BatchHeader) -> bool:
+        """Whether a batch may hold a record that is asked for, by its header alone.
+
+        Its smallest timestamp is not in its header, so a batch is only left out for being too
+        old; offsets of the messages in a compressed one of magic 0 or 1 are not in it either.
+        """
+        if last_offset(header) < self.from_offset or self.is_behind(header):
+            return False
+        has_times = header.magic > 0
+        return not has_times or header.max_timestamp >= self.from_ms
+
+    def is_behind(self, header: BatchHeader) -> bool:
+        """Whether the batch, and so every one behind it, begins at or behind the last offset."""
+        is_wrapper = header.magic < layout.MAGIC and header.codec != 0
+        return not is_wrapper and header.base_offset >= self.to_offset
+
+    def matches(self, header: BatchHeader) -> bool:
+        """Whether a batch is shown when its records are not: as `may_hold`, and not too new.
+
+        A batch is too new when its first record is, or, where compaction has put something else
+        in the place of that time, its newest one.
+        """
+        if not self.may_hold(header):
+            return False
+        is_known = header.delete_horizon_ms is None and header.base_timestamp >= 0
+        return (header.base_timestamp if is_known else header.max_timestamp) < self.to_ms
+
+    def matches_empty(self, header: BatchHeader) -> bool:
+        """Whether a batch without records, as compaction leaves them, is shown among records."""
+        return header.records_count == 0 and self.matches(header)
+
+    def records(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """The records that are asked for; columns ``offset`` and ``timestamp`` decide."""
+        if self.is_everything:
+            return records
+        offsets, times = records.column("offset"), records.column("timestamp")
+        bounds = (
+            pc.greater_equal(offsets, self.from_offset), pc.less(offsets, self.to_offset),
+            pc.greater_equal(times, self.from_ms), pc.less(times, self.to_ms),
+        )  # fmt: skip
+        wanted = bounds[0]
+        for bound in bounds[1:]:
+            wanted = pc.and_(wanted, bound)
+        return records.filter(wanted)
+
+
+def parse_time(text: str) -> int:
+    """Epoch milliseconds of a number of them, or of a time in ISO 8601; UTC if it says no zone.
+
+    Raises
+    ------
+    ValueError
+        If `text` is neither.
+    """
+    if re.fullmatch(r"-?[0-9]{1,19}", text):
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        message = (
+            f"{text!r} is neither a time as 2026-03-01T12:00:00Z (or a date) "
+            "nor a number of milliseconds since 1970"
+        )
+        raise ValueError(message) from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000

@@ -1,0 +1,227 @@
+"""Where a dump goes: lines of JSON, an Arrow stream, a Parquet file; `tables` has the fourth.
+
+All of them take a dump as it comes and hold no more of it than the next piece.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from typing import IO, Any, Protocol
+
+import pyarrow as pa
+
+from segmentlog.errors import OptionError
+from segmentlog.records.header import BatchHeader
+from segmentlog.tools.rows import BATCH_SCHEMA, Place, RecordText, batch_row, record_rows
+from segmentlog.tools.tables import TableSink
+from segmentlog.tools.text import to_json
+from segmentlog.tools.walk import Found
+
+__all__ = ["Format", "Sink", "open_sink"]
+
+_PIECE_ROWS = 1 << 16
+_PIECE_BYTES = 32 << 20
+
+#: Columns of a scan, in its order, and then what only a dump tells.
+_RECORD_SCHEMA: pa.Schema = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("isControl", pa.bool_()),
+        ("controlType", pa.string()),
+        ("producerId", pa.int64()),
+        ("batchOffset", pa.int64()),
+    ]
+)
+
+
+class Format(StrEnum):
+    """What a dump is written as."""
+
+    TABLE = "table"
+    JSON = "json"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+class Sink(Protocol):
+    """Takes a dump piece by piece, in the order of the files."""
+
+    def batch(self, place: Place, found: Found) -> None:
+        """A batch, or a place where there is none."""
+
+    def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
+        """Records of the batch that came before."""
+
+    def entry(self, file: str, row: Mapping[str, object]) -> None:
+        """An entry of an index file or a snapshot."""
+
+    def close(self) -> None:
+        """Write what is held back."""
+
+
+class JsonSink:
+    """One object a line, its field ``kind`` telling what it is.
+
+    Parameters
+    ----------
+    write : takes lines, with their ends.
+    text : how keys and values become text.
+    """
+
+    def __init__(self, write: Callable[[str], object], text: RecordText) -> None:
+        self._write = write
+        self._text = text
+
+    def batch(self, place: Place, found: Found) -> None:
+        kind = "batch" if found.header else "damage" if found.problem else "padding"
+        self._write(to_json({"kind": kind} | batch_row(place, found)) + "\n")
+
+    def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
+        for row in record_rows(place, header, records, self._text):
+            self._write(to_json({"kind": "record"} | row) + "\n")
+
+    def entry(self, file: str, row: Mapping[str, object]) -> None:
+        self._write(to_json({"kind": "entry", "file": file} | dict(row)) + "\n")
+
+    def close(self) -> None:
+        pass
+
+
+class ColumnSink:
+    """An Arrow stream or a Parquet file: of batches, or of records instead.
+
+    Parameters
+    ----------
+    file : binary, open for writing.
+    output_format : ``arrow`` or ``parquet``.
+    with_records : whether the table is of records.
+    """
+
+    def __init__(self, file: IO[bytes], output_format: Format, *, with_records: bool) -> None:
+        self._with_records = with_records
+        self._schema = _RECORD_SCHEMA if with_records else BATCH_SCHEMA
+        self._writer: Any
+        if output_format == Format.ARROW:
+            self._writer = pa.ipc.new_stream(file, self._schema)
+        else:
+            import pyarrow.parquet as pq
+
+            self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
+        self._rows: list[Mapping[str, object]] = []
+        self._pieces: list[pa.RecordBatch] = []
+        self._held_rows = self._held_bytes = 0
+
+    def batch(self, place: Place, found: Found) -> None:
+        if not self._with_records:
+            self._rows.append(batch_row(place, found))
+            if len(self._rows) >= _PIECE_ROWS // 8:
+                self._flush()
+        elif found.problem:  # a table of records has no row for it
+            where = f"{place.file}: batch at byte {found.position}"
+            sys.stderr.write(f"{where} is not valid: {found.problem}\n")
+
+    def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
+        n_rows = records.num_rows
+        controls: list[str | None] = [None] * n_rows
+        if header.is_control:
+            from segmentlog.records.one_batch import parse_control  # loads the compiler
+
+            rows = records.select(["key", "value"]).to_pylist()
+            controls = [parse_control(row["key"], row["value"]).type for row in rows]
+        kind = header.timestamp_type if header.magic > 0 else -1
+        columns = {name: records.column(name) for name in records.schema.names}
+        columns |= {
+            "topic": pa.repeat(pa.scalar(place.topic), n_rows),
+            "partition": pa.repeat(pa.scalar(place.partition, pa.int32()), n_rows),
+            "timestamp": records.column("timestamp").cast(pa.timestamp("ms", tz="UTC")),
+            "timestampType": pa.repeat(pa.scalar(int(kind), pa.int32()), n_rows),
+            "headers": records.column("headers").cast(_RECORD_SCHEMA.field("headers").type),
+            "isControl": pa.repeat(pa.scalar(header.is_control), n_rows),
+            "controlType": pa.array(controls, pa.string()),
+            "producerId": pa.repeat(pa.scalar(header.producer_id, pa.int64()), n_rows),
+            "batchOffset": pa.repeat(pa.scalar(header.base_offset, pa.int64()), n_rows),
+        }
+        arrays = [columns[name] for name in self._schema.names]
+        self._pieces.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._held_rows += n_rows
+        self._held_bytes += records.nbytes
+        if self._held_rows >= _PIECE_ROWS or self._held_bytes >= _PIECE_BYTES:
+            self._flush()
+
+    def entry(self, file: str, row: Mapping[str, object]) -> None:
+        accepted = "entries of indexes and snapshots are written as table or json"
+        raise OptionError("--format", "arrow or parquet", accepted)
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+        if self._pieces:
+            table = pa.Table.from_batches(self._pieces, schema=self._schema)
+            self._writer.write_table(table.combine_chunks())
+        self._rows, self._pieces = [], []
+        self._held_rows = self._held_bytes = 0
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+
+@contextmanager
+def open_sink(
+    output_format: Format, output: str | None, text: RecordText, *, with_records: bool
+) -> Iterator[Sink]:
+    """Where to write a dump; a file appears under its name when it is whole.
+
+    Parameters
+    ----------
+    output_format : what to write.
+    output : a file that does not exist yet, or None for standard output.
+    text : how keys and values become text.
+    with_records : whether records are dumped.
+    """
+    is_text = output_format in {Format.TABLE, Format.JSON}
+    if output is None:
+        if not is_text and (output_format == Format.PARQUET or sys.stdout.isatty()):
+            raise OptionError("--format", output_format, "it is not text: name a file with -o")
+        file: Any = sys.stdout if is_text else sys.stdout.buffer
+        yield from _closing(_sink(file, output_format, text, with_records=with_records))
+        return
+    if os.path.lexists(output):
+        raise OptionError("--output", output, "that file exists; name one that does not")
+    partial = f"{output}.partial"
+    try:
+        with open(
+            partial, "xt" if is_text else "xb", encoding="utf-8" if is_text else None
+        ) as file:
+            yield from _closing(_sink(file, output_format, text, with_records=with_records))
+        os.rename(partial, output)
+    except FileExistsError:
+        raise
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(partial)
+        raise
+
+
+def _closing(sink: Sink) -> Iterator[Sink]:
+    yield sink
+    sink.close()
+
+
+def _sink(file: IO[Any], output_format: Format, text: RecordText, *, with_records: bool) -> Sink:
+    match output_format:
+        case Format.TABLE:
+            return TableSink(file.write, text)
+        case Format.JSON:
+            return JsonSink(file.write, text)
+        case _:
+            return ColumnSink(file, output_format, with_records=with_records)

@@ -1,0 +1,101 @@
+r"""Bytes and names from a log, as text that is safe to print.
+
+Whoever can write to a topic chooses what stands in it.  Escape sequences move a terminal's cursor
+and set its title, bidirectional controls show text in another order than it has, and line breaks
+forge lines.  So everything that is not printable is written as its escape: ``\x1b``, ``\u202e``.
+"""
+
+import base64
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from functools import cache
+
+__all__ = ["Encoding", "encoder", "escape", "iso_time", "to_json"]
+
+#: Where ``surrogateescape`` puts bytes that are not UTF-8.
+_FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
+
+
+class Encoding(StrEnum):
+    """How keys and values are written."""
+
+    TEXT = "text"  #: UTF-8; bytes that are not, as their escapes
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+@cache
+def _unprintable() -> re.Pattern[str]:
+    """Matches characters of categories C* and Z*, but for the blank: found by asking for each."""
+    ranges: list[list[int]] = []
+    for code in range(sys.maxunicode + 1):
+        if not chr(code).isprintable():
+            if ranges and ranges[-1][1] == code - 1:
+                ranges[-1][1] = code
+            else:
+                ranges.append([code, code])
+    return re.compile("[" + "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in ranges) + "]")
+
+
+def escape(text: str) -> str:
+    r"""`text` with a backslash escape for each character that is not printable, and ``\\``."""
+    text = text.replace("\\", "\\\\")
+    if text.isprintable():
+        return text
+    return _unprintable().sub(lambda match: _escape_one(match[0]), text)
+
+
+def _escape_one(char: str) -> str:
+    r"""``\x1b`` for ASCII and for bytes that are no character, ``\u202e`` for all others."""
+    code = ord(char)
+    if _FIRST_BYTE <= code <= _LAST_BYTE:
+        return f"\\x{code & 0xFF:02x}"
+    if code < 0x80:
+        return char.encode("unicode_escape").decode("ascii")
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def to_json(row: Mapping[str, object]) -> str:
+    """One line of JSON, whose strings are escaped where JSON alone would leave them."""
+    line = json.dumps(row, ensure_ascii=False, separators=(", ", ": "))
+    if line.isprintable():
+        return line
+    return _unprintable().sub(lambda match: _escape_in_json(match[0]), line)
+
+
+def _escape_in_json(char: str) -> str:
+    if _FIRST_BYTE <= ord(char) <= _LAST_BYTE:
+        return f"\\\\x{ord(char) & 0xFF:02x}"
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
+
+
+def encoder(encoding: Encoding) -> Callable[[bytes], str]:
+    """What turns bytes into text by `encoding`, for `escape` or `to_json` to make printable."""
+    match encoding:
+        case Encoding.TEXT:
+            return _as_text
+        case Encoding.HEX:
+            return bytes.hex
+        case Encoding.BASE64:
+            return lambda data: base64.b64encode(data).decode("ascii")
+
+
+def _as_text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """A time in ISO 8601, UTC; the number itself where no calendar has a date for it."""
+    from datetime import UTC, datetime, timedelta
+
+    if timestamp_ms == -1:
+        return "none"
+    try:
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return str(timestamp_ms)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,222 @@
+"""The batches of one file, good ones and bad ones, and on behind the bad ones.
+
+A batch whose checksum is wrong but whose length is right is followed by the next one.  Where a
+length is wrong too, nothing says where the next batch begins; then every byte is tried, and the
+first whole batch with a right checksum is where the walk goes on.
+"""
+
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import crc32c
+import numpy as np
+
+from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
+from segmentlog.kernels import layout, status
+from segmentlog.log.segment import PlacedHeader, Segment
+from segmentlog.records.header import BatchHeader, parse_header
+from segmentlog.tools.selection import last_offset
+
+__all__ = ["Found", "open_segment", "walk"]
+
+_PIECE_BYTES = 1 << 20
+_WINDOW_BYTES = 4 << 20
+
+#: Bytes that a search checksums before it gives up: bytes made for it could cost their square.
+_MOST_SEARCHED = 1 << 30
+_LEGACY_COVERED_AT = 16  # magic 0 and 1: the checksum stands before the magic and covers it
+
+
+class Found(NamedTuple):
+    """What stands at one place of a file.
+
+    Parameters
+    ----------
+    position : byte at which it begins.
+    n_bytes : bytes of it; where no length can be believed, up to the next good batch.
+    header : None where the bytes are no batch.
+    problem : what is wrong with it, or the empty string.
+    """
+
+    position: int
+    n_bytes: int
+    header: BatchHeader | None
+    problem: str = ""
+
+
+@contextmanager
+def open_segment(path: str) -> Iterator[int]:
+    """A descriptor of the file, closed at the end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def walk(
+    segment: Segment,
+    descriptor: int,
+    position: int = 0,
+    is_wanted: Callable[[BatchHeader], bool] = lambda _: True,
+) -> Iterator[Found]:
+    """Batches from byte `position` on, and the places that hold none.
+
+    Parameters
+    ----------
+    segment : whose file to walk.
+    descriptor : of the file, open for reading.
+    position : of a batch.
+    is_wanted : batches that are not are neither checked nor yielded.
+    """
+    next_offset = -(2**63)
+    while position < segment.size:
+        reason, bad = "", None
+        try:
+            for placed in segment.headers(position):
+                header = placed.header
+                if is_wanted(header):
+                    reason = _problem(descriptor, placed, next_offset)
+                    if reason and not _goes_on(segment, descriptor, placed):
+                        bad = header
+                        break
+                    yield Found(position, header.size_in_bytes, header, reason)
+                if not reason.startswith("its crc"):  # else its offsets may be wrong as well
+                    next_offset = last_offset(header) + 1
+                reason, position = "", placed.end
+        except MalformedBatchError as error:
+            reason = error.reason
+        except UnsupportedFormatError as error:
+            reason = f"its {error.what} is {error.found}, which this version does not read"
+        if position >= segment.size:
+            return
+        found = _unreadable(segment, descriptor, position, bad, reason, next_offset)
+        yield found
+        position += found.n_bytes
+
+
+def _problem(descriptor: int, placed: PlacedHeader, next_offset: int) -> str:
+    """What is wrong with a whole batch, judged by its header and its checksum."""
+    header = placed.header
+    found = _checksum(descriptor, placed)
+    if found != header.crc:
+        name = "crc32c" if header.magic >= layout.MAGIC else "crc32"
+        return f"its {name} is {found:#010x}, its header says {header.crc:#010x}"
+    if header.base_offset < next_offset:
+        return status.REASONS[status.OFFSETS_GO_BACK]
+    if header.magic >= layout.MAGIC:
+        if header.last_offset_delta < 0:
+            return status.REASONS[status.BAD_OFFSET_DELTA]
+        if not 0 <= header.records_count <= header.last_offset_delta + 1:
+            return status.REASONS[status.BAD_RECORDS_COUNT]
+    return ""
+
+
+def _checksum(descriptor: int, placed: PlacedHeader) -> int:
+    """Checksum of what a batch's own covers, read a piece at a time."""
+    is_legacy = placed.header.magic < layout.MAGIC
+    add = zlib.crc32 if is_legacy else crc32c.crc32c
+    at = placed.position + (_LEGACY_COVERED_AT if is_legacy else layout.ATTRIBUTES_AT)
+    crc = 0
+    while at < placed.end:
+        piece = os.pread(descriptor, min(_PIECE_BYTES, placed.end - at), at)
+        if not piece:
+            break
+        crc = add(piece, crc)
+        at += len(piece)
+    return crc
+
+
+def _goes_on(segment: Segment, descriptor: int, placed: PlacedHeader) -> bool:
+    """Whether something that looks like a batch, or nothing at all, stands behind a bad one."""
+    left = segment.size - placed.end
+    if left == 0:
+        return True
+    head = os.pread(descriptor, layout.MAGIC_PREFIX_BYTES, placed.end)
+    if len(head) < layout.MAGIC_PREFIX_BYTES:
+        return False
+    length = int.from_bytes(head[layout.BATCH_LENGTH_AT : layout.LEADER_EPOCH_AT], "big")
+    base_offset = int.from_bytes(head[: layout.BATCH_LENGTH_AT], "big")
+    looks_right = (
+        head[layout.MAGIC_AT] <= layout.MAGIC
+        and layout.MIN_LEGACY_LENGTH <= length <= left - layout.LOG_OVERHEAD
+        and placed.header.base_offset < base_offset < 2**63
+    )
+    return looks_right or _is_zeros(segment, descriptor, placed.end)
+
+
+def _is_zeros(segment: Segment, descriptor: int, position: int) -> bool:
+    """Whether only zeros follow, as in a preallocated file."""
+    while position < segment.size:
+        piece = os.pread(descriptor, _PIECE_BYTES, position)
+        if not piece or piece.strip(b"\0"):
+            return False
+        position += len(piece)
+    return True
+
+
+def _unreadable(
+    segment: Segment,
+    descriptor: int,
+    position: int,
+    header: BatchHeader | None,
+    reason: str,
+    next_offset: int,
+) -> Found:
+    """What cannot be walked over, up to where the walk can go on."""
+    left = segment.size - position
+    if _is_zeros(segment, descriptor, position):
+        return Found(position, left, None)
+    if header is None:
+        header = _header_at(segment, descriptor, position)
+        if header is not None and not reason:
+            reason = f"it needs {header.size_in_bytes} bytes, the file has {left} left"
+    reason = reason or "the file ends inside a batch header"
+    n_bytes = left
+    good = _find_good(segment, descriptor, position + 1, next_offset)
+    if good is not None:
+        n_bytes = good - position
+        reason += f"; the next good batch is at byte {good}"
+    return Found(position, n_bytes, header, reason)
+
+
+def _header_at(segment: Segment, descriptor: int, position: int) -> BatchHeader | None:
+    """Header at `position` if it is one of magic 2; its fields may be damaged."""
+    head = os.pread(descriptor, layout.HEADER_BYTES, position)
+    if len(head) < layout.HEADER_BYTES or head[layout.MAGIC_AT] != layout.MAGIC:
+        return None
+    return parse_header(head)
+
+
+def _find_good(segment: Segment, descriptor: int, position: int, next_offset: int) -> int | None:
+    """First byte from `position` on at which a whole batch of magic 2 begins, checksum and all."""
+    budget = _MOST_SEARCHED
+    while position + layout.HEADER_BYTES <= segment.size:
+        window = os.pread(descriptor, _WINDOW_BYTES, position)
+        if len(window) < layout.HEADER_BYTES:
+            return None
+        last = len(window) - layout.HEADER_BYTES
+        magics = np.frombuffer(window, np.uint8)[layout.MAGIC_AT : layout.MAGIC_AT + last + 1]
+        for at in np.flatnonzero(magics == layout.MAGIC).tolist():
+            placed = PlacedHeader(position + at, parse_header(window, at))
+            if _is_plausible(placed, segment.size, next_offset):
+                budget -= placed.header.size_in_bytes
+                if budget < 0:
+                    return None
+                if _checksum(descriptor, placed) == placed.header.crc:
+                    return placed.position
+        position += last + 1
+    return None
+
+
+def _is_plausible(placed: PlacedHeader, size: int, next_offset: int) -> bool:
+    header = placed.header
+    return (
+        header.batch_length >= layout.MIN_BATCH_LENGTH
+        and placed.end <= size
+        and header.base_offset >= max(next_offset, 0)
+        and 0 <= header.records_count <= header.last_offset_delta + 1
+    )

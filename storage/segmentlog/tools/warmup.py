@@ -1,0 +1,77 @@
+"""Compile the kernels ahead of the first query, by reading a log of one record."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["compile_kernels"]
+
+#: A segment of one batch of one record, with a header.
+_SEGMENT = bytes.fromhex(
+    "00000000000000000000003e00000000025e93538d0000000000000000018bcfe568000000018bcf"
+    "e56800ffffffffffffffffffffffffffff0000000118000000026b02760202680278"
+)
+_TIME = 1_700_000_000_000
+
+
+def compile_kernels() -> Iterator[str]:
+    """Read every kind of thing once, and tell in lines what that has compiled."""
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="segmentlog-") as directory:
+        _read(Path(directory))
+    seconds = time.perf_counter() - start
+    compiled, loaded, places = _counts()
+    if not compiled:
+        yield f"{loaded} kernels were compiled before; loading them took {seconds:.1f} s"
+    else:
+        yield f"{compiled} kernels compiled, {loaded} loaded in {seconds:.1f} s"
+    for place in places:
+        yield f"cache: {place}"
+    if not places:
+        yield "no cache: set NUMBA_CACHE_DIR to a directory that can be written to"
+
+
+def _read(directory: Path) -> None:
+    """A scan, a look-up by time, and a dump of one batch: all that calls kernels."""
+    from segmentlog.log.logdir import open_log_dir
+    from segmentlog.records.one_batch import BatchReader
+
+    partition = directory / "warmup-0"
+    partition.mkdir()
+    file = partition / f"{0:020d}.log"
+    file.write_bytes(_SEGMENT)
+    log = open_log_dir(partition).log("warmup", 0)
+    log.scan(include_headers=True).read_all()
+    log.offset_for_timestamp(_TIME)
+    list(BatchReader(str(file)).records(_SEGMENT, 0))
+
+
+def _counts() -> tuple[int, int, list[str]]:
+    """Kernels compiled now, kernels loaded from a cache, and where that is."""
+    compiled = loaded = 0
+    places = set()
+    for kernel in _kernels():
+        compiled += sum(kernel.stats.cache_misses.values())
+        loaded += sum(kernel.stats.cache_hits.values())
+        if kernel.stats.cache_path:
+            places.add(str(kernel.stats.cache_path))
+    return compiled, loaded, sorted(places)
+
+
+def _kernels() -> Iterator[Any]:
+    """Compiled functions of the modules that are loaded, each once."""
+    seen: set[int] = set()
+    modules = [
+        module
+        for name, module in sorted(sys.modules.items())
+        if name.startswith("segmentlog.kernels.") and isinstance(module, ModuleType)
+    ]
+    for module in modules:
+        for value in vars(module).values():
+            if hasattr(value, "py_func") and hasattr(value, "stats") and id(value) not in seen:
+                seen.add(id(value))
+                yield value

@@ -1,0 +1,142 @@
+"""The dump, field by field against Kafka's own dump tool, on every shape."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.interop
+
+Row = Mapping[str, object]
+Dump = Mapping[str, Sequence[Row]]
+
+NUMBERS = {
+    "baseOffset", "lastOffset", "count", "baseSequence", "lastSequence", "producerId",
+    "producerEpoch", "partitionLeaderEpoch", "position", "timestamp", "size", "magic", "crc",
+    "offset", "keySize", "valueSize", "sequence", "coordinatorEpoch",
+}  # fmt: skip
+NAMES = {"compresscodec": "codec", "isvalid": "isValid"}
+BATCH_FIELDS = (
+    "baseOffset", "lastOffset", "count", "baseSequence", "lastSequence", "producerId",
+    "producerEpoch", "partitionLeaderEpoch", "isTransactional", "isControl", "deleteHorizonMs",
+    "position", "timestampType", "timestamp", "size", "magic", "codec", "crc", "isValid",
+)  # fmt: skip
+RECORD_FIELDS = (
+    "offset", "timestampType", "timestamp", "keySize", "valueSize", "sequence", "headerKeys",
+    "controlType", "coordinatorEpoch",
+)  # fmt: skip
+#: What 4.3 prints by name and as JSON; 3.9 prints the leader's change by its type instead.
+KRAFT_CONTROLS = {
+    "LeaderChange": "LEADER_CHANGE",
+    "SnapshotHeader": "SNAPSHOT_HEADER", "SnapshotFooter": "SNAPSHOT_FOOTER",
+    "KRaftVersion": "KRAFT_VERSION", "KRaftVoters": "KRAFT_VOTERS",
+}  # fmt: skip
+
+
+def kafkas_fields(line: str) -> Row:
+    """The fields of a line of Kafka's tool, under our names and with our types."""
+    row: dict[str, object] = {}
+    for name, value in re.findall(r"(\w+): (\[[^]]*\]|\S+)", line):
+        if name in {"CreateTime", "LogAppendTime"}:
+            row |= {"timestampType": name, "timestamp": int(value)}
+        elif name == "deleteHorizonMs":
+            number = re.search(r"\d+", value)
+            row[name] = int(number[0]) if number else None
+        elif name == "headerKeys":
+            row[name] = value[1:-1]
+        elif name == "endTxnMarker":
+            row["controlType"] = value
+        elif name == "controlType":
+            row["controlType"] = value.partition("(")[0]
+        elif name in NUMBERS:
+            row[name] = int(value)
+        else:
+            name = NAMES.get(name, name)
+            row[name] = value == "true" if value in {"true", "false"} else value.lower()
+    for kind, ours in KRAFT_CONTROLS.items():
+        if re.search(rf" {kind}:? \{{", line):
+            row["controlType"] = ours
+    return row
+
+
+def kafkas_dump(text: str) -> Dump:
+    """Batches and records by file, in the order of the tool's lines."""
+    found: dict[str, list[Row]] = {}
+    for line in text.splitlines():
+        if line.startswith("Dumping "):
+            rows = found.setdefault(line.removeprefix("Dumping "), [])
+        elif line.startswith("baseOffset:"):
+            fields = kafkas_fields(line)
+            rows.append({name: fields[name] for name in BATCH_FIELDS})
+        elif line.startswith("| offset:"):
+            fields = kafkas_fields(line)
+            rows.append({name: fields.get(name) for name in RECORD_FIELDS})
+    return found
+
+
+def our_rows(lines: Sequence[str]) -> Iterator[tuple[str, Row]]:
+    """File and fields of each line of ours."""
+    file = ""
+    for row in map(json.loads, lines):
+        if row["kind"] == "batch":
+            file = row["file"]
+            row["timestamp"] = row["maxTimestamp"]
+            yield file, {name: row[name] for name in BATCH_FIELDS}
+        else:
+            row["headerKeys"] = ",".join(header["key"] for header in row["headers"])
+            yield file, {name: row.get(name) for name in RECORD_FIELDS}
+
+
+def our_dump(*arguments: str) -> Dump:
+    """What the command prints as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-m", "segmentlog", "dump", "--format", "json", *arguments],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (0, "") == (done.returncode, done.stderr)
+    found: dict[str, list[Row]] = {}
+    for file, row in our_rows(done.stdout.splitlines()):
+        found.setdefault(file, []).append(row)
+    return found
+
+
+@pytest.fixture(scope="module")
+def dumps(filled: tuple) -> tuple[Dump, Path]:
+    """What Kafka's tool says of every segment file, and where they are."""
+    broker, made = filled
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LC_ALL", "C.UTF-8")  # or Java prints question marks for header keys
+        text = broker.dump(sorted(made.log_dir.glob("*/*.log")))
+    return kafkas_dump(text), made.log_dir
+
+
+def without_empty(dump: Dump) -> Dump:
+    """Files with at least one line."""
+    return {file: rows for file, rows in dump.items() if rows}
+
+
+def test_batches_and_records_are_what_kafkas_tool_says(dumps: tuple[Dump, Path]) -> None:
+    """Every field of every batch and record that the tool prints, in the tool's order."""
+    expected, log_dir = dumps
+    metadata = log_dir / "__cluster_metadata-0"
+    found = our_dump("--records", str(log_dir), str(metadata))
+    kinds = {row.get("controlType") for rows in found.values() for row in rows}
+
+    assert {"COMMIT", "ABORT", "LEADER_CHANGE"} <= kinds
+    assert without_empty(expected).keys() == found.keys()
+    for file, rows in found.items():
+        assert expected[file] == rows, file
+
+
+def test_batches_alone_are_the_same(dumps: tuple[Dump, Path]) -> None:
+    """Without records the lines of batches do not change."""
+    expected, log_dir = dumps
+    found = our_dump(str(log_dir))
+
+    assert len(found) > 20
+    for file, rows in found.items():
+        assert [row for row in expected[file] if "magic" in row] == rows, file
