@@ -3,8 +3,6 @@
 Run from the top of the checkout: ``python tests/golden/make_example_data.py``.
 """
 
-import hashlib
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +11,7 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests" / "support"))
 
 from kafka_here import Broker, JavaClient  # noqa: E402
+from kafka_here.golden import checksums, copy_log_dir  # noqa: E402
 from kafka_here.java import Outgoing  # noqa: E402
 
 VERSION = "4.3.1"
@@ -96,19 +95,17 @@ def main() -> None:
             )
             client.produce("customers", customers(), batch_size=1024)
             client.wait_until_compacted(broker.log_dir / "customers-0", fewer_than=60)
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(
-            broker.log_dir,
-            target,
-            ignore=shutil.ignore_patterns("__cluster_metadata-0", "*.deleted"),
-        )
-    rows = "\n".join(
-        f"| `{path.relative_to(target)}` | {path.stat().st_size} "
-        f"| `{hashlib.sha256(path.read_bytes()).hexdigest()}` |"
-        for path in sorted(target.rglob("*"))
-        if path.is_file()
+        copy_log_dir(broker.log_dir, target, ["__cluster_metadata-0"])
+    (TOP / "examples" / "MANIFEST.md").write_text(
+        MANIFEST.format(version=VERSION, rows=rows_of_files(target))
     )
-    (TOP / "examples" / "MANIFEST.md").write_text(MANIFEST.format(version=VERSION, rows=rows))
+
+
+def rows_of_files(target: Path) -> str:
+    """The manifest's table of files."""
+    return "\n".join(
+        f"| `{path}` | {size} | `{digest}` |" for path, (size, digest) in checksums(target).items()
+    )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def make(version: str) -> dict[str, object]:
             expected = {topic: ask(client, topic) for topic in topics}
         check(broker, version, expected)
         target = HERE / f"kafka-{version}"
-        copy_log_dir(broker.log_dir, target, ["__*-[0-9]*", ".lock"])
+        copy_log_dir(broker.log_dir, target, ["__*-[0-9]*"])
     write_expected(HERE / f"kafka-{version}.expected.json", expected)
     return {
         "version": version,

@@ -140,9 +140,9 @@ def _compacted_transactions(broker: Broker, client: JavaClient, topic: str) -> N
 
 
 def _is_cleaned(seen: Sequence[Mapping[str, str]], rows: Sequence[KafkaRecord]) -> bool:
-    empty = any(batch["count"] == "0" for batch in seen)
-    control = any(batch["isControl"] == "true" for batch in seen)
-    return empty and control and len(rows) < 22
+    controls = [batch for batch in seen if batch["isControl"] == "true"]
+    horizon = any(batch["deleteHorizonMs"] != "OptionalLong.empty" for batch in controls)
+    return horizon and len(controls) == 4 and len(rows) < 22
 
 
 def _deleted_records(_: Broker, client: JavaClient, topic: str) -> None:
@@ -223,7 +223,7 @@ def _current(setting: str) -> dict[str, GoldenTopic]:
         ),
         "compacted-transactions": GoldenTopic(
             _compacted_transactions,
-            "aborted and committed transactions, compacted: emptied batches and their markers",
+            "aborted and committed transactions, compacted: markers alone, with horizons",
             _is_cleaned,
         ),
         "deleted-records": GoldenTopic(

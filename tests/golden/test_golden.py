@@ -1,0 +1,185 @@
+"""Directories that real brokers left: what is read of them, and that no damage goes unseen."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from kafka_here.golden import Expected, checksums, read_expected
+from kafka_here.rows import rows_of
+
+import segmentlog
+from segmentlog.errors import SegmentLogError, TruncatedBatchError
+from segmentlog.kernels import layout
+from segmentlog.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.model import LogSlice
+from segmentlog.records.columns import record_schema
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.header import parse_header
+
+HERE = Path(__file__).parent
+MANIFEST = tomllib.loads((HERE / "MANIFEST.toml").read_text())
+PARTITIONS = [
+    pytest.param(name, topic, number, expected, id=f"{name}-{topic}-{number}")
+    for name in MANIFEST
+    for topic, partitions in read_expected(HERE / f"{name}.expected.json").items()
+    for number, expected in partitions.items()
+]
+SCHEMA = record_schema(include_headers=True)
+
+
+@pytest.mark.parametrize("name", MANIFEST)
+def test_files_are_those_of_the_manifest(name: str) -> None:
+    """No file is missing, none was added, and every byte is as the broker left it."""
+    found = {path: digest for path, (_, digest) in checksums(HERE / name).items()}
+
+    assert MANIFEST[name]["files"] == found
+
+
+@pytest.mark.parametrize("name", MANIFEST)
+def test_the_directory_holds_the_topics_of_the_manifest(name: str) -> None:
+    """Each topic is described, and its expected records are there."""
+    topics = set(MANIFEST[name]["topics"])
+
+    assert topics == set(segmentlog.open_log_dir(HERE / name).topics())
+    assert topics == set(read_expected(HERE / f"{name}.expected.json"))
+
+
+@pytest.mark.parametrize(("name", "topic", "number", "expected"), PARTITIONS)
+def test_rows_equal_the_consumers(name: str, topic: str, number: int, expected: Expected) -> None:
+    """Every field of every record, and both ends of the log, are what the broker said."""
+    log = segmentlog.open_log_dir(HERE / name).log(topic, number)
+
+    assert expected.records == rows_of(log.scan(include_headers=True).read_all())
+    assert expected[:2] == (log.log_start_offset, log.log_end_offset)
+
+
+@pytest.mark.parametrize(("name", "topic", "number", "expected"), PARTITIONS)
+def test_committed_rows_equal_the_consumers(
+    name: str, topic: str, number: int, expected: Expected
+) -> None:
+    """Under read_committed: nothing aborted, and nothing from the first open transaction on."""
+    log = segmentlog.open_log_dir(HERE / name).log(topic, number)
+    found = log.scan(include_headers=True, isolation_level="read_committed").read_all()
+    committed = set(expected.committed)
+
+    assert [row for row in expected.records if row.offset in committed] == rows_of(found)
+
+
+class Batch(NamedTuple):
+    """A batch of a file, the least offset it may have, and how many rows it gives."""
+
+    start: int
+    stop: int
+    next_offset: int
+    n_rows: int
+
+
+class LogFile:
+    """The bytes of one ``.log`` file, to damage and to decode from any batch on."""
+
+    def __init__(self, path: Path, *, is_active: bool) -> None:
+        self.path = str(path)
+        self.is_active = is_active
+        self.size = path.stat().st_size
+        self.bytes: Bytes = np.zeros(self.size + COPY_SLACK, np.uint8)
+        self.bytes[: self.size] = np.frombuffer(path.read_bytes(), np.uint8)
+        topic, _, number = path.parent.name.rpartition("-")
+        self.whole = LogSlice(topic, int(number), 0, 2**63 - 1, ())
+        self.batches = list(self._batches(int(path.name.partition(".")[0])))
+
+    def _batches(self, next_offset: int) -> Iterator[Batch]:
+        start = 0
+        while start < self.size:
+            length = int.from_bytes(self.bytes[start + 8 : start + 12].tobytes(), "big")
+            stop = start + layout.LOG_OVERHEAD + length
+            table, following = self.decode(start, stop, next_offset)
+            yield Batch(start, stop, next_offset, table.num_rows)
+            start, next_offset = stop, following
+
+    def decode(self, start: int, stop: int, next_offset: int) -> tuple[pa.Table, int]:
+        """Rows of a range of bytes, and the offset behind them."""
+        scanner = BatchScanner(self.path, next_offset)
+        decoder = RecordDecoder(self.whole, SCHEMA)
+        found = []
+        while start < stop:
+            headers, until = scanner.scan(self.bytes, start, stop, 0)
+            if not len(headers):
+                raise TruncatedBatchError(self.path, start, -1, stop, stop - start)
+            found += decoder.decode(self.path, self.bytes, headers, 0)
+            start = until
+        return pa.Table.from_batches(found, SCHEMA), scanner.next_offset
+
+    def read(self, batch: Batch) -> tuple[pa.Table, int] | None:
+        """What is read from `batch` to the end of the file; None if that fails.
+
+        The offset behind it matters in the last file alone, where it is the end of the log.
+        """
+        try:
+            table, end = self.decode(batch.start, self.size, batch.next_offset)
+        except SegmentLogError:
+            return None
+        return table, end if self.is_active else 0
+
+    def unseen(self) -> Iterator[tuple[int, int]]:
+        """Bytes whose change changes nothing that is read, and the mask they are changed by."""
+        for batch in self.batches:
+            sound = self.read(batch)
+            for at in range(batch.start, batch.stop):
+                for mask in (0xFF, 1 << at % 8):
+                    self.bytes[at] ^= mask
+                    if self.read(batch) == sound:
+                        yield at, mask
+                    self.bytes[at] ^= mask
+
+    def may_change_unseen(self) -> Iterator[tuple[int, int]]:
+        """The only bytes for which that is right, and the masks, by Kafka's format.
+
+        The leader epoch is under no checksum, and is not read. Nor is the base offset; but it is
+        seen in the rows, and a batch without rows (control, or emptied by compaction) stands
+        between its neighbours.
+        """
+        for i, batch in enumerate(self.batches):
+            if self.bytes[batch.start + layout.MAGIC_AT] != layout.MAGIC:
+                continue
+            for at in range(batch.start, batch.start + layout.LEADER_EPOCH_AT + 4):
+                for mask in (0xFF, 1 << at % 8):
+                    if at >= batch.start + layout.LEADER_EPOCH_AT or self._may_move(i, at, mask):
+                        yield at, mask
+
+    def _may_move(self, i: int, at: int, mask: int) -> bool:
+        """Whether the base offset of the `i`th batch may be changed so without any effect."""
+        batch = self.batches[i]
+        shift = 56 - 8 * (at - batch.start)
+        if batch.n_rows or shift < 0:
+            return False
+        header = parse_header(self.bytes.data, batch.start)
+        moved = np.uint64(header.base_offset) ^ np.uint64(mask << shift)
+        last = int(moved.astype(np.int64)) + header.last_offset_delta
+        if i + 1 < len(self.batches):
+            limit = parse_header(self.bytes.data, self.batches[i + 1].start).base_offset
+        else:
+            limit = 0 if self.is_active else 2**63 - 1
+        return batch.next_offset <= int(moved.astype(np.int64)) and last < limit
+
+
+def log_files(name: str) -> Iterator[LogFile]:
+    """Every ``.log`` file of a directory."""
+    for partition in sorted(path for path in (HERE / name).iterdir() if path.is_dir()):
+        paths = sorted(partition.glob("*.log"))
+        for path in paths:
+            yield LogFile(path, is_active=path == paths[-1])
+
+
+@pytest.mark.parametrize("name", MANIFEST)
+def test_no_byte_can_change_without_notice(name: str) -> None:
+    """Each byte of each log, changed: an error or other rows, but where no reader could tell."""
+    seen = []
+    for file in log_files(name):
+        seen.append(file.size)
+
+        assert set(file.may_change_unseen()) == set(file.unseen()), file.path
+    assert sum(seen) > 20_000
