@@ -15,9 +15,9 @@ from segmentlog.errors import MalformedBatchError
 from segmentlog.kernels import layout, output, status
 from segmentlog.kernels.decode import fill_records
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
-from segmentlog.model import LogSlice, TimestampType
+from segmentlog.model import MAX_INFLATED_BATCH_BYTES, LogSlice, TimestampType
 from segmentlog.records.columns import Output, record_schema
-from segmentlog.records.decoder import MAX_INFLATED_BATCH_BYTES, BatchScanner, RecordDecoder
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.header import parse_header
 
 __all__ = ["RECORDS_SCHEMA", "BatchReader", "ControlRecord", "parse_control"]
