@@ -65,6 +65,8 @@ class _LogCheck:
         self._transactions = TransactionCheck(self._finding)
         self._buffer: Bytes = np.empty(_WINDOW_BYTES + COPY_SLACK, np.uint8)
         self._next_offset = -1
+        self._n_gaps = self._n_missing = 0
+        self._first_gap = (0, 0, 0)  # byte, and the offsets that it is between
 
     def _finding(
         self,
@@ -115,6 +117,7 @@ class _LogCheck:
                     yield found
         finally:
             os.close(descriptor)
+        yield from self._gaps(segment)
         yield from check.at_the_end()
         yield from self._transactions.index_of(segment)
         self._next_offset = max(self._next_offset, scanner.next_offset)
@@ -169,7 +172,7 @@ class _LogCheck:
         check: IndexCheck,
     ) -> Iterator[Finding]:
         """What some good batches say."""
-        yield from self._gaps(segment, headers, expected, position)
+        self._count_gaps(segment, headers, expected, position)
         yield from check.batches(headers, position)
         yield from self._transactions.batches(segment.path, self._buffer, headers, position)
         if self._decoder is not None:
@@ -182,21 +185,30 @@ class _LogCheck:
                     int(headers[row, layout.BASE_OFFSET]), str(error),
                 )  # fmt: skip
 
-    def _gaps(
-        self, segment: Segment, headers: Int64s, expected: int, position: int
-    ) -> Iterator[Finding]:
-        """Offsets between batches that no batch holds."""
+    def _count_gaps(self, segment: Segment, headers: Int64s, expected: int, position: int) -> None:
+        """Offsets between batches that no batch holds: compacted logs have them by the million."""
         begins = headers[:, layout.BASE_OFFSET]
         ends = np.concatenate(([expected], headers[:-1, layout.LAST_OFFSET] + 1))
-        if expected == segment.base_offset and not int(headers[0, layout.POSITION]) + position:
-            ends[0] = begins[0]  # compaction may have emptied the beginning of a segment
-        for row in np.flatnonzero(begins > ends).tolist():
-            missing = f"[{ends[row]}, {begins[row]})"
+        rows = np.flatnonzero(begins > ends)
+        if not len(rows):
+            return
+        first = rows[0]
+        if not self._n_gaps:
+            at = position + int(headers[first, layout.POSITION])
+            self._first_gap = at, int(ends[first]), int(begins[first])
+        self._n_gaps += len(rows)
+        self._n_missing += int((begins[rows] - ends[rows]).sum())
+
+    def _gaps(self, segment: Segment) -> Iterator[Finding]:
+        """What was counted in one segment."""
+        if self._n_gaps:
+            at, begin, end = self._first_gap
             yield self._finding(
-                Severity.NOTE, FindingKind.OFFSET_GAP, segment.path,
-                position + int(headers[row, layout.POSITION]), int(ends[row]),
-                f"no batch holds offsets {missing}: compacted away, or lost",
+                Severity.NOTE, FindingKind.OFFSET_GAP, segment.path, at, begin,
+                f"offsets that are in no batch: {self._n_missing}, the first ones [{begin}, {end}); "
+                "compacted away, or lost",
             )  # fmt: skip
+        self._n_gaps = self._n_missing = 0
 
     def _behind(
         self,

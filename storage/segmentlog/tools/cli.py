@@ -187,6 +187,46 @@ def dump(
 
 @app.command(
     epilog=_examples(
+        "segmentlog verify /var/lib/kafka",
+        "segmentlog verify /backup --topic orders --records --json",
+        "segmentlog verify /var/lib/kafka/orders-0 --notes",
+    )
+)
+def verify(
+    paths: Paths,
+    topic: Topics = None,
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Only this partition; may be repeated.")
+    ] = None,
+    records: Annotated[
+        bool, typer.Option("--records", help="Inflate and parse the records, too.")
+    ] = False,
+    notes: Annotated[
+        bool, typer.Option("--notes", help="List what is legal but worth knowing, too.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One object a line, the last one the summary.")
+    ] = False,
+) -> None:
+    """Read everything and report what does not fit: checksums, indexes, gaps, transactions.
+
+    An error is what cannot be read, or would lead a broker astray; the exit status is then 1. A
+    warning is what a broker repairs when it starts, such as a torn tail. A note is legal: gaps
+    that compaction leaves, transactions that are open. Nothing is repaired. A directory that a
+    broker is writing to may show findings that are gone a moment later.
+    """
+    from segmentlog.tools.verify import verify_paths
+
+    is_good = verify_paths(
+        paths, topic or (), partition or (),
+        with_records=records, with_notes=notes, as_json=as_json,
+    )  # fmt: skip
+    if not is_good:
+        raise typer.Exit(_PROBLEM)
+
+
+@app.command(
+    epilog=_examples(
         "segmentlog doctor",
         "PYSPARK_PYTHON=/opt/venv/bin/python segmentlog doctor",
     )
