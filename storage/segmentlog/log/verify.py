@@ -205,7 +205,7 @@ class _LogCheck:
             at, begin, end = self._first_gap
             yield self._finding(
                 Severity.NOTE, FindingKind.OFFSET_GAP, segment.path, at, begin,
-                f"offsets that are in no batch: {self._n_missing}, the first ones [{begin}, {end}); "
+                f"in no batch: {self._n_missing} offsets, the first ones [{begin}, {end}); "
                 "compacted away, or lost",
             )  # fmt: skip
         self._n_gaps = self._n_missing = 0
