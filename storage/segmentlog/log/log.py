@@ -129,7 +129,7 @@ class Log:
 
         Behind `log_end_offset` when bytes are damaged that were promised: by a high watermark
         behind them, or by good batches behind them.  A read up to there reports the damage; it
-        does not quietly end before it.
+        does not quietly end before it.  Who asks for the log end takes a torn tail as it is.
         """
         if isolation_level == IsolationLevel.READ_COMMITTED:
             return self.last_stable_offset(read_up_to)
@@ -137,7 +137,8 @@ class Log:
         if self.tail.is_damaged:
             return max(promised or 0, self.tail.offset + 1)
         if promised is not None and promised > self.tail.offset and self.segments:
-            if self.segments[-1].size > self.tail.position:
+            is_torn = self.segments[-1].size > self.tail.position
+            if is_torn and read_up_to == ReadUpTo.HIGH_WATERMARK:
                 return promised
             logger.warning(
                 "%s: the high watermark is %d, but the log ends at %d; reading to the log end",

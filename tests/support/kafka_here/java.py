@@ -224,6 +224,10 @@ class JavaClient:
             )
         producer.flush()
 
+    def forget(self, producer: JavaObject) -> None:
+        """Close a producer whose broker is gone, without waiting for it."""
+        producer.close(self.jvm.java.time.Duration.ofMillis(0))
+
     def transactional_producer(self, name: str, **settings: object) -> "TransactionalProducer":
         """A producer whose transactions the caller begins, fills and ends."""
         given = {key.replace("_", "."): value for key, value in settings.items()}

@@ -1,0 +1,353 @@
+"""Directories caught in the middle of something: written to, cleaned, copied, killed, swapped."""
+
+import contextlib
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kafka_here import Broker, JavaClient
+from kafka_here.java import Outgoing
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+import segmentlog
+from segmentlog.errors import CorruptLogError, LogChangedError
+
+pytestmark = pytest.mark.interop
+
+_T0 = 1_700_000_000_000
+_N_KEYS = 40
+
+
+def record(number: int) -> Outgoing:
+    """The record that gets offset `number`: everything about it can be told from that."""
+    key = b"key-%02d" % (number % _N_KEYS)
+    return Outgoing(key, b"%d " % number * (20 + number % 60), (), _T0 + number)
+
+
+class Load:
+    """Writes to three topics until it is stopped: one grows, one expires, one is compacted."""
+
+    def __init__(self, client: JavaClient, small: str) -> None:
+        self._client = client
+        self.acknowledged = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        client.create_topic("growing", **{small: 200_000}, index_interval_bytes=1024)
+        client.create_topic(
+            "expiring", **{small: 60_000}, retention_bytes=200_000, file_delete_delay_ms=200
+        )
+        client.create_topic(
+            "compacted", **{small: 60_000}, cleanup_policy="compact", file_delete_delay_ms=200,
+            min_cleanable_dirty_ratio=0.01, delete_retention_ms=1000,
+        )  # fmt: skip
+
+    def _run(self) -> None:
+        producer = self._client.producer(batch_size=4000, linger_ms=1, compression_type="none")
+        with contextlib.closing(producer):
+            while not self._stop.is_set():
+                records = [record(self.acknowledged + i) for i in range(200)]
+                for topic in ("growing", "expiring", "compacted"):
+                    self._client.send(producer, topic, records)
+                self.acknowledged += len(records)
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+@pytest.fixture
+def busy(new_version: str, tmp_path: Path) -> Iterator[tuple[Broker, JavaClient, Load]]:
+    """A broker that rolls, cleans and deletes every few hundred milliseconds, under load."""
+    settings = {
+        "log.retention.check.interval.ms": 300,
+        "log.initial.task.delay.ms": 100,
+        "log.cleaner.backoff.ms": 100,
+    }
+    broker = Broker(tmp_path / "kafka", new_version, settings=settings)
+    with broker, JavaClient(broker) as client, Load(client, "internal_segment_bytes") as load:
+        yield broker, client, load
+
+
+def check_rows(topic: str, log: segmentlog.Log, **how: object) -> int:
+    """Read a log whole, compare each row with what its offset says; how many there were."""
+    start, end = log.log_start_offset, log.end_offset(segmentlog.ReadUpTo.LOG_END)
+    rows = log.scan(start, end, columns=["offset", "key", "value"], **how).read_all()
+    offsets = rows["offset"].to_pylist()
+    if topic != "compacted":
+        assert list(range(start, end)) == offsets
+    assert offsets == sorted(set(offsets))
+    for offset, key, value in zip(*(rows.column(i).to_pylist() for i in range(3)), strict=True):
+        expected = record(offset)
+        assert (expected.key, expected.value) == (key, value), offset
+    return len(offsets)
+
+
+def test_a_broker_under_load_is_read_right_or_not_at_all(
+    busy: tuple[Broker, JavaClient, Load],
+) -> None:
+    """Every read of a directory that changes under it: right rows, or a typed error about it."""
+    broker, _, load = busy
+    seen = dict.fromkeys(("growing", "expiring", "compacted"), 0)
+    overtaken, starts, segments = 0, set(), set()
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        for topic in seen:
+            directory = segmentlog.open_log_dir(broker.log_dir)
+            log = directory.log(topic, 0)
+            try:
+                seen[topic] += check_rows(topic, log)
+            except LogChangedError:  # retention or the cleaner was quicker than the read
+                overtaken += 1
+                continue
+            if topic == "expiring":
+                starts.add(log.log_start_offset)
+            if topic == "compacted":
+                segments.add(tuple(segment.base_offset for segment in log.segments))
+
+    assert load.acknowledged > 2000
+    assert len(starts) > 3
+    assert len(segments) > 3
+    assert all(number > 1000 for number in seen.values())
+    assert overtaken < 20
+
+
+@pytest.mark.spark
+def test_spark_scans_while_the_broker_writes(
+    busy: tuple[Broker, JavaClient, Load], spark: SparkSession
+) -> None:
+    """A query sees one moment of the log, whatever happens until its last task is done."""
+    broker, _, load = busy
+    while load.acknowledged < 2000:
+        time.sleep(0.1)
+    for _ in range(3):
+        frame = (
+            spark.read.format("segmentlog").option("subscribe", "growing")
+            .option("readUpTo", "logEnd").option("maxBytesPerPartition", "100k")
+            .load(str(broker.log_dir))
+        )  # fmt: skip
+        before = load.acknowledged
+        said = F.substring_index(F.col("value").cast("string"), " ", 1).cast("long")
+        row = frame.agg(
+            F.count("*").alias("n"), F.max("offset").alias("last"),
+            F.sum((said != F.col("offset")).cast("int")).alias("wrong"),
+        ).first()  # fmt: skip
+
+        assert row.n == row.last + 1
+        assert before <= row.n
+        assert row.wrong == 0
+
+
+def copy_as_it_stands(source: Path, target: Path) -> None:
+    """``cp -r``: one file after the other, and those that vanish meanwhile are left out."""
+    target.mkdir(parents=True)
+    for directory in [source, *sorted(path for path in source.iterdir() if path.is_dir())]:
+        place = target / directory.relative_to(source)
+        place.mkdir(exist_ok=True)
+        for path in sorted(directory.iterdir()):
+            if path.is_file():
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copyfile(path, place / path.name)
+
+
+def test_copies_taken_under_load_are_read_right_or_not_at_all(
+    busy: tuple[Broker, JavaClient, Load], tmp_path: Path
+) -> None:
+    """Such a copy ends where its files end; its checkpoints may already know of more."""
+    broker, _, load = busy
+    refused = 0
+    while load.acknowledged < 1000:
+        time.sleep(0.1)
+    for number in range(12):
+        time.sleep(0.4)
+        acknowledged = load.acknowledged
+        copy = tmp_path / f"copy-{number}"
+        copy_as_it_stands(broker.log_dir, copy)
+        for topic in ("growing", "compacted"):
+            log = segmentlog.open_log_dir(copy).log(topic, 0)
+            try:
+                assert check_rows(topic, log) >= (acknowledged if topic == "growing" else _N_KEYS)
+            except CorruptLogError:
+                assert log.tail.position < log.segments[-1].size  # a torn tail that was promised
+                refused += 1
+            how = {"read_up_to": segmentlog.ReadUpTo.LOG_END}
+            rows = log.scan(columns=["offset"], **how).read_all()["offset"].to_pylist()
+            assert rows[-1] == log.log_end_offset - 1
+        shutil.rmtree(copy)
+
+    assert refused < 12
+
+
+@pytest.mark.parametrize(
+    "n_kills", [2, pytest.param(25, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+)
+def test_a_killed_broker_leaves_everything_that_it_acknowledged(
+    new_version: str, tmp_path: Path, n_kills: int
+) -> None:
+    """After kill -9 under load: the same records as the broker itself finds when it recovers."""
+    broker = Broker(tmp_path / "kafka", new_version)
+    acknowledged, offsets = 0, []
+    for kill in range(n_kills):
+        with broker, JavaClient(broker) as client:
+            if not kill:
+                client.create_topic("killed", internal_segment_bytes=100_000)
+            else:
+                assert [each.offset for each in client.consume("killed")] == offsets
+            producer = client.producer(batch_size=4000, linger_ms=1, compression_type="none")
+            start = acknowledged = len(client.consume("killed"))
+            until = time.monotonic() + 1
+            while time.monotonic() < until:
+                records = [record(acknowledged + i) for i in range(100)]
+                client.send(producer, "killed", records)
+                acknowledged += len(records)
+            broker.kill()
+            client.forget(producer)
+        log = segmentlog.open_log_dir(broker.log_dir).log("killed", 0)
+        how = {"columns": ["offset", "value"], "read_up_to": segmentlog.ReadUpTo.LOG_END}
+        rows = log.scan(**how).read_all()
+        offsets = rows["offset"].to_pylist()
+
+        assert acknowledged > start + 100
+        assert list(range(len(offsets))) == offsets
+        assert len(offsets) >= acknowledged
+        assert rows["value"].to_pylist() == [record(offset).value for offset in offsets]
+
+
+# The states in which a crash can leave a clean of three segments into one
+# (``LogCleanerTest``, recovery after a crash), made of the files before it and after it.
+Make = Callable[[Path, Path, Path], None]
+
+
+def _copy(source: Path, target: Path, suffix: str = "") -> None:
+    shutil.copyfile(source, target / (source.name + suffix))
+
+
+def _before(before: Path, after: Path, place: Path) -> None:
+    """Files of the old segments, all of them."""
+    for path in before.iterdir():
+        _copy(path, place)
+
+
+def _add_cleaned(before: Path, after: Path, place: Path, suffix: str = ".cleaned") -> None:
+    for path in _replacing(before, after):
+        _copy(path, place, suffix)
+
+
+def _replacing(before: Path, after: Path) -> list[Path]:
+    """Files of segments that the clean has written."""
+    return [
+        path
+        for path in sorted(after.iterdir())
+        if path.suffix in {".log", ".index", ".timeindex"}
+        and (before / path.name).exists()
+        and (before / path.name).read_bytes() != path.read_bytes()
+    ]
+
+
+def _only_cleaned(before: Path, after: Path, place: Path) -> None:
+    _before(before, after, place)
+    _add_cleaned(before, after, place)
+
+
+def _swap_and_old(before: Path, after: Path, place: Path) -> None:
+    _before(before, after, place)
+    _add_cleaned(before, after, place, ".swap")
+
+
+def _swap_and_deleted(before: Path, after: Path, place: Path) -> None:
+    for path in before.iterdir():
+        gone = path.suffix == ".log" and not (after / path.name).exists()
+        replaced = path in [before / each.name for each in _replacing(before, after)]
+        _copy(path, place, ".deleted" if gone or replaced else "")
+    _add_cleaned(before, after, place, ".swap")
+
+
+def _half_renamed(before: Path, after: Path, place: Path) -> None:
+    _swap_and_deleted(before, after, place)
+    for path in sorted(place.glob("*.swap"))[:1]:
+        path.rename(path.with_name(path.name.removesuffix(".swap")))
+
+
+def _swap_and_cleaned(before: Path, after: Path, place: Path) -> None:
+    """Renaming to .swap goes from the last segment to the first and was cut short."""
+    _swap_and_old(before, after, place)
+    first = min(place.glob("*.log.swap"))
+    for path in list(place.glob(first.name.partition(".")[0] + ".*.swap")):
+        path.rename(path.with_name(path.name.removesuffix(".swap") + ".cleaned"))
+
+
+def _finished(before: Path, after: Path, place: Path) -> None:
+    for path in after.iterdir():
+        _copy(path, place)
+    for path in before.glob("*.log"):
+        if not (place / path.name).exists():
+            _copy(path, place, ".deleted")
+
+
+STATES: dict[str, Make] = {
+    "only .cleaned files": _only_cleaned,
+    "some .swap, some .cleaned": _swap_and_cleaned,
+    "all .swap, old segments there": _swap_and_old,
+    "all .swap, old segments .deleted": _swap_and_deleted,
+    "one .swap renamed": _half_renamed,
+    "finished, .deleted left": _finished,
+}
+
+
+@pytest.fixture(scope="module")
+def cleaned(
+    new_version: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Broker, Path, Path]:
+    """A stopped broker, and a partition of it before and after its cleaner ran."""
+    directory = tmp_path_factory.mktemp("kafka")
+    broker = Broker(directory / "kafka", new_version)
+    with broker, JavaClient(broker) as client:
+        client.create_topic("swapped", internal_segment_bytes=8000, index_interval_bytes=500)
+        producer = client.producer(batch_size=800, compression_type="none")
+        client.send(producer, "swapped", [record(number) for number in range(300)])
+        producer.close()
+    before = directory / "before"
+    shutil.copytree(broker.log_dir / "swapped-0", before)
+    with broker, JavaClient(broker) as client:
+        client.alter_topic("swapped", cleanup_policy="compact", min_cleanable_dirty_ratio=0.01)
+        deadline = time.monotonic() + 60
+        while len(client.consume("swapped")) > 200:
+            assert time.monotonic() < deadline, "the cleaner did not run"
+            time.sleep(0.2)
+        client.wait_until_settled("swapped")
+        client.alter_topic("swapped", cleanup_policy="delete")
+    after = directory / "after"
+    shutil.copytree(
+        broker.log_dir / "swapped-0", after, ignore=shutil.ignore_patterns("*.deleted")
+    )
+    return broker, before, after
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_clean_that_was_cut_short_is_read_as_the_broker_recovers_it(
+    cleaned: tuple[Broker, Path, Path], state: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Old or cleaned records, whichever a broker that starts there serves, and none twice."""
+    broker, before, after = cleaned
+    place = broker.log_dir / "swapped-0"
+    shutil.rmtree(place)
+    place.mkdir()
+    STATES[state](before, after, place)
+    with caplog.at_level(logging.WARNING):
+        log = segmentlog.open_log_dir(broker.log_dir).log("swapped", 0)
+        found = log.scan(columns=["offset", "value"]).read_all().to_pylist()
+    with broker, JavaClient(broker) as client:
+        expected = client.consume("swapped")
+
+    assert 40 <= len(expected) <= 300
+    assert [(each.offset, each.value) for each in expected] == [
+        (row["offset"], row["value"]) for row in found
+    ]
