@@ -13,10 +13,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
 
-from kafka_here import Broker, JavaClient  # noqa: E402
+from kafka_here import Broker, JavaClient, OldBroker  # noqa: E402
 from kafka_here.golden import Expected, checksums, copy_log_dir, write_expected  # noqa: E402
 from kafka_here.golden_shapes import BROKER_SETTINGS, golden_topics  # noqa: E402
-from kafka_here.old_broker import OldBroker  # noqa: E402
 from kafka_here.shapes import batches  # noqa: E402
 
 VERSIONS = ("2.8.2", "3.9.2", "4.3.1")

@@ -15,6 +15,8 @@ import segmentlog
 from segmentlog.errors import SegmentLogError, TruncatedBatchError
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.log.findings import Severity
+from segmentlog.log.verify import verify_log
 from segmentlog.model import LogSlice
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
@@ -63,10 +65,23 @@ def test_committed_rows_equal_the_consumers(
 ) -> None:
     """Under read_committed: nothing aborted, and nothing from the first open transaction on."""
     log = segmentlog.open_log_dir(HERE / name).log(topic, number)
+
+    assert expected.last_stable_offset == log.last_stable_offset()
     found = log.scan(include_headers=True, isolation_level="read_committed").read_all()
     committed = set(expected.committed)
 
     assert [row for row in expected.records if row.offset in committed] == rows_of(found)
+
+
+@pytest.mark.parametrize(("name", "topic", "number", "expected"), PARTITIONS)
+def test_verifying_finds_nothing_wrong(
+    name: str, topic: str, number: int, expected: Expected
+) -> None:
+    """What brokers leave is whole: records, indexes, transactions; there are only notes."""
+    log = segmentlog.open_log_dir(HERE / name).log(topic, number)
+    findings = verify_log(log, with_records=True)
+
+    assert [] == [each for each in findings if each.severity != Severity.NOTE]
 
 
 class Batch(NamedTuple):

@@ -1,8 +1,7 @@
 """Messages of magic 0 and 1 as Kafka 2.8 leaves them, against that broker's own consumer."""
 
 import pytest
-from kafka_here import JavaClient, legacy_shapes
-from kafka_here.old_broker import OldBroker
+from kafka_here import JavaClient, OldBroker, legacy_shapes
 from kafka_here.rows import rows_of
 
 import segmentlog

@@ -6,12 +6,14 @@ Nothing but Java and pyspark is needed: pyspark ships Apache Ivy, which fetches 
 from kafka_here.artifacts import ArtifactsError, kafka_jars, spark_kafka_jars
 from kafka_here.broker import Broker
 from kafka_here.java import JavaClient, KafkaRecord
+from kafka_here.old_broker import OldBroker
 
 __all__ = [
     "ArtifactsError",
     "Broker",
     "JavaClient",
     "KafkaRecord",
+    "OldBroker",
     "kafka_jars",
     "spark_kafka_jars",
 ]
