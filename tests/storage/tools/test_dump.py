@@ -84,9 +84,7 @@ def test_lines_to_read_tell_the_same(run: Run, partition: Path) -> None:
     assert " yes " in printed
     assert " NO " in printed
     assert "not valid: its crc32c is" in printed
-    assert (
-        "|        7 2023-11-14T22:13:27.000Z key='k2' value='v' headers={'h'='x'}\n" in printed
-    )
+    assert "|        7 2023-11-14T22:13:27.000Z key='k2' value='v' headers={'h'='x'}\n" in printed
 
 
 @pytest.mark.parametrize(
@@ -195,9 +193,7 @@ def test_parquet_wants_a_file(run: Run, partition: Path) -> None:
     assert "-o" in run("dump", partition, "-f", "parquet", status=2).stderr
 
 
-def test_keys_and_values_have_the_encoding_that_is_asked_for(
-    run: Run, tmp_path: Path
-) -> None:
+def test_keys_and_values_have_the_encoding_that_is_asked_for(run: Run, tmp_path: Path) -> None:
     """Keys and values each their own; headers' values go with values."""
     record = Record(0, T0, b"\xff\0", b"\xfe", ((b"h", b"\xfd"),))
     (tmp_path / FIRST).write_bytes(encode_batch([record]))
@@ -236,7 +232,11 @@ def test_a_transaction_wraps_its_sequences(run: Run, tmp_path: Path) -> None:
     result = run("dump", tmp_path / FIRST, "--records", "-f", "json")
     (row,) = rows(result, "batch")
 
-    assert (2**31 - 2, 0, True) == (row["baseSequence"], row["lastSequence"], row["isTransactional"])
+    assert (2**31 - 2, 0, True) == (
+        row["baseSequence"],
+        row["lastSequence"],
+        row["isTransactional"],
+    )
     assert [2**31 - 2, 2**31 - 1, 0] == [each["sequence"] for each in rows(result, "record")]
 
 
@@ -251,7 +251,9 @@ def test_records_that_cannot_be_read_are_damage(run: Run, tmp_path: Path) -> Non
 
 def test_kraft_snapshots_are_dumped(run: Run, example_data: str) -> None:
     """They are written as segments are."""
-    found = rows(run("dump", Path(example_data, "bootstrap.checkpoint"), "--records", "-f", "json"))
+    found = rows(
+        run("dump", Path(example_data, "bootstrap.checkpoint"), "--records", "-f", "json")
+    )
     kinds = [row["controlType"] for row in found if "controlType" in row]
 
     assert ["SNAPSHOT_HEADER", "SNAPSHOT_FOOTER"] == kinds
