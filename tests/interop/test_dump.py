@@ -55,8 +55,8 @@ def kafkas_fields(line: str) -> Row:
         elif name in NUMBERS:
             row[name] = int(value)
         else:
-            name = NAMES.get(name, name)
-            row[name] = value == "true" if value in {"true", "false"} else value.lower()
+            is_flag = value in {"true", "false"}
+            row[NAMES.get(name, name)] = value == "true" if is_flag else value.lower()
     for kind, ours in KRAFT_CONTROLS.items():
         if re.search(rf" {kind}:? \{{", line):
             row["controlType"] = ours

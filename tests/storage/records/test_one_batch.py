@@ -1,6 +1,7 @@
 """Batches one by one: everything that stands in them, and nothing of what does not."""
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -87,8 +88,7 @@ def test_compressed_batches_are_inflated(example_data: str) -> None:
     """Every batch of a real log, against a scan of it."""
     log = open_log_dir(example_data).log("orders", 0)
     (segment,) = log.segments
-    with open(segment.path, "rb") as file:
-        data = file.read()
+    data = Path(segment.path).read_bytes()
     keys = []
     reader = BatchReader(segment.path)
     for placed in segment.headers(0):

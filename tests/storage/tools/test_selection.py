@@ -32,7 +32,7 @@ def test_times_are_milliseconds_or_iso(text: str, expected: int) -> None:
 @pytest.mark.parametrize("text", ["", "now", "1.5", "2023-13-01", "9" * 30, "１７"])
 def test_other_times_are_refused(text: str) -> None:
     """The message names both forms."""
-    with pytest.raises(ValueError, match="ISO|2026-03-01T12:00:00Z"):
+    with pytest.raises(ValueError, match="neither a time as 2026"):
         parse_time(text)
 
 
