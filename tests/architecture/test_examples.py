@@ -1,6 +1,7 @@
 """The examples run, and print what they say they print."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,13 @@ import pytest
 
 import segmentlog
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+TOP = Path(__file__).parents[2]
+EXAMPLES = TOP / "examples"
+
+#: Commands of the README with what they print; nothing, where that is a machine's own.
+COMMANDS = re.findall(
+    r"^\$ segmentlog (.*)\n((?:(?!\$ |```).*\n)*)", (TOP / "README.md").read_text(), re.MULTILINE
+)
 
 
 def output(name: str) -> str:
@@ -40,6 +47,29 @@ def test_the_engine_works_without_spark() -> None:
 
     assert "orders-0            0    335" in printed
     assert "at offset 125" in printed
+
+
+@pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[each[0] for each in COMMANDS])
+def test_the_commands_of_the_readme_print_what_it_shows(command: str, shown: str) -> None:
+    """Each command beside the output that the README gives it, to the letter."""
+    done = subprocess.run(
+        [sys.executable, "-m", "segmentlog", *command.split()], cwd=TOP,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    if shown:
+        assert (shown, "") == (done.stdout, done.stderr)
+
+
+def test_the_readme_shows_every_command_of_the_command_line() -> None:
+    """So that each of them is run above."""
+    from segmentlog.tools.cli import app
+
+    names = {each.callback.__name__ for each in app.registered_commands}
+
+    assert names <= {command.split()[0] for command, _ in COMMANDS}
 
 
 def test_polars_and_duckdb_take_the_stream(example_data: str) -> None:

@@ -147,9 +147,8 @@ def _cache() -> Check:
 
 def _pyspark() -> Check:
     name = "pyspark"
-    version = _version("pyspark") or _version("pyspark-client")
     try:
-        version = version or str(importlib.import_module("pyspark").__version__)
+        version = str(importlib.import_module("pyspark").__version__)
     except ImportError:
         remedy = "to read with Spark: pip install 'pyspark-segmentlog[spark]'"
         return Check(State.SKIPPED, name, "not installed", remedy)

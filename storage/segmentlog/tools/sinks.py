@@ -22,7 +22,7 @@ from segmentlog.tools.walk import Found
 __all__ = ["Format", "Sink", "open_sink"]
 
 _PIECE_ROWS = 1 << 16
-_PIECE_BYTES = 32 << 20
+_PIECE_BYTES = 16 << 20
 
 #: Columns of a scan, in its order, and then what only a dump tells.
 _RECORD_SCHEMA: pa.Schema = pa.schema(
@@ -153,7 +153,7 @@ class ColumnSink:
         arrays = [columns[name] for name in self._schema.names]
         self._pieces.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._held_rows += n_rows
-        self._held_bytes += records.nbytes
+        self._held_bytes += records.get_total_buffer_size()  # what it keeps alive, not its size
         if self._held_rows >= _PIECE_ROWS or self._held_bytes >= _PIECE_BYTES:
             self._flush()
 

@@ -1,0 +1,134 @@
+"""Batches one by one: everything that stands in them, and nothing of what does not."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from segmentlog.errors import ChecksumMismatchError, MalformedBatchError
+from segmentlog.log.logdir import open_log_dir
+from segmentlog.records.one_batch import (
+    RECORDS_SCHEMA,
+    BatchReader,
+    ControlRecord,
+    parse_control,
+)
+from segmentlog.testing.reference import Record, encode_batch, read_batch
+
+CONTROL = 0x20
+
+
+def records_of(batch: bytes) -> list[Record]:
+    """What the reader makes of a batch, as the reference's records."""
+    found = []
+    for piece in BatchReader("f.log").records(batch, 0):
+        assert RECORDS_SCHEMA == piece.schema
+        found += [
+            Record(
+                row["offset"], row["timestamp"], row["key"], row["value"],
+                tuple((each["key"].encode(), each["value"]) for each in row["headers"] or ()),
+            )
+            for row in piece.to_pylist()
+        ]  # fmt: skip
+    return found
+
+
+def test_records_equal_the_reference() -> None:
+    """Nulls, headers, gaps, and times that do not fit microseconds."""
+    draw = random.Random(1)
+    records = [
+        Record(
+            40 + 3 * i,
+            draw.choice([-1, 0, 2**62, 1_700_000_000_000 + i]),
+            draw.choice([None, b"", b"key"]),
+            draw.choice([None, b"", b"value" * 50]),
+            draw.choice([(), ((b"h", None), (b"", b"x"))]),
+        )
+        for i in range(500)
+    ]
+    batch = encode_batch(records)
+
+    assert records == records_of(batch)
+    assert read_batch(batch) == records_of(batch)
+
+
+def test_large_batches_come_in_pieces() -> None:
+    """More rows and more bytes than one piece holds, and one record larger than a piece."""
+    many = [Record(i, i, b"k", b"v") for i in range(25_000)]
+    large = [Record(0, 0, b"k" * 9_000_000, b"v" * 9_000_000), Record(1, 0, None, b"v" * 70)]
+
+    assert many == records_of(encode_batch(many))
+    assert large == records_of(encode_batch(large))
+    assert 3 == len(list(BatchReader("f").records(encode_batch(many), 0)))
+
+
+def test_control_records_are_records() -> None:
+    """A scan leaves them out, this does not."""
+    marker = Record(7, 5, b"\0\0\0\1", b"\0\0\0\0\0\x09")
+
+    assert [marker] == records_of(encode_batch([marker], attributes=CONTROL))
+
+
+def test_one_reader_reads_many_batches() -> None:
+    """What was read before stays as it was, and nothing of it is left in what comes after."""
+    reader = BatchReader("f.log")
+    batches = [encode_batch([Record(i, i, b"k" * i, b"v" * (9 - i))]) for i in range(9)]
+    tables = [piece for batch in batches for piece in reader.records(batch, 0)]
+
+    assert [b"k" * i for i in range(9)] == [table["key"][0].as_py() for table in tables]
+    assert [b"v" * (9 - i) for i in range(9)] == [table["value"][0].as_py() for table in tables]
+
+
+def test_a_batch_that_compaction_emptied_has_no_records() -> None:
+    """A header and nothing behind it."""
+    assert [] == records_of(encode_batch([], base_offset=5, last_offset=9))
+
+
+def test_compressed_batches_are_inflated(example_data: str) -> None:
+    """Every batch of a real log, against a scan of it."""
+    log = open_log_dir(example_data).log("orders", 0)
+    (segment,) = log.segments
+    data = Path(segment.path).read_bytes()
+    keys = []
+    reader = BatchReader(segment.path)
+    for placed in segment.headers(0):
+        for piece in reader.records(data[placed.position : placed.end], placed.position):
+            keys += piece.column("key").to_pylist()
+
+    assert log.scan(columns=["key"]).read_all().column(0).to_pylist() == keys
+
+
+def test_damage_is_an_error_with_its_place() -> None:
+    """A wrong checksum, a batch that is cut, and records that contradict their header."""
+    batch = encode_batch([Record(3, 0, b"k", b"v")])
+    changed = batch[:-1] + b"x"
+    with pytest.raises(ChecksumMismatchError, match=r"f\.log: batch at byte 99 \(base offset 3\)"):
+        list(BatchReader("f.log").records(changed, 99))
+    with pytest.raises(MalformedBatchError):
+        list(BatchReader("f.log").records(batch[:-1], 0))
+    outside = encode_batch([Record(3, 0, b"k", b"v")], base_offset=9, last_offset=9)
+    with pytest.raises(MalformedBatchError, match="outside the batch"):
+        list(BatchReader("f.log").records(outside, 0))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        (b"\0\0\0\0", b"\0\0\0\0\0\x05", ControlRecord("ABORT", 5)),
+        (b"\0\0\0\1", b"\0\0\xff\xff\xff\xff", ControlRecord("COMMIT", -1)),
+        (b"\0\1\0\1", b"\0\1\0\0\0\2more", ControlRecord("COMMIT", 2)),
+        (b"\0\0\0\1", b"\0\0", ControlRecord("COMMIT")),
+        (b"\0\0\0\1", None, ControlRecord("COMMIT")),
+        (b"\0\0\0\2", b"\0\0\0\0\0\1", ControlRecord("LEADER_CHANGE")),
+        (b"\0\0\0\6", b"", ControlRecord("KRAFT_VOTERS")),
+        (b"\0\0\0\x63", b"", ControlRecord("UNKNOWN(99)")),
+        (b"\xff\xff\0\1", b"", ControlRecord("UNKNOWN(1)")),
+        (b"\0\0\0", b"", ControlRecord("UNKNOWN")),
+        (None, None, ControlRecord("UNKNOWN")),
+    ],
+)
+def test_control_records_say_what_they_are(
+    key: bytes | None, value: bytes | None, expected: ControlRecord
+) -> None:
+    """Types and epochs as Kafka writes them; versions to come are read as the first."""
+    assert expected == parse_control(key, value)

@@ -1,0 +1,215 @@
+"""How commands begin and end: help, errors, pipes, interruption, completion."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.tools.cli import app
+
+Run = Callable[..., Result]
+COMMANDS = ("describe", "dump", "doctor", "warmup")
+
+
+def segmentlog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "segmentlog", *arguments], env=os.environ | variables,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_importing_the_library_loads_nothing_of_the_tools() -> None:
+    """Neither the command line nor what it needs."""
+    heavy = "{'typer', 'rich', 'segmentlog.tools'}"
+    code = f"import sys, segmentlog; print(sorted(set(sys.modules) & {heavy}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "[]" == done.stdout.strip()
+
+
+def test_dumping_batches_loads_no_compiler(example_data: str) -> None:
+    """Headers and checksums need none, so the command is quick to start."""
+    code = (
+        "import sys; from typer.testing import CliRunner; from segmentlog.tools.cli import app\n"
+        f"r = CliRunner().invoke(app, ['dump', {example_data!r}])\n"
+        f"r2 = CliRunner().invoke(app, ['describe', {example_data!r}])\n"
+        "print(r.exit_code, r2.exit_code, 'numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "0 0 False" == done.stdout.strip()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches_with_examples_that_parse(run: Run, command: str) -> None:
+    """Each command shows commands, with options that exist."""
+    monospaced = re.sub(r"\s+", " ", run(command, "--help").stdout)
+    epilog = next(each.epilog for each in app.registered_commands if command in _name(each))
+    shown = [line for line in epilog.split("\n\n") if "segmentlog " in line]
+
+    assert "Examples:" in monospaced
+    assert len(shown) >= 2
+    for line in shown:
+        words = shlex.split(re.search(r"(?:^|\s)segmentlog ([^|]*)", line)[1])
+        options = [word for word in words[1:] if word.startswith("-")]
+
+        assert command == words[0]
+        assert all(option in monospaced for option in options), line
+
+
+def _name(registered: object) -> str:
+    return registered.name or registered.callback.__name__
+
+
+def test_no_arguments_show_the_commands(run: Run) -> None:
+    """As --help does."""
+    printed = CliRunner().invoke(app, []).output
+
+    assert all(command in printed for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["describe", "{}/nothing"], "there is no such file or directory"),
+        (["describe", "{}"], "holds neither a directory named"),
+        (["dump", "s3://bucket/x"], "scheme 's3' is not supported"),
+        (["dump", "{}/\x1b[31m"], r"\x1b[31m"),
+    ],
+)
+def test_errors_are_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
+    """On standard error, with status 2, and without a traceback."""
+    done = segmentlog(*(each.format(tmp_path) for each in arguments))
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert done.stderr.startswith("segmentlog: ")
+    assert message in done.stderr
+    assert 1 == done.stderr.count("\n")
+    assert done.stderr.strip().isprintable()
+
+
+def test_files_that_cannot_be_read_are_errors(tmp_path: Path) -> None:
+    """An error of the system names the file."""
+    path = tmp_path / f"{0:020d}.index"
+    path.symlink_to(tmp_path / "nowhere")
+    done = segmentlog("dump", str(path))
+    output = segmentlog("dump", str(tmp_path), "-o", str(tmp_path / "no" / "where"))
+
+    assert 2 == done.returncode
+    assert (2, f"segmentlog: {tmp_path}/no/where.partial: No such file or directory\n") == (
+        output.returncode, output.stderr,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["dump"], ["dump", ".", "--from-time", "soon"], ["dump", ".", "--from-offset", "-1"], ["x"]],
+)
+def test_wrong_options_are_refused(run: Run, arguments: list[str]) -> None:
+    """With status 2."""
+    result = run(*arguments, status=2)
+
+    assert "" == result.stdout
+    assert result.stderr
+
+
+def test_warnings_of_the_library_are_lines_too(write_log: Callable[..., Path]) -> None:
+    """A torn tail is told on standard error, once."""
+    path = write_log([[(0, 1), (1, 2)]])
+    with (path / f"{0:020d}.log").open("ab") as file:
+        file.write(b"\0\0\0torn")
+    done = segmentlog("describe", str(path))
+
+    assert 0 == done.returncode
+    assert 1 == done.stderr.count("segmentlog: ")
+    assert "ends in the middle of a batch" in done.stderr
+
+
+@pytest.fixture
+def long_log(tmp_path: Path) -> Path:
+    """A file whose dump fills any pipe."""
+    batch = encode_batch([Record(i, 0, b"k", b"v" * 100) for i in range(200)])
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(b"".join((200 * i).to_bytes(8, "big") + batch[8:] for i in range(500)))
+    return path
+
+
+@pytest.mark.parametrize("output_format", ["table", "json", "arrow"])
+def test_a_pipe_that_closes_is_no_error(long_log: Path, output_format: str) -> None:
+    """As in ``segmentlog dump … | head -1``: nothing on standard error."""
+    command = [sys.executable, "-m", "segmentlog", "dump", str(long_log), "--records"]
+    with subprocess.Popen(
+        [*command, "-f", output_format], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.read(10)
+        process.stdout.close()
+        complaint = process.stderr.read()
+
+    assert b"" == complaint
+    assert 141 == process.returncode
+
+
+def test_interruption_is_quiet(long_log: Path, tmp_path: Path) -> None:
+    """Ctrl-C leaves no traceback and no half of an output."""
+    output = tmp_path / "out.json"
+    os.mkfifo(tmp_path / "blocks")
+    command = [sys.executable, "-m", "segmentlog", "dump", str(long_log), "--records"]
+    with subprocess.Popen(
+        [*command, "-f", "json", "-o", str(output)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        partial = Path(f"{output}.partial")
+        deadline = time.monotonic() + 60
+        while not (partial.exists() and partial.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        complaint = process.stderr.read()
+
+    assert (130, b"") == (process.returncode, complaint)
+    assert not output.exists()
+    assert not partial.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("segmentlog describe {} --topic o", ["orders"]),
+        (
+            "segmentlog dump {} --records --topic ",
+            ["__transaction_state", "customers", "orders", "payments"],
+        ),
+        ("segmentlog dump {}/nowhere --topic ", []),
+    ],
+)
+def test_topics_complete_from_the_directory(
+    example_data: str, words: str, expected: list[str]
+) -> None:
+    """What a shell asks for, and the names that it gets."""
+    line = words.format(example_data)
+    done = segmentlog(
+        _SEGMENTLOG_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(line.count(" "))
+    )
+
+    assert expected == done.stdout.split()
+    assert "" == done.stderr
+
+
+def test_a_locale_without_unicode_gets_every_line(tmp_path: Path) -> None:
+    """Letters that it has none for are written as escapes."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(encode_batch([Record(0, 0, "ключ".encode(), "é".encode())]))
+    variables = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = segmentlog("dump", str(path), "--records", **variables)
+
+    assert 0 == done.returncode
+    assert r"\u043a\u043b\u044e\u0447" in done.stdout

@@ -1,0 +1,170 @@
+"""The description of directories."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+import segmentlog
+from segmentlog.testing.reference import Record, encode_batch
+
+Run = Callable[..., Result]
+T0 = 1_700_000_000_000
+
+
+def described(result: Result) -> dict[str, dict]:
+    """Objects of the JSON form, by partition."""
+    found = map(json.loads, result.stdout.splitlines())
+    return {f"{row['topic']}-{row['partition']}": row for row in found}
+
+
+def test_every_partition_of_a_directory_is_described(run: Run, example_data: str) -> None:
+    """Offsets, sizes and counts are those of the library, internal topics included."""
+    found = described(run("describe", example_data, "--json"))
+    directory = segmentlog.open_log_dir(example_data)
+
+    assert list(map(str, directory.topic_partitions())) == list(found)
+    for name, row in found.items():
+        topic, _, partition = name.rpartition("-")
+        log = directory.log(topic, int(partition))
+
+        assert (
+            log.topic_id, log.log_start_offset, log.high_watermark, log.log_end_offset,
+            len(log.segments), log.size_bytes, None,
+        ) == (
+            row["topicId"], row["logStartOffset"], row["highWatermark"], row["logEndOffset"],
+            row["segments"], row["bytes"], row["problem"],
+        )  # fmt: skip
+
+
+def test_formats_and_codecs_come_from_headers(run: Run, tmp_path: Path) -> None:
+    """Of the first and last batches by default; of all when asked."""
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    codecs = [0, 4, 2]  # the middle batch is only seen by those who read all
+    data = b"".join(
+        encode_batch([Record(i, T0 + offset, b"k", b"v")], attributes=codec)
+        for i, (codec, offset) in enumerate(zip(codecs, [0, 50, 9], strict=True))
+    )
+    (partition / f"{0:020d}.log").write_bytes(data)
+    (partition / f"{0:020d}.index").write_bytes(bytes(8))
+    row = described(run("describe", partition, "--json"))["t-0"]
+    every = described(run("describe", partition, "--json", "--all"))["t-0"]
+
+    assert ([2], ["none", "snappy"], None) == (row["formats"], row["codecs"], row["batches"])
+    assert (["none", "snappy", "zstd"], 3) == (every["codecs"], every["batches"])
+    assert (T0, T0 + 50) == (every["firstTimestamp"], every["lastTimestamp"])
+    assert "of first and last batches" in run("describe", partition).stderr
+    assert "" == run("describe", partition, "--all").stderr
+
+
+def test_only_few_headers_are_read_by_default(
+    run: Run, write_log: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cost does not grow with the number of batches that are indexed."""
+    from segmentlog.log.segment import Segment
+
+    path = write_log([[(i, T0 + i) for i in range(500)], [(i, T0 + i) for i in range(500, 900)]])
+    read, original = [], Segment.headers
+
+    def counted(self: Segment, *arguments: object) -> object:
+        for placed in original(self, *arguments):
+            read.append(placed)
+            yield placed
+
+    monkeypatch.setattr(Segment, "headers", counted)
+    row = described(run("describe", path, "--json"))["t-0"]
+
+    assert (T0, T0 + 899) == (row["firstTimestamp"], row["lastTimestamp"])
+    assert len(read) < 20
+
+
+def test_a_topic_can_be_chosen(run: Run, example_data: str) -> None:
+    """By its whole name, several times."""
+    found = described(
+        run("describe", example_data, "--json", "--topic", "orders", "--topic", "customers")
+    )
+
+    assert ["customers-0", "orders-0", "orders-1", "orders-2"] == list(found)
+    assert "did you mean" in run("describe", example_data, "--topic", "ordrs", status=2).stderr
+
+
+def test_a_damaged_partition_hides_no_other(run: Run, write_log: Callable[..., Path]) -> None:
+    """Its row says what is wrong, the others are whole, and the status is 1."""
+    good = write_log([[(0, T0), (1, T0)]])
+    bad = write_log([[(0, T0), (1, T0), (2, T0)]], name="u-0")
+    file = bad / f"{0:020d}.log"
+    data = bytearray(file.read_bytes())
+    data[16] = 9
+    file.write_bytes(data)
+    found = described(run("describe", good.parent, "--json", status=1))
+    printed = run("describe", good.parent, status=1)
+
+    assert (None, 2) == (found["t-0"]["problem"], found["t-0"]["logEndOffset"])
+    assert found["u-0"]["problem"]
+    assert len(data) == found["u-0"]["bytes"]
+    assert "u-0: " in printed.stderr
+
+
+def test_a_damaged_end_is_a_problem(run: Run, write_log: Callable[..., Path]) -> None:
+    """Good batches behind bad ones: the log goes on, unreadably."""
+    path = write_log([[(i, T0 + i) for i in range(9)]], interval=100)
+    file = path / f"{0:020d}.log"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    file.write_bytes(data)
+    row = described(run("describe", path, "--json", status=1))["t-0"]
+
+    assert "damaged from offset 4 on" in row["problem"]
+
+
+def test_an_empty_directory_of_a_broker_has_no_rows(run: Run, tmp_path: Path) -> None:
+    """A heading and nothing else; a directory of something else is refused."""
+    run("describe", tmp_path, status=2)
+    (tmp_path / "meta.properties").write_text("version=1\n")
+
+    assert 1 == run("describe", tmp_path).stdout.count("\n")
+
+
+def test_columns_are_aligned_in_a_pipe(run: Run, example_data: str) -> None:
+    """Without lines, colours or a limit to their width."""
+    lines = run("describe", example_data, "--topic", "orders").stdout.splitlines()
+    ends = {line.index(value) + len(value) for line, value in
+            zip(lines[1:], ("335", "317", "248"), strict=True)}  # fmt: skip
+
+    assert 4 == len(lines)
+    assert 1 == len(ends)
+    assert "\x1b" not in "".join(lines)
+
+
+def test_a_terminal_gets_a_table_that_is_not_cut(example_data: str) -> None:
+    """However narrow it is: no cell is shortened, and markup in names is none."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "segmentlog", "describe", example_data]
+    with subprocess.Popen(
+        command, stdout=follower, stderr=subprocess.DEVNULL,
+        env=os.environ | {"COLUMNS": "40", "TERM": "xterm"},
+    ) as process:  # fmt: skip
+        os.close(follower)
+        printed = b""
+        while piece := _read(leader):
+            printed += piece
+    os.close(leader)
+
+    assert 0 == process.returncode
+    assert b"__transaction_state" in printed
+    assert b"2026-11-20T23:40:27Z" in printed
+    assert "─" in printed.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:  # the other end is closed
+        return b""

@@ -1,0 +1,179 @@
+"""The doctor finds what is wrong, and says what to do."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import Result
+
+from segmentlog.tools import doctor
+from segmentlog.tools.doctor import Check, State
+
+Run = Callable[..., Result]
+FORMAT = 'format("segmentlog")'
+
+
+@pytest.fixture(autouse=True)
+def spark_starts_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a test says otherwise."""
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+
+
+def check(name: str) -> Check:
+    """What the doctor says of one thing."""
+    return next(each for each in doctor.checks() if each.name == name)
+
+
+def java_that_says(tmp_path: Path, text: str) -> str:
+    """A JAVA_HOME whose java prints `text`."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
+    java.chmod(0o755)
+    return str(tmp_path)
+
+
+def test_a_good_machine_has_no_problem(run: Run) -> None:
+    """Every line is ok, and the status is 0."""
+    lines = run("doctor").stdout.splitlines()
+
+    assert {"ok"} == {line.split()[0] for line in lines}
+    assert len(lines) == 13
+
+
+def test_a_broken_source_of_someone_else_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One module that fails to import takes every Python data source of Spark with it."""
+    (tmp_path / "pyspark_broken.py").write_text("import no_such_library\n")
+    (tmp_path / "pyspark_exits.py").write_text("print('noise')\nraise SystemExit(3)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    found = check(FORMAT)
+
+    assert State.PROBLEM == found.state
+    assert "pyspark_broken (ModuleNotFoundError: No module named 'no_such_library')" in found.found
+    assert "pyspark_exits (SystemExit: 3)" in found.found
+    assert found.remedy
+
+
+def test_a_python_without_the_package_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark looks in the interpreter that it starts, which may be another one."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec env -u PYTHONPATH {sys.executable} -I -S "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    found = check(FORMAT)
+
+    assert (State.PROBLEM, True) == (found.state, "has no pyspark" in found.found)
+    assert f"export PYSPARK_PYTHON={sys.executable}" == found.remedy
+
+
+def test_a_python_that_is_not_there_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's variable goes before the other one."""
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "/no/such/python")
+    found = check(FORMAT)
+
+    assert (State.PROBLEM, True) == (found.state, "/no/such/python" in found.found)
+
+
+@pytest.mark.parametrize(
+    ("answer", "part"),
+    [
+        ({"python": [3, 1], "broken": {}, "formats": {"segmentlog": "x"}}, "is 3.1"),
+        ({"python": [3, 1], "broken": {}, "formats": {}}, "pyspark_segmentlog is not on the path"),
+    ],
+)
+def test_what_the_other_python_answers_is_judged(answer: dict, part: str) -> None:
+    """Another version, or no package of ours."""
+    found = doctor._judge(FORMAT, "python3", "export …", answer)
+
+    assert (State.PROBLEM, True) == (found.state, part in found.found)
+
+
+@pytest.mark.parametrize(
+    ("printed", "state"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', State.OK),
+        ('openjdk version "21" 2023-09-19', State.OK),
+        ('java version "1.8.0_302"', State.PROBLEM),
+        ('openjdk version "11.0.2" 2019-01-15', State.PROBLEM),
+        ("no idea", State.PROBLEM),
+    ],
+)
+def test_java_has_to_be_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, state: State
+) -> None:
+    """The one in JAVA_HOME, as pyspark chooses."""
+    monkeypatch.setenv("JAVA_HOME", java_that_says(tmp_path, printed))
+    found = doctor._java()
+
+    assert state == found.state
+    assert bool(found.remedy) == (state == State.PROBLEM)
+
+
+def test_java_that_is_not_there_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither where JAVA_HOME says nor on the path."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    assert "has no bin/java" in doctor._java().found
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert (State.PROBLEM, "not found") == doctor._java()[::2]
+
+
+def test_a_machine_without_spark_has_no_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine needs none; what only Spark needs is skipped."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    lines = run("doctor").stdout.splitlines()
+
+    assert 3 == sum(line.startswith("skipped") for line in lines)
+    assert any("pip install 'pyspark-segmentlog[spark]'" in line for line in lines)
+
+
+def test_an_old_spark_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions are compared as numbers."""
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.1.2"))
+    old = doctor._pyspark()
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.10.0.dev1"))
+
+    assert [State.PROBLEM, State.OK] == [old.state, doctor._pyspark().state]
+
+
+def test_a_broken_library_is_a_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With status 1, and the others are still looked at."""
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    lines = run("doctor", status=1).stdout.splitlines()
+
+    assert ["problem"] == [line.split()[0] for line in lines if "cramjam" in line]
+    assert 13 == len(lines)
+
+
+def test_kernels_that_cannot_be_cached_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process would compile them again."""
+    uncached = SimpleNamespace(stats=SimpleNamespace(cache_path=None))
+    monkeypatch.setattr("segmentlog.kernels.scan.scan_batches", uncached)
+
+    assert (State.PROBLEM, True) == (
+        doctor._cache().state,
+        "NUMBA_CACHE_DIR" in doctor._cache().remedy,
+    )
+
+
+def test_kernels_that_are_not_compiled_are_a_problem() -> None:
+    """A variable that someone has forgotten to unset."""
+    code = "from segmentlog.tools.doctor import _cache; print(*_cache())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.startswith("problem kernel cache NUMBA_DISABLE_JIT is set")

@@ -1,0 +1,294 @@
+"""The dump: every batch and record, as lines, JSON, Arrow and Parquet."""
+
+import io
+import json
+import os
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import Result
+
+import segmentlog
+from segmentlog.testing.reference import Record, crc32c, encode_batch
+
+Run = Callable[..., Result]
+FIRST = f"{0:020d}.log"
+T0 = 1_700_000_000_000
+
+
+def rows(result: Result, kind: str | None = None) -> list[dict]:
+    """Objects of a JSON dump, of one kind or of all."""
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    return [row for row in found if kind in {None, row["kind"]}]
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """Three batches of three records, a second apart; the middle one is damaged."""
+    path = tmp_path / "orders-0"
+    path.mkdir()
+    data = b""
+    for i in range(3):
+        records = [
+            Record(3 * i + j, T0 + 1000 * (3 * i + j), b"k%d" % i, b"v", ((b"h", b"x"),))
+            for j in range(3)
+        ]
+        batch = encode_batch(records)
+        data += batch[:-1] + b"?" if i == 1 else batch
+    (path / FIRST).write_bytes(data)
+    return path
+
+
+def test_every_batch_and_record_of_a_directory_is_there(run: Run, example_data: str) -> None:
+    """As many records as the logs have offsets, control records among them."""
+    result = run("dump", example_data, "--records", "--format", "json")
+    directory = segmentlog.open_log_dir(example_data)
+    expected = {
+        str(found): directory.log(*found).scan().read_all().num_rows
+        for found in directory.topic_partitions()
+    }
+    counts = dict.fromkeys(expected, 0)
+    for row in rows(result, "record"):
+        counts[f"{row['topic']}-{row['partition']}"] += "controlType" not in row
+
+    assert expected == counts
+    assert 34 == len(rows(result, "batch"))
+    assert ["COMMIT", "ABORT"] == [
+        row["controlType"] for row in rows(result) if "controlType" in row
+    ]
+
+
+def test_damage_is_shown_and_the_dump_goes_on(run: Run, partition: Path) -> None:
+    """The bad batch is not valid and has no records; the ones around it have theirs; status 1."""
+    for dumped in (partition, partition / FIRST):
+        result = run("dump", dumped, "--records", "--format", "json", status=1)
+        batches = rows(result, "batch")
+
+        assert [True, False, True] == [batch["isValid"] for batch in batches]
+        assert batches[1]["problem"].startswith("its crc32c is 0x")
+        assert [0, 1, 2, 6, 7, 8] == [row["offset"] for row in rows(result, "record")]
+
+
+def test_lines_to_read_tell_the_same(run: Run, partition: Path) -> None:
+    """One line a batch and record, and what is wrong."""
+    printed = run("dump", partition, "--records", status=1).stdout
+
+    assert f"{partition}/{FIRST}\n" in printed
+    assert " yes " in printed
+    assert " NO " in printed
+    assert "not valid: its crc32c is" in printed
+    assert "|        7 2023-11-14T22:13:27.000Z key='k2' value='v' headers={'h'='x'}\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "offsets", "n_batches"),
+    [
+        (["--from-offset", "7"], [7, 8], 1),
+        (["--to-offset", "2"], [0, 1], 1),
+        (["--from-offset", "2", "--to-offset", "7"], [2, 6], 3),
+        (["--from-time", "2023-11-14T22:13:27Z"], [7, 8], 1),
+        (["--from-time", T0 + 8000], [8], 1),
+        (["--to-time", "2023-11-14T22:13:21"], [0], 2),
+        (["--from-offset", "100"], [], 0),
+    ],
+)
+def test_ranges_are_half_open(
+    run: Run, partition: Path, options: list, offsets: list[int], n_batches: int
+) -> None:
+    """Records inside, and only the batches that have one (or whose records cannot be read)."""
+    status = int(n_batches > 1)
+    result = run("dump", partition, "--records", "-f", "json", *options, status=status)
+
+    assert offsets == [row["offset"] for row in rows(result, "record")]
+    assert n_batches == len(rows(result, "batch"))
+
+
+def test_segments_outside_the_range_are_not_opened(
+    run: Run, write_log: Callable[..., Path]
+) -> None:
+    """Their names tell."""
+    path = write_log([[(0, T0), (1, T0)], [(2, T0), (3, T0)], [(4, T0)]])
+    (path / FIRST).write_bytes(b"\xff" * 200)
+    result = run("dump", path, "-f", "json", "--from-offset", 2, "--to-offset", 4)
+
+    assert [2, 3] == [row["baseOffset"] for row in rows(result)]
+
+
+def test_topics_and_partitions_are_chosen(run: Run, example_data: str) -> None:
+    """By name and by number; what is not there is an error with the nearest name."""
+    chosen = run(
+        "dump", example_data, "-f", "json",
+        "--topic", "orders", "--topic", "payments", "--partition", 0,
+    )  # fmt: skip
+    wrong = run("dump", example_data, "--topic", "order", status=2)
+    missing = run("dump", example_data, "--topic", "orders", "--partition", 9, status=2)
+
+    assert {("orders", 0), ("payments", 0)} == {
+        (row["topic"], row["partition"]) for row in rows(chosen)
+    }
+    assert "did you mean 'orders'?" in wrong.stderr
+    assert "it has partitions 0, 1, 2" in missing.stderr
+
+
+def test_arrow_and_parquet_hold_the_same_records(
+    run: Run, example_data: str, tmp_path: Path
+) -> None:
+    """And the same as a scan, but for control records."""
+    for suffix in ("arrow", "parquet"):
+        run("dump", example_data, "--topic", "payments", "--records",
+            "-f", suffix, "-o", tmp_path / suffix)  # fmt: skip
+    arrow = pa.ipc.open_stream(pa.OSFile(str(tmp_path / "arrow"))).read_all()
+    parquet = pq.read_table(tmp_path / "parquet")
+    records = arrow.filter(pa.compute.invert(arrow["isControl"]))
+    names = ["key", "value", "topic", "partition", "offset", "timestampType"]
+
+    assert arrow.equals(parquet)
+    assert 122 == arrow.num_rows
+    assert {"COMMIT", "ABORT", None} == set(arrow["controlType"].to_pylist())
+    scanned = segmentlog.open_log_dir(example_data).log("payments", 0).scan().read_all()
+    assert scanned.select(names).equals(records.select(names))
+    assert scanned["timestamp"].to_pylist() == records["timestamp"].to_pylist()
+
+
+def test_arrow_holds_the_batches(run: Run, partition: Path) -> None:
+    """The same fields as JSON, from standard output too."""
+    expected = rows(run("dump", partition, "-f", "json", status=1))
+    stream = run("dump", partition, "-f", "arrow", status=1).stdout_bytes
+    found = pa.ipc.open_stream(io.BytesIO(stream)).read_all().to_pylist()
+
+    assert [{k: v for k, v in row.items() if k != "kind"} for row in expected] == found
+
+
+def test_damage_is_named_where_a_table_of_records_has_no_place_for_it(
+    run: Run, partition: Path, tmp_path: Path
+) -> None:
+    """On standard error; the good records are in the file."""
+    output = tmp_path / "o.parquet"
+    result = run("dump", partition, "--records", "-f", "parquet", "-o", output, status=1)
+
+    assert "is not valid: its crc32c is" in result.stderr
+    assert [0, 1, 2, 6, 7, 8] == pq.read_table(output)["offset"].to_pylist()
+
+
+def test_output_is_never_written_over(run: Run, partition: Path, tmp_path: Path) -> None:
+    """A segment that is named as the output stays as it is; so does half a file's name."""
+    before = (partition / FIRST).read_bytes()
+    result = run("dump", partition, "-o", partition / FIRST, status=2)
+    run("dump", tmp_path / "nothing", "-o", tmp_path / "out", status=2)
+
+    assert "exists" in result.stderr
+    assert before == (partition / FIRST).read_bytes()
+    assert ["orders-0"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_parquet_wants_a_file(run: Run, partition: Path) -> None:
+    """It cannot be streamed."""
+    assert "-o" in run("dump", partition, "-f", "parquet", status=2).stderr
+
+
+def test_keys_and_values_have_the_encoding_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+    """Keys and values each their own; headers' values go with values."""
+    record = Record(0, T0, b"\xff\0", b"\xfe", ((b"h", b"\xfd"),))
+    (tmp_path / FIRST).write_bytes(encode_batch([record]))
+    result = run("dump", tmp_path / FIRST, "--records", "-f", "json",
+                 "--keys", "hex", "--values", "base64")  # fmt: skip
+    (row,) = rows(result, "record")
+
+    assert ("ff00", "/g==", [{"key": "h", "value": "/Q=="}]) == (
+        row["key"], row["value"], row["headers"],
+    )  # fmt: skip
+    assert (2, 1) == (row["keySize"], row["valueSize"])
+
+
+def test_nothing_in_a_log_reaches_the_terminal_raw(run: Run, tmp_path: Path) -> None:
+    """Keys, values, header keys and values, and the topic's name: no control character is left."""
+    hostile = "\x1b]0;x\x07\x9b2J\u202e\n\x7f".encode()
+    directory = tmp_path / "\x1b[31mtopic\u202e\n"
+    directory.mkdir()
+    record = Record(0, T0, hostile, hostile, ((hostile, hostile),))
+    (directory / FIRST).write_bytes(encode_batch([record]) + b"\xff" * 70)
+    for output_format in ("table", "json"):
+        result = run("dump", directory / FIRST, "--records", "-f", output_format, status=1)
+        lines = result.stdout.split("\n")
+
+        assert all(line.isprintable() for line in lines)
+        assert 3 <= len(lines) <= 7
+        assert r"]0;x" in result.stdout
+
+
+def test_a_transaction_wraps_its_sequences(run: Run, tmp_path: Path) -> None:
+    """Sequences go on at 0 behind the largest 32-bit number."""
+    batch = bytearray(encode_batch([Record(i, T0, None, None) for i in range(3)], attributes=0x10))
+    struct.pack_into(">qhi", batch, 43, 1002, 7, 2**31 - 2)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    (tmp_path / FIRST).write_bytes(batch)
+    result = run("dump", tmp_path / FIRST, "--records", "-f", "json")
+    (row,) = rows(result, "batch")
+
+    assert (2**31 - 2, 0, True) == (
+        row["baseSequence"],
+        row["lastSequence"],
+        row["isTransactional"],
+    )
+    assert [2**31 - 2, 2**31 - 1, 0] == [each["sequence"] for each in rows(result, "record")]
+
+
+def test_records_that_cannot_be_read_are_damage(run: Run, tmp_path: Path) -> None:
+    """The checksum is right, the record is not: one batch, not valid, with the reason."""
+    batch = encode_batch([Record(3, T0, b"k", b"v")], base_offset=9, last_offset=9)
+    (tmp_path / FIRST).write_bytes(batch)
+    (row,) = rows(run("dump", tmp_path / FIRST, "--records", "-f", "json", status=1))
+
+    assert (False, True) == (row["isValid"], "outside the batch" in row["problem"])
+
+
+def test_kraft_snapshots_are_dumped(run: Run, example_data: str) -> None:
+    """They are written as segments are."""
+    found = rows(
+        run("dump", Path(example_data, "bootstrap.checkpoint"), "--records", "-f", "json")
+    )
+    kinds = [row["controlType"] for row in found if "controlType" in row]
+
+    assert ["SNAPSHOT_HEADER", "SNAPSHOT_FOOTER"] == kinds
+
+
+@pytest.mark.parametrize("name", ["meta.properties", "replication-offset-checkpoint"])
+def test_other_files_are_refused(run: Run, example_data: str, name: str) -> None:
+    """With what they are not."""
+    assert "neither a .log file" in run("dump", Path(example_data, name), status=2).stderr
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    """A dump of 240 MB of log takes as much as one of 60 MB."""
+    batch = encode_batch([Record(0, T0, b"k", b"v" * 50_000)])
+    peaks = []
+    for n_batches in (1200, 4800):
+        path = tmp_path / str(n_batches)
+        path.mkdir()
+        with (path / FIRST).open("wb") as file:
+            for i in range(n_batches):
+                file.write(i.to_bytes(8, "big") + batch[8:])
+        peaks.append(max(peak_of(path / FIRST, each) for each in ("json", "arrow")))
+
+    assert peaks[1] < peaks[0] + (24 << 20)
+
+
+def peak_of(path: Path, output_format: str) -> int:
+    """Resident bytes of a dump with records, at their most."""
+    command = [sys.executable, "-m", "segmentlog", "dump", str(path), "--records"]
+    with Path(os.devnull).open("wb") as nowhere:
+        process = psutil.Popen([*command, "-f", output_format], stdout=nowhere)
+        peak = 0
+        while process.poll() is None:
+            try:
+                peak = max(peak, process.memory_info().rss)
+            except psutil.NoSuchProcess:
+                break
+    return peak

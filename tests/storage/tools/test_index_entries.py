@@ -1,0 +1,103 @@
+"""Entries of indexes and snapshots, printed for people and programs."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from segmentlog.testing.reference import crc32c
+
+Run = Callable[..., Result]
+NAME = "00000000000000000100"
+
+
+def entries(run: Run, path: Path, status: int = 0) -> list[dict]:
+    """What the dump of a file holds, without what every line has."""
+    printed = run("dump", path, "-f", "json", status=status).stdout
+    found = [json.loads(line) for line in printed.splitlines()]
+    return [{k: v for k, v in row.items() if k not in {"kind", "file"}} for row in found]
+
+
+def test_an_offset_index_ends_at_its_zeros(run: Run, tmp_path: Path) -> None:
+    """Offsets are absolute; the preallocated rest is no entry; a part of one is a problem."""
+    path = tmp_path / f"{NAME}.index"
+    path.write_bytes(struct.pack(">iiii", 3, 500, 7, 900) + bytes(80))
+    expected = [{"offset": 103, "position": 500}, {"offset": 107, "position": 900}]
+
+    assert expected == entries(run, path)
+    path.write_bytes(struct.pack(">ii", 3, 500) + b"abc")
+    assert "3 bytes at the end" in entries(run, path, status=1)[-1]["problem"]
+
+
+def test_a_time_index_has_times_and_offsets(run: Run, tmp_path: Path) -> None:
+    """Epoch milliseconds and absolute offsets."""
+    path = tmp_path / f"{NAME}.timeindex"
+    path.write_bytes(struct.pack(">qi", 1_700_000_000_000, 5))
+
+    assert [{"timestamp": 1_700_000_000_000, "offset": 105}] == entries(run, path)
+
+
+def test_aborted_transactions_are_listed(run: Run, example_data: str) -> None:
+    """The one that the example's producer aborted."""
+    path = Path(example_data, "payments-0", "00000000000000000060.txnindex")
+    expected = {"version": 0, "producerId": 1, "firstOffset": 61, "lastOffset": 121}
+
+    assert [expected | {"lastStableOffset": 122}] == entries(run, path)
+
+
+def test_producer_states_are_listed(run: Run, example_data: str) -> None:
+    """One with a last batch, one whose last batch was a marker."""
+    idle = Path(example_data, "payments-0", "00000000000000000122.snapshot")
+    busy = Path(example_data, "payments-0", "00000000000000000060.snapshot")
+    empty = Path(example_data, "__transaction_state-1", "00000000000000000007.snapshot")
+
+    assert [(1, 2, 0, None)] == [
+        (
+            row["producerId"], row["producerEpoch"], row["coordinatorEpoch"],
+            row["currentTxnFirstOffset"],
+        )
+        for row in entries(run, idle)
+    ]  # fmt: skip
+    assert [(0, 59, 59)] == [
+        (row["firstSequence"], row["lastSequence"], row["lastOffset"])
+        for row in entries(run, busy)
+    ]
+    assert [] == entries(run, empty)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"\0\1", "shorter than the head"),
+        (struct.pack(">hIi", 2, 0, 0), "version is 2"),
+        (struct.pack(">hIi", 1, 0, 0), "its crc32c is 0x"),
+        (struct.pack(">hIi", 1, crc32c(b"\0\0\0\5"), 5), "ends before its 5 producers"),
+    ],
+)
+def test_damaged_snapshots_say_what_is_wrong(
+    run: Run, tmp_path: Path, data: bytes, problem: str
+) -> None:
+    """With exit status 1."""
+    path = tmp_path / f"{NAME}.snapshot"
+    path.write_bytes(data)
+
+    assert problem in entries(run, path, status=1)[-1]["problem"]
+
+
+def test_lines_to_read_have_the_same_fields(run: Run, example_data: str) -> None:
+    """A heading with the file, and names beside the values."""
+    path = Path(example_data, "orders-0", "00000000000000000000.index")
+
+    assert f"{path}\n  offset=334 position=4986\n" == run("dump", path).stdout
+
+
+def test_an_index_is_no_table(run: Run, example_data: str, tmp_path: Path) -> None:
+    """Arrow and Parquet hold batches and records alone."""
+    path = Path(example_data, "orders-0", "00000000000000000000.index")
+    result = run("dump", path, "-f", "arrow", "-o", tmp_path / "x", status=2)
+
+    assert "table or json" in result.stderr
+    assert [] == list(tmp_path.iterdir())

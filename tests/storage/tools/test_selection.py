@@ -1,0 +1,80 @@
+"""Ranges of offsets and times."""
+
+import pytest
+
+from segmentlog.records.header import parse_header
+from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.tools.selection import Selection, last_offset, parse_time
+
+T0 = 1_700_000_000_000
+HEADER = parse_header(encode_batch([Record(10, T0, b"k", b"v"), Record(19, T0 + 9, b"k", b"v")]))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("-1", -1),
+        ("1700000000123", 1_700_000_000_123),
+        ("2023-11-14T22:13:20Z", T0),
+        ("2023-11-14T22:13:20", T0),
+        ("2023-11-14T23:13:20.123+01:00", T0 + 123),
+        ("2023-11-14 22:13:20.999999", T0 + 999),
+        ("1969-12-31T23:59:59.999Z", -1),
+        ("2023-11-15", 1_700_006_400_000),
+    ],
+)
+def test_times_are_milliseconds_or_iso(text: str, expected: int) -> None:
+    """Both forms, without a zone in UTC."""
+    assert expected == parse_time(text)
+
+
+@pytest.mark.parametrize("text", ["", "now", "1.5", "2023-13-01", "9" * 30, "１７"])
+def test_other_times_are_refused(text: str) -> None:
+    """The message names both forms."""
+    with pytest.raises(ValueError, match="neither a time as 2026"):
+        parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (Selection(), True),
+        (Selection(from_offset=19), True),
+        (Selection(from_offset=20), False),
+        (Selection(to_offset=10), False),
+        (Selection(to_offset=11), True),
+        (Selection(from_ms=T0 + 9), True),
+        (Selection(from_ms=T0 + 10), False),
+        (Selection(to_ms=T0 + 1), True),
+        (Selection(to_ms=T0), False),
+    ],
+)
+def test_batches_are_chosen_by_their_headers(selection: Selection, expected: bool) -> None:
+    """Half-open at both ends."""
+    assert expected == selection.matches(HEADER)
+
+
+def test_a_batch_that_begins_too_late_may_hold_older_records() -> None:
+    """Its first record's time is no lower bound, so its records have to be looked at."""
+    assert Selection(to_ms=T0).may_hold(HEADER)
+    assert not Selection(to_ms=T0).matches(HEADER)
+
+
+def test_a_delete_horizon_is_no_time_of_a_record() -> None:
+    """Compaction puts it where the first record's time was; the newest one's decides then."""
+    horizon = HEADER._replace(attributes=0x40, base_timestamp=T0 + 10**9)
+
+    assert Selection(to_ms=T0 + 10).matches(horizon)
+    assert not Selection(to_ms=T0 + 9).matches(horizon)
+
+
+def test_old_messages_have_one_offset() -> None:
+    """Magic 0 and 1 write the last offset, and of a compressed one nothing tells the first."""
+    message = HEADER._replace(magic=1, attributes=0, last_offset_delta=-1)
+    wrapper = message._replace(attributes=1)
+
+    assert 10 == last_offset(message)
+    assert [False, True] == [Selection(to_offset=n).may_hold(message) for n in (10, 11)]
+    assert Selection(to_offset=5).may_hold(wrapper)
+    assert Selection(from_ms=2**60).may_hold(message._replace(magic=0))

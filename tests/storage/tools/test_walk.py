@@ -1,0 +1,166 @@
+"""Every batch of a file is found, the good ones behind the bad ones too."""
+
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+from segmentlog.log.listing import SegmentFiles
+from segmentlog.log.segment import Segment
+from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.tools.walk import Found, open_segment, walk
+
+BATCHES = [
+    encode_batch([Record(10 * i + j, i, b"k", b"value" * 9) for j in range(10)]) for i in range(5)
+]
+POSITIONS = [sum(map(len, BATCHES[:i])) for i in range(5)]
+
+
+def found_in(directory: Path, data: bytes, position: int = 0) -> list[Found]:
+    """What a walk over `data` finds."""
+    path = directory / f"{0:020d}.log"
+    path.write_bytes(data)
+    segment = Segment(SegmentFiles(0, str(path), len(data)), is_sealed=False)
+    with open_segment(str(path)) as descriptor:
+        return list(walk(segment, descriptor, position))
+
+
+def good_positions(found: list[Found]) -> list[int]:
+    """Where batches without a problem stand."""
+    return [each.position for each in found if each.header and not each.problem]
+
+
+def changed(at: int, to: bytes) -> bytes:
+    """All batches, with other bytes `at` somewhere in the third."""
+    data = bytearray(b"".join(BATCHES))
+    data[POSITIONS[2] + at : POSITIONS[2] + at + len(to)] = to
+    return bytes(data)
+
+
+def test_good_batches_are_all_there_is(tmp_path: Path) -> None:
+    """Positions and sizes of a file without damage."""
+    found = found_in(tmp_path, b"".join(BATCHES))
+
+    assert POSITIONS == good_positions(found)
+    assert list(map(len, BATCHES)) == [each.n_bytes for each in found]
+
+
+@pytest.mark.parametrize(
+    ("at", "to", "reason"),
+    [
+        (80, b"x", "its crc32c is 0x"),
+        (0, b"\x7f", "its crc32c is 0x"),
+        (8, b"\x7f\xff\xff\xff", "it needs 2147483659 bytes"),
+        (8, struct.pack(">i", -5), "its length field says -5"),
+        (8, struct.pack(">i", 60), "its crc32c is 0x"),
+        (16, b"\x09", "its magic is 9"),
+        (16, b"\xff", "its magic is"),
+        (0, b"\xff" * 61, "its length field says -1"),
+        (0, b"x" * 200, "its magic is 120"),
+    ],
+)
+def test_the_walk_goes_on_behind_damage(tmp_path: Path, at: int, to: bytes, reason: str) -> None:
+    """One bad batch with a reason, and all the others, whatever was changed in it."""
+    found = found_in(tmp_path, changed(at, to))
+    (bad,) = [each for each in found if each.problem]
+    expected = [each for each in POSITIONS if each != POSITIONS[2]]
+
+    if to == b"\x7f":  # no checksum covers the base offset
+        assert "base offset is not above" in bad.problem
+        assert len(found) == 5
+    else:
+        assert expected == good_positions(found)
+        assert POSITIONS[2] == bad.position
+        assert bad.problem.startswith(reason)
+
+
+@pytest.mark.parametrize("cut", [8, 30, 61, 100])
+def test_a_file_that_ends_inside_a_batch_says_so(tmp_path: Path, cut: int) -> None:
+    """The bytes that are left are shown as what they are."""
+    found = found_in(tmp_path, b"".join(BATCHES) + BATCHES[1][:cut])
+
+    assert POSITIONS == good_positions(found)
+    assert cut == found[-1].n_bytes
+    assert ("needs" if cut >= 61 else "ends inside a batch header") in found[-1].problem
+
+
+def test_zeros_at_the_end_are_no_damage(tmp_path: Path) -> None:
+    """A preallocated file has them; a hole before more batches is another thing."""
+    at_end = found_in(tmp_path, b"".join(BATCHES) + bytes(5000))
+    between = found_in(tmp_path, BATCHES[0] + bytes(5000) + BATCHES[1])
+
+    assert (5000, None, "") == at_end[-1][1:]
+    assert [0, len(BATCHES[0]) + 5000] == good_positions(between)
+    assert "the next good batch is at byte" in between[1].problem
+
+
+def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:
+    """A batch that stands twice is good the first time."""
+    found = found_in(tmp_path, BATCHES[0] + BATCHES[1] + BATCHES[0] + BATCHES[2])
+    flags = [bool(each.problem) for each in found]
+
+    assert [False, False, True, False] == flags
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [(23, -1, "last offset delta"), (57, -1, "record count"), (57, 11, "record count")],
+)
+def test_headers_that_contradict_themselves_are_damage(
+    tmp_path: Path, field: int, value: int, reason: str
+) -> None:
+    """Even when the checksum is right."""
+    batch = bytearray(BATCHES[2])
+    struct.pack_into(">i", batch, field, value)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    (found,) = found_in(tmp_path, bytes(batch))
+
+    assert reason in found.problem
+
+
+def test_batches_that_are_not_wanted_cost_no_checksum(tmp_path: Path) -> None:
+    """Only their headers are read."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(changed(80, b"x"))
+    segment = Segment(SegmentFiles(0, str(path), path.stat().st_size), is_sealed=False)
+    with open_segment(str(path)) as descriptor:
+        found = list(walk(segment, descriptor, 0, lambda header: header.base_offset >= 30))
+
+    assert POSITIONS[3:] == good_positions(found)
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_damage_hides_no_other_batch(tmp_path: Path, seed: int) -> None:
+    """Wherever bytes are overwritten, batches without a changed byte are still found."""
+    draw = random.Random(seed)
+    data = bytearray(b"".join(BATCHES))
+    begin = draw.randrange(len(data))
+    junk = draw.randbytes(draw.choice([1, 4, 20, 500]))
+    data[begin : begin + len(junk)] = junk
+    end = begin + len(junk)
+    untouched = [
+        position
+        for position, batch in zip(POSITIONS, BATCHES, strict=True)
+        if end <= position or position + len(batch) <= begin
+    ]
+    found = found_in(tmp_path, bytes(data))
+    is_base_offset = any(0 <= begin - position < 8 for position in POSITIONS)
+
+    if not is_base_offset:  # a wrong one may make the next batch look wrong instead
+        assert set(untouched) <= set(good_positions(found))
+    assert sum(each.n_bytes for each in found if not each.problem) <= len(data)
+
+
+def test_bytes_made_to_be_slow_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search gives up when it has checksummed too much."""
+    monkeypatch.setattr("segmentlog.tools.walk._MOST_SEARCHED", 5000)
+    headers = bytearray()
+    for i in range(200):
+        head = bytearray(encode_batch([Record(i, 0, b"k", b"v")])[:61])
+        struct.pack_into(">i", head, 8, 61 * (200 - i) - 12)
+        headers += head
+    found = found_in(tmp_path, bytes(headers) + b"x")
+
+    assert all(each.problem for each in found)
