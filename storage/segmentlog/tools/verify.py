@@ -93,7 +93,8 @@ def _write_summary(
         return
     said = ", ".join(f"{number} {name}" for name, number in found.items())
     sys.stdout.write(f"{n_logs} partitions, {n_segments} segments, {n_bytes:,} bytes: {said}\n")
-    sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / max(seconds, 1e-9):,.0f} MiB/s\n")
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / max(seconds, 1e-9):,.0f} MiB/s\n")
 
 
 @contextmanager

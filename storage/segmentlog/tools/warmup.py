@@ -1,4 +1,4 @@
-"""Compile the kernels ahead of the first query, by reading a log of one record."""
+"""Compile the kernels ahead of the first query, by reading logs of one record."""
 
 import sys
 import tempfile
@@ -14,6 +14,19 @@ __all__ = ["compile_kernels"]
 _SEGMENT = bytes.fromhex(
     "00000000000000000000003e00000000025e93538d0000000000000000018bcfe568000000018bcf"
     "e56800ffffffffffffffffffffffffffff0000000118000000026b02760202680278"
+)
+#: One that is compressed.
+_COMPRESSED = bytes.fromhex(
+    "00000000000000000000004e00000000021d6396900001000000000000018bcfe568000000018bcf"
+    "e56800ffffffffffffffffffffffffffff000000011f8b08000000000002031360606060ca662a63"
+    "0000a37fcfa609000000"
+)
+#: One in a transaction, and the transaction's commit marker.
+_TRANSACTION = bytes.fromhex(
+    "00000000000000000000003a0000000002c0a597380010000000000000018bcfe568000000018bcf"
+    "e5680000000000000000010000000000000000000110000000026b02760000000000000000010000"
+    "004200000000022f9f220c0030000000000000018bcfe568000000018bcfe5680000000000000000"
+    "010000ffffffff000000012000000008000000010c00000000000000"
 )
 _TIME = 1_700_000_000_000
 
@@ -36,17 +49,21 @@ def compile_kernels() -> Iterator[str]:
 
 
 def _read(directory: Path) -> None:
-    """A scan, a look-up by time, and a dump of one batch: all that calls kernels."""
+    """Scans, a look-up by time, a dump of one batch, a verification: all that calls kernels."""
     from segmentlog.log.logdir import open_log_dir
+    from segmentlog.log.verify import verify_log
     from segmentlog.records.one_batch import BatchReader
 
-    partition = directory / "warmup-0"
-    partition.mkdir()
-    file = partition / f"{0:020d}.log"
-    file.write_bytes(_SEGMENT)
-    log = open_log_dir(partition).log("warmup", 0)
-    log.scan(include_headers=True).read_all()
-    log.offset_for_timestamp(_TIME)
+    for number, segment in enumerate((_SEGMENT, _COMPRESSED, _TRANSACTION)):
+        partition = directory / f"warmup-{number}"
+        partition.mkdir()
+        file = partition / f"{0:020d}.log"
+        file.write_bytes(segment)
+        log = open_log_dir(partition).log("warmup", number)
+        log.scan(include_headers=True).read_all()
+        log.scan(isolation_level="read_committed").read_all()
+        log.offset_for_timestamp(_TIME)
+        list(verify_log(log, with_records=True))
     list(BatchReader(str(file)).records(_SEGMENT, 0))
 
 
