@@ -101,6 +101,8 @@ class SliceFile(NamedTuple):
     ``start`` and ``end`` are byte positions, half-open, and both stand between two batches.
     ``first_offset`` and ``first_crc`` are the base offset and stored checksum of the batch at
     ``start``: a file that no longer begins so there has been rewritten since planning.
+    ``next_offset`` is the base offset of the batch at ``end``, or -1 when that is not known: no
+    batch before it can reach so far.
     """
 
     path: str
@@ -108,6 +110,7 @@ class SliceFile(NamedTuple):
     end: int
     first_offset: int
     first_crc: int
+    next_offset: int = -1
 
 
 class LogSlice(NamedTuple):

@@ -202,3 +202,27 @@ def test_damage_in_a_task_names_file_byte_and_offset(
         load(spark, str(partition)).collect()
     assert "batch at byte 0 (base offset 0)" in str(caught.value)
     assert str(partition) in str(caught.value)
+
+
+def test_damage_is_left_out_when_asked(
+    spark: SparkSession, example_data: str, tmp_path: Path
+) -> None:
+    """Every row but those of the bad batch."""
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    data = bytearray(Path(example_data, "orders-0", "00000000000000000000.log").read_bytes())
+    (partition / "00000000000000000000.log").write_bytes(data)
+    intact = load(spark, str(partition)).count()
+    data[100] ^= 1
+    (partition / "00000000000000000000.log").write_bytes(data)
+    n_lost = int.from_bytes(data[57:61], "big")
+
+    assert intact - n_lost == load(spark, str(partition), onCorruptBatch="skip").count()
+
+
+def test_a_batch_beyond_the_bound_is_refused_in_a_task(
+    spark: SparkSession, example_data: str
+) -> None:
+    """The bound reaches the tasks; the example data hold compressed batches."""
+    with pytest.raises(PySparkException, match="inflate beyond 100 bytes"):
+        load(spark, example_data, maxInflatedBatchBytes="100").collect()

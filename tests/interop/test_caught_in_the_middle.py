@@ -57,6 +57,9 @@ class Load:
 
     def __enter__(self) -> "Load":
         self._thread.start()
+        until = time.monotonic() + 60
+        while not self.acknowledged and time.monotonic() < until:
+            time.sleep(0.05)  # a partition has a directory once it is written to
         return self
 
     def __exit__(self, *_: object) -> None:

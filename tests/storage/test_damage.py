@@ -194,6 +194,37 @@ def test_verify_names_the_damage(partition: Path, name: str) -> None:
     assert 1 == len(errors)
 
 
+@pytest.mark.parametrize("segment", [CLOSED, LAST])
+@pytest.mark.parametrize("name", CASES)
+def test_damage_outside_a_range_is_nobodys_loss(partition: Path, name: str, segment: str) -> None:
+    """Wherever a range begins and ends, and whatever stands in the index: right rows, or an error.
+
+    An error only where the damage lies in the range, or where that cannot be told.
+    """
+    CASES[name].damage(partition / segment)
+    log = open_log(partition)
+    base, end = int(Path(segment).stem), log.log_end_offset
+    bounds = [(base + begin, min(base + begin + 6, end)) for begin in range(16)]
+    for start, stop in [*bounds, (base + 9, end), (0, base + 14)]:
+        expected = [offset for offset in ALL if start <= offset < stop]
+        found = rows_or_error(log, start, stop, on_corrupt_batch="fail")
+        kept = rows_or_error(log, start, stop, on_corrupt_batch="skip")
+        lost = [offset - 16 + base for offset in CASES[name].lost]
+
+        assert found in (expected, "error"), (start, stop)
+        if CASES[name].error is not UnsupportedFormatError:
+            assert [offset for offset in expected if offset not in lost] == kept, (start, stop)
+
+
+def rows_or_error(log: segmentlog.Log, start: int, stop: int, **how: object) -> list[int] | str:
+    """Offsets of a range, or the word for an error that is about damage."""
+    try:
+        how["max_inflated_batch_bytes"] = 1 << 20
+        return offsets(log, start_offset=start, end_offset=stop, **how)
+    except (CorruptLogError, UnsupportedFormatError):
+        return "error"
+
+
 def test_the_leader_epoch_may_change(partition: Path) -> None:
     """Brokers set it in place; no checksum covers it, and no row shows it."""
     damage.flip_bit(1, "leader_epoch")(partition / CLOSED)

@@ -14,6 +14,7 @@ offset that is equal or higher cannot stand before it.
 """
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from segmentlog.index.entries import SparseIndex
@@ -47,6 +48,11 @@ class OffsetIndex(SparseIndex):
         """Entry with the greatest offset not above `offset`, or the start of the segment."""
         slot = self._floor(offset)
         return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+
+    def entries_from(self, offset: int) -> Iterator[OffsetPosition]:
+        """Entries from the one with the least offset that is not below `offset`."""
+        for slot in range(self._floor(offset - 1) + 1, self.n_entries):
+            yield self.entry(slot)
 
     def last_at_or_before_position(self, position: int) -> OffsetPosition:
         """Entry with the greatest position not above `position`, or the start of the segment."""

@@ -75,8 +75,8 @@ class Log:
                 lone_segment(self.path),
             )
             return tuple(Segment(file, is_sealed=False) for file in files)
-        sealed = [Segment(file, is_sealed=self._is_clean) for file in files[:-1]]
-        return (*sealed, *(Segment(file, is_sealed=False) for file in files[-1:]))
+        closed = [Segment(file, is_sealed=self._is_clean, is_active=False) for file in files[:-1]]
+        return (*closed, *(Segment(file, is_sealed=False) for file in files[-1:]))
 
     @property
     def topic_id(self) -> str | None:
@@ -91,7 +91,7 @@ class Log:
 
     @cached_property
     def tail(self) -> LogEnd:
-        """Where the last segment ends, and whether what follows is damage or a torn write."""
+        """Where the last segment ends."""
         if not self.segments:
             return LogEnd(self._log_start_checkpoint, 0)
         return find_log_end(self.segments[-1])
@@ -127,15 +127,13 @@ class Log:
 
         Of committed data it is the last stable offset there.
 
-        Behind `log_end_offset` when bytes are damaged that were promised: by a high watermark
-        behind them, or by good batches behind them.  A read up to there reports the damage; it
-        does not quietly end before it.  Who asks for the log end takes a torn tail as it is.
+        Behind `log_end_offset` when a torn tail was promised by a high watermark behind it.  A
+        read up to there reports the damage; it does not quietly end before it.  Who asks for the
+        log end takes a torn tail as it is.
         """
         if isolation_level == IsolationLevel.READ_COMMITTED:
             return self.last_stable_offset(read_up_to)
         promised = self.high_watermark_checkpoint
-        if self.tail.is_damaged:
-            return max(promised or 0, self.tail.offset + 1)
         if promised is not None and promised > self.tail.offset and self.segments:
             is_torn = self.segments[-1].size > self.tail.position
             if is_torn and read_up_to == ReadUpTo.HIGH_WATERMARK:

@@ -4,10 +4,15 @@ Segment boundaries and entries of the offset index are the only places to cut, s
 begins and ends between two batches.  For each cut inside a file one batch header is read: it must
 fit the index entry, and its base offset is where one slice ends and the next begins.  A cut that
 does not fit is not made; the slice is then larger, never wrong.
+
+The first slice begins, and the last one ends, up to a few index entries further out than the range
+does.  The task reads that rest, checks it, and drops its rows: a walk along headers to the exact
+batch would trust lengths that no checksum has been held against.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from segmentlog.index.offset import OffsetIndex
@@ -23,6 +28,13 @@ __all__ = ["UNCHECKED", "cut_slices", "find_again"]
 UNCHECKED = -1
 
 
+class _Cut(NamedTuple):
+    """A byte between two batches, and the base offset of the one behind it, if that is known."""
+
+    position: int
+    base_offset: int
+
+
 class _Piece(NamedTuple):
     """Part of a file, and the offset from which on it holds the log."""
 
@@ -33,7 +45,7 @@ class _Piece(NamedTuple):
 def cut_slices(
     topic_partition: TopicPartition,
     segments: Sequence[Segment],
-    log_end: LogEnd | None,
+    log_end: LogEnd,
     start_offset: int,
     end_offset: int,
     max_bytes: int,
@@ -44,7 +56,7 @@ def cut_slices(
     ----------
     topic_partition : whose slices.
     segments : in the order of their base offsets.
-    log_end : end of the last segment; None when it is not known, and then looked for.
+    log_end : end of the last segment.
     start_offset, end_offset : half-open; nothing is planned when it is empty.
     max_bytes : 0 for one slice, however large.
     """
@@ -56,63 +68,50 @@ def cut_slices(
     for i in range(first, len(segments)):
         if bases[i] >= end_offset:
             break
-        next_base = bases[i + 1] if i + 1 < len(segments) else None
-        end = _end_position(segments[i], next_base, end_offset, log_end)
-        piece = _first_piece(segments[i], start_offset, end)
+        segment, limit = segments[i], segments[i].size
+        if i + 1 == len(segments) and end_offset <= log_end.offset:
+            limit = log_end.position  # a promised end behind it has the read report what is there
+        is_cut = i + 1 == len(segments) or end_offset < bases[i + 1]
+        end = _ceiling(segment, end_offset, limit) if is_cut else _Cut(limit, -1)
+        piece = _first_piece(segment, start_offset, end)
         if piece is not None:
-            pieces += _cut_piece(segments[i], piece, max_bytes)
+            pieces += _cut_piece(segment, piece, end_offset, max_bytes)
     return _group(topic_partition, pieces, start_offset, end_offset, max_bytes)
 
 
-def _end_position(
-    segment: Segment, next_base: int | None, end_offset: int, log_end: LogEnd | None
-) -> int:
-    """Byte of `segment` behind the last batch that begins below `end_offset`."""
-    if next_base is not None and end_offset >= next_base:
-        return segment.size
-    if next_base is None and log_end is not None:
-        if end_offset > log_end.offset:  # damage is to be read, and to be reported by the read
-            return segment.size
-        if end_offset == log_end.offset:
-            return log_end.position
-    position, next_offset = segment.floor_position(end_offset), segment.base_offset
-    for placed in segment.headers(position):
-        header = placed.header
-        # Where a compressed old message begins is not told, but that it is behind the one before.
-        begins = next_offset if header.is_wrapper else header.base_offset
-        if begins >= end_offset:
-            return placed.position
-        position, next_offset = placed.end, header.last_offset + 1
-    return position
+def _ceiling(segment: Segment, end_offset: int, limit: int) -> _Cut:
+    """A batch behind which none begins below `end_offset`, from the offset index.
+
+    The first entry at or above that offset is of the append that reaches it, and may begin below
+    it; the second one does not.
+    """
+    with segment.offset_index() as index:
+        entry = next(islice(index.entries_from(end_offset), 1, None), None)
+    if entry is None or not 0 < entry.position < limit:
+        return _Cut(limit, -1)
+    header = segment.header_at(entry.position, up_to_offset=entry.offset)
+    if header is None or header.base_offset < end_offset:
+        return _Cut(limit, -1)
+    return _Cut(entry.position, -1 if header.is_wrapper else header.base_offset)
 
 
-def _first_piece(segment: Segment, start_offset: int, end: int) -> _Piece | None:
-    """The bytes of `segment` from the batch that holds `start_offset` to `end`, if any."""
-    if start_offset <= segment.base_offset:
-        whole = SliceFile(segment.path, 0, end, segment.base_offset, UNCHECKED)
-        return _Piece(segment.base_offset, whole) if end else None
-    placed = segment.find(start_offset)
-    if placed is None:
-        return _bad_rest(segment, start_offset, end)
-    if placed.position >= end:
+def _first_piece(segment: Segment, start_offset: int, end: _Cut) -> _Piece | None:
+    """The bytes of `segment` up to `end`, from a batch that is not behind `start_offset`."""
+    position, first_offset, crc = 0, segment.base_offset, UNCHECKED
+    if start_offset > first_offset:
+        position = segment.floor_position(start_offset)
+        header = segment.header_at(position, up_to_offset=start_offset)
+        if header is not None:
+            first_offset, crc = header.base_offset, header.crc
+    if position >= end.position:
         return None
-    header = placed.header
-    file = SliceFile(segment.path, placed.position, end, header.base_offset, header.crc)
-    return _Piece(start_offset, file)
+    file = SliceFile(segment.path, position, end.position, first_offset, crc, end.base_offset)
+    return _Piece(max(start_offset, segment.base_offset), file)
 
 
-def _bad_rest(segment: Segment, start_offset: int, end: int) -> _Piece | None:
-    """Bytes behind the last whole batch, if any are to be read: the read reports them."""
-    position = segment.floor_position(start_offset)
-    for placed in segment.headers(position):
-        position = placed.end
-    if position >= end:
-        return None
-    file = SliceFile(segment.path, position, end, start_offset, UNCHECKED)
-    return _Piece(start_offset, file)
-
-
-def _cut_piece(segment: Segment, piece: _Piece, max_bytes: int) -> Iterable[_Piece]:
+def _cut_piece(
+    segment: Segment, piece: _Piece, end_offset: int, max_bytes: int
+) -> Iterable[_Piece]:
     """Even parts of `piece` of at most about `max_bytes`, cut at entries of the offset index."""
     file = piece.file
     begin, n_bytes = file.start, file.end - file.start
@@ -131,10 +130,13 @@ def _cut_piece(segment: Segment, piece: _Piece, max_bytes: int) -> Iterable[_Pie
             begins = header.base_offset
             if header.is_wrapper:
                 begins = _behind_previous(segment, entry.position, index)
-            if begins <= piece.start_offset:
+            if not piece.start_offset < begins < end_offset:
                 continue
-            pieces.append(_Piece(piece.start_offset, file._replace(end=entry.position)))
-            file = SliceFile(file.path, entry.position, file.end, header.base_offset, header.crc)
+            before = file._replace(end=entry.position, next_offset=begins)
+            pieces.append(_Piece(piece.start_offset, before))
+            file = file._replace(
+                start=entry.position, first_offset=header.base_offset, first_crc=header.crc
+            )
             piece = _Piece(begins, file)
     return [*pieces, _Piece(piece.start_offset, file)]
 
@@ -193,8 +195,9 @@ def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> Lo
     if not files or files[0].base_offset > next_offset:
         return None
     segments = [Segment(file, is_sealed=False) for file in files]
-    if find_log_end(segments[-1]).offset < log_slice.end_offset:
+    log_end = find_log_end(segments[-1])
+    if log_end.offset < log_slice.end_offset:
         return None
     topic_partition = TopicPartition(log_slice.topic, log_slice.partition)
-    slices = cut_slices(topic_partition, segments, None, next_offset, log_slice.end_offset, 0)
+    slices = cut_slices(topic_partition, segments, log_end, next_offset, log_slice.end_offset, 0)
     return slices[0] if slices else log_slice._replace(start_offset=next_offset, files=())

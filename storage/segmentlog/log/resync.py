@@ -2,14 +2,16 @@
 
 import os
 import zlib
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import crc32c
 import numpy as np
 
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.records.header import parse_header
+
+if TYPE_CHECKING:  # the compiler loads with the arrays' types
+    from segmentlog.kernels.memory import Bytes, Int64s
 
 __all__ = ["Found", "behind_damage", "find_good_batch"]
 
@@ -105,9 +107,9 @@ def find_good_batch(data: bytes, start: int, next_offset: int) -> int | None:
     return None
 
 
-def _big_endian(data: Bytes, starts: Int64s, n_bytes: int) -> Int64s:
+def _big_endian(data: "Bytes", starts: "Int64s", n_bytes: int) -> "Int64s":
     """The numbers that begin at `starts`; eight bytes wrap, as a signed number does."""
-    numbers = np.zeros(len(starts), np.int64)
+    numbers: Int64s = np.zeros(len(starts), np.int64)
     for i in range(n_bytes):
         numbers = numbers << 8 | data[starts + i]
     return numbers

@@ -120,6 +120,7 @@ class _SliceReader:
             self._committed = CommittedBatches(directory, skips=self._skips)
         self._buffer: Bytes = np.empty(0, np.uint8)
         self._reached = -1  # offset behind the files that are done
+        self._scanned_to = 0  # byte of the file behind the last batch whose checksum is right
         self.next_offset = log_slice.start_offset
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -132,24 +133,36 @@ class _SliceReader:
 
     def _file(self, file: SliceFile, descriptor: int) -> Iterator[pa.RecordBatch]:
         scanner = BatchScanner(file.path, _least_offset(file, descriptor))
+        self._scanned_to = file.start
         position: int | None = file.start
         while position is not None:
             try:
                 yield from self._batches_from(file, descriptor, position, scanner)
                 position = None
             except CorruptLogError as error:
-                if not self._skips:
-                    raise
-                position = self._behind(file, descriptor, error, scanner.next_offset)
+                position = self._behind(file, descriptor, error, scanner)
         self._reached = max(self._reached, scanner.next_offset)
 
     def _behind(
-        self, file: SliceFile, descriptor: int, error: CorruptLogError, next_offset: int
+        self, file: SliceFile, descriptor: int, error: CorruptLogError, scanner: BatchScanner
     ) -> int | None:
-        """Where to go on behind damage, or None at the end of the file."""
+        """Where to go on behind damage, or None at the end; raises what may not be left out.
+
+        A slice may begin and end a little further out than its range: damage there is nobody's
+        loss.
+        """
+        next_offset, wanted = scanner.next_offset, self._slice
+        if error.position < self._scanned_to:  # what is wrong is inside a batch of the range
+            raise error
+        if next_offset >= wanted.end_offset and not scanner.offsets_went_back:
+            return None
         found = behind_damage(descriptor, error.position, file.end, next_offset)
+        if found is not None and found.base_offset <= wanted.start_offset:
+            return found.position
+        if not self._skips:
+            raise error
         position = found.position if found else file.end
-        behind = found.base_offset if found else self._slice.end_offset
+        behind = found.base_offset if found else wanted.end_offset
         logger.warning(
             "%s; bytes [%d, %d) are left out, and what is there of offsets [%d, %d)",
             error, error.position, position, next_offset, behind,
@@ -159,7 +172,12 @@ class _SliceReader:
     def _batches_from(
         self, file: SliceFile, descriptor: int, position: int, scanner: BatchScanner
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of a file from byte `position` on, at which a batch begins."""
+        """Rows of a file from byte `position` on, at which a batch begins.
+
+        Done when two batches lie behind the range.  One does not do: no checksum covers a base
+        offset, and the batch that follows one that is too high goes back, which is noticed.
+        """
+        end_offset = self._slice.end_offset
         held = 0  # bytes in the buffer, which begins at `position`
         wanted = _WINDOW_BYTES
         while position + held < file.end or held:
@@ -170,23 +188,43 @@ class _SliceReader:
                 headers, until = scanner.scan(self._buffer, begin, held, position)
                 if not len(headers):
                     break
+                self._scanned_to = position + until
+                if self._skips:
+                    headers = scanner.without_liar(headers, self._buffer, until, position)
+                headers = self._without_too_high(file, headers, position)
+                is_done = np.count_nonzero(headers[:, layout.LAST_OFFSET] >= end_offset) > 1
                 if self._reached > file.first_offset:
                     headers = _behind_overlap(file, headers, self._reached, position)
-                headers = self._selected(file, headers, scanner, until, position)
+                headers = self._selected(file, headers, scanner.next_offset, position)
                 yield from self._decoder.decode(file.path, self._buffer, headers, position)
                 self.next_offset = max(self.next_offset, scanner.next_offset)
+                if is_done:
+                    return
                 begin = until
             wanted = self._next_window(file, position, begin, held)
             self._buffer[: held - begin] = self._buffer[begin:held].copy()
             position += begin
             held -= begin
 
+    def _without_too_high(self, file: SliceFile, headers: Int64s, file_position: int) -> Int64s:
+        """The batches that end before the one at the end of `file` begins; others are corrupt."""
+        is_too_high = headers[:, layout.LAST_OFFSET] >= file.next_offset
+        if file.next_offset < 0 or not is_too_high.any():
+            return headers
+        row = headers[is_too_high.argmax()]
+        position, base_offset = int(row[layout.POSITION]), int(row[layout.BASE_OFFSET])
+        reason = f"its offsets reach beyond {file.next_offset}, which is in a batch behind it"
+        error = MalformedBatchError(file.path, file_position + position, base_offset, reason)
+        if not self._skips:
+            raise error
+        logger.warning("%s; that batch is left out", error)
+        return headers[~is_too_high]
+
     def _selected(
-        self, file: SliceFile, headers: Int64s, scanner: BatchScanner, until: int, position: int
+        self, file: SliceFile, headers: Int64s, next_offset: int, position: int
     ) -> Int64s:
         """The batches to decode: committed ones, and none that the policy is to skip."""
         if self._skips:
-            headers = scanner.without_liar(headers, self._buffer, until, position)
             for row, error in self._decoder.find_unreadable(
                 file.path, self._buffer, headers, position
             ):
@@ -197,9 +235,7 @@ class _SliceReader:
             headers = headers[headers[:, layout.RECORDS_COUNT] >= 0]
         if self._committed is None or not len(headers):
             return headers
-        return self._committed.select(
-            file.path, self._buffer, headers, scanner.next_offset, position
-        )
+        return self._committed.select(file.path, self._buffer, headers, next_offset, position)
 
     def _read(
         self, descriptor: int, position: int, held: int, wanted: int, file: SliceFile

@@ -9,7 +9,12 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from segmentlog.errors import MalformedBatchError, SegmentLogError, UnsupportedFormatError
+from segmentlog.errors import (
+    MalformedBatchError,
+    SegmentLogError,
+    TruncatedBatchError,
+    UnsupportedFormatError,
+)
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.index.time import TimeIndex
 from segmentlog.kernels import layout
@@ -43,15 +48,17 @@ class Segment:
     files : the ``.log`` file.
     is_sealed : whether nobody can write to its indexes any more, so that they may be mapped:
         not the active segment, and the directory was cleanly shut down.
+    is_active : whether it is the last one, whose end may be half written.
     """
 
-    __slots__ = ("base_offset", "is_sealed", "path", "size")
+    __slots__ = ("base_offset", "is_active", "is_sealed", "path", "size")
 
-    def __init__(self, files: SegmentFiles, *, is_sealed: bool) -> None:
+    def __init__(self, files: SegmentFiles, *, is_sealed: bool, is_active: bool = True) -> None:
         self.base_offset = files.base_offset
         self.path = files.path
         self.size = files.size
         self.is_sealed = is_sealed
+        self.is_active = is_active
 
     def __repr__(self) -> str:
         return f"Segment({self.path!r}, size={self.size})"
@@ -84,7 +91,9 @@ class Segment:
         return TimeIndex(self.time_index_path, self.base_offset, mapped=self.is_sealed)
 
     def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
-        """Batch headers from byte `position` on; ends before the first batch that is not whole.
+        """Batch headers from byte `position` on, whose checksums are not looked at.
+
+        Ends before the first batch that is not whole, where the segment is the active one.
 
         Only headers are read, a window of 64 KiB at a time, so large batches cost one small read
         each, and small ones share it.  A message of magic 0 or 1 is a batch of its own.
@@ -93,6 +102,8 @@ class Segment:
         ------
         MalformedBatchError
             If a length is less than a header's.
+        TruncatedBatchError
+            If the last batch of a closed segment is not whole.
         UnsupportedFormatError
             If a batch has a magic above 2.
         FileNotFoundError
@@ -109,11 +120,20 @@ class Segment:
                     window, window_at, at = os.pread(descriptor, n_bytes, position), position, 0
                 placed = self._placed(window, at, position)
                 if placed is None or placed.end > limit:
-                    return
+                    break
                 yield placed
                 position = placed.end
+            if position < limit == self.size and not self.is_active:
+                raise self._truncated(window, position - window_at, position)
         finally:
             os.close(descriptor)
+
+    def _truncated(self, window: bytes, at: int, position: int) -> TruncatedBatchError:
+        """The error for a batch at byte `at` of `window` that is not whole."""
+        prefix = window[at : at + layout.LOG_OVERHEAD]
+        base_offset = int.from_bytes(prefix[:8], "big", signed=True)
+        size = layout.LOG_OVERHEAD + int.from_bytes(prefix[8:], "big", signed=True)
+        return TruncatedBatchError(self.path, position, base_offset, size, self.size - position)
 
     def _placed(self, window: bytes, at: int, position: int) -> PlacedHeader | None:
         """The header at byte `at` of `window`, or None when the window ends inside it."""

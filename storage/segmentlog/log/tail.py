@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import crc32c
 
-from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
-from segmentlog.log.resync import find_good_batch
+from segmentlog.log.resync import behind_damage
 from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.records.header import parse_header
 
@@ -30,15 +30,15 @@ _SEARCH_BYTES = 16 << 20
 
 
 class LogEnd(NamedTuple):
-    """Where the last segment ends.
+    """Where the last segment ends: the next offset, and the byte behind the last good batch.
 
-    `position` is the byte behind the last good batch, `offset` the next offset there.  When
-    `is_damaged`, good batches stand behind bad bytes at `position`; the log goes on, unreadably.
+    `damaged_from` is the first offset that bad bytes on the way there have hidden, if there are
+    any: the log goes on behind them, and a read of it reports them.
     """
 
     offset: int
     position: int
-    is_damaged: bool = False
+    damaged_from: int | None = None
 
 
 def find_log_end(segment: Segment) -> LogEnd:
@@ -48,15 +48,17 @@ def find_log_end(segment: Segment) -> LogEnd:
     """
     if segment.size == 0:
         return LogEnd(segment.base_offset, 0)
+    start = LogEnd(segment.base_offset, 0)
     position = _last_indexed(segment)
-    end = _last_good(segment, position)
-    if end is None and position:  # the batch that the index leads to is the damaged one
-        end = _last_good(segment, 0)
-    if end is None:
-        end = LogEnd(segment.base_offset, 0)
-    if end.position == segment.size:
-        return end
-    return _judge_rest(segment, end)
+    end = _last_good(segment, start._replace(position=position))
+    if end.position == position:  # the batch that the index leads to is the damaged one
+        end = _last_good(segment, start)
+    while end.position < segment.size:
+        behind = _behind_damage(segment, end)
+        if behind is None:
+            break
+        end = _last_good(segment, behind)
+    return end
 
 
 def _last_indexed(segment: Segment) -> int:
@@ -69,19 +71,16 @@ def _last_indexed(segment: Segment) -> int:
     return 0
 
 
-def _last_good(segment: Segment, position: int) -> LogEnd | None:
-    """End of the good batches from `position` on, or None when there is not one."""
-    end = None
-    next_offset = segment.base_offset
+def _last_good(segment: Segment, end: LogEnd) -> LogEnd:
+    """End of the good batches that follow `end`, or `end` itself when there is none."""
     descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        for placed in segment.headers(position):
+        for placed in segment.headers(end.position):
             header = placed.header
-            if header.base_offset < next_offset or not _is_intact(descriptor, placed):
+            if header.base_offset < end.offset or not _is_intact(descriptor, placed):
                 break
-            next_offset = header.last_offset + 1
-            end = LogEnd(next_offset, placed.end)
-    except (MalformedBatchError, UnsupportedFormatError):
+            end = LogEnd(header.last_offset + 1, placed.end, end.damaged_from)
+    except (CorruptLogError, UnsupportedFormatError):
         pass
     finally:
         os.close(descriptor)
@@ -103,22 +102,31 @@ def _is_intact(descriptor: int, placed: PlacedHeader) -> bool:
     return crc == placed.header.crc
 
 
-def _judge_rest(segment: Segment, end: LogEnd) -> LogEnd:
-    """Tell a torn tail from damage in the middle, by whether a good batch follows."""
+def _behind_damage(segment: Segment, end: LogEnd) -> LogEnd | None:
+    """Where the log goes on behind bad bytes at `end`; None when they are its torn tail."""
+    damaged_from = end.offset if end.damaged_from is None else end.damaged_from
     n_bytes = segment.size - end.position
-    with open(segment.path, "rb") as file:
-        file.seek(end.position)
-        rest = file.read(min(n_bytes, _SEARCH_BYTES))
-    if not rest.strip(b"\0"):
-        return end  # preallocated, or a page that was never written
-    if find_good_batch(rest, 1, end.offset) is not None or _is_newer_format(rest, end.offset):
-        return end._replace(is_damaged=True)
+    descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        rest = os.pread(descriptor, min(n_bytes, _SEARCH_BYTES), end.position)
+        if not rest.strip(b"\0"):
+            return None  # preallocated, or a page that was never written
+        limit = end.position + len(rest)
+        found = behind_damage(descriptor, end.position, limit, end.offset)
+    finally:
+        os.close(descriptor)
+    if found is not None:
+        return LogEnd(found.base_offset, found.position, damaged_from)
+    if _is_newer_format(rest, end.offset):
+        header = parse_header(rest)
+        position = end.position + header.size_in_bytes
+        return LogEnd(header.base_offset + 1, position, damaged_from)
     logger.warning(
         "%s ends in the middle of a batch: reading stops at byte %d (offset %d), "
         "%d bytes behind it are left out",
         segment.path, end.position, end.offset, n_bytes,
     )  # fmt: skip
-    return end
+    return None
 
 
 def _is_newer_format(rest: bytes, next_offset: int) -> bool:

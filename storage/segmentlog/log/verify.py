@@ -229,7 +229,7 @@ class _LogCheck:
         self._progress((found.position if found else segment.size) - at)
         offset = scanner.next_offset
         end = self._log.tail
-        if is_last and found is None and not end.is_damaged and at >= end.position:
+        if is_last and found is None and at >= end.position:
             rest = segment.size - at
             if not os.pread(descriptor, 1 << 20, at).strip(b"\0"):
                 kind, severity = FindingKind.ZEROS_AT_THE_END, Severity.NOTE

@@ -80,13 +80,18 @@ class BatchScanner:
             ones are returned, and the next call raises.
         """
         code, position, n_batches = scan_batches(buf, start, end, self.next_offset, self._headers)
+        self._least_offset, self._code = self.next_offset, code
         if code >= status.BAD_LENGTH and n_batches == 0:
             raise batch_error(self.path, buf, position, end, file_position, code)
         headers = self._headers[:n_batches]
-        self._least_offset, self._code = self.next_offset, code
         if n_batches:
             self.next_offset = int(headers[-1, layout.LAST_OFFSET]) + 1
         return headers, position
+
+    @property
+    def offsets_went_back(self) -> bool:
+        """Whether the batch that ended the last scan begins below the one before it."""
+        return self._code == status.OFFSETS_GO_BACK
 
     def without_liar(
         self, headers: Int64s, buf: Bytes, position: int, file_position: int
@@ -96,7 +101,7 @@ class BatchScanner:
         No checksum covers a base offset.  When the batch at `position` goes back, but not behind
         what came before the last of `headers`, that one has a base offset that is too high.
         """
-        if self._code != status.OFFSETS_GO_BACK or not len(headers):
+        if not self.offsets_went_back or not len(headers):
             return headers
         before = self._least_offset
         if len(headers) > 1:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
+from segmentlog.errors import MalformedBatchError, TruncatedBatchError, UnsupportedFormatError
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.lookup import NewestTimestamps, find_offset_by_timestamp
 from segmentlog.log.segment import Segment
@@ -279,3 +279,15 @@ def test_a_length_below_a_header_is_malformed_and_another_magic_unsupported(
             list(opened(path).headers(0))
 
         assert (str(path), position) == (caught.value.path, caught.value.position)
+
+
+def test_a_closed_segment_that_ends_in_a_batch_is_damaged(tmp_path: Path) -> None:
+    """Only the active segment may be half written: a walk through others does not just end."""
+    path = write_segment(tmp_path, 0, 5)
+    size = path.stat().st_size - 7
+    path.write_bytes(path.read_bytes()[:-7])
+    closed = Segment(SegmentFiles(BASE, str(path), size), is_sealed=True, is_active=False)
+
+    with pytest.raises(TruncatedBatchError, match=r"the file has \d+ left"):
+        list(closed.headers(0))
+    assert list(opened(path).headers(0))

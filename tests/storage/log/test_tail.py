@@ -138,7 +138,7 @@ def test_a_flipped_bit_before_a_good_batch_is_damage(
     log = segmentlog.open_log_dir(partition).log("t", 0)
 
     if last_entry is None or batch >= last_entry:
-        assert LogEnd(40 + 2 * batch, ENDS[batch], is_damaged=True) == found
+        assert LogEnd(50, ENDS[5], damaged_from=40 + 2 * batch) == found
     with pytest.raises(ChecksumMismatchError) as caught:
         log.scan().read_all()
     assert (ENDS[batch], 40 + 2 * batch) == (caught.value.position, caught.value.base_offset)
@@ -149,7 +149,7 @@ def test_a_damaged_length_or_magic_before_a_good_batch_is_damage(partition: Path
     """Batches behind a wrong length are found by their checksums."""
     found = end_of(partition, flip(WHOLE, ENDS[2] + at))
 
-    assert LogEnd(44, ENDS[2], is_damaged=True) == found
+    assert LogEnd(50, ENDS[5], damaged_from=44) == found
 
 
 @pytest.mark.parametrize("between", [b"", b"\1", b"\xff" * 40])
@@ -183,7 +183,7 @@ def test_a_damaged_old_message_is_torn_and_with_one_behind_it_damage(
         damaged = end_of(partition, WHOLE + flip(message, at) + later)
 
         assert LogEnd(50, ENDS[5]) == torn
-        assert LogEnd(50, ENDS[5], is_damaged=True) == damaged
+        assert LogEnd(53, ENDS[5] + len(message) + len(later), damaged_from=50) == damaged
 
 
 @pytest.mark.parametrize("magic", [3, 127, 255])
@@ -192,7 +192,8 @@ def test_a_whole_batch_of_a_newer_format_is_not_called_torn(partition: Path, mag
     newer = bytearray(encode_batch([Record(50, 1, b"k", b"v")]))
     newer[16] = magic
 
-    assert LogEnd(50, ENDS[5], is_damaged=True) == end_of(partition, WHOLE + newer)
+    expected = LogEnd(51, ENDS[5] + len(newer), damaged_from=50)
+    assert expected == end_of(partition, WHOLE + newer)
 
 
 @pytest.mark.parametrize("n_bytes", [12, 13, 16])

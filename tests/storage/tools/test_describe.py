@@ -113,7 +113,7 @@ def test_a_damaged_partition_hides_no_other(run: Run, write_log: Callable[..., P
 
 
 def test_a_damaged_end_is_a_problem(run: Run, write_log: Callable[..., Path]) -> None:
-    """Good batches behind bad ones: the log goes on, unreadably."""
+    """Good batches behind bad ones: the log goes on, and reads of it fail."""
     path = write_log([[(i, T0 + i) for i in range(9)]], interval=100)
     file = path / f"{0:020d}.log"
     data = bytearray(file.read_bytes())
