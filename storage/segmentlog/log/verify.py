@@ -11,7 +11,6 @@ import numpy as np
 
 from segmentlog.errors import (
     CorruptLogError,
-    SegmentLogError,
     TruncatedBatchError,
     UnsupportedFormatError,
 )
@@ -19,7 +18,7 @@ from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.log.findings import Finding, FindingKind, Severity
 from segmentlog.log.log import Log
-from segmentlog.log.resync import behind_damage
+from segmentlog.log.resync import Found, behind_damage
 from segmentlog.log.segment import Segment
 from segmentlog.log.verify_indexes import IndexCheck
 from segmentlog.log.verify_transactions import TransactionCheck
@@ -112,9 +111,15 @@ class _LogCheck:
                 try:
                     yield from self._windows(segment, descriptor, position, scanner, check)
                     position = None
-                except SegmentLogError as error:
-                    position, found = self._behind(segment, descriptor, error, scanner, is_last)
+                except (CorruptLogError, UnsupportedFormatError) as error:
+                    good, found = self._behind(segment, descriptor, error, scanner, is_last)
                     yield found
+                    position = good.position if good else None
+                    if good:
+                        check.unreadable(good.position, good.base_offset)
+                        scanner.next_offset = good.base_offset
+                    elif found.severity != Severity.NOTE:
+                        check.unreadable(segment.size, 2**63 - 1)
         finally:
             os.close(descriptor)
         yield from self._gaps(segment)
@@ -214,13 +219,11 @@ class _LogCheck:
         self,
         segment: Segment,
         descriptor: int,
-        error: SegmentLogError,
+        error: CorruptLogError | UnsupportedFormatError,
         scanner: BatchScanner,
         is_last: bool,
-    ) -> tuple[int | None, Finding]:
+    ) -> tuple[Found | None, Finding]:
         """Where to go on behind a batch that cannot be read, and what to say about it."""
-        if not isinstance(error, CorruptLogError | UnsupportedFormatError):
-            raise error
         at = error.position
         found = behind_damage(descriptor, at, segment.size, scanner.next_offset)
         self._progress((found.position if found else segment.size) - at)
@@ -238,12 +241,11 @@ class _LogCheck:
         kind = FindingKind.CORRUPT_BATCH
         if isinstance(error, UnsupportedFormatError):
             kind = FindingKind.UNSUPPORTED_BATCH
-        next_position = found.position if found else segment.size
-        message = f"{error} (the next good batch is at byte {next_position})"
-        if found is None:
-            message = f"{error} (no good batch follows)"
-        position = found.position if found else None
-        return position, self._finding(Severity.ERROR, kind, segment.path, at, offset, message)
+        follows = "no good batch follows"
+        if found:
+            follows = f"the next good batch is at byte {found.position}"
+        message = f"{error} ({follows})"
+        return found, self._finding(Severity.ERROR, kind, segment.path, at, offset, message)
 
     def _high_watermark(self) -> Iterator[Finding]:
         """The checkpoint beside the partition, against the end of the log."""

@@ -19,7 +19,7 @@ from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import Sink
 from segmentlog.tools.walk import Found, open_segment, walk
 
-__all__ = ["dump_paths", "partitions_of"]
+__all__ = ["as_given", "dump_paths", "partitions_of"]
 
 
 class _Source(NamedTuple):
@@ -60,16 +60,19 @@ def dump_paths(
             is_valid &= _dump_entries(given, path, sink)
             continue
         for place, segment in _sources(path, topics, partitions, selection):
-            shown = place._replace(file=_as_given(given, path, segment.path))
+            shown = place._replace(file=as_given(segment.path, [given]))
             source = _Source(shown, segment)
             is_valid &= _dump_segment(source, sink, selection, with_records=with_records)
     return is_valid
 
 
-def _as_given(given: str, path: str, file: str) -> str:
-    """Path of `file`, which is `path` or below it, beginning as the user wrote `path`."""
-    below = os.path.relpath(file, path)
-    return given if below == "." else os.path.join(given, below)
+def as_given(file: str, paths: Sequence[str]) -> str:
+    """Path of `file`, which is one of `paths` or below it, beginning as the user wrote that."""
+    for given in paths:
+        below = os.path.relpath(file, local_path(given))
+        if below.partition(os.sep)[0] != os.pardir:
+            return given if below == os.curdir else os.path.join(given, below)
+    return file
 
 
 def _dump_entries(given: str, path: str, sink: Sink) -> bool:
