@@ -67,11 +67,16 @@ def dump_paths(
 
 
 def as_given(file: str, paths: Sequence[str]) -> str:
-    """Path of `file`, which is one of `paths` or below it, beginning as the user wrote that."""
+    """Path of `file`, which is below or beside one of `paths`, beginning as the user wrote it."""
     for given in paths:
-        below = os.path.relpath(file, local_path(given))
+        begin, root = given, local_path(given)
+        if os.path.isfile(root):
+            begin, root = os.path.dirname(begin), os.path.dirname(root)
+        below = os.path.relpath(file, root)
+        if below == os.curdir:
+            return begin
         if below.partition(os.sep)[0] != os.pardir:
-            return given if below == os.curdir else os.path.join(given, below)
+            return os.path.join(begin, below)
     return file
 
 
