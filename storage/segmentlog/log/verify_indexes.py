@@ -119,17 +119,18 @@ class IndexCheck:
 
     def _time_entries(self, headers: Int64s, last: Int64s) -> Iterator[Finding]:
         entries = self._by_time
-        largest = np.maximum.accumulate(
-            np.maximum(headers[:, layout.MAX_TIMESTAMP], self._largest)
-        )
+        times, before = headers[:, layout.MAX_TIMESTAMP], self._largest
+        self._largest = max(before, int(times.max()))
         part = entries.take(entries.offsets, int(last[-1]) + 1)
+        if part.start == part.stop:
+            return
+        largest = np.maximum.accumulate(np.maximum(times, before))
         at = np.minimum(np.searchsorted(last, entries.offsets[part]), len(last) - 1)
         # Brokers index the time at which they append messages that have no timestamps themselves.
         has_none = headers[at, layout.ATTRIBUTES] & layout.NO_TIMESTAMP_MASK != 0
         is_good = (largest[at] == entries.others[part]) | has_none
         if not self._is_largest_known:
             is_good |= largest[at] < entries.others[part]
-        self._largest = int(largest[-1])
         message = "{other} is not the largest timestamp up to offset {offset}"
         yield from self._report(FindingKind.TIME_INDEX, entries, part, is_good, message)
 
