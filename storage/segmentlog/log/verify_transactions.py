@@ -123,7 +123,7 @@ class TransactionCheck:
         path = segment.transaction_index_path
         aborted, self._aborted = self._aborted, {}
         try:
-            entries = read_transaction_index(path)
+            entries = list(read_transaction_index(path))
         except CorruptIndexError as error:
             yield self._finding(
                 Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, -1,
