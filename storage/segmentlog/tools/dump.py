@@ -98,8 +98,8 @@ def _sources(
     directory = open_log_dir(path)
     for topic, partition in partitions_of(directory, topics, partitions):
         segments = directory.log(topic, partition).segments
-        next_bases = [segment.base_offset for segment in segments[1:]] + [2**63]
-        for segment, next_base in zip(segments, next_bases, strict=True):
+        next_bases = (*(segment.base_offset for segment in segments[1:]), 2**63)
+        for segment, next_base in zip(segments, next_bases, strict=False):  # or there are none
             if next_base > selection.from_offset and segment.base_offset < selection.to_offset:
                 yield _Source(Place(topic, partition, segment.path), segment)
 

@@ -120,6 +120,13 @@ def test_segments_outside_the_range_are_not_opened(
     assert [2, 3] == [row["baseOffset"] for row in rows(result)]
 
 
+def test_a_partition_without_segments_has_no_lines(run: Run, tmp_path: Path) -> None:
+    """As a broker's has for a moment, before it writes the first one."""
+    (tmp_path / "t-0").mkdir()
+
+    assert "" == run("dump", tmp_path).stdout
+
+
 def test_topics_and_partitions_are_chosen(run: Run, example_data: str) -> None:
     """By name and by number; what is not there is an error with the nearest name."""
     chosen = run(

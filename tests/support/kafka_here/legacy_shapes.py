@@ -111,7 +111,7 @@ def _librdkafka(magic: int, codec: str) -> LegacyShape:
                 "api.version.request": "false",
                 "broker.version.fallback": _VERSIONS[magic],
                 "compression.codec": codec,
-                "linger.ms": 50,
+                "linger.ms": 5000,  # until the flush: one message alone would not be compressed
                 "log_level": 2,
                 "broker.address.family": "v4",
             }
