@@ -64,6 +64,7 @@ class _LogCheck:
         self._transactions = TransactionCheck(self._finding)
         self._buffer: Bytes = np.empty(_WINDOW_BYTES + COPY_SLACK, np.uint8)
         self._next_offset = -1
+        self._is_all_read = True
         self._n_gaps = self._n_missing = 0
         self._first_gap = (0, 0, 0)  # byte, and the offsets that it is between
 
@@ -82,9 +83,27 @@ class _LogCheck:
         segments = self._log.segments
         for i, segment in enumerate(segments):
             yield from self._between(segment)
-            yield from self._segment(segment, is_last=i + 1 == len(segments))
+            try:
+                yield from self._segment(segment, is_last=i + 1 == len(segments))
+            except OSError as error:
+                yield self._unread(segment, error)
         yield from self._transactions.at_the_end()
-        yield from self._high_watermark()
+        if self._is_all_read:
+            yield from self._high_watermark()
+
+    def _unread(self, segment: Segment, error: OSError) -> Finding:
+        """What to say about a file that the system does not let us read to the end."""
+        self._is_all_read, self._next_offset = False, -1
+        if not os.path.exists(segment.path):
+            return self._finding(
+                Severity.NOTE, FindingKind.VANISHED_SEGMENT, segment.path, -1, segment.base_offset,
+                "was there at the beginning, and is no more: retention or compaction",
+            )  # fmt: skip
+        path = error.filename or segment.path
+        return self._finding(
+            Severity.ERROR, FindingKind.UNREADABLE_FILE, path, -1, segment.base_offset,
+            f"{error.strerror or error}; this segment is not verified to its end",
+        )  # fmt: skip
 
     def _between(self, segment: Segment) -> Iterator[Finding]:
         """The step from one segment to the next."""
