@@ -82,7 +82,10 @@ def _plain(magic: int, codec: str, timestamp_type: str = "CreateTime") -> Legacy
             message_format_version=_VERSIONS[magic],
             message_timestamp_type=timestamp_type,
         )
-        client.produce(topic, legacy_records(60), compression_type=codec, batch_size=900)
+        client.produce(
+            topic, legacy_records(60), compression_type=codec, batch_size=900,
+            linger_ms=5000,  # however slow the machine, batches are cut by their size
+        )  # fmt: skip
 
     expected = timestamp_type if magic else "NoTimestampType"
 
