@@ -10,6 +10,7 @@ from segmentlog.kernels.message import check_message, message_body
 __all__ = ["measure_batches", "scan_batches", "select_batches"]
 
 _LARGEST_OFFSET = 2**63 - 1
+_MOST_OFFSETS = 1 << 31  # of one segment
 _SMALLEST_RECORD_BYTES = 7
 _ZSTD = 4
 
@@ -49,10 +50,10 @@ def scan_batches(
         if length < layout.MIN_LEGACY_LENGTH:
             return st.BAD_LENGTH, position, n_batches
         magic = load_u8(buf, position + layout.MAGIC_AT)
-        if magic > layout.MAGIC:
-            return st.BAD_MAGIC, position, n_batches
-        if magic == layout.MAGIC and length < layout.MIN_BATCH_LENGTH:
+        if magic >= layout.MAGIC and length < layout.MIN_BATCH_LENGTH:
             return st.BAD_LENGTH, position, n_batches
+        if magic > layout.MAGIC:
+            return _judge_magic(buf, position, next_offset), position, n_batches
         batch_end = position + layout.LOG_OVERHEAD + length
         if batch_end > end:
             return st.NEED_MORE, position, n_batches
@@ -66,6 +67,20 @@ def scan_batches(
         position = batch_end
         n_batches += 1
     return st.OK, position, n_batches
+
+
+@kernel
+def _judge_magic(buf: Bytes, position: int, next_offset: int) -> int:
+    """Whether a batch of unknown magic is of a newer format, or no batch at all.
+
+    A newer format would keep offsets rising, and within what one segment can hold.
+    """
+    base_offset = load_i64(buf, position + layout.BASE_OFFSET_AT)
+    if next_offset >= 0 and (
+        base_offset < next_offset or base_offset - next_offset >= _MOST_OFFSETS
+    ):
+        return st.NO_BATCH
+    return st.BAD_MAGIC
 
 
 @kernel

@@ -38,6 +38,7 @@ EMPTY_WRAPPER = 32
 INNER_OFFSET_OUTSIDE = 33
 CODEC_TOO_NEW = 34
 BAD_MARKER = 35
+NO_BATCH = 36
 
 REASONS = {
     BAD_LENGTH: "its length field is smaller than a batch header",
@@ -64,4 +65,5 @@ REASONS = {
     EMPTY_WRAPPER: "it is compressed, but holds no message",
     INNER_OFFSET_OUTSIDE: "a message inside it has an offset that is not above the one before it, "
     "or the last one's is not the wrapper's",
+    NO_BATCH: "these bytes are no batch: neither their magic nor their base offset can be right",
 }

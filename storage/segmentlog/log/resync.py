@@ -1,16 +1,24 @@
 """Behind damage: where the next good batch of a file stands."""
 
 import os
+import zlib
 from typing import NamedTuple
 
+import crc32c
+import numpy as np
+
 from segmentlog.kernels import layout
-from segmentlog.log.tail import find_good_batch
+from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.records.header import parse_header
 
-__all__ = ["Found", "behind_damage"]
+__all__ = ["Found", "behind_damage", "find_good_batch"]
 
 _SEARCH_BYTES = 16 << 20
 _OVERLAP_BYTES = 8 << 20  # batches up to this size are found wherever they stand
+
+#: Bytes may be made so that every few of them look like a batch of megabytes.  Checking them all
+#: would cost the square of their number, so a search gives up behind this many.
+_MOST_CHECKED_BYTES = 1 << 30
 
 
 class Found(NamedTuple):
@@ -24,7 +32,8 @@ def behind_damage(descriptor: int, position: int, end: int, next_offset: int) ->
     """First good batch behind the bad one at byte `position`, or None up to byte `end`.
 
     The end that the bad batch claims for itself is tried first: a record of it may hold a copy
-    of a batch, which a search would take for one of the log.
+    of a batch, which a search would take for one of the log.  What such a search finds before
+    that end is taken only when its offset lies between: then the length jumps over batches.
 
     Parameters
     ----------
@@ -32,29 +41,91 @@ def behind_damage(descriptor: int, position: int, end: int, next_offset: int) ->
     position, end : where the bad batch begins, and how far to look.
     next_offset : the least base offset that the good one may have.
     """
+    claimed = _claimed_end(descriptor, position, end, next_offset)
+    found = _first(descriptor, position + 1, claimed.position if claimed else end, next_offset)
+    if claimed is None:
+        return found
+    return found if found and found.base_offset < claimed.base_offset else claimed
+
+
+def _claimed_end(descriptor: int, position: int, end: int, next_offset: int) -> Found | None:
+    """The good batch at which the bad one says that it ends, or None."""
     prefix = os.pread(descriptor, layout.LOG_OVERHEAD, position)
     length = int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
-    claimed = position + layout.LOG_OVERHEAD + length
-    if length >= layout.MIN_LEGACY_LENGTH and claimed <= end:
-        if claimed == end:
-            return None
-        found = _search(descriptor, claimed, end, next_offset)
-        if found is not None and found.position == claimed:
-            return found
-    at = position + 1
+    at = position + layout.LOG_OVERHEAD + length
+    if length < layout.MIN_LEGACY_LENGTH or at >= end:
+        return None
+    data = os.pread(descriptor, min(_SEARCH_BYTES, end - at), at)
+    return _found(data, 0, at, next_offset) if _is_good(data, 0, next_offset) else None
+
+
+def _first(descriptor: int, at: int, end: int, next_offset: int) -> Found | None:
+    """First good batch that begins at byte `at` or behind it."""
     while at < end:
-        found = _search(descriptor, at, end, next_offset)
+        data = os.pread(descriptor, min(_SEARCH_BYTES, end - at), at)
+        found = find_good_batch(data, 0, next_offset)
         if found is not None:
-            return found
+            return _found(data, found, at, next_offset)
         at += _SEARCH_BYTES - _OVERLAP_BYTES
     return None
 
 
-def _search(descriptor: int, at: int, end: int, next_offset: int) -> Found | None:
-    """First good batch that lies whole in one window from byte `at` on."""
-    data = os.pread(descriptor, min(_SEARCH_BYTES, end - at), at)
-    found = find_good_batch(data, 0, next_offset)
-    if found is None:
+def _found(data: bytes, at: int, file_position: int, next_offset: int) -> Found:
+    """A wrapper's first offset is inside it, and not looked for."""
+    header = parse_header(data, at)
+    base_offset = next_offset if header.is_wrapper else header.base_offset
+    return Found(file_position + at, base_offset)
+
+
+def find_good_batch(data: bytes, start: int, next_offset: int) -> int | None:
+    """First byte from `start` on at which a whole batch with a right checksum stands.
+
+    Parameters
+    ----------
+    data : bytes of a log.
+    start : where to begin.
+    next_offset : the least base offset that the batch may have.
+    """
+    candidates = np.frombuffer(data, np.uint8)
+    n_starts = len(data) - layout.SMALLEST_BATCH_BYTES + 1
+    if n_starts <= start:
         return None
-    header = parse_header(data, found)
-    return Found(at + found, next_offset if header.is_wrapper else header.base_offset)
+    # What can be a magic number is common; with a length that fits, it is rare.
+    magics = candidates[layout.MAGIC_AT : layout.MAGIC_AT + n_starts]
+    starts = np.flatnonzero(magics[start:] <= layout.MAGIC) + start
+    lengths = _big_endian(candidates, starts + layout.BATCH_LENGTH_AT, 4)
+    fits = lengths >= np.array(layout.MIN_LENGTHS)[magics[starts]]
+    fits &= lengths <= len(data) - layout.LOG_OVERHEAD - starts
+    starts, lengths = starts[fits], lengths[fits]
+    fits = _big_endian(candidates, starts + layout.BASE_OFFSET_AT, 8) >= next_offset
+    is_affordable = np.cumsum(lengths[fits]) <= _MOST_CHECKED_BYTES
+    for at in starts[fits][is_affordable].tolist():
+        if _is_good(data, at, next_offset):
+            return int(at)
+    return None
+
+
+def _big_endian(data: Bytes, starts: Int64s, n_bytes: int) -> Int64s:
+    """The numbers that begin at `starts`; eight bytes wrap, as a signed number does."""
+    numbers = np.zeros(len(starts), np.int64)
+    for i in range(n_bytes):
+        numbers = numbers << 8 | data[starts + i]
+    return numbers
+
+
+def _is_good(data: bytes, at: int, next_offset: int) -> bool:
+    """Whether a whole batch with a right checksum, at or above `next_offset`, stands there."""
+    if len(data) - at < layout.SMALLEST_BATCH_BYTES or data[at + layout.MAGIC_AT] > layout.MAGIC:
+        return False
+    least = layout.LOG_OVERHEAD + layout.MIN_LENGTHS[data[at + layout.MAGIC_AT]]
+    if len(data) - at < least:
+        return False
+    header = parse_header(data, at)
+    end = at + header.size_in_bytes
+    if end > len(data) or header.size_in_bytes < least:
+        return False
+    if header.base_offset < next_offset or header.last_offset_delta < 0:
+        return False
+    if header.magic < layout.MAGIC:
+        return zlib.crc32(data[at + layout.MAGIC_AT : end]) == header.crc
+    return crc32c.crc32c(data[at + layout.ATTRIBUTES_AT : end]) == header.crc

@@ -21,6 +21,7 @@ from segmentlog.errors import (
     LogChangedError,
     MalformedBatchError,
     TruncatedBatchError,
+    UnsupportedFormatError,
 )
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
@@ -186,9 +187,11 @@ class _SliceReader:
         """The batches to decode: committed ones, and none that the policy is to skip."""
         if self._skips:
             headers = scanner.without_liar(headers, self._buffer, until, position)
-            for row, error in self._decoder.find_corrupt(
+            for row, error in self._decoder.find_unreadable(
                 file.path, self._buffer, headers, position
             ):
+                if isinstance(error, UnsupportedFormatError):
+                    raise error
                 logger.warning("%s; that batch is left out", error)
                 headers[row, layout.RECORDS_COUNT] = -1
             headers = headers[headers[:, layout.RECORDS_COUNT] >= 0]

@@ -11,14 +11,14 @@ import zlib
 from typing import NamedTuple
 
 import crc32c
-import numpy as np
 
 from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
 from segmentlog.kernels import layout
+from segmentlog.log.resync import find_good_batch
 from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.records.header import parse_header
 
-__all__ = ["LogEnd", "find_good_batch", "find_log_end"]
+__all__ = ["LogEnd", "find_log_end"]
 
 logger = logging.getLogger(__name__)
 
@@ -132,38 +132,3 @@ def _is_newer_format(rest: bytes, next_offset: int) -> bool:
     header = parse_header(rest)
     is_whole = layout.HEADER_BYTES <= header.size_in_bytes <= len(rest)
     return is_whole and 0 <= header.base_offset - next_offset < _MOST_OFFSETS
-
-
-def find_good_batch(data: bytes, start: int, next_offset: int) -> int | None:
-    """First byte from `start` on at which a whole batch with a right checksum stands.
-
-    Parameters
-    ----------
-    data : bytes of a log.
-    start : where to begin.
-    next_offset : the least base offset that the batch may have.
-    """
-    candidates = np.frombuffer(data, np.uint8)
-    n_starts = len(data) - layout.SMALLEST_BATCH_BYTES + 1
-    if n_starts <= start:
-        return None
-    # What can be a magic number is common; with a length that fits, it is rare.
-    magics = candidates[layout.MAGIC_AT : layout.MAGIC_AT + n_starts]
-    starts = np.flatnonzero(magics[start:] <= layout.MAGIC) + start
-    lengths = np.zeros(len(starts), np.int64)
-    for i in range(4):
-        lengths = lengths << 8 | candidates[starts + (layout.BATCH_LENGTH_AT + i)]
-    fits = lengths >= np.array(layout.MIN_LENGTHS)[magics[starts]]
-    fits &= lengths <= len(data) - layout.LOG_OVERHEAD - starts
-    for at in starts[fits].tolist():
-        header = parse_header(data, at)
-        if header.base_offset < next_offset or header.last_offset_delta < 0:
-            continue
-        end = at + header.size_in_bytes
-        if header.magic < layout.MAGIC:
-            found = zlib.crc32(data[at + layout.MAGIC_AT : end])
-        else:
-            found = crc32c.crc32c(data[at + layout.ATTRIBUTES_AT : end])
-        if found == header.crc:
-            return int(at)
-    return None

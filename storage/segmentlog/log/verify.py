@@ -200,11 +200,14 @@ class _LogCheck:
         yield from check.batches(headers, position)
         yield from self._transactions.batches(segment.path, self._buffer, headers, position)
         if self._decoder is not None:
-            for row, error in self._decoder.find_corrupt(
+            for row, error in self._decoder.find_unreadable(
                 segment.path, self._buffer, headers, position
             ):
+                kind = FindingKind.CORRUPT_RECORDS
+                if isinstance(error, UnsupportedFormatError):
+                    kind = FindingKind.UNSUPPORTED_BATCH
                 yield self._finding(
-                    Severity.ERROR, FindingKind.CORRUPT_RECORDS, segment.path,
+                    Severity.ERROR, kind, segment.path,
                     position + int(headers[row, layout.POSITION]),
                     int(headers[row, layout.BASE_OFFSET]), str(error),
                 )  # fmt: skip

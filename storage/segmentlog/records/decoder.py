@@ -174,9 +174,9 @@ class RecordDecoder:
             yield from self._fill(path, window, headers[begin:until], file_position)
             begin = until
 
-    def find_corrupt(
+    def find_unreadable(
         self, path: str, window: Bytes, headers: Int64s, file_position: int
-    ) -> Iterator[tuple[int, CorruptLogError]]:
+    ) -> Iterator[tuple[int, CorruptLogError | UnsupportedFormatError]]:
         """Rows of `headers` whose records cannot be decoded, and why; nothing is written.
 
         Decodes without output, a batch at a time: only who goes on behind damage pays for it.
@@ -189,7 +189,7 @@ class RecordDecoder:
                     self._inflate(path, window, one, file_position)
                 for _ in self._fill(path, window, one, file_position, is_dry=True):
                     pass
-            except CorruptLogError as error:
+            except (CorruptLogError, UnsupportedFormatError) as error:
                 yield row, error
 
     def _run(

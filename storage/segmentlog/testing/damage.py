@@ -1,0 +1,200 @@
+"""Damage to files of a log, by name: each is a function that changes one file in place.
+
+>>> from segmentlog.testing.damage import flip_bit
+>>> flip_bit(batch=1, field="crc")(path)  # doctest: +SKIP
+
+Batches are counted from 0 and found by their lengths, so a file is damaged once, or from its end
+to its start.  Only magic 2 has the fields named here.
+"""
+
+import random
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from segmentlog.kernels import layout
+from segmentlog.testing.reference import crc32c
+
+__all__ = [
+    "FIELDS",
+    "Damage",
+    "add_to_field",
+    "append_garbage",
+    "append_zeros",
+    "bomb",
+    "cut_tail",
+    "delete",
+    "fill_with_garbage",
+    "flip_bit",
+    "garble_records",
+    "insert_garbage",
+    "set_field",
+    "zero_batch",
+]
+
+Damage = Callable[[Path], None]
+
+#: Name, first byte and size of every header field of a batch.
+FIELDS: dict[str, tuple[int, int]] = {
+    "base_offset": (layout.BASE_OFFSET_AT, 8),
+    "batch_length": (layout.BATCH_LENGTH_AT, 4),
+    "leader_epoch": (layout.LEADER_EPOCH_AT, 4),
+    "magic": (layout.MAGIC_AT, 1),
+    "crc": (layout.CRC_AT, 4),
+    "attributes": (layout.ATTRIBUTES_AT, 2),
+    "last_offset_delta": (layout.LAST_OFFSET_DELTA_AT, 4),
+    "base_timestamp": (layout.BASE_TIMESTAMP_AT, 8),
+    "max_timestamp": (layout.MAX_TIMESTAMP_AT, 8),
+    "producer_id": (layout.PRODUCER_ID_AT, 8),
+    "producer_epoch": (layout.PRODUCER_EPOCH_AT, 2),
+    "base_sequence": (layout.BASE_SEQUENCE_AT, 4),
+    "records_count": (layout.RECORDS_COUNT_AT, 4),
+}
+
+
+def _bounds(data: bytes | bytearray, batch: int) -> tuple[int, int]:
+    """First byte of a batch, and the byte behind it."""
+    start = 0
+    for _ in range(batch + 1):
+        begin = start
+        length = int.from_bytes(data[begin + 8 : begin + 12], "big", signed=True)
+        start = begin + layout.LOG_OVERHEAD + length
+    return begin, start
+
+
+def _repair(data: bytearray, start: int, end: int) -> None:
+    """Give a batch the checksum that its bytes have now."""
+    crc = crc32c(bytes(data[start + layout.ATTRIBUTES_AT : end]))
+    struct.pack_into(">I", data, start + layout.CRC_AT, crc)
+
+
+def flip_bit(batch: int, field: str, bit: int = 0) -> Damage:
+    """Turn one bit of a field of a batch; ``"body"`` is the middle of its records."""
+
+    def damage(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        start, end = _bounds(data, batch)
+        if field == "body":
+            at = (start + layout.HEADER_BYTES + end) // 2
+        else:
+            first, size = FIELDS[field]
+            at = start + first + size - 1 - bit // 8
+        data[at] ^= 1 << bit % 8
+        path.write_bytes(data)
+
+    return damage
+
+
+def set_field(batch: int, field: str, value: int, *, repair: bool = False) -> Damage:
+    """Write a field of a batch; with `repair` the checksum is made right again."""
+
+    def damage(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        start, end = _bounds(data, batch)
+        first, size = FIELDS[field]
+        data[start + first : start + first + size] = value.to_bytes(size, "big", signed=True)
+        if repair:
+            _repair(data, start, end)
+        path.write_bytes(data)
+
+    return damage
+
+
+def add_to_field(batch: int, field: str, number: int, *, repair: bool = False) -> Damage:
+    """Add to a field of a batch; with `repair` the checksum is made right again."""
+
+    def damage(path: Path) -> None:
+        data = path.read_bytes()
+        start, _ = _bounds(data, batch)
+        first, size = FIELDS[field]
+        found = int.from_bytes(data[start + first : start + first + size], "big", signed=True)
+        set_field(batch, field, found + number, repair=repair)(path)
+
+    return damage
+
+
+def garble_records(batch: int) -> Damage:
+    """Overwrite the records of a batch, and make its checksum right."""
+
+    def damage(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        start, end = _bounds(data, batch)
+        first = start + layout.HEADER_BYTES
+        data[first:end] = random.Random(batch).randbytes(end - first)
+        _repair(data, start, end)
+        path.write_bytes(data)
+
+    return damage
+
+
+def bomb(batch: int, n_bytes: int) -> Damage:
+    """Replace the records of a batch by a gzip stream that inflates to `n_bytes`."""
+
+    def damage(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        start, end = _bounds(data, batch)
+        deflate = zlib.compressobj(9, zlib.DEFLATED, 31)
+        body = b"".join(deflate.compress(bytes(1 << 20)) for _ in range(n_bytes >> 20))
+        body += deflate.compress(bytes(n_bytes & ((1 << 20) - 1))) + deflate.flush()
+        data[start + layout.HEADER_BYTES : end] = body
+        end = start + layout.HEADER_BYTES + len(body)
+        struct.pack_into(">i", data, start + layout.BATCH_LENGTH_AT, end - start - 12)
+        struct.pack_into(">h", data, start + layout.ATTRIBUTES_AT, 1)
+        _repair(data, start, end)
+        path.write_bytes(data)
+
+    return damage
+
+
+def zero_batch(batch: int) -> Damage:
+    """Fill a batch with zeros: a page that was never written."""
+
+    def damage(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        start, end = _bounds(data, batch)
+        data[start:end] = bytes(end - start)
+        path.write_bytes(data)
+
+    return damage
+
+
+def insert_garbage(batch: int, n_bytes: int) -> Damage:
+    """Put bytes that are nothing before a batch."""
+
+    def damage(path: Path) -> None:
+        data = path.read_bytes()
+        start, _ = _bounds(data, batch)
+        garbage = random.Random(n_bytes).randbytes(n_bytes)
+        path.write_bytes(data[:start] + garbage + data[start:])
+
+    return damage
+
+
+def cut_tail(n_bytes: int) -> Damage:
+    """Take the last bytes away."""
+    return lambda path: _write(path, path.read_bytes()[:-n_bytes])
+
+
+def append_zeros(n_bytes: int) -> Damage:
+    """Preallocation, or pages that were never written."""
+    return lambda path: _write(path, path.read_bytes() + bytes(n_bytes))
+
+
+def append_garbage(n_bytes: int) -> Damage:
+    """Bytes that are nothing, behind all others."""
+    return lambda path: _write(path, path.read_bytes() + random.Random(7).randbytes(n_bytes))
+
+
+def fill_with_garbage() -> Damage:
+    """Other bytes, as many as there were and at least one."""
+    return lambda path: _write(path, random.Random(3).randbytes(max(path.stat().st_size, 1)))
+
+
+def delete() -> Damage:
+    """Remove the file."""
+    return lambda path: path.unlink()
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)

@@ -1,0 +1,340 @@
+"""The table of damages, on files that a real broker wrote: what reads do and `verify` says."""
+
+import logging
+import resource
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import segmentlog
+from segmentlog.errors import (
+    ChecksumMismatchError,
+    CorruptCheckpointError,
+    CorruptLogError,
+    MalformedBatchError,
+    SegmentLogError,
+    TruncatedBatchError,
+    UnsupportedFormatError,
+)
+from segmentlog.log.findings import FindingKind, Severity
+from segmentlog.log.verify import verify_log
+from segmentlog.testing import damage
+from segmentlog.testing.damage import FIELDS, Damage
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1"
+CLOSED, LAST = "00000000000000000016.log", "00000000000000000032.log"
+ALL = range(48)
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """Three segments of four batches of four records, 0 to 47, and checkpoints that say so."""
+    partition = shutil.copytree(GOLDEN / "segments-0", tmp_path / "segments-0")
+    for path in partition.glob("00000000000000000048.*"):
+        path.unlink()
+    checkpoint = "0\n1\nsegments 0 48\n"
+    (tmp_path / "replication-offset-checkpoint").write_text(checkpoint)
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    return partition
+
+
+def open_log(partition: Path) -> segmentlog.Log:
+    return segmentlog.open_log_dir(partition.parent).log("segments", 0)
+
+
+def offsets(log: segmentlog.Log, **how: object) -> list[int]:
+    return log.scan(columns=["offset"], **how).read_all()["offset"].to_pylist()
+
+
+def batch_at(partition: Path, name: str, batch: int) -> tuple[int, int]:
+    """Byte and first offset of a batch."""
+    segments = {Path(each.path).name: each for each in open_log(partition).segments}
+    placed = list(segments[name].headers(0))[batch]
+    return placed.position, placed.header.base_offset
+
+
+class Case(NamedTuple):
+    """A damage to the second batch of the closed segment, and what comes of it."""
+
+    damage: Damage
+    error: type[SegmentLogError]
+    says: str = ""
+    at_batch: int = 1  # where the error is
+    kind: FindingKind = FindingKind.CORRUPT_BATCH
+    lost: range = range(20, 24)  # with onCorruptBatch=skip
+
+
+#: A bit that turns in a header field is noticed by the checksum, where that reaches.
+FLIPPED = {
+    f"{field} flipped": Case(damage.flip_bit(1, field), ChecksumMismatchError, "checksum")
+    for field in (*FIELDS, "body")
+    if field not in {"base_offset", "leader_epoch", "magic"}
+}
+
+CASES: dict[str, Case] = FLIPPED | {
+    "base offset too high": Case(
+        damage.flip_bit(1, "base_offset", 1), MalformedBatchError, "not above the last", at_batch=2
+    ),
+    "base offset too low": Case(
+        damage.flip_bit(1, "base_offset", 4), MalformedBatchError, "not above the last"
+    ),
+    "base offset negative": Case(
+        damage.flip_bit(1, "base_offset", 63), MalformedBatchError, "not above the last"
+    ),
+    "magic 3": Case(
+        damage.flip_bit(1, "magic"), UnsupportedFormatError, "magic 3",
+        kind=FindingKind.UNSUPPORTED_BATCH,
+    ),
+    "magic 0": Case(damage.flip_bit(1, "magic", 1), ChecksumMismatchError, "checksum"),
+    "length of gigabytes": Case(
+        damage.set_field(1, "batch_length", 2**31 - 1), TruncatedBatchError, "needs 2147483659"
+    ),
+    "length zero": Case(damage.set_field(1, "batch_length", 0), MalformedBatchError, "length"),
+    "length negative": Case(
+        damage.set_field(1, "batch_length", -5), MalformedBatchError, "length"
+    ),
+    "length of two batches": Case(
+        damage.set_field(1, "batch_length", 678), ChecksumMismatchError, "checksum",
+    ),
+    "unknown codec": Case(
+        damage.set_field(1, "attributes", 7, repair=True), UnsupportedFormatError, "codec 7",
+        kind=FindingKind.UNSUPPORTED_BATCH,
+    ),
+    "another codec": Case(
+        damage.set_field(1, "attributes", 4, repair=True), MalformedBatchError, "zstd",
+        kind=FindingKind.CORRUPT_RECORDS,
+    ),
+    "one record too many": Case(
+        damage.add_to_field(1, "records_count", 1, repair=True), MalformedBatchError, "count"
+    ),
+    "one record too few": Case(
+        damage.add_to_field(1, "records_count", -1, repair=True), MalformedBatchError,
+        "left over", kind=FindingKind.CORRUPT_RECORDS,
+    ),
+    "billions of records": Case(
+        damage.set_field(1, "records_count", 2**31 - 1, repair=True), MalformedBatchError, "count"
+    ),
+    "negative offset delta": Case(
+        damage.set_field(1, "last_offset_delta", -1, repair=True), MalformedBatchError, "delta"
+    ),
+    "garbled records": Case(
+        damage.garble_records(1), MalformedBatchError, kind=FindingKind.CORRUPT_RECORDS
+    ),
+    "bomb": Case(
+        damage.bomb(1, 200 << 20), MalformedBatchError, "inflate beyond 1048576 bytes",
+        kind=FindingKind.CORRUPT_RECORDS,
+    ),
+    "zeros": Case(damage.zero_batch(1), MalformedBatchError, "length"),
+    "garbage before it": Case(damage.insert_garbage(1, 33), CorruptLogError, lost=range(0)),
+    "a cut segment": Case(
+        damage.cut_tail(10), TruncatedBatchError, "has", at_batch=3, lost=range(28, 32)
+    ),
+    "garbage behind the segment": Case(
+        damage.append_garbage(100), CorruptLogError, at_batch=4, lost=range(0)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_damage_in_a_closed_segment_is_an_error_with_its_place(partition: Path, name: str) -> None:
+    """The typed error, with path, byte and offset; and no record before it is lost."""
+    case = CASES[name]
+    places = [batch_at(partition, CLOSED, i) for i in range(4)]
+    places.append(((partition / CLOSED).stat().st_size, 32))
+    case.damage(partition / CLOSED)
+    log = open_log(partition)
+    seen: list[int] = []
+    batches = log.scan(columns=["offset"], max_inflated_batch_bytes=1 << 20)
+    with pytest.raises(case.error) as caught:
+        seen.extend(offset for batch in batches for offset in batch.column(0).to_pylist())
+
+    assert case.says in str(caught.value)
+    assert str(partition / CLOSED) == caught.value.path
+    assert places[case.at_batch][0] == caught.value.position
+    assert seen == sorted(seen)
+    assert set(seen) <= {*ALL, *range(22, 26)}  # a base offset that is too high moves its rows
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_read_that_skips_goes_on_behind_the_damage(
+    partition: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every record but those of the corrupt batch, and a warning that says what is left out."""
+    case = CASES[name]
+    case.damage(partition / CLOSED)
+    how = {"on_corrupt_batch": "skip", "max_inflated_batch_bytes": 1 << 20}
+    if case.error is UnsupportedFormatError:
+        with pytest.raises(UnsupportedFormatError):
+            offsets(open_log(partition), **how)
+        return
+    with caplog.at_level(logging.WARNING):
+        found = offsets(open_log(partition), **how)
+
+    assert [offset for offset in ALL if offset not in case.lost] == found
+    assert any("left out" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_verify_names_the_damage(partition: Path, name: str) -> None:
+    """One error of the kind, at the byte; what stands behind it is verified all the same."""
+    case = CASES[name]
+    position = (*(batch_at(partition, CLOSED, i)[0] for i in range(4)), 1380)[case.at_batch]
+    case.damage(partition / CLOSED)
+    findings = list(verify_log(open_log(partition), with_records=True))
+    in_log = [each for each in findings if each.path.endswith(".log")]
+    errors = [each for each in in_log if each.severity == Severity.ERROR]
+
+    if name == "bomb":  # verify takes the default bound, and these are no records either
+        assert FindingKind.CORRUPT_RECORDS == errors[0].kind
+        return
+    assert case.kind == errors[0].kind
+    assert position == errors[0].position
+    assert 1 == len(errors)
+
+
+def test_the_leader_epoch_may_change(partition: Path) -> None:
+    """Brokers set it in place; no checksum covers it, and no row shows it."""
+    damage.flip_bit(1, "leader_epoch")(partition / CLOSED)
+
+    assert [*ALL] == offsets(open_log(partition))
+
+
+TAILS = {
+    "the last byte is missing": (damage.cut_tail(1), range(44)),
+    "half of the last batch is missing": (damage.cut_tail(150), range(44)),
+    "the last header is cut": (damage.cut_tail(300), range(44)),
+    "a bit in the last batch": (damage.flip_bit(3, "body"), range(44)),
+    "the last batch is zeros": (damage.zero_batch(3), range(44)),
+    "zeros behind it": (damage.append_zeros(4096), ALL),
+    "garbage behind it": (damage.append_garbage(100), ALL),
+}
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_a_torn_tail_ends_the_read_before_it(
+    partition: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where nothing was promised: the records before it, and a warning unless it is zeros."""
+    tear, survivors = TAILS[name]
+    tear(partition / LAST)
+    (partition.parent / "replication-offset-checkpoint").unlink()
+    with caplog.at_level(logging.WARNING):
+        found = offsets(open_log(partition))
+    kinds = {each.kind for each in verify_log(open_log(partition))}
+
+    assert [*survivors] == found
+    is_silent = "zeros" in name
+    assert is_silent == (not caplog.messages)
+    assert (FindingKind.ZEROS_AT_THE_END if is_silent else FindingKind.TORN_TAIL) in kinds
+
+
+@pytest.mark.parametrize("name", [name for name, (_, kept) in TAILS.items() if kept != ALL])
+def test_a_torn_tail_that_was_promised_is_an_error(partition: Path, name: str) -> None:
+    """The high watermark says that those records were acknowledged."""
+    tear, survivors = TAILS[name]
+    tear(partition / LAST)
+    log = open_log(partition)
+
+    with pytest.raises(CorruptLogError, match=LAST):
+        offsets(log)
+    assert [*survivors] == offsets(log, read_up_to=segmentlog.ReadUpTo.LOG_END)
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "snapshot"])
+@pytest.mark.parametrize(
+    "spoil",
+    [damage.delete(), damage.fill_with_garbage(), damage.cut_tail(1), damage.append_zeros(800)],
+    ids=["deleted", "garbage", "cut", "zeros behind"],
+)
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_no_index_changes_what_is_read(
+    partition: Path, suffix: str, spoil: Damage, *, is_clean: bool
+) -> None:
+    """Rows, slices, look-ups by time and the last stable offset are as they were."""
+
+    def answers() -> tuple[object, ...]:
+        log = open_log(partition)
+        times = [time + 5 for time in range(1_700_000_000_000, 1_700_000_000_060, 7)]
+        return (
+            [len(log.slices(12, 45, 300)) > 0, offsets(log, start_offset=21, end_offset=39)],
+            [log.offset_for_timestamp(time) for time in times],
+            log.last_stable_offset(),
+            offsets(log, isolation_level="read_committed"),
+        )
+
+    expected = answers()
+    if not is_clean:
+        (partition.parent / ".kafka_cleanshutdown").unlink()
+    for path in partition.glob(f"*.{suffix}"):
+        spoil(path)
+
+    assert expected == answers()
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize(
+    ("spoil", "severity"),
+    [(damage.delete(), Severity.WARNING), (damage.fill_with_garbage(), Severity.ERROR)],
+)
+def test_verify_reports_a_bad_index(
+    partition: Path, suffix: str, spoil: Damage, severity: Severity
+) -> None:
+    """A broker trusts the indexes of closed segments."""
+    path = (partition / CLOSED).with_suffix(f".{suffix}")
+    spoil(path)
+    found = [each for each in verify_log(open_log(partition)) if each.path == str(path)]
+
+    assert severity in {each.severity for each in found}
+
+
+def test_a_missing_segment_is_a_gap(partition: Path) -> None:
+    """Legal after compaction, so the read goes on; `verify` tells."""
+    (partition / CLOSED).unlink()
+    log = open_log(partition)
+    gaps = [each for each in verify_log(log) if each.kind == FindingKind.OFFSET_GAP]
+
+    assert [*range(16), *range(32, 48)] == offsets(log)
+    assert [(16, LAST)] == [(each.offset, Path(each.path).name) for each in gaps]
+
+
+@pytest.mark.parametrize("name", ["replication-offset-checkpoint", "log-start-offset-checkpoint"])
+def test_a_garbage_checkpoint_is_an_error(partition: Path, name: str) -> None:
+    """Which records may be seen cannot be told without it."""
+    path = partition.parent / name
+    path.write_bytes(b"0\n1\nsegments 0 x\n")
+
+    with pytest.raises(CorruptCheckpointError, match="line 3") as caught:
+        open_log(partition)
+    assert str(path) == caught.value.path
+
+
+def test_overlapping_segments_are_read_once(partition: Path) -> None:
+    """A copy taken during a clean holds the merged segment and those that it replaced."""
+    first = partition / "00000000000000000000.log"
+    first.write_bytes(first.read_bytes() + (partition / CLOSED).read_bytes())
+    log = open_log(partition)
+    kinds = {each.kind for each in verify_log(log)}
+
+    assert [*ALL] == offsets(log)
+    assert FindingKind.OVERLAPPING_SEGMENT in kinds
+
+
+def test_a_segment_that_overlaps_across_a_batch_is_damage(partition: Path) -> None:
+    """Compaction keeps the bounds of batches: this is a base offset that is too high."""
+    damage.flip_bit(3, "base_offset", 1)(partition / "00000000000000000000.log")
+
+    with pytest.raises(MalformedBatchError, match="begins below offset 18") as caught:
+        offsets(open_log(partition))
+    assert str(partition / CLOSED) == caught.value.path
+
+
+def test_a_bomb_takes_no_more_memory_than_its_bound(partition: Path) -> None:
+    """A gigabyte of zeros in a megabyte: the bound is kept while inflating."""
+    damage.bomb(1, 1 << 30)(partition / CLOSED)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(MalformedBatchError, match="inflate beyond 8388608 bytes"):
+        offsets(open_log(partition), max_inflated_batch_bytes=8 << 20)
+
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
