@@ -14,7 +14,9 @@ from kafka_here.artifacts import java
 from measure import Digest, Row, compare
 
 import segmentlog
+from segmentlog.log.findings import Severity
 from segmentlog.log.scan import scan_slice
+from segmentlog.log.verify import verify_log
 from segmentlog.records.columns import RECORD_SCHEMA
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 
@@ -148,6 +150,45 @@ def _payloads(data: np.ndarray) -> list[bytes]:
         headers, at = scanner.scan(data, at, len(data), 0)
         payloads += [data[row[9] : row[10]].tobytes() for row in headers]
     return payloads
+
+
+def read_and_checksum(files: list[str]) -> Digest:
+    """Read every byte, as `verify` does, and take its CRC-32C; as many bytes, and no errors."""
+    window = memoryview(bytearray(_WINDOW))
+    n_bytes = 0
+    for name in files:
+        with Path(name).open("rb", buffering=0) as file:
+            while n := file.readinto(window):
+                crc32c.crc32c(window[:n])
+                n_bytes += n
+    return n_bytes, 0
+
+
+def verify(logs: list[segmentlog.Log]) -> Digest:
+    """Bytes that were verified, and errors that were found."""
+    n_bytes = n_errors = 0
+
+    def count(done: int) -> None:
+        nonlocal n_bytes
+        n_bytes += done
+
+    for log in logs:
+        found = verify_log(log, progress=count)
+        n_errors += sum(each.severity == Severity.ERROR for each in found)
+    return n_bytes, n_errors
+
+
+def against_checksum(logs: list[segmentlog.Log], goal: str, rounds: int) -> Row:
+    """Verify against the checksum alone, both from files."""
+    files = [segment.path for log in logs for segment in log.segments]
+    results = compare(
+        {"verify": lambda: verify(logs), "crc": lambda: read_and_checksum(files)}, rounds
+    )
+    ours, theirs = results["verify"], results["crc"]
+    n_bytes = ours.digest[0]
+    detail = f"{n_bytes / ours.median / 1e9:.1f} GB/s; {n_bytes / 1e6:,.0f} MB; ±{ours.spread:.0%}"
+    against = "reading the same files + CRC-32C"
+    return Row("verify, one core", against, goal, f"{theirs.median / ours.median:.2f}", detail)
 
 
 def _has_compiler() -> bool:

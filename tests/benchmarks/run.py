@@ -93,6 +93,7 @@ def measure(n_records: int, rounds: int, n_partitions: int) -> list[Row]:
             engine.against_codec("lz4", directory.log("lz4", 0), "≥ 0.8", rounds),
             engine.against_codec("zstd", directory.log("zstd", 0), "≥ 0.8", rounds),
             engine.against_java(broker.jars, plain, "≥ 1.9×", rounds),
+            engine.against_checksum(plain, "≥ 0.7", rounds),
             *planning.seek(scratch / "seek", rounds),
             planning.plan(scratch / "plan", n_partitions, rounds),
             *planning.memory_and_compile(broker.log_dir, "plain", rounds),

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka_here import ArtifactsError, Broker, JavaClient, kafka_jars, shapes
+from kafka_here import (
+    ArtifactsError,
+    Broker,
+    JavaClient,
+    OldBroker,
+    kafka_jars,
+    legacy_shapes,
+    shapes,
+)
 
 pytestmark = pytest.mark.interop
 
@@ -48,6 +56,26 @@ def filled(version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
     with broker, JavaClient(broker) as client:
         made = shapes.make(broker, client)
     return broker, made
+
+
+@pytest.fixture(scope="session")
+def legacy(old_version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
+    """Log directory of a stopped broker with every legacy shape, and what it said of them.
+
+    That is the records of each topic, the dump of all files, and answers to look-ups by time.
+    """
+    broker = OldBroker(tmp_path_factory.mktemp("kafka"), old_version)
+    with broker, JavaClient(broker) as client:
+        for topic, shape in legacy_shapes.LEGACY_SHAPES.items():
+            shape.make(broker, client, topic)
+        records = {topic: client.consume(topic) for topic in legacy_shapes.LEGACY_SHAPES}
+        # Asked for a time in a topic of magic 0, this broker refuses.
+        topics = [topic for topic in records if topic.startswith(("magic-1", "mixed", "segments"))]
+        times = [(topic, 1_700_000_000_000 + t) for topic in topics for t in (-6000, 0, 150, 9000)]
+        answers = [client.offset_for_timestamp(topic, 0, time) for topic, time in times]
+    dump = broker.dump(sorted(broker.log_dir.glob("*/*.log")))
+    looked_up = [(*asked, answer) for asked, answer in zip(times, answers, strict=True)]
+    return broker.log_dir, records, dump, looked_up
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The dump, field by field against Kafka's own dump tool, on every shape."""
+"""The dump, field by field against Kafka's own dump tool, on every shape, the old ones too."""
 
 import json
 import re
@@ -29,6 +29,11 @@ RECORD_FIELDS = (
     "offset", "timestampType", "timestamp", "keySize", "valueSize", "sequence", "headerKeys",
     "controlType", "coordinatorEpoch",
 )  # fmt: skip
+#: What the tool of Kafka 2 knows of a message of magic 0 or 1; a compressed one is a wrapper.
+MESSAGE_FIELDS = (
+    "lastOffset", "position", "timestampType", "timestamp", "size", "magic", "codec", "crc",
+    "isValid",
+)  # fmt: skip
 #: What 4.3 prints by name and as JSON; 3.9 prints the leader's change by its type instead.
 KRAFT_CONTROLS = {
     "LeaderChange": "LEADER_CHANGE",
@@ -41,7 +46,7 @@ def kafkas_fields(line: str) -> Row:
     """The fields of a line of Kafka's tool, under our names and with our types."""
     row: dict[str, object] = {}
     for name, value in re.findall(r"(\w+): (\[[^]]*\]|\S+)", line):
-        if name in {"CreateTime", "LogAppendTime"}:
+        if name in {"CreateTime", "LogAppendTime", "NoTimestampType"}:
             row |= {"timestampType": name, "timestamp": int(value)}
         elif name == "deleteHorizonMs":
             number = re.search(r"\d+", value)
@@ -53,7 +58,7 @@ def kafkas_fields(line: str) -> Row:
         elif name == "controlType":
             row["controlType"] = value.partition("(")[0]
         elif name in NUMBERS:
-            row[name] = int(value)
+            row[name] = None if value == "null" else int(value)
         else:
             is_flag = value in {"true", "false"}
             row[NAMES.get(name, name)] = value == "true" if is_flag else value.lower()
@@ -114,6 +119,35 @@ def dumps(filled: tuple) -> tuple[Dump, Path]:
     return kafkas_dump(text), made.log_dir
 
 
+def legacy_dump(text: str) -> Dump:
+    """Messages, batches and records that the tool of Kafka 2 prints, by file.
+
+    Messages of magic 0 and 1 have neither sequences nor headers, and it prints none.
+    """
+    found: dict[str, list[Row]] = {}
+    for line in text.splitlines():
+        if line.startswith("Dumping "):
+            rows = found.setdefault(line.removeprefix("Dumping "), [])
+        elif line.startswith("baseOffset:"):
+            fields = kafkas_fields(line)
+            rows.append({name: fields.get(name) for name in BATCH_FIELDS})
+        elif line.startswith("offset:"):
+            fields = kafkas_fields(line.replace("offset:", "lastOffset:", 1))
+            rows.append({name: fields[name] for name in MESSAGE_FIELDS})
+        elif line.startswith("| offset:"):
+            fields = {"sequence": -1, "headerKeys": ""} | kafkas_fields(line)
+            rows.append({name: fields.get(name) for name in RECORD_FIELDS})
+    return found
+
+
+def of_messages(rows: Sequence[Row]) -> list[Row]:
+    """Our rows, without what the tool does not print of messages of magic 0 and 1."""
+    return [
+        {name: row[name] for name in MESSAGE_FIELDS} if row.get("magic") in {0, 1} else row
+        for row in rows
+    ]
+
+
 def without_empty(dump: Dump) -> Dump:
     """Files with at least one line."""
     return {file: rows for file, rows in dump.items() if rows}
@@ -140,3 +174,15 @@ def test_batches_alone_are_the_same(dumps: tuple[Dump, Path]) -> None:
     assert len(found) > 20
     for file, rows in found.items():
         assert [row for row in expected[file] if "magic" in row] == rows, file
+
+
+def test_messages_of_old_formats_are_what_the_old_tool_says(legacy: tuple) -> None:
+    """Magic 0 and 1, alone and in wrappers of every codec, compacted, and beside magic 2."""
+    log_dir, _, text, _ = legacy
+    expected, found = legacy_dump(text), our_dump("--records", str(log_dir))
+    magics = {row.get("magic") for rows in found.values() for row in rows}
+
+    assert {0, 1, 2} <= magics
+    assert without_empty(expected).keys() == found.keys()
+    for file, rows in found.items():
+        assert expected[file] == of_messages(rows), file

@@ -23,7 +23,7 @@ import crc32c
 from segmentlog.errors import CorruptIndexError
 from segmentlog.files.names import FileKind, FileState, parse_segment_file, segment_file_name
 
-__all__ = ["ProducerSnapshot", "list_snapshots", "read_snapshot"]
+__all__ = ["ProducerSnapshot", "list_snapshots", "read_snapshot", "snapshot_path"]
 
 _HEADER = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -55,7 +55,12 @@ def list_snapshots(partition_path: str) -> list[int]:
     return sorted(offsets, reverse=True)
 
 
-def read_snapshot(partition_path: str, offset: int) -> list[ProducerSnapshot]:
+def snapshot_path(partition_path: str, offset: int) -> str:
+    """Path of the snapshot at `offset`."""
+    return os.path.join(partition_path, segment_file_name(offset, FileKind.SNAPSHOT))
+
+
+def read_snapshot(path: str) -> list[ProducerSnapshot]:
     """The producers of one snapshot.
 
     Raises
@@ -65,7 +70,6 @@ def read_snapshot(partition_path: str, offset: int) -> list[ProducerSnapshot]:
     FileNotFoundError
         If a broker has removed it in the meantime.
     """
-    path = os.path.join(partition_path, segment_file_name(offset, FileKind.SNAPSHOT))
     with open(path, "rb") as file:
         data = file.read()
     if len(data) < _HEADER.size:
@@ -74,7 +78,7 @@ def read_snapshot(partition_path: str, offset: int) -> list[ProducerSnapshot]:
     if version != _VERSION:
         raise CorruptIndexError(path, f"expected version 1 of a snapshot, found {version}")
     if crc32c.crc32c(data[_CRC_COVERS_FROM:]) != crc:
-        raise CorruptIndexError(path, "its checksum does not match")
+        raise CorruptIndexError(path, "its crc32c is not the one that it stores")
     if len(data) != _HEADER.size + n_entries * _ENTRY.size:
         raise CorruptIndexError(path, f"{n_entries} producers do not take {len(data)} bytes")
     return [ProducerSnapshot._make(each) for each in _ENTRY.iter_unpack(data[_HEADER.size :])]

@@ -13,6 +13,7 @@ aborts has no such file, so a missing one says nothing: reads go by the markers 
 """
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from segmentlog.errors import CorruptIndexError
@@ -31,24 +32,24 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-def read_transaction_index(path: str) -> list[AbortedTransaction]:
+def read_transaction_index(path: str) -> Iterator[AbortedTransaction]:
     """Every entry of the file, in its order; none when there is no such file.
 
     Raises
     ------
     CorruptIndexError
-        If its length is not a whole number of entries, or an entry has another version than 0.
+        If its length is not a whole number of entries, or an entry has another version than 0;
+        behind the entries that come before.
     """
     try:
         with open(path, "rb") as file:
             data = file.read()
     except FileNotFoundError:
-        return []
-    if len(data) % _ENTRY.size:
-        raise CorruptIndexError(path, f"{len(data)} bytes are not a number of entries of 34")
-    found = []
-    for version, *fields in _ENTRY.iter_unpack(data):
+        return
+    left = len(data) % _ENTRY.size
+    for version, *fields in _ENTRY.iter_unpack(data[: len(data) - left]):
         if version:
             raise CorruptIndexError(path, f"expected entries of version 0, found {version}")
-        found.append(AbortedTransaction(*fields))
-    return found
+        yield AbortedTransaction(*fields)
+    if left:
+        raise CorruptIndexError(path, f"{len(data)} bytes are not a number of entries of 34")

@@ -20,6 +20,8 @@ class FindingKind(StrEnum):
     CORRUPT_BATCH = "corrupt-batch"
     UNSUPPORTED_BATCH = "unsupported-batch"
     CORRUPT_RECORDS = "corrupt-records"
+    UNREADABLE_FILE = "unreadable-file"
+    VANISHED_SEGMENT = "vanished-segment"
     TORN_TAIL = "torn-tail"
     ZEROS_AT_THE_END = "zeros-at-the-end"
     OVERLAPPING_SEGMENT = "overlapping-segment"

@@ -138,10 +138,11 @@ class Log:
             is_torn = self.segments[-1].size > self.tail.position
             if is_torn and read_up_to == ReadUpTo.HIGH_WATERMARK:
                 return promised
-            logger.warning(
-                "%s: the high watermark is %d, but the log ends at %d; reading to the log end",
-                self.path, promised, self.log_end_offset,
-            )  # fmt: skip
+            if not Path(self.path).is_file():  # one segment alone need not reach to the end
+                logger.warning(
+                    "%s: the high watermark is %d, but the log ends at %d; reading to the log end",
+                    self.path, promised, self.log_end_offset,
+                )  # fmt: skip
         high_watermark = self.high_watermark
         if high_watermark is None or read_up_to == ReadUpTo.LOG_END:
             return self.log_end_offset

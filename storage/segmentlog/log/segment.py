@@ -6,8 +6,11 @@ that the index gives; when that does not fit, it begins at the start of the file
 
 import logging
 import os
+import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
+
+import crc32c
 
 from segmentlog.errors import (
     MalformedBatchError,
@@ -26,6 +29,7 @@ __all__ = ["PlacedHeader", "Segment"]
 logger = logging.getLogger(__name__)
 
 _HEADER_WINDOW_BYTES = 64 << 10
+_PIECE_BYTES = 1 << 20
 
 
 class PlacedHeader(NamedTuple):
@@ -38,6 +42,20 @@ class PlacedHeader(NamedTuple):
     def end(self) -> int:
         """Byte behind the batch, by its own length."""
         return self.position + self.header.size_in_bytes
+
+    def checksum(self, descriptor: int) -> int:
+        """Checksum of what the batch's own covers, from its file, read a piece at a time."""
+        is_message = self.header.magic < layout.MAGIC
+        at = self.position + (layout.MAGIC_AT if is_message else layout.ATTRIBUTES_AT)
+        add = zlib.crc32 if is_message else crc32c.crc32c
+        crc = 0
+        while at < self.end:
+            piece = os.pread(descriptor, min(_PIECE_BYTES, self.end - at), at)
+            if not piece:
+                break
+            crc = add(piece, crc)
+            at += len(piece)
+        return crc
 
 
 class Segment:

@@ -7,15 +7,12 @@ batches behind it is no torn tail: that is left in the range to read, and the re
 
 import logging
 import os
-import zlib
 from typing import NamedTuple
-
-import crc32c
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.log.resync import behind_damage
-from segmentlog.log.segment import PlacedHeader, Segment
+from segmentlog.log.segment import Segment
 from segmentlog.records.header import parse_header
 
 __all__ = ["LogEnd", "find_log_end"]
@@ -77,7 +74,7 @@ def _last_good(segment: Segment, end: LogEnd) -> LogEnd:
     try:
         for placed in segment.headers(end.position):
             header = placed.header
-            if header.base_offset < end.offset or not _is_intact(descriptor, placed):
+            if header.base_offset < end.offset or placed.checksum(descriptor) != header.crc:
                 break
             end = LogEnd(header.last_offset + 1, placed.end, end.damaged_from)
     except (CorruptLogError, UnsupportedFormatError):
@@ -85,21 +82,6 @@ def _last_good(segment: Segment, end: LogEnd) -> LogEnd:
     finally:
         os.close(descriptor)
     return end
-
-
-def _is_intact(descriptor: int, placed: PlacedHeader) -> bool:
-    """Whether the batch's bytes have the checksum that its header says."""
-    is_message = placed.header.magic < layout.MAGIC
-    at = placed.position + (layout.MAGIC_AT if is_message else layout.ATTRIBUTES_AT)
-    checksum = zlib.crc32 if is_message else crc32c.crc32c
-    crc = 0
-    while at < placed.end:
-        piece = os.pread(descriptor, min(1 << 20, placed.end - at), at)
-        if not piece:
-            return False
-        crc = checksum(piece, crc)
-        at += len(piece)
-    return crc == placed.header.crc
 
 
 def _behind_damage(segment: Segment, end: LogEnd) -> LogEnd | None:

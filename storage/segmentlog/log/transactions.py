@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from segmentlog.errors import CorruptIndexError, CorruptLogError, TornTransactionError
-from segmentlog.files.snapshot import list_snapshots, read_snapshot
+from segmentlog.files.snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.kernels.transactions import (
@@ -72,7 +72,7 @@ def _newest_snapshot(
         if not start_offset <= offset <= end_offset:
             continue
         try:
-            producers = read_snapshot(partition_path, offset)
+            producers = read_snapshot(snapshot_path(partition_path, offset))
         except FileNotFoundError:
             continue
         except CorruptIndexError as error:

@@ -11,7 +11,6 @@ import numpy as np
 
 from segmentlog.errors import (
     CorruptLogError,
-    SegmentLogError,
     TruncatedBatchError,
     UnsupportedFormatError,
 )
@@ -19,7 +18,7 @@ from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.log.findings import Finding, FindingKind, Severity
 from segmentlog.log.log import Log
-from segmentlog.log.resync import behind_damage
+from segmentlog.log.resync import Found, behind_damage
 from segmentlog.log.segment import Segment
 from segmentlog.log.verify_indexes import IndexCheck
 from segmentlog.log.verify_transactions import TransactionCheck
@@ -65,6 +64,7 @@ class _LogCheck:
         self._transactions = TransactionCheck(self._finding)
         self._buffer: Bytes = np.empty(_WINDOW_BYTES + COPY_SLACK, np.uint8)
         self._next_offset = -1
+        self._is_all_read = True
         self._n_gaps = self._n_missing = 0
         self._first_gap = (0, 0, 0)  # byte, and the offsets that it is between
 
@@ -83,9 +83,27 @@ class _LogCheck:
         segments = self._log.segments
         for i, segment in enumerate(segments):
             yield from self._between(segment)
-            yield from self._segment(segment, is_last=i + 1 == len(segments))
+            try:
+                yield from self._segment(segment, is_last=i + 1 == len(segments))
+            except OSError as error:
+                yield self._unread(segment, error)
         yield from self._transactions.at_the_end()
-        yield from self._high_watermark()
+        if self._is_all_read:
+            yield from self._high_watermark()
+
+    def _unread(self, segment: Segment, error: OSError) -> Finding:
+        """What to say about a file that the system does not let us read to the end."""
+        self._is_all_read, self._next_offset = False, -1
+        if not os.path.exists(segment.path):
+            return self._finding(
+                Severity.NOTE, FindingKind.VANISHED_SEGMENT, segment.path, -1, segment.base_offset,
+                "was there at the beginning, and is no more: retention or compaction",
+            )  # fmt: skip
+        path = error.filename or segment.path
+        return self._finding(
+            Severity.ERROR, FindingKind.UNREADABLE_FILE, path, -1, segment.base_offset,
+            f"{error.strerror or error}; this segment is not verified to its end",
+        )  # fmt: skip
 
     def _between(self, segment: Segment) -> Iterator[Finding]:
         """The step from one segment to the next."""
@@ -112,9 +130,15 @@ class _LogCheck:
                 try:
                     yield from self._windows(segment, descriptor, position, scanner, check)
                     position = None
-                except SegmentLogError as error:
-                    position, found = self._behind(segment, descriptor, error, scanner, is_last)
+                except (CorruptLogError, UnsupportedFormatError) as error:
+                    good, found = self._behind(segment, descriptor, error, scanner, is_last)
                     yield found
+                    position = good.position if good else None
+                    if good:
+                        check.unreadable(good.position, good.base_offset)
+                        scanner.next_offset = good.base_offset
+                    elif found.severity != Severity.NOTE:
+                        check.unreadable(segment.size, 2**63 - 1)
         finally:
             os.close(descriptor)
         yield from self._gaps(segment)
@@ -217,13 +241,11 @@ class _LogCheck:
         self,
         segment: Segment,
         descriptor: int,
-        error: SegmentLogError,
+        error: CorruptLogError | UnsupportedFormatError,
         scanner: BatchScanner,
         is_last: bool,
-    ) -> tuple[int | None, Finding]:
+    ) -> tuple[Found | None, Finding]:
         """Where to go on behind a batch that cannot be read, and what to say about it."""
-        if not isinstance(error, CorruptLogError | UnsupportedFormatError):
-            raise error
         at = error.position
         found = behind_damage(descriptor, at, segment.size, scanner.next_offset)
         self._progress((found.position if found else segment.size) - at)
@@ -241,15 +263,16 @@ class _LogCheck:
         kind = FindingKind.CORRUPT_BATCH
         if isinstance(error, UnsupportedFormatError):
             kind = FindingKind.UNSUPPORTED_BATCH
-        next_position = found.position if found else segment.size
-        message = f"{error} (the next good batch is at byte {next_position})"
-        if found is None:
-            message = f"{error} (no good batch follows)"
-        position = found.position if found else None
-        return position, self._finding(Severity.ERROR, kind, segment.path, at, offset, message)
+        follows = "no good batch follows"
+        if found:
+            follows = f"the next good batch is at byte {found.position}"
+        message = f"{error} ({follows})"
+        return found, self._finding(Severity.ERROR, kind, segment.path, at, offset, message)
 
     def _high_watermark(self) -> Iterator[Finding]:
         """The checkpoint beside the partition, against the end of the log."""
+        if os.path.isfile(self._log.path):
+            return  # one segment alone need not reach to the end
         promised, end = self._log.high_watermark_checkpoint, self._log.log_end_offset
         if promised is not None and promised > end:
             yield self._finding(

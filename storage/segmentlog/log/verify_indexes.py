@@ -17,7 +17,10 @@ from segmentlog.kernels.memory import Int64s
 from segmentlog.log.findings import Finding, FindingKind, Severity
 from segmentlog.log.segment import Segment
 
-__all__ = ["IndexCheck", "MakeFinding"]
+__all__ = ["REMEDY", "IndexCheck", "MakeFinding"]
+
+#: Kafka rebuilds the indexes of a segment when its offset index is missing, and only then.
+REMEDY = "delete the segment's .index file, and a broker that starts rebuilds all of its indexes"
 
 _OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 _TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
@@ -79,7 +82,7 @@ class IndexCheck:
         self._by_offset = _Entries(segment.offset_index_path, _OFFSET_ENTRY, base)
         self._by_time = _Entries(segment.time_index_path, _TIME_ENTRY, base)
         self._largest = -1
-        self._is_sorted = True
+        self._is_largest_known = True
 
     def batches(self, headers: Int64s, file_position: int) -> Iterator[Finding]:
         """Check the entries that speak of these batches.
@@ -94,6 +97,15 @@ class IndexCheck:
         yield from self._offset_entries(positions, last, positions[-1] + headers[-1, layout.SIZE])
         yield from self._time_entries(headers, last)
 
+    def unreadable(self, end: int, next_offset: int) -> None:
+        """Leave out the entries that speak of damage, up to byte `end` and below `next_offset`.
+
+        They may be right, and what they say is the way around it.
+        """
+        self._by_offset.take(self._by_offset.others, end)
+        self._by_time.take(self._by_time.offsets, next_offset)
+        self._is_largest_known = False  # the largest timestamp may be in there
+
     def _offset_entries(self, positions: Int64s, last: Int64s, end: int) -> Iterator[Finding]:
         entries = self._by_offset
         part = entries.take(entries.others, end)
@@ -107,15 +119,18 @@ class IndexCheck:
 
     def _time_entries(self, headers: Int64s, last: Int64s) -> Iterator[Finding]:
         entries = self._by_time
-        largest = np.maximum.accumulate(
-            np.maximum(headers[:, layout.MAX_TIMESTAMP], self._largest)
-        )
+        times, before = headers[:, layout.MAX_TIMESTAMP], self._largest
+        self._largest = max(before, int(times.max()))
         part = entries.take(entries.offsets, int(last[-1]) + 1)
+        if part.start == part.stop:
+            return
+        largest = np.maximum.accumulate(np.maximum(times, before))
         at = np.minimum(np.searchsorted(last, entries.offsets[part]), len(last) - 1)
         # Brokers index the time at which they append messages that have no timestamps themselves.
         has_none = headers[at, layout.ATTRIBUTES] & layout.NO_TIMESTAMP_MASK != 0
         is_good = (largest[at] == entries.others[part]) | has_none
-        self._largest = int(largest[-1])
+        if not self._is_largest_known:
+            is_good |= largest[at] < entries.others[part]
         message = "{other} is not the largest timestamp up to offset {offset}"
         yield from self._report(FindingKind.TIME_INDEX, entries, part, is_good, message)
 
@@ -131,8 +146,7 @@ class IndexCheck:
             offset, other = int(entries.offsets[slot]), int(entries.others[slot])
             yield self._finding(
                 Severity.ERROR, kind, entries.path, slot * entries.entry_bytes, offset,
-                f"entry {slot}: {message.format(offset=offset, other=other)}; delete the index, "
-                "it can be rebuilt from the log",
+                f"entry {slot}: {message.format(offset=offset, other=other)}; {REMEDY}",
             )  # fmt: skip
 
     def at_the_end(self) -> Iterator[Finding]:
@@ -148,10 +162,13 @@ class IndexCheck:
                 yield self._finding(
                     Severity.WARNING, kind, entries.path, entries.n_bytes, -1,
                     f"{entries.n_bytes} bytes are not a number of entries of "
-                    f"{entries.entry_bytes}",
+                    f"{entries.entry_bytes}; {REMEDY}",
                 )  # fmt: skip
             elif self._segment.size and not os.path.exists(entries.path):
+                remedy = REMEDY
+                if kind == FindingKind.OFFSET_INDEX:
+                    remedy = "a broker rebuilds it when it starts"
                 yield self._finding(
                     Severity.WARNING, kind, entries.path, -1, self._segment.base_offset,
-                    "there is no such file; a broker rebuilds it when it starts",
+                    f"there is no such file; {remedy}",
                 )  # fmt: skip

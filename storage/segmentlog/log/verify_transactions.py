@@ -8,13 +8,42 @@ from segmentlog.errors import CorruptIndexError, MalformedBatchError
 from segmentlog.index.transaction import read_transaction_index
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Bytes, Int64s
-from segmentlog.kernels.transactions import ABORT
+from segmentlog.kernels.transactions import ABORT, COMMIT, MARKER_TYPE
 from segmentlog.log.findings import Finding, FindingKind, Severity
 from segmentlog.log.segment import Segment
-from segmentlog.log.verify_indexes import MakeFinding
+from segmentlog.log.verify_indexes import REMEDY, MakeFinding
 from segmentlog.log.walk import markers_among
 
 __all__ = ["TransactionCheck"]
+
+_DATA = -1  # beside the types of markers
+
+
+def _telling(producer_ids: Int64s, kinds: Int64s, epochs: Int64s) -> Int64s:
+    """Rows that decide what is open or aborted, in their order.
+
+    Left out are batches that go on with their producer's transaction, and transactions that begin
+    and are committed among these rows: of millions of batches that leaves few.
+    """
+    rows = np.argsort(producer_ids, kind="stable")
+    ids, kind, epoch = producer_ids[rows], kinds[rows], epochs[rows]
+    goes_on = np.zeros(len(rows), np.bool_)
+    goes_on[1:] = (
+        (ids[1:] == ids[:-1])
+        & (epoch[1:] == epoch[:-1])
+        & (kind[1:] == _DATA)
+        & (kind[:-1] == _DATA)
+    )
+    rows = rows[~goes_on]
+    ids, is_data, is_commit = producer_ids[rows], kinds[rows] == _DATA, kinds[rows] == COMMIT
+    is_next = ids[1:] == ids[:-1]
+    begins = is_next[:-1] & ~is_data[:-2] & is_data[1:-1]
+    is_whole = begins & is_next[1:] & is_commit[2:]
+    is_telling = np.ones(len(rows), np.bool_)
+    is_telling[1:-1] &= ~is_whole
+    is_telling[2:] &= ~is_whole
+    found: Int64s = np.sort(rows[is_telling])
+    return found
 
 
 class TransactionCheck:
@@ -46,18 +75,23 @@ class TransactionCheck:
                 error.base_offset, str(error),
             )  # fmt: skip
             return
-        kinds = dict(zip(markers[:, 1].tolist(), markers[:, 2].tolist(), strict=True))
+        kinds = np.full(len(rows), _DATA)
+        kinds[rows[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0] = markers[:, MARKER_TYPE]
         epoch_at = rows[:, layout.POSITION] + layout.PRODUCER_EPOCH_AT
-        epochs = (buf[epoch_at].astype(np.int64) << 8 | buf[epoch_at + 1]).tolist()
-        columns = [layout.POSITION, layout.BASE_OFFSET, layout.PRODUCER_ID, layout.ATTRIBUTES]
-        for (position, offset, producer_id, attributes), epoch in zip(
-            rows[:, columns].tolist(), epochs, strict=True
+        epochs = buf[epoch_at].astype(np.int64) << 8 | buf[epoch_at + 1]
+        telling = _telling(rows[:, layout.PRODUCER_ID], kinds, epochs)
+        columns = [layout.POSITION, layout.BASE_OFFSET, layout.PRODUCER_ID]
+        for (position, offset, producer_id), kind, epoch in zip(
+            rows[telling][:, columns].tolist(),
+            kinds[telling].tolist(),
+            epochs[telling].tolist(),
+            strict=True,
         ):
             at = file_position + position
-            if attributes & layout.CONTROL_MASK:
-                yield from self._marker(path, at, offset, producer_id, kinds[offset])
-            else:
+            if kind == _DATA:
                 yield from self._data(path, at, offset, producer_id, epoch)
+            else:
+                yield from self._marker(path, at, offset, producer_id, kind)
 
     def _marker(
         self, path: str, position: int, offset: int, producer_id: int, kind: int
@@ -89,11 +123,12 @@ class TransactionCheck:
         path = segment.transaction_index_path
         aborted, self._aborted = self._aborted, {}
         try:
-            entries = read_transaction_index(path)
+            entries = list(read_transaction_index(path))
         except CorruptIndexError as error:
             yield self._finding(
-                Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, -1, str(error)
-            )
+                Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, -1,
+                f"{error.reason}; {REMEDY}",
+            )  # fmt: skip
             return
         listed = {each.last_offset: (each.producer_id, each.first_offset) for each in entries}
         for offset, (producer_id, first_offset) in aborted.items():
@@ -102,7 +137,7 @@ class TransactionCheck:
                     Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
                     f"the transaction of producer {producer_id} from offset {first_offset} was "
                     f"aborted at {offset}, and the index does not say so: a broker serves it as "
-                    "committed",
+                    f"committed; {REMEDY}",
                 )  # fmt: skip
         for offset, (producer_id, first_offset) in listed.items():
             known = aborted.get(offset)
@@ -110,7 +145,7 @@ class TransactionCheck:
                 yield self._finding(
                     Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
                     f"the index has producer {producer_id} from offset {first_offset}, the log "
-                    f"producer {known[0]} from offset {known[1]}",
+                    f"producer {known[0]} from offset {known[1]}; {REMEDY}",
                 )  # fmt: skip
 
     def at_the_end(self) -> Iterator[Finding]:

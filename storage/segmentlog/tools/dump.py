@@ -19,7 +19,7 @@ from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import Sink
 from segmentlog.tools.walk import Found, open_segment, walk
 
-__all__ = ["dump_paths", "partitions_of"]
+__all__ = ["as_given", "dump_paths", "partitions_of"]
 
 
 class _Source(NamedTuple):
@@ -60,16 +60,24 @@ def dump_paths(
             is_valid &= _dump_entries(given, path, sink)
             continue
         for place, segment in _sources(path, topics, partitions, selection):
-            shown = place._replace(file=_as_given(given, path, segment.path))
+            shown = place._replace(file=as_given(segment.path, [given]))
             source = _Source(shown, segment)
             is_valid &= _dump_segment(source, sink, selection, with_records=with_records)
     return is_valid
 
 
-def _as_given(given: str, path: str, file: str) -> str:
-    """Path of `file`, which is `path` or below it, beginning as the user wrote `path`."""
-    below = os.path.relpath(file, path)
-    return given if below == "." else os.path.join(given, below)
+def as_given(file: str, paths: Sequence[str]) -> str:
+    """Path of `file`, which is below or beside one of `paths`, beginning as the user wrote it."""
+    for given in paths:
+        begin, root = given, local_path(given)
+        if os.path.isfile(root):
+            begin, root = os.path.dirname(begin), os.path.dirname(root)
+        below = os.path.relpath(file, root)
+        if below == os.curdir:
+            return begin
+        if below.partition(os.sep)[0] != os.pardir:
+            return os.path.join(begin, below)
+    return file
 
 
 def _dump_entries(given: str, path: str, sink: Sink) -> bool:
@@ -90,8 +98,8 @@ def _sources(
     directory = open_log_dir(path)
     for topic, partition in partitions_of(directory, topics, partitions):
         segments = directory.log(topic, partition).segments
-        next_bases = [segment.base_offset for segment in segments[1:]] + [2**63]
-        for segment, next_base in zip(segments, next_bases, strict=True):
+        next_bases = (*(segment.base_offset for segment in segments[1:]), 2**63)
+        for segment, next_base in zip(segments, next_bases, strict=False):  # or there are none
             if next_base > selection.from_offset and segment.base_offset < selection.to_offset:
                 yield _Source(Place(topic, partition, segment.path), segment)
 

@@ -1,21 +1,16 @@
 """Entries of the files beside a segment: indexes, aborted transactions, producer states."""
 
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import crc32c
-
+from segmentlog.errors import CorruptIndexError
 from segmentlog.files.names import FileKind, parse_segment_file
+from segmentlog.files.snapshot import ProducerSnapshot, read_snapshot
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.index.time import TimeIndex
+from segmentlog.index.transaction import read_transaction_index
 
 __all__ = ["entries", "is_index_file"]
-
-_ABORTED = struct.Struct(">hqqqq")
-_PRODUCER = struct.Struct(">qhiqiqiq")
-_SNAPSHOT_HEAD = struct.Struct(">hIi")
-_CRC_COVERS_FROM = 6
 
 Entry = Mapping[str, object]
 
@@ -69,61 +64,41 @@ def _cut_short(path: str, entry_bytes: int) -> Iterator[Entry]:
 
 
 def _aborted_transactions(path: str) -> Iterator[Entry]:
-    """``version | producer id | first offset | last offset | last stable offset``, 34 bytes each.
-
-    What is left of an entry that was cut short is not read, as a broker does not.
-    """
-    with Path(path).open("rb") as file:
-        while len(piece := file.read(_ABORTED.size)) == _ABORTED.size:
-            version, producer_id, first, last, stable = _ABORTED.unpack(piece)
+    try:
+        for entry in read_transaction_index(path):
             yield {
-                "version": version,
-                "producerId": producer_id,
-                "firstOffset": first,
-                "lastOffset": last,
-                "lastStableOffset": stable,
+                "version": 0,  # there is no other
+                "producerId": entry.producer_id,
+                "firstOffset": entry.first_offset,
+                "lastOffset": entry.last_offset,
+                "lastStableOffset": entry.last_stable_offset,
             }
+    except CorruptIndexError as error:
+        yield {"problem": error.reason}
 
 
 def _producers(path: str) -> Iterator[Entry]:
-    """``version | crc32c of what follows | count``, and 46 bytes for each producer."""
-    with Path(path).open("rb") as file:
-        head = file.read(_SNAPSHOT_HEAD.size)
-        crc = crc32c.crc32c(head[_CRC_COVERS_FROM:])
-        while piece := file.read(1 << 20):
-            crc = crc32c.crc32c(piece, crc)
-        if len(head) < _SNAPSHOT_HEAD.size:
-            yield {"problem": "the file is shorter than the head of a snapshot"}
-            return
-        version, stored, count = _SNAPSHOT_HEAD.unpack(head)
-        if version != 1:
-            yield {"problem": f"its version is {version}, not 1"}
-            return
-        if crc != stored:
-            yield {"problem": f"its crc32c is {crc:#010x}, its head says {stored:#010x}"}
-        file.seek(_SNAPSHOT_HEAD.size)
-        for _ in range(count):
-            piece = file.read(_PRODUCER.size)
-            if len(piece) < _PRODUCER.size:
-                yield {"problem": f"it ends before its {count} producers"}
-                return
-            yield _producer(piece)
+    try:
+        for producer in read_snapshot(path):
+            yield _producer(producer)
+    except CorruptIndexError as error:
+        yield {"problem": error.reason}
 
 
-def _producer(piece: bytes) -> Entry:
+def _producer(producer: ProducerSnapshot) -> Entry:
     """One producer, and its last batch if it has written one."""
-    producer_id, epoch, last_sequence, last_offset, delta, time, coordinator, first = (
-        _PRODUCER.unpack(piece)
-    )
+    first = producer.current_txn_first_offset
     row: dict[str, object] = {
-        "producerId": producer_id,
-        "producerEpoch": epoch,
-        "coordinatorEpoch": coordinator,
+        "producerId": producer.producer_id,
+        "producerEpoch": producer.producer_epoch,
+        "coordinatorEpoch": producer.coordinator_epoch,
         "currentTxnFirstOffset": None if first < 0 else first,
-        "lastTimestamp": time,
+        "lastTimestamp": producer.timestamp_ms,
     }
-    if last_offset >= 0:
-        first_sequence = (last_sequence - delta) % 2**31 if last_sequence >= 0 else -1
-        row |= {"firstSequence": first_sequence, "lastSequence": last_sequence}
-        row |= {"lastOffset": last_offset, "offsetDelta": delta, "timestamp": time}
+    if producer.last_offset >= 0:
+        last, delta = producer.last_sequence, producer.offset_delta
+        first_sequence = (last - delta) % 2**31 if last >= 0 else -1
+        row |= {"firstSequence": first_sequence, "lastSequence": last}
+        row |= {"lastOffset": producer.last_offset, "offsetDelta": delta}
+        row |= {"timestamp": producer.timestamp_ms}
     return row

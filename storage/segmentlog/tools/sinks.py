@@ -191,7 +191,9 @@ def open_sink(
     is_text = output_format in {Format.TABLE, Format.JSON}
     if output is None:
         if not is_text and (output_format == Format.PARQUET or sys.stdout.isatty()):
-            raise OptionError("--format", output_format, "it is not text: name a file with -o")
+            raise OptionError(
+                "--format", str(output_format), "it is not text: name a file with -o"
+            )
         file: Any = sys.stdout if is_text else sys.stdout.buffer
         yield from _closing(_sink(file, output_format, text, with_records=with_records))
         return

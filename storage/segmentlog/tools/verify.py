@@ -1,20 +1,25 @@
 """What verifying finds, as lines or as JSON, with a progress bar on a terminal."""
 
+import logging
+import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from segmentlog.log.findings import Finding, Severity
 from segmentlog.log.logdir import open_log_dir
 from segmentlog.log.verify import verify_log
-from segmentlog.tools.dump import partitions_of
+from segmentlog.tools.dump import as_given, partitions_of
 from segmentlog.tools.text import escape, to_json
 
 __all__ = ["verify_paths"]
 
 _MIB = 1 << 20
+
+#: How the library's errors begin, behind the path; a finding has that in fields of its own.
+_PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")
 
 
 def verify_paths(
@@ -46,18 +51,45 @@ def verify_paths(
     n_bytes = sum(log.size_bytes for log in logs)
     counts: Counter[Severity] = Counter()
     started = time.perf_counter()
-    with _progress(n_bytes) as advance:
+    with _torn_tails_are_findings(), _progress(n_bytes) as (advance, write):
         for log in logs:
             for finding in verify_log(log, with_records=with_records, progress=advance):
                 counts[finding.severity] += 1
                 if with_notes or finding.severity != Severity.NOTE:
-                    sys.stdout.write(
-                        (to_json(_row(finding)) if as_json else _line(finding)) + "\n"
-                    )
-    seconds = time.perf_counter() - started
-    n_segments = sum(len(log.segments) for log in logs)
-    _write_summary(len(logs), n_segments, n_bytes, seconds, counts, as_json=as_json)
+                    shown = _shown(finding, paths)
+                    write(to_json(_row(shown)) if as_json else _line(shown))
+    read = {
+        "partitions": len(logs),
+        "segments": sum(len(log.segments) for log in logs),
+        "bytes": n_bytes,
+    }
+    found = {f"{severity}s": counts[severity] for severity in Severity}
+    if as_json:
+        _write_line(to_json(read | found))
+    else:
+        _write_line(f"{_listed(read)}: {_listed(found)}")
+    if sys.stderr.isatty():
+        seconds = max(time.perf_counter() - started, 1e-9)
+        sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / seconds:,.0f} MiB/s\n")
     return not counts[Severity.ERROR]
+
+
+@contextmanager
+def _torn_tails_are_findings() -> Iterator[None]:
+    """Keep the library from warning of what a finding says better, and of records left out."""
+    logger = logging.getLogger("segmentlog.log.tail")
+    is_disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = is_disabled
+
+
+def _shown(finding: Finding, paths: Sequence[str]) -> Finding:
+    """The path as it was given, and a message that does not repeat the place."""
+    message = finding.message.removeprefix(f"{finding.path}: ")
+    message = _PLACE.sub(lambda match: "" if match[1] else "the batch ", message)
+    return finding._replace(path=as_given(finding.path, paths), message=message)
 
 
 def _row(finding: Finding) -> dict[str, object]:
@@ -72,41 +104,40 @@ def _line(finding: Finding) -> str:
         place += f", byte {finding.position}"
     if finding.offset >= 0:
         place += f", offset {finding.offset}"
-    message = finding.message.removeprefix(f"{finding.path}: ")
-    return f"{finding.severity:7} {finding.kind}: {escape(place)}: {escape(message)}"
+    return f"{finding.severity:7} {finding.kind}: {escape(place)}: {escape(finding.message)}"
 
 
-def _write_summary(
-    n_logs: int,
-    n_segments: int,
-    n_bytes: int,
-    seconds: float,
-    counts: Counter[Severity],
-    *,
-    as_json: bool,
-) -> None:
-    """What was read and how much of each severity was found."""
-    found = {f"{severity}s": counts[severity] for severity in Severity}
-    if as_json:
-        read = {"partitions": n_logs, "segments": n_segments, "bytes": n_bytes}
-        sys.stdout.write(to_json({**read, **found}) + "\n")
-        return
-    said = ", ".join(f"{number} {name}" for name, number in found.items())
-    sys.stdout.write(f"{n_logs} partitions, {n_segments} segments, {n_bytes:,} bytes: {said}\n")
-    if sys.stderr.isatty():
-        sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / max(seconds, 1e-9):,.0f} MiB/s\n")
+def _listed(counts: Mapping[str, int]) -> str:
+    """``2 partitions, 1 segment``."""
+    named = {name if n != 1 else name.removesuffix("s"): n for name, n in counts.items()}
+    return ", ".join(f"{n:,} {name}" for name, n in named.items())
+
+
+def _write_line(line: str) -> None:
+    sys.stdout.write(line + "\n")
 
 
 @contextmanager
-def _progress(n_bytes: int) -> Iterator[Callable[[int], object]]:
-    """A bar on standard error, where that is a terminal."""
+def _progress(n_bytes: int) -> Iterator[tuple[Callable[[int], object], Callable[[str], object]]]:
+    """What moves a bar, and what writes a line of the report.
+
+    The bar is on standard error, where that is a terminal.  A line goes above it, when both are
+    on the same one.
+    """
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield (lambda _: None), _write_line
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+    from rich.text import Text
 
+    def write_above(line: str) -> None:
+        console.print(Text(line), soft_wrap=True)
+
+    console = Console(stderr=True)
     columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    # By default, rich would catch what goes to standard output, in a file or a pipe too.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         task = bar.add_task("verify", total=n_bytes)
-        yield lambda done: bar.advance(task, done)
+        write = write_above if sys.stdout.isatty() else _write_line
+        yield (lambda done: bar.advance(task, done)), write

@@ -6,16 +6,13 @@ first whole batch with a right checksum is where the walk goes on.
 """
 
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import crc32c
-import numpy as np
-
 from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
 from segmentlog.kernels import layout, status
+from segmentlog.log.resync import behind_damage
 from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.records.header import BatchHeader, parse_header
 from segmentlog.tools.selection import last_offset
@@ -23,11 +20,6 @@ from segmentlog.tools.selection import last_offset
 __all__ = ["Found", "open_segment", "walk"]
 
 _PIECE_BYTES = 1 << 20
-_WINDOW_BYTES = 4 << 20
-
-#: Bytes that a search checksums before it gives up: bytes made for it could cost their square.
-_MOST_SEARCHED = 1 << 30
-_LEGACY_COVERED_AT = 16  # magic 0 and 1: the checksum stands before the magic and covers it
 
 
 class Found(NamedTuple):
@@ -101,7 +93,7 @@ def walk(
 def _problem(descriptor: int, placed: PlacedHeader, next_offset: int) -> str:
     """What is wrong with a whole batch, judged by its header and its checksum."""
     header = placed.header
-    found = _checksum(descriptor, placed)
+    found = placed.checksum(descriptor)
     if found != header.crc:
         name = "crc32c" if header.magic >= layout.MAGIC else "crc32"
         return f"its {name} is {found:#010x}, its header says {header.crc:#010x}"
@@ -113,21 +105,6 @@ def _problem(descriptor: int, placed: PlacedHeader, next_offset: int) -> str:
         if not 0 <= header.records_count <= header.last_offset_delta + 1:
             return status.REASONS[status.BAD_RECORDS_COUNT]
     return ""
-
-
-def _checksum(descriptor: int, placed: PlacedHeader) -> int:
-    """Checksum of what a batch's own covers, read a piece at a time."""
-    is_legacy = placed.header.magic < layout.MAGIC
-    add = zlib.crc32 if is_legacy else crc32c.crc32c
-    at = placed.position + (_LEGACY_COVERED_AT if is_legacy else layout.ATTRIBUTES_AT)
-    crc = 0
-    while at < placed.end:
-        piece = os.pread(descriptor, min(_PIECE_BYTES, placed.end - at), at)
-        if not piece:
-            break
-        crc = add(piece, crc)
-        at += len(piece)
-    return crc
 
 
 def _goes_on(segment: Segment, descriptor: int, placed: PlacedHeader) -> bool:
@@ -176,10 +153,10 @@ def _unreadable(
             reason = f"it needs {header.size_in_bytes} bytes, the file has {left} left"
     reason = reason or "the file ends inside a batch header"
     n_bytes = left
-    good = _find_good(segment, descriptor, position + 1, next_offset)
+    good = behind_damage(descriptor, position, segment.size, max(next_offset, 0))
     if good is not None:
-        n_bytes = good - position
-        reason += f"; the next good batch is at byte {good}"
+        n_bytes = good.position - position
+        reason += f"; the next good batch is at byte {good.position}"
     return Found(position, n_bytes, header, reason)
 
 
@@ -189,34 +166,3 @@ def _header_at(segment: Segment, descriptor: int, position: int) -> BatchHeader 
     if len(head) < layout.HEADER_BYTES or head[layout.MAGIC_AT] != layout.MAGIC:
         return None
     return parse_header(head)
-
-
-def _find_good(segment: Segment, descriptor: int, position: int, next_offset: int) -> int | None:
-    """First byte from `position` on at which a whole batch of magic 2 begins, checksum and all."""
-    budget = _MOST_SEARCHED
-    while position + layout.HEADER_BYTES <= segment.size:
-        window = os.pread(descriptor, _WINDOW_BYTES, position)
-        if len(window) < layout.HEADER_BYTES:
-            return None
-        last = len(window) - layout.HEADER_BYTES
-        magics = np.frombuffer(window, np.uint8)[layout.MAGIC_AT : layout.MAGIC_AT + last + 1]
-        for at in np.flatnonzero(magics == layout.MAGIC).tolist():
-            placed = PlacedHeader(position + at, parse_header(window, at))
-            if _is_plausible(placed, segment.size, next_offset):
-                budget -= placed.header.size_in_bytes
-                if budget < 0:
-                    return None
-                if _checksum(descriptor, placed) == placed.header.crc:
-                    return placed.position
-        position += last + 1
-    return None
-
-
-def _is_plausible(placed: PlacedHeader, size: int, next_offset: int) -> bool:
-    header = placed.header
-    return (
-        header.batch_length >= layout.MIN_BATCH_LENGTH
-        and placed.end <= size
-        and header.base_offset >= max(next_offset, 0)
-        and 0 <= header.records_count <= header.last_offset_delta + 1
-    )

@@ -17,7 +17,7 @@ from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.cli import app
 
 Run = Callable[..., Result]
-COMMANDS = ("describe", "dump", "doctor", "warmup")
+COMMANDS = ("describe", "dump", "verify", "doctor", "warmup")
 
 
 def segmentlog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -83,6 +83,7 @@ def test_no_arguments_show_the_commands(run: Run) -> None:
     [
         (["describe", "{}/nothing"], "there is no such file or directory"),
         (["describe", "{}"], "holds neither a directory named"),
+        (["verify", "{}"], "holds neither a directory named"),
         (["dump", "s3://bucket/x"], "scheme 's3' is not supported"),
         (["dump", "{}/\x1b[31m"], r"\x1b[31m"),
     ],

@@ -112,6 +112,19 @@ def test_a_damaged_partition_hides_no_other(run: Run, write_log: Callable[..., P
     assert "u-0: " in printed.stderr
 
 
+def test_one_segment_need_not_reach_the_watermark(
+    run: Run, write_log: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file of a longer log is no reason for a warning; a log that ends too early is."""
+    path = write_log([[(0, T0)], [(1, T0)]])
+    (path.parent / "replication-offset-checkpoint").write_text("0\n1\nt 0 9\n")
+    run("describe", path / f"{0:020d}.log")
+
+    assert [] == caplog.messages
+    run("describe", path)
+    assert ["the high watermark is 9"] == [each.split(": ")[1][:23] for each in caplog.messages]
+
+
 def test_a_damaged_end_is_a_problem(run: Run, write_log: Callable[..., Path]) -> None:
     """Good batches behind bad ones: the log goes on, and reads of it fail."""
     path = write_log([[(i, T0 + i) for i in range(9)]], interval=100)

@@ -120,6 +120,23 @@ def test_segments_outside_the_range_are_not_opened(
     assert [2, 3] == [row["baseOffset"] for row in rows(result)]
 
 
+def test_parquet_wants_a_file(run: Run, example_data: str) -> None:
+    """It cannot be written to a pipe; the message says what to do."""
+    result = run("dump", example_data, "--format", "parquet", status=2)
+
+    assert (
+        "segmentlog: option '--format' is 'parquet'; it is not text: name a file with -o\n"
+        == result.stderr
+    )
+
+
+def test_a_partition_without_segments_has_no_lines(run: Run, tmp_path: Path) -> None:
+    """As a broker's has for a moment, before it writes the first one."""
+    (tmp_path / "t-0").mkdir()
+
+    assert "" == run("dump", tmp_path).stdout
+
+
 def test_topics_and_partitions_are_chosen(run: Run, example_data: str) -> None:
     """By name and by number; what is not there is an error with the nearest name."""
     chosen = run(
@@ -185,11 +202,6 @@ def test_output_is_never_written_over(run: Run, partition: Path, tmp_path: Path)
     assert "exists" in result.stderr
     assert before == (partition / FIRST).read_bytes()
     assert ["orders-0"] == [path.name for path in tmp_path.iterdir()]
-
-
-def test_parquet_wants_a_file(run: Run, partition: Path) -> None:
-    """It cannot be streamed."""
-    assert "-o" in run("dump", partition, "-f", "parquet", status=2).stderr
 
 
 def test_keys_and_values_have_the_encoding_that_is_asked_for(run: Run, tmp_path: Path) -> None:

@@ -48,6 +48,20 @@ def test_aborted_transactions_are_listed(run: Run, example_data: str) -> None:
     assert [expected | {"lastStableOffset": 122}] == entries(run, path)
 
 
+def test_what_is_left_of_a_transaction_index_is_a_problem(run: Run, tmp_path: Path) -> None:
+    """The entries before it are listed all the same."""
+    entry = {"producerId": 7, "firstOffset": 5, "lastOffset": 8, "lastStableOffset": 9}
+    path = tmp_path / f"{NAME}.txnindex"
+    whole = struct.pack(">hqqqq", 0, *entry.values())
+
+    for rest, problem in ((whole[:9], "43 bytes are not"), (b"\0\1" + whole[2:], "found 1")):
+        path.write_bytes(whole + rest)
+        first, last = entries(run, path, status=1)
+
+        assert {"version": 0} | entry == first
+        assert problem in last["problem"]
+
+
 def test_producer_states_are_listed(run: Run, example_data: str) -> None:
     """One with a last batch, one whose last batch was a marker."""
     idle = Path(example_data, "payments-0", "00000000000000000122.snapshot")
@@ -71,10 +85,10 @@ def test_producer_states_are_listed(run: Run, example_data: str) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"\0\1", "shorter than the head"),
-        (struct.pack(">hIi", 2, 0, 0), "version is 2"),
-        (struct.pack(">hIi", 1, 0, 0), "its crc32c is 0x"),
-        (struct.pack(">hIi", 1, crc32c(b"\0\0\0\5"), 5), "ends before its 5 producers"),
+        (b"\0\1", "at least 10 bytes, this one 2"),
+        (struct.pack(">hIi", 2, 0, 0), "expected version 1 of a snapshot, found 2"),
+        (struct.pack(">hIi", 1, 0, 0), "its crc32c is not the one"),
+        (struct.pack(">hIi", 1, crc32c(b"\0\0\0\5"), 5), "5 producers do not take 10 bytes"),
     ],
 )
 def test_damaged_snapshots_say_what_is_wrong(

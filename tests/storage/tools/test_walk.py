@@ -151,16 +151,3 @@ def test_random_damage_hides_no_other_batch(tmp_path: Path, seed: int) -> None:
     if not is_base_offset:  # a wrong one may make the next batch look wrong instead
         assert set(untouched) <= set(good_positions(found))
     assert sum(each.n_bytes for each in found if not each.problem) <= len(data)
-
-
-def test_bytes_made_to_be_slow_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search gives up when it has checksummed too much."""
-    monkeypatch.setattr("segmentlog.tools.walk._MOST_SEARCHED", 5000)
-    headers = bytearray()
-    for i in range(200):
-        head = bytearray(encode_batch([Record(i, 0, b"k", b"v")])[:61])
-        struct.pack_into(">i", head, 8, 61 * (200 - i) - 12)
-        headers += head
-    found = found_in(tmp_path, bytes(headers) + b"x")
-
-    assert all(each.problem for each in found)

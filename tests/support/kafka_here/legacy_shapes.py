@@ -82,7 +82,10 @@ def _plain(magic: int, codec: str, timestamp_type: str = "CreateTime") -> Legacy
             message_format_version=_VERSIONS[magic],
             message_timestamp_type=timestamp_type,
         )
-        client.produce(topic, legacy_records(60), compression_type=codec, batch_size=900)
+        client.produce(
+            topic, legacy_records(60), compression_type=codec, batch_size=900,
+            linger_ms=5000,  # however slow the machine, batches are cut by their size
+        )  # fmt: skip
 
     expected = timestamp_type if magic else "NoTimestampType"
 
@@ -111,7 +114,7 @@ def _librdkafka(magic: int, codec: str) -> LegacyShape:
                 "api.version.request": "false",
                 "broker.version.fallback": _VERSIONS[magic],
                 "compression.codec": codec,
-                "linger.ms": 50,
+                "linger.ms": 5000,  # until the flush: one message alone would not be compressed
                 "log_level": 2,
                 "broker.address.family": "v4",
             }

@@ -1,0 +1,298 @@
+"""The report of ``verify``: what it says of a directory, where it says it, and how it ends."""
+
+import json
+import os
+import pty
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from segmentlog.testing.reference import Record, crc32c, encode_batch
+
+Run = Callable[..., Result]
+GOLDEN = Path(__file__).parents[2] / "golden" / "kafka-4.3.1"
+CLOSED = "00000000000000000016"
+BATCH = 345  # bytes of each batch in that segment, four offsets each
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """A copy of what a real broker left."""
+    return shutil.copytree(GOLDEN, tmp_path / "kafka")
+
+
+def change(path: Path, at: int, to: bytes) -> None:
+    """Overwrite some bytes of a file."""
+    data = bytearray(path.read_bytes())
+    data[at : at + len(to)] = to
+    path.write_bytes(data)
+
+
+def findings(result: Result) -> list[dict]:
+    """Objects of the JSON form, but for the summary."""
+    return [json.loads(line) for line in result.stdout.splitlines()[:-1]]
+
+
+def summary(result: Result) -> dict:
+    """The last object of the JSON form."""
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_a_brokers_directory_has_no_faults(run: Run) -> None:
+    """Status 0, one line, nothing on standard error; notes are counted, and listed when asked."""
+    result = run("verify", GOLDEN)
+    listed = run("verify", GOLDEN, "--notes").stdout.splitlines()
+
+    expected = "19 partitions, 36 segments, 34,191 bytes: 0 errors, 0 warnings, 5 notes\n"
+    assert (expected, "") == (result.stdout, result.stderr)
+    assert [expected.strip()] == listed[5:]
+    assert all(line.startswith("note    ") for line in listed[:5])
+    assert (
+        f"note    open-transaction: {GOLDEN}/transactions-0/00000000000000000039.log, offset 42: "
+        "the transaction of producer 13 from offset 42 on has no end marker: "
+        "a consumer of committed data stops there"
+    ) in listed
+
+
+def test_a_damaged_batch_is_named_by_byte_and_offset(run: Run, log_dir: Path) -> None:
+    """One error and no more: indexes that lead to the batch are right, and are not blamed."""
+    file = log_dir / "segments-0" / f"{CLOSED}.log"
+    change(file, BATCH + 100, b"\xff\xff")
+    (line, last) = run("verify", log_dir, status=1).stdout.splitlines()
+
+    assert line.startswith(f"error   corrupt-batch: {file}, byte 345, offset 20: the batch has ")
+    assert line.endswith("; restore the file from a replica or a backup "
+                         "(the next good batch is at byte 690)")  # fmt: skip
+    assert last.endswith(": 1 error, 0 warnings, 5 notes")
+
+
+def test_json_has_the_same_in_fields(run: Run, log_dir: Path) -> None:
+    """One object a line, the last one the summary; what has no place has null."""
+    change(log_dir / "segments-0" / f"{CLOSED}.log", BATCH + 100, b"\xff\xff")
+    (log_dir / "segments-0" / f"{CLOSED}.timeindex").unlink()
+    result = run("verify", log_dir, "--json", "--topic", "segments", status=1)
+    batch, index = findings(result)
+    place = {"topic": "segments", "partition": 0}
+
+    assert batch.pop("message").startswith("the batch has checksum 0x")
+    assert place | {
+        "severity": "error", "kind": "corrupt-batch", "position": 345, "offset": 20,
+        "path": f"{log_dir}/segments-0/{CLOSED}.log",
+    } == batch  # fmt: skip
+    assert ("warning", "time-index", None) == (
+        index["severity"], index["kind"], index["position"]
+    )  # fmt: skip
+    n_bytes = sum(path.stat().st_size for path in log_dir.glob("segments-*/*.log"))
+    assert {
+        "partitions": 3, "segments": 9, "bytes": n_bytes, "errors": 1, "warnings": 1, "notes": 0,
+    } == summary(result)  # fmt: skip
+
+
+DAMAGES: dict[str, tuple[str, Callable[[Path], object], str, tuple[int | None, int | None]]] = {
+    "a length that cannot be": (
+        f"{CLOSED}.log", lambda path: change(path, BATCH + 8, b"\0\0\0\0"),
+        "corrupt-batch", (345, 20),
+    ),
+    "a newer format": (
+        f"{CLOSED}.log", lambda path: change(path, BATCH + 16, b"\3"),
+        "unsupported-batch", (345, 20),
+    ),
+    "a closed segment cut short": (
+        f"{CLOSED}.log", lambda path: os.truncate(path, 4 * BATCH - 1), "corrupt-batch", (1035, 28)
+    ),
+    "a torn tail": (
+        f"{48:020d}.log", lambda path: path.write_bytes(path.read_bytes() + b"torn"),
+        "torn-tail", (203, 50),
+    ),
+    "an entry of the offset index": (
+        f"{CLOSED}.index", lambda path: change(path, 4, b"\0\0\0\x07"), "offset-index", (0, 23)
+    ),
+    "an entry of the time index": (
+        f"{CLOSED}.timeindex", lambda path: change(path, 12, bytes(8)), "time-index", (12, 27)
+    ),
+    "half an entry": (
+        f"{CLOSED}.index", lambda path: os.truncate(path, 20), "offset-index", (20, None)
+    ),
+    "no offset index": (
+        f"{CLOSED}.index", lambda path: path.unlink(), "offset-index", (None, 16)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_each_damage_is_one_finding_at_its_place(
+    run: Run, log_dir: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its kind, its file, its byte and its offset; warnings alone leave the status 0."""
+    file, damage, kind, place = DAMAGES[name]
+    path = log_dir / "segments-0" / file
+    damage(path)
+    is_warning = name in {"a torn tail", "half an entry", "no offset index"}
+    result = run("verify", log_dir / "segments-0", "--json", status=int(not is_warning))
+    (found,) = findings(result)
+
+    assert (kind, str(path), *place) == (
+        found["kind"], found["path"], found["position"], found["offset"]
+    )  # fmt: skip
+    assert is_warning == (found["severity"] == "warning")
+    assert ("", []) == (result.stderr, caplog.messages)
+
+
+def test_records_are_parsed_when_asked(run: Run, log_dir: Path) -> None:
+    """A right checksum over records that cannot be inflated."""
+    file = log_dir / "codec-zstd-0" / f"{0:020d}.log"
+    data = bytearray(file.read_bytes())
+    data[61:65] = b"what"
+    end = 12 + int.from_bytes(data[8:12], "big")
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:end])))
+    file.write_bytes(data)
+    (found,) = findings(run("verify", log_dir, "--records", "--json", status=1))
+
+    assert ("corrupt-records", 0, 0) == (found["kind"], found["position"], found["offset"])
+    assert found["message"].startswith("its records cannot be inflated as zstd")
+    assert [] == findings(run("verify", log_dir, "--json"))
+
+
+def test_aborts_that_no_index_lists_are_errors(run: Run, log_dir: Path) -> None:
+    """A broker would serve them; deleting that index mends nothing, and is not advised."""
+    index = log_dir / "transactions-0" / "00000000000000000013.txnindex"
+    index.unlink()
+    found = findings(run("verify", log_dir, "--json", status=1))
+
+    assert [("transaction-index", str(index), 13), ("transaction-index", str(index), 25)] == [
+        (each["kind"], each["path"], each["offset"]) for each in found
+    ]
+    assert all("delete the segment's .index file" in each["message"] for each in found)
+
+
+def test_a_watermark_behind_the_end_is_a_warning(run: Run, log_dir: Path) -> None:
+    """Acknowledged records are missing; that is no fault of the files that are there."""
+    (log_dir / "replication-offset-checkpoint").write_text("0\n1\ncodec-gzip 0 41\n")
+    (line, _) = run("verify", log_dir, "--topic", "codec-gzip").stdout.splitlines()
+
+    assert line.startswith(f"warning high-watermark: {log_dir}/codec-gzip-0, offset 40: ")
+
+
+def test_topics_and_partitions_are_chosen(run: Run, log_dir: Path) -> None:
+    """Nothing else is read."""
+    change(log_dir / "segments-0" / f"{CLOSED}.log", BATCH + 100, b"\xff\xff")
+    chosen = run("verify", log_dir, "--topic", "segments", "--partition", 1, "--partition", 2)
+    wrong = run("verify", log_dir, "--topic", "segment", status=2)
+
+    assert chosen.stdout.startswith("2 partitions, 5 segments, ")
+    assert "did you mean 'segments'?" in wrong.stderr
+
+
+def test_paths_are_shown_as_they_were_given(
+    run: Run, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative ones stay so, in lines and in JSON; a partition and a file will do."""
+    monkeypatch.chdir(log_dir)
+    name = f"segments-0/{CLOSED}.log"
+    change(log_dir / name, BATCH + 100, b"\xff\xff")
+
+    for given in (".", "segments-0", name):
+        shown = name if given != "." else f"./{name}"
+        (found,) = findings(run("verify", given, "--json", status=1))
+
+        assert shown == found["path"]
+        assert f"corrupt-batch: {shown}, byte 345" in run("verify", given, status=1).stdout
+    (log_dir / name).with_suffix(".index").unlink()
+    found = findings(run("verify", name, "--json", status=1))
+    assert ["corrupt-batch", "offset-index"] == [each["kind"] for each in found]
+    assert f"segments-0/{CLOSED}.index" == found[1]["path"]
+
+
+def test_names_cannot_steer_a_terminal(run: Run, tmp_path: Path) -> None:
+    """Escape sequences and reordering characters in a path are written as escapes."""
+    directory = tmp_path / "a\x1b[2J\u202eb" / "t-0"
+    directory.mkdir(parents=True)
+    (directory / f"{0:020d}.log").write_bytes(
+        encode_batch([Record(0, T0, b"k", b"v")])[:-1] + b"?"
+    )
+    (directory / f"{1:020d}.log").touch()
+    line = run("verify", directory, status=1).stdout.splitlines()[0]
+    as_json = run("verify", directory, "--json", status=1).stdout
+
+    assert r"a\x1b[2J\u202eb/t-0" in line
+    assert line.isprintable()
+    assert as_json.replace("\n", "").isprintable()
+    assert f"{directory}/{0:020d}.log" == json.loads(as_json.splitlines()[0])["path"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("nothing", "there is no such file or directory"),
+        ("", "holds neither a directory named"),
+        ("notes.txt", "notes.txt: "),
+    ],
+)
+def test_what_is_no_log_is_refused(run: Run, tmp_path: Path, given: str, message: str) -> None:
+    """Status 2, one line on standard error, nothing on standard output."""
+    (tmp_path / "notes.txt").write_text("no log")
+    result = run("verify", tmp_path / given, "--json", status=2)
+
+    assert "" == result.stdout
+    assert message in result.stderr
+    assert 1 == result.stderr.count("\n")
+
+
+def test_a_damaged_checkpoint_is_refused(run: Run, log_dir: Path) -> None:
+    """It cannot be told what belongs to the log."""
+    (log_dir / "log-start-offset-checkpoint").write_text("0\n1\nsegments 0 x\n")
+    result = run("verify", log_dir, status=2)
+
+    assert "" == result.stdout
+    assert "log-start-offset-checkpoint, line 3: " in result.stderr
+
+
+def on_terminals(*arguments: str, stdout: int | None = None) -> tuple[bytes, bytes]:
+    """Standard output of a pipe, if that is what `stdout` asks for, and what a terminal shows."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "segmentlog", "verify", *arguments],
+        stdout=stdout or follower, stderr=follower, env=os.environ | {"TERM": "xterm"},
+    ) as process:  # fmt: skip
+        os.close(follower)
+        shown = b"".join(iter(lambda: _read(leader), b""))
+        printed = process.stdout.read() if process.stdout else b""
+    os.close(leader)
+    return printed, shown
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_a_terminal_gets_a_bar_and_whole_lines(log_dir: Path) -> None:
+    """The bar is taken away at the end, and no finding is broken at the terminal's width."""
+    file = log_dir / "segments-0" / f"{CLOSED}.log"
+    change(file, BATCH + 100, b"\xff\xff")
+    _, shown = on_terminals(str(log_dir))
+
+    assert f"error   corrupt-batch: {file}, byte 345, offset 20: the batch has".encode() in shown
+    assert b"34.2" in shown  # kB, beside the bar
+    assert b"MiB/s\r\n" == shown[-7:]
+
+
+def test_the_bar_takes_nothing_away_from_a_pipe(log_dir: Path) -> None:
+    """As in ``verify --json > report.json``."""
+    change(log_dir / "segments-0" / f"{CLOSED}.log", BATCH + 100, b"\xff\xff")
+    printed, shown = on_terminals(str(log_dir), "--json", stdout=subprocess.PIPE)
+    rows = list(map(json.loads, printed.splitlines()))
+
+    assert ["corrupt-batch"] == [row["kind"] for row in rows[:-1]]
+    assert 1 == rows[-1]["errors"]
+    assert b"corrupt-batch" not in shown
+    assert b"MiB/s" in shown
