@@ -187,6 +187,8 @@ class Inflater:
         target = self._buffer[self.end : self.end + n_bytes]
         if n_bytes:
             cramjam.snappy.decompress_raw_into(block, target.data)
+        else:  # an empty target is refused, but so must be what follows an empty block's length
+            cramjam.snappy.decompress_raw(block)
         self.end += n_bytes
 
     def _append_gzip(self, payload: memoryview, start: int) -> None:

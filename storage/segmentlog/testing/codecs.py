@@ -102,7 +102,7 @@ def _first_zstd_frame(payload: bytes, limit: int) -> tuple[bytes, bytes]:
     frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
     data, at = b"", 0
     while not frame.eof and len(data) < limit:
-        if at == len(payload):
+        if at >= len(payload):
             message = "a frame is cut short"
             raise BadPayloadError(message)
         data += frame.decompress(payload[at : at + _STEP_BYTES])

@@ -72,7 +72,7 @@ def mutant(seeds: Sequence[Seed], rng: random.Random) -> Mutant:
         try:
             batch = rng.choice(_OPS)(batch, rng)
         except (ValueError, IndexError, struct.error, BadPayloadError):
-            batch = _change_bytes(batch, rng)  # an earlier mutation left nothing to parse
+            batch = _change_bytes(batch or bytes(30), rng)  # nothing there to parse
     is_repaired = rng.random() < _REPAIRED and len(batch) > 26
     batches[at] = seal(batch, keep_length=rng.random() < 0.02) if is_repaired else batch
     return Mutant(b"".join(batches), seed, is_repaired)
