@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from fuzzing.mutate import MOST_INFLATED_BYTES, mutant
 from fuzzing.seeds import load_seeds
 from segmentlog.errors import (

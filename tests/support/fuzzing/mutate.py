@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import crc32c
+
 from fuzzing.seeds import Seed
 from segmentlog.testing.codecs import ZSTD, BadPayloadError, deflate, inflate
 from segmentlog.testing.reference import zigzag
