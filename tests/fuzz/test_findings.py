@@ -4,6 +4,7 @@ import struct
 from collections.abc import Sequence
 
 import pytest
+import zstandard
 from fuzzing.harness import Decoder, check
 from fuzzing.mutate import seal
 
@@ -91,6 +92,20 @@ def test_compressed_records_without_a_byte_are_refused(decoder: Decoder, codec: 
 def test_a_snappy_block_of_nothing_has_nothing_behind_it(decoder: Decoder) -> None:
     """Whatever followed a length of 0 was not looked at."""
     assert "snappy" in refused(decoder, batch_of(b"\0garbage", 0, SNAPPY))
+
+
+@pytest.mark.parametrize(
+    ("n_cut", "more"), [(1, b""), (4, b""), (0, b"\x28"), (0, b"\x28\xb5\x2f\xfd")]
+)
+def test_a_zstd_frame_ends_where_its_batch_does(decoder: Decoder, n_cut: int, more: bytes) -> None:
+    """Cut in its checksum, or with the beginning of another one behind it, it was read."""
+    frame = zstandard.ZstdCompressor(write_checksum=True).compress(records_with(4, zigzag(0)))
+    whole = batch_of(frame, 2, ZSTD)
+    check(whole, decoder.decode(whole, with_slack=True, with_headers=True), with_headers=True)
+
+    batch = batch_of(frame[: len(frame) - n_cut] + more, 2, ZSTD)
+
+    assert "zstd: the last frame is cut short" in refused(decoder, batch)
 
 
 def wrapper(offset: int, inner: Sequence[Record]) -> bytes:
