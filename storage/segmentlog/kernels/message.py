@@ -8,6 +8,7 @@ from segmentlog.kernels.memory import Bytes, Int64s, load_i32, load_i64, load_u8
 
 __all__ = ["check_message", "message_body", "resolve_wrappers"]
 
+_LARGEST_OFFSET = 2**63 - 1
 _TABLES = byte_tables(0xEDB88320)  # the checksum of zlib, IEEE 802.3
 
 
@@ -119,6 +120,8 @@ def resolve_wrappers(inflated: Bytes, headers: Int64s) -> tuple[int, int]:
             shift = wrapper_offset - last
             if shift < 0:
                 return st.INNER_OFFSET_OUTSIDE, row
+        if last + shift == _LARGEST_OFFSET:
+            return st.INNER_OFFSET_OUTSIDE, row
         if first + shift < headers[row, layout.BASE_OFFSET]:
             return st.OFFSETS_GO_BACK, row
         headers[row, layout.RECORDS_COUNT] = count

@@ -14,7 +14,13 @@ nearly always is, and leaves the rest to the other.
 from segmentlog.kernels import status as st
 from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.memory import Bytes, load_u8
-from segmentlog.kernels.varint import read_varint, read_varint_quick, read_varlong
+from segmentlog.kernels.varint import (
+    INT_STOPS,
+    LONG_STOPS,
+    read_varint,
+    read_varint_quick,
+    read_varlong,
+)
 
 __all__ = ["judge", "parse_quickly", "parse_record"]
 
@@ -102,21 +108,21 @@ def parse_quickly(buf: Bytes, at: int, end: int) -> tuple[bool, int, int, int, i
     Returns whether it adds up, the position behind the record, timestamp delta, offset delta,
     key length, key position, value length and value position.
     """
-    length, body = read_varint_quick(buf, at)
+    length, body = read_varint_quick(buf, at, INT_STOPS)
     record_end = body + length
     if length < 0 or record_end > end:
         return False, 0, 0, 0, 0, 0, 0, 0
-    delta_ms, behind = read_varint_quick(buf, body + 1)
+    delta_ms, behind = read_varint_quick(buf, body + 1, LONG_STOPS)
     if behind > record_end:
         return False, 0, 0, 0, 0, 0, 0, 0
-    delta, behind = read_varint_quick(buf, behind)
+    delta, behind = read_varint_quick(buf, behind, INT_STOPS)
     if behind > record_end:
         return False, 0, 0, 0, 0, 0, 0, 0
-    key_length, key_at = read_varint_quick(buf, behind)
+    key_length, key_at = read_varint_quick(buf, behind, INT_STOPS)
     behind = key_at + max(key_length, 0)
     if behind > record_end:
         return False, 0, 0, 0, 0, 0, 0, 0
-    value_length, value_at = read_varint_quick(buf, behind)
+    value_length, value_at = read_varint_quick(buf, behind, INT_STOPS)
     behind = value_at + max(value_length, 0)
     adds_up = behind + 1 == record_end and load_u8(buf, behind) == 0
     return adds_up, record_end, delta_ms, delta, key_length, key_at, value_length, value_at

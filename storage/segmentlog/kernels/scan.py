@@ -102,7 +102,10 @@ def _read_header(
     n_bytes = batch_end - position - layout.HEADER_BYTES
     if count < 0 or count > delta + 1:
         return st.BAD_RECORDS_COUNT
-    if attributes & layout.CODEC_MASK == 0 and count * _SMALLEST_RECORD_BYTES > n_bytes:
+    least = count * _SMALLEST_RECORD_BYTES
+    if attributes & layout.CODEC_MASK != 0:
+        least = min(count, 1)
+    if least > n_bytes:
         return st.BAD_RECORDS_COUNT
     headers[row, layout.POSITION] = position
     headers[row, layout.SIZE] = batch_end - position

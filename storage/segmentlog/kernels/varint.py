@@ -9,12 +9,24 @@ import numpy as np
 from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.memory import Bytes, load_u8, load_u64, trailing_zeros
 
-__all__ = ["FAILED", "VARINT_SLACK", "read_varint", "read_varint_quick", "read_varlong"]
+__all__ = [
+    "FAILED",
+    "INT_STOPS",
+    "LONG_STOPS",
+    "VARINT_SLACK",
+    "read_varint",
+    "read_varint_quick",
+    "read_varlong",
+]
 
 #: Bytes that must be readable from where `read_varint_quick` begins.
 VARINT_SLACK = 8
 
-_HIGH_BITS = np.uint64(0x8080808080808080)
+#: Bytes at which `read_varint_quick` may find the end of an int: the first five …
+INT_STOPS = np.uint64(0x8080808080)
+#: … and of a long: all that it reads.
+LONG_STOPS = np.uint64(0x8080808080808080)
+
 _ODD_GROUPS, _EVEN_GROUPS = np.uint64(0x7F007F007F007F00), np.uint64(0x007F007F007F007F)
 _ODD_PAIRS, _EVEN_PAIRS = np.uint64(0x3FFF00003FFF0000), np.uint64(0x00003FFF00003FFF)
 _HIGH_HALF, _LOW_HALF = np.uint64(0x0FFFFFFF00000000), np.uint64(0x000000000FFFFFFF)
@@ -86,17 +98,19 @@ def read_varlong(buf: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @inlined
-def read_varint_quick(buf: Bytes, at: int) -> tuple[int, int]:
+def read_varint_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, int]:
     """Signed value of a varint of up to eight bytes, and the position behind it or `FAILED`.
 
     Reads eight bytes at once and joins their groups of seven bits without a loop, so batches
-    whose deltas take three bytes or five are as quick as those of two.  A caller that needs 32
-    bits checks the width itself.
+    whose deltas take three bytes or five are as quick as those of two.  Of an int's fifth byte
+    bits beyond the 32nd are not dropped: a caller to whom the number is too large reads it again
+    with `read_varint`.
 
     Parameters
     ----------
     buf : uint8 array, shape (n_bytes,); read only
     at : where the varint begins; ``at + VARINT_SLACK <= n_bytes``, checked by the caller
+    stop_bits : `INT_STOPS` or `LONG_STOPS`
     """
     byte = load_u8(buf, at)
     if byte < 0x80:
@@ -106,7 +120,7 @@ def read_varint_quick(buf: Bytes, at: int) -> tuple[int, int]:
         value = (byte & 0x7F) | (high << 7)
         return (value >> 1) ^ -(value & 1), at + 2
     word = load_u64(buf, at)
-    stops = ~word & _HIGH_BITS
+    stops = ~word & stop_bits
     if stops == 0:
         return 0, FAILED
     n_bits = trailing_zeros(stops)

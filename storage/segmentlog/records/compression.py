@@ -31,6 +31,8 @@ _XERIAL_HEADER_BYTES = 16
 _GZIP_WINDOW_BITS = 31
 #: Largest zstd window to allocate: what the reference implementation allows unasked.
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
+_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # behind a first byte of 0x50 to 0x5f
+_ZSTD_MOST_HEADER_BYTES = 18
 _FIRST_CAPACITY = 1 << 20
 _LZ4_DESCRIPTOR_AT = 4  # behind the magic number
 
@@ -158,7 +160,10 @@ class Inflater:
             limit = min(self._buffer.size - COPY_SLACK, start + self._max_batch_bytes)
             n_read = reader.readinto(self._view[self.end : limit])
             self.end += n_read
-            if self.end < limit:  # a short answer is the end of the frames
+            if self.end < limit:  # a short answer is the end of the frames, or of the bytes
+                if not _is_whole_zstd(payload):
+                    message = "the last frame is cut short"
+                    raise RuntimeError(message)
                 return
 
     def _append_snappy(self, payload: memoryview, start: int) -> None:
@@ -187,6 +192,8 @@ class Inflater:
         target = self._buffer[self.end : self.end + n_bytes]
         if n_bytes:
             cramjam.snappy.decompress_raw_into(block, target.data)
+        else:  # an empty target is refused, but so must be what follows an empty block's length
+            cramjam.snappy.decompress_raw(block)
         self.end += n_bytes
 
     def _append_gzip(self, payload: memoryview, start: int) -> None:
@@ -201,6 +208,30 @@ class Inflater:
                 self._put(start, piece)
                 data = member.unconsumed_tail
             data = member.unused_data
+
+
+def _is_whole_zstd(frames: memoryview) -> bool:
+    """Whether zstd frames that could be inflated go on to their ends, which no reader asks.
+
+    Walks from block to block (RFC 8878, 3.1.1), so a usual batch takes one step.
+    """
+    at = 0
+    while at + 8 <= len(frames):
+        if frames[at + 1 : at + 4] == _ZSTD_SKIPPABLE:
+            at += 8 + int.from_bytes(frames[at + 4 : at + 8], "little")
+            continue
+        n_checksum_bytes = frames[at + 4] & 4
+        at += zstandard.frame_header_size(frames[at : at + _ZSTD_MOST_HEADER_BYTES])
+        is_last = False
+        while not is_last and at < len(frames):
+            header = int.from_bytes(frames[at : at + 3], "little")
+            is_last = bool(header & 1)
+            is_one_byte = header & 6 == 2  # however often it is repeated
+            at += 3 + (1 if is_one_byte else header >> 3)
+        if not is_last:
+            return False
+        at += n_checksum_bytes
+    return at == len(frames)
 
 
 def _claims_no_size(frame: memoryview) -> bool:

@@ -2,21 +2,39 @@
 
 What the kernels of `segmentlog.kernels` do to thousands of batches a call, this does to one, from
 the same description of the format and with none of their code.  Tests hold the two against each
-other on right and on damaged bytes.  Only uncompressed batches of magic 2 are known here.
+other on right and on damaged bytes.  Here are batches of magic 2; `segmentlog.testing.legacy` has
+the formats before, and `segmentlog.testing.reference_log` whole files.
 """
 
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["BadBatchError", "Record", "crc32c", "encode_batch", "read_batch", "zigzag"]
+from segmentlog.testing.codecs import NONE, ZSTD, BadPayloadError, deflate, inflate
+
+__all__ = [
+    "BadBatchError",
+    "Record",
+    "UnknownFormatError",
+    "crc32c",
+    "encode_batch",
+    "read_batch",
+    "zigzag",
+]
 
 _FIELDS = struct.Struct(">hiqqqhii")
 _POLYNOMIAL = 0x82F63B78
+_SMALLEST_RECORD_BYTES = 7
+_LARGEST = 2**63 - 1
+_MOST_INFLATED_BYTES = 256 << 20
 
 
 class BadBatchError(Exception):
-    """Bytes that are no batch of magic 2, or no whole one."""
+    """Bytes that are no batch, or no whole one."""
+
+
+class UnknownFormatError(Exception):
+    """A magic or a codec that Kafka does not have."""
 
 
 class Record(NamedTuple):
@@ -71,16 +89,18 @@ def encode_batch(
     base_offset: int | None = None,
     last_offset: int | None = None,
     attributes: int = 0,
+    codec: int = NONE,
     leader_epoch: int = 0,
     max_timestamp_ms: int | None = None,
 ) -> bytes:
-    """One uncompressed batch of `records`; offsets and timestamps as they stand in them.
+    """One batch of `records`; offsets and timestamps as they stand in them.
 
     Parameters
     ----------
     records : in the order of their offsets.
     base_offset, last_offset : of the batch; by default the first and the last record's.
     attributes : bits of the batch header: timestamp type, transactional, control, …
+    codec : of `segmentlog.testing.codecs`.
     leader_epoch : not covered by the checksum.
     max_timestamp_ms : by default the largest there is.
     """
@@ -97,8 +117,8 @@ def encode_batch(
         body += zigzag(len(fields)) + fields
     largest = largest if max_timestamp_ms is None else max_timestamp_ms
     covered = _FIELDS.pack(
-        attributes, last - first, base_ms, largest, -1, -1, -1, len(records)
-    ) + bytes(body)
+        attributes | codec, last - first, base_ms, largest, -1, -1, -1, len(records)
+    ) + (deflate(codec, bytes(body)) if codec else bytes(body))
     prefix = struct.pack(">qiibI", first, len(covered) + 9, leader_epoch, 2, crc32c(covered))
     return prefix + covered
 
@@ -116,8 +136,7 @@ class _Cursor:
 
     def take(self, n_bytes: int) -> bytes:
         if not 0 <= n_bytes <= self.left:
-            message = f"{n_bytes} bytes wanted, {self.left} left"
-            raise BadBatchError(message)
+            raise BadBatchError(f"{n_bytes} bytes wanted, {self.left} left")
         self.at += n_bytes
         return self._data[self.at - n_bytes : self.at]
 
@@ -129,47 +148,68 @@ class _Cursor:
             if byte < 0x80:
                 value &= (1 << bits) - 1
                 return (value >> 1) ^ -(value & 1)
-        message = "a varint does not end"
-        raise BadBatchError(message)
+        raise BadBatchError("a varint does not end")
 
     def nullable(self) -> bytes | None:
         length = self.varint(32)
         return None if length < 0 else self.take(length)
 
 
-def read_batch(data: bytes) -> list[Record]:
-    """Records of the one uncompressed batch that `data` is.
+def read_batch(
+    data: bytes, next_offset: int = 0, bound: int = _MOST_INFLATED_BYTES
+) -> list[Record]:
+    """Records of the one batch of magic 2 that `data` is; a control batch has none to show.
+
+    Parameters
+    ----------
+    data : the batch, to the last byte.
+    next_offset : the least offset that it may have.
+    bound : what it may inflate to.
 
     Raises
     ------
     BadBatchError
         If `data` is anything else, to the last byte.
+    UnknownFormatError
+        If no codec of Kafka's has compressed it.
     """
     if len(data) < 61:
-        message = "shorter than a header"
-        raise BadBatchError(message)
+        raise BadBatchError("shorter than a header")
     base_offset, length, _, magic, crc = struct.unpack_from(">qiibI", data)
     if magic != 2 or length + 12 != len(data) or crc != crc32c(data[21:]):
-        message = "magic, length or checksum"
-        raise BadBatchError(message)
+        raise BadBatchError("magic, length or checksum")
     attributes, last_delta, base_ms, max_ms, _, _, _, count = _FIELDS.unpack_from(data, 21)
-    if last_delta < 0 or not 0 <= count <= last_delta + 1 or base_offset < 0:
-        message = "count or offsets"
-        raise BadBatchError(message)
-    cursor = _Cursor(data[61:])
+    if last_delta < 0 or not next_offset <= base_offset < _LARGEST - last_delta:
+        raise BadBatchError("offsets")
+    codec, n_bytes = attributes & 7, len(data) - 61
+    least = count * _SMALLEST_RECORD_BYTES if codec == NONE else min(count, 1)
+    if not 0 <= count <= last_delta + 1 or least > n_bytes:
+        raise BadBatchError("count")
+    if attributes & 0x20 or not n_bytes:
+        return []
+    cursor = _Cursor(_inflated(codec, data[61:], bound))
     records: list[Record] = []
     previous = -1
     for _ in range(count):
         delta, record = _read_record(_Cursor(cursor.take(cursor.varint(32))), base_offset, base_ms)
         if not previous < delta <= last_delta:
-            message = "offset delta"
-            raise BadBatchError(message)
+            raise BadBatchError("offset delta")
         previous = delta
         records.append(record._replace(timestamp_ms=max_ms) if attributes & 8 else record)
     if cursor.left:
-        message = "trailing bytes"
-        raise BadBatchError(message)
+        raise BadBatchError("trailing bytes")
     return records
+
+
+def _inflated(codec: int, payload: bytes, bound: int) -> bytes:
+    if codec == NONE:
+        return payload
+    if codec > ZSTD:
+        raise UnknownFormatError(f"codec {codec}")
+    try:
+        return inflate(codec, payload, bound)
+    except BadPayloadError as error:
+        raise BadBatchError(str(error)) from error
 
 
 def _read_record(cursor: _Cursor, base_offset: int, base_ms: int) -> tuple[int, Record]:
@@ -181,16 +221,13 @@ def _read_record(cursor: _Cursor, base_offset: int, base_ms: int) -> tuple[int, 
     key, value = cursor.nullable(), cursor.nullable()
     n_headers = cursor.varint(32)
     if not 0 <= n_headers <= cursor.left:
-        message = "header count"
-        raise BadBatchError(message)
+        raise BadBatchError("header count")
     headers = []
     for _ in range(n_headers):
         header_key = cursor.nullable()
         if header_key is None:
-            message = "null header key"
-            raise BadBatchError(message)
+            raise BadBatchError("null header key")
         headers.append((header_key, cursor.nullable()))
     if cursor.left:
-        message = "the record is longer than its fields"
-        raise BadBatchError(message)
+        raise BadBatchError("the record is longer than its fields")
     return delta, Record(base_offset + delta, timestamp_ms, key, value, tuple(headers))

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,16 +14,12 @@ from segmentlog.kernels.varint import FAILED, read_varint, read_varlong
 from segmentlog.records.columns import Output, record_schema
 from segmentlog.testing.reference import Record, encode_batch, zigzag
 
-#: Decodes every prefix and many mutations of two batches whose last byte is followed by a page
-#: that cannot be read: one byte too far ends the process with SIGSEGV.
-UNREADABLE = """
+#: What the scripts below have in common: buffers whose last byte is followed by a page that
+#: cannot be read, so that one byte too far ends the process with SIGSEGV.
+IN_FRONT_OF_A_PAGE = """
 import ctypes, mmap, random
 import numpy as np
 from segmentlog.errors import SegmentLogError
-from segmentlog.kernels import output
-from segmentlog.model import LogSlice
-from segmentlog.records.columns import record_schema
-from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 
 PAGE = mmap.PAGESIZE
@@ -31,11 +28,26 @@ start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.mprotect(ctypes.c_void_p(start + 3 * PAGE), PAGE, 0) == 0
 whole = np.frombuffer(memory, np.uint8)
+rng = random.Random(7)
 
 def place(data):
     buf = whole[3 * PAGE - len(data) : 3 * PAGE]
     buf[:] = np.frombuffer(data, np.uint8)
     return buf
+
+def mutate(data, start):
+    data = bytearray(data)
+    for _ in range(rng.randrange(1, 4)):
+        at = rng.randrange(start, len(data))
+        data[at] = rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+    return data
+"""
+
+#: Decodes every prefix and many mutations of two batches.
+BATCHES = """
+from segmentlog.model import LogSlice
+from segmentlog.records.columns import record_schema
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
 
 def decode(data, columns):
     buf = place(data)
@@ -61,14 +73,10 @@ good = encode_batch(records(0, 60)) + encode_batch(records(60, 9))
 assert decode(good, None) == 69 == decode(good, ["headers", "offset"])
 for n in range(len(good)):
     decode(good[:n], None)
-rng = random.Random(7)
 outcomes = {"rows": 0, "error": 0}
 for _ in range(ROUNDS):
     first = encode_batch(records(0, rng.randrange(1, 9)))
-    data = bytearray(first)
-    for _ in range(rng.randrange(1, 4)):
-        at = rng.randrange(23, len(data))
-        data[at] = rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+    data = mutate(first, 23)
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
     try:
         decode(bytes(data), rng.choice([None, ["offset"], ["value"], ["headers", "key"]]))
@@ -77,6 +85,115 @@ for _ in range(ROUNDS):
         outcomes["error"] += 1
 print(outcomes["rows"] > 0, outcomes["error"] > 0)
 """
+
+
+#: Every prefix and many mutations of messages, and of the insides of wrappers, whose checksums are
+#: right, through the kernels of `segmentlog.kernels.message` and those that call them.
+MESSAGES = """
+import struct, zlib
+from segmentlog.kernels import layout, output, status
+from segmentlog.kernels.decode import fill_records
+from segmentlog.kernels.message import check_message, resolve_wrappers
+from segmentlog.kernels.scan import scan_batches
+from segmentlog.records.columns import Output, record_schema
+from segmentlog.testing.legacy import encode_message
+
+def decode(buf, headers, inflated):
+    state = np.zeros(output.N_STATE, np.int64)
+    state[output.RECORD] = -1
+    room = Output(record_schema(["offset", "timestamp", "key", "value"]), 20, 4096, 0)
+    room.begin(state)
+    return fill_records(buf, inflated, headers, 0, 2**62, 1, room.arrays, state)
+
+def scan(data):
+    buf = place(data)
+    headers = np.zeros((9, layout.N_HEADER_COLUMNS), np.int64)
+    code, _, n_batches = scan_batches(buf, 0, len(buf), 0, headers)
+    headers = headers[:n_batches]
+    headers = headers[headers[:, layout.ATTRIBUTES] & layout.CODEC_MASK == 0]
+    return code if code else decode(buf, headers, buf[:0])
+
+def resolve(data, magic):
+    buf = place(data)
+    headers = np.zeros((1, layout.N_HEADER_COLUMNS), np.int64)
+    without_time = 0 if magic else layout.NO_TIMESTAMP_MASK
+    headers[0, layout.ATTRIBUTES] = 1 | layout.LEGACY_MASK | without_time
+    headers[0, layout.LAST_OFFSET] = 8
+    headers[0, layout.RECORDS_END] = len(buf)
+    code, _ = resolve_wrappers(buf, headers)
+    return code if code else decode(buf[:0], headers, buf)
+
+def seal(message):
+    message[12:16] = zlib.crc32(message[16:]).to_bytes(4, "big")
+    return bytes(message)
+
+def message(offset, magic):
+    key, value = rng.choice([None, b"", b"key"]), rng.choice([None, b"", bytes(30)])
+    return encode_message(Record(offset, 1000, key, value), magic=magic)
+
+codes = {"scan": set(), "resolve": set()}
+for magic in (0, 1):
+    messages = [message(i, magic) for i in range(9)]
+    good = b"".join(messages)
+    assert scan(good) == resolve(good, magic) == status.OK
+    for n in range(len(good)):
+        scan(good[:n])
+        resolve(good[:n], magic)
+    for n in range(26, len(messages[0])):
+        check_message(place(seal(bytearray(messages[0][:n]))), 0, n)
+    for _ in range(ROUNDS):
+        mutated = seal(mutate(message(8, magic), rng.choice([0, 16])))
+        codes["scan"].add(scan(mutated))
+        codes["resolve"].add(resolve(b"".join(messages[:3]) + mutated, magic))
+print(all(status.OK in each and len(each) > 4 for each in codes.values()), True)
+"""
+
+#: Every prefix and many mutations of end markers, through `segmentlog.kernels.transactions`.
+MARKERS = """
+from segmentlog.kernels import layout, status
+from segmentlog.kernels.transactions import (
+    N_MARKER_COLUMNS, collect_markers, drop_aborted, find_undecided, walk_headers
+)
+
+def walk(data, headers):
+    buf = place(data)
+    code, _, n_batches = walk_headers(buf, 0, len(buf), headers)
+    headers = headers[:n_batches]
+    inside = headers[:, layout.RECORDS_END] <= len(buf)  # only control batches have to be
+    assert inside[headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0].all()
+    markers = np.zeros((n_batches, N_MARKER_COLUMNS), np.int64)
+    n_markers, bad_row = collect_markers(buf, headers, markers)
+    markers = markers[:n_markers]
+    find_undecided(headers, 0, markers)
+    n_kept = drop_aborted(headers, markers)
+    return code, n_markers, bad_row, n_kept
+
+def end(offset, kind, attributes=48):
+    key = bytes([0, 0, 0, kind])
+    return encode_batch([Record(offset, 1000, key, bytes(6))], attributes=attributes)
+
+headers = np.zeros((8, layout.N_HEADER_COLUMNS), np.int64)
+data = encode_batch([Record(0, 1000, b"k", b"v")], attributes=16)
+good = data + end(1, 0) + encode_batch([Record(2, 1000, b"k", b"v")], attributes=16) + end(3, 1)
+assert walk(good, headers) == (status.OK, 2, -1, 3)
+assert walk(4 * good, headers[:5])[0] == status.TABLE_FULL
+for n in range(len(good)):
+    walk(good[:n], headers)
+seen = set()
+for _ in range(ROUNDS):
+    marker = mutate(end(1, rng.randrange(3)), rng.choice([0, 61, 61]))
+    marker = marker[: rng.choice([len(marker), rng.randrange(61, len(marker) + 1)])]
+    marker[8:12] = (len(marker) - 12).to_bytes(4, "big")
+    marker[17:21] = crc32c(bytes(marker[21:])).to_bytes(4, "big")
+    seen.add(walk(data + marker, headers)[:3])
+print({code for code, _, _ in seen} >= {status.OK}, {bad for _, _, bad in seen} == {-1, 1})
+"""
+
+SCRIPTS = [
+    pytest.param(BATCHES, id="batches"),
+    pytest.param(MESSAGES, id="messages"),
+    pytest.param(MARKERS, id="markers"),
+]
 
 
 def run(code: str, **variables: str) -> str:
@@ -91,19 +208,20 @@ def run(code: str, **variables: str) -> str:
     return done.stdout.strip()
 
 
-def test_no_kernel_reads_past_the_end_of_its_buffer() -> None:
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_no_kernel_reads_past_the_end_of_its_buffer(script: str) -> None:
     """Every cut and thousands of mutations in front of an unreadable page: no signal."""
-    assert run(UNREADABLE.replace("ROUNDS", "4000")) == "True True"
+    assert run(IN_FRONT_OF_A_PAGE + script.replace("ROUNDS", "4000")) == "True True"
 
 
-def test_bounds_checked_kernels_find_nothing_to_report() -> None:
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_bounds_checked_kernels_find_nothing_to_report(script: str, tmp_path: Path) -> None:
     """The same with numba's bounds checks: an index outside an array would raise."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as cache:  # the cache does not know of the setting
-        printed = run(
-            UNREADABLE.replace("ROUNDS", "500"), NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=cache
-        )
+    printed = run(  # with a cache of its own, because a cache does not know of the setting
+        IN_FRONT_OF_A_PAGE + script.replace("ROUNDS", "500"),
+        NUMBA_BOUNDSCHECK="1",
+        NUMBA_CACHE_DIR=str(tmp_path),
+    )
 
     assert printed == "True True"
 

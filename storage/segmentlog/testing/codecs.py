@@ -1,0 +1,144 @@
+"""Kafka's compressed framings, one whole payload at a time and whatever it costs.
+
+The libraries are those that scans inflate with, because what damaged bytes mean is for a codec's
+own library to say; how they are called has nothing in common with scans.
+"""
+
+import gzip
+import struct
+import zlib
+
+import cramjam
+import lz4.frame
+import xxhash
+import zstandard
+
+__all__ = ["GZIP", "LZ4", "NONE", "SNAPPY", "ZSTD", "BadPayloadError", "deflate", "inflate"]
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+
+_XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+_STEP_BYTES = 1 << 16
+
+
+class BadPayloadError(Exception):
+    """Bytes that a codec does not take, or that inflate beyond the bound."""
+
+
+def deflate(codec: int, data: bytes, *, is_magic_0: bool = False, is_framed: bool = True) -> bytes:
+    """`data` as a client of Kafka compresses it.
+
+    Parameters
+    ----------
+    codec : `GZIP`, `SNAPPY`, `LZ4` or `ZSTD`.
+    data : the records.
+    is_magic_0 : whether the header checksum of an LZ4 frame is the wrong one of old clients.
+    is_framed : whether snappy has xerial's blocks; other clients than Java's write one raw block.
+    """
+    if codec == GZIP:
+        return gzip.compress(data, 1, mtime=0)
+    if codec == ZSTD:
+        return zstandard.ZstdCompressor(write_content_size=False).compress(data)
+    if codec == LZ4:
+        frame = bytearray(lz4.frame.compress(data, block_linked=False, store_size=False))
+        if is_magic_0:
+            frame[6] = xxhash.xxh32_intdigest(bytes(frame[:6])) >> 8 & 0xFF
+        return bytes(frame)
+    block = bytes(cramjam.snappy.compress_raw(data))
+    return _XERIAL + struct.pack(">i", len(block)) + block if is_framed else block
+
+
+def inflate(codec: int, payload: bytes, bound: int, *, is_magic_0: bool = False) -> bytes:
+    """What `payload` holds.
+
+    Raises
+    ------
+    BadPayloadError
+        If it is not what the codec writes, to the last byte, or holds more than `bound` bytes.
+    """
+    try:
+        if codec == SNAPPY:
+            data = _unsnappy(payload, bound)
+        else:
+            if codec == LZ4 and is_magic_0:
+                payload = _with_right_checksum(payload)
+            data = _frames(codec, payload, bound)
+    except (RuntimeError, zlib.error, zstandard.ZstdError, cramjam.DecompressionError) as error:
+        raise BadPayloadError(str(error)) from error
+    if len(data) > bound:
+        message = "more than the bound"
+        raise BadPayloadError(message)
+    return data
+
+
+def _frames(codec: int, payload: bytes, bound: int) -> bytes:
+    """Frames (or members) one after another, each of which has to end."""
+    whole = b""
+    while payload and len(whole) <= bound:
+        data, payload = _first_frame(codec, payload, bound - len(whole) + 1)
+        whole += data
+    return whole
+
+
+def _first_frame(codec: int, payload: bytes, limit: int) -> tuple[bytes, bytes]:
+    """The first frame inflated, or `limit` bytes of it, and the payload behind it."""
+    if codec == GZIP:
+        member = zlib.decompressobj(31)
+        data, ended, rest = member.decompress(payload, limit), member.eof, member.unused_data
+    elif codec == LZ4:
+        frame = lz4.frame.LZ4FrameDecompressor()
+        data = frame.decompress(payload, limit)
+        ended, rest = frame.eof, frame.unused_data or b""
+    else:
+        return _first_zstd_frame(payload, limit)
+    if not ended and len(data) < limit:
+        message = "a frame is cut short"
+        raise BadPayloadError(message)
+    return data, rest
+
+
+def _first_zstd_frame(payload: bytes, limit: int) -> tuple[bytes, bytes]:
+    """The same for zstd, whose library takes no limit: it is fed with a little at a time."""
+    frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+    data, at = b"", 0
+    while not frame.eof and len(data) < limit:
+        if at >= len(payload):
+            message = "a frame is cut short"
+            raise BadPayloadError(message)
+        data += frame.decompress(payload[at : at + _STEP_BYTES])
+        at += _STEP_BYTES
+    return data, frame.unused_data + payload[at:]
+
+
+def _unsnappy(payload: bytes, bound: int) -> bytes:
+    if not payload.startswith(_XERIAL[:8]):
+        return _unsnappy_block(payload, bound)
+    whole, at = b"", 0
+    while at < len(payload):
+        if payload[at : at + 8] == _XERIAL[:8]:
+            at += len(_XERIAL)
+            continue
+        size = int.from_bytes(payload[at : at + 4], "big")
+        at += 4
+        if at + size > len(payload):
+            message = "a block is cut short"
+            raise BadPayloadError(message)
+        whole += _unsnappy_block(payload[at : at + size], bound - len(whole))
+        at += size
+    return whole
+
+
+def _unsnappy_block(block: bytes, bound: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(block) > bound:
+        message = "more than the bound"
+        raise BadPayloadError(message)
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _with_right_checksum(frame: bytes) -> bytes:
+    """An LZ4 frame with the checksum of its descriptor, which old clients got wrong."""
+    flags = frame[4] if len(frame) > 4 else 0
+    at = 6 + 8 * bool(flags & 8) + 4 * bool(flags & 1)
+    if len(frame) <= at:
+        return frame
+    return frame[:at] + bytes([xxhash.xxh32_intdigest(frame[4:at]) >> 8 & 0xFF]) + frame[at + 1 :]

@@ -1,0 +1,25 @@
+"""What reached new lines of the plain reference, read by the compiled kernels."""
+
+import pytest
+from fuzzing.corpus import CORPUS, read_corpus
+from fuzzing.harness import Decoder, check
+
+MOST_BYTES = 200_000
+
+
+@pytest.mark.parametrize("with_headers", [False, True])
+@pytest.mark.parametrize("with_slack", [False, True])
+def test_kernels_agree_with_the_reference(*, with_slack: bool, with_headers: bool) -> None:
+    """On every input, in front of an unreadable page."""
+    decoder = Decoder()
+    inputs = read_corpus()
+    for data in inputs:
+        decoded = decoder.decode(data, with_slack=with_slack, with_headers=with_headers)
+        check(data, decoded, with_headers=with_headers)
+
+    assert len(inputs) > 100
+
+
+def test_the_corpus_stays_small() -> None:
+    """It is checked in."""
+    assert CORPUS.stat().st_size < MOST_BYTES

@@ -1,0 +1,102 @@
+"""Any mutation of a log gives a typed error or right records, in bounded time and memory."""
+
+import json
+import os
+import random
+import time
+from concurrent.futures import ProcessPoolExecutor
+from datetime import date
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from fuzzing.harness import OUTCOMES, Decoder, Report, check, fuzz, join
+from fuzzing.mutate import mutant
+from fuzzing.seeds import load_seeds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SLOW_RUN = Path(__file__).parent / "slow_run.json"
+
+N_MUTANTS = 100_000
+N_SLOW_MUTANTS = int(os.environ.get("FUZZ_MUTANTS", "5_000_000"))
+CHUNK = 12_500
+COMPARE_EVERY, COMPARE_EVERY_SLOW = 5, 20
+
+#: One mutant, on a machine that does other things as well.
+MOST_SECONDS = 2.0
+#: Of the process, over all its mutants: the kernels' buffers, and what Arrow's pool keeps.
+MOST_GROWTH_BYTES = 64 << 20
+
+SEEDS = load_seeds()
+DECODER = Decoder()
+
+
+def first_number() -> int:
+    """CI mutates the same each time, other runs something new."""
+    return 0 if os.environ.get("CI") == "true" else random.SystemRandom().randrange(10**9)
+
+
+def run(first: int, n_mutants: int, compare_every: int) -> Report:
+    """Fuzz on two cores; a crash of one ends the test with the numbers that it was at."""
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        starts = range(first, first + n_mutants, CHUNK)
+        chunks = {start: pool.submit(fuzz, start, CHUNK, compare_every) for start in starts}
+        reports = []
+        for start, chunk in chunks.items():
+            print(f"mutants {start} to {start + CHUNK}", flush=True)
+            reports.append(chunk.result())
+    return join(reports)
+
+
+def judge(report: Report) -> None:
+    """What must be true of every run."""
+    print(report)
+
+    assert set(report.outcomes) == OUTCOMES
+    assert 2 * report.n_repaired >= report.n_mutants
+    assert report.slowest_seconds < MOST_SECONDS
+    assert report.most_growth_bytes < MOST_GROWTH_BYTES
+
+
+def test_mutants_give_typed_errors_or_right_records() -> None:
+    """In front of an unreadable page, against the reference; every outcome comes to pass."""
+    report = run(first_number(), N_MUTANTS, COMPARE_EVERY)
+
+    judge(report)
+    assert report.n_mutants >= 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(6 * 3600)
+def test_millions_of_mutants() -> None:
+    """The same for longer; the full run writes down what it was."""
+    begun = time.monotonic()
+    report = run(0, N_SLOW_MUTANTS, COMPARE_EVERY_SLOW)
+    seconds = time.monotonic() - begun
+    judge(report)
+
+    if report.n_mutants >= 5_000_000:
+        figures = report._asdict() | {"outcomes": dict(report.outcomes.most_common())}
+        run_of = {"date": date.today().isoformat(), "n_mutants": report.n_mutants}
+        SLOW_RUN.write_text(json.dumps(run_of | {"seconds": round(seconds)} | figures, indent=1))
+
+
+@given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
+@settings(max_examples=1_000, deadline=None)
+def test_hypothesis_finds_no_difference(
+    rng: random.Random, with_slack: bool, with_headers: bool
+) -> None:
+    """The same mutations, drawn by Hypothesis, which makes what it finds small."""
+    data, _, _ = mutant(SEEDS, rng)
+
+    check(
+        data,
+        DECODER.decode(data, with_slack=with_slack, with_headers=with_headers),
+        with_headers=with_headers,
+    )
+
+
+def test_a_mutant_is_the_same_whenever_it_is_made() -> None:
+    """Its number says all, also in another process."""
+    assert mutant(SEEDS, random.Random(7)) == mutant(load_seeds(), random.Random(7))

@@ -1,0 +1,256 @@
+"""What becomes of a mutant: decoded in front of an unreadable page, and compared."""
+
+import ctypes
+import mmap
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fuzzing.mutate import MOST_INFLATED_BYTES, mutant
+from fuzzing.seeds import load_seeds
+from segmentlog.errors import (
+    ChecksumMismatchError,
+    MalformedBatchError,
+    SegmentLogError,
+    TimestampOverflowError,
+    UnsupportedFormatError,
+)
+from segmentlog.kernels import status
+from segmentlog.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.log.walk import markers_among
+from segmentlog.model import LogSlice
+from segmentlog.records.columns import decode_as_java, record_schema
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.testing.reference import BadBatchError, Record, UnknownFormatError
+from segmentlog.testing.reference_log import read_log
+
+__all__ = ["OUTCOMES", "Decoder", "Report", "check", "fuzz", "join"]
+
+_COLUMNS = ["offset", "timestamp", "timestampType", "key", "value"]
+_NAMES = {
+    reason: name
+    for name, code in vars(status).items()
+    if isinstance(code, int) and (reason := status.REASONS.get(code))
+}
+_CODECS = ("gzip", "snappy", "lz4", "zstd")
+
+#: Every way in which the decoding of a mutant can end.
+OUTCOMES = frozenset(
+    {"same records", "other records", "cut short", "BAD_CRC", "TIMESTAMP_OVERFLOW"}
+    | {"unsupported magic", "unsupported codec", "inflates beyond the bound"}
+    | {f"cannot be inflated as {codec}" for codec in _CODECS}
+    | set(_NAMES.values())
+)
+
+_MOST_MS = (2**63 - 1) // 1000
+_ARENA_BYTES = 1 << 20
+_GARBAGE = 0x81  # behind a log; as a varint it does not end
+_MEASURE_EVERY = 2_000  # mutants
+
+#: Timestamp type, offset, timestamp, key, value and perhaps headers.
+Row = tuple[Any, ...]
+
+
+class Decoded(NamedTuple):
+    """Rows, and the error behind them if there is one."""
+
+    batches: list[pa.RecordBatch]
+    error: SegmentLogError | None
+    is_cut_short: bool = False
+
+
+class Decoder:
+    """Decodes logs that end where memory ends: one byte too far is a SIGSEGV."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _ARENA_BYTES + mmap.PAGESIZE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mprotect(ctypes.c_void_p(start + _ARENA_BYTES), mmap.PAGESIZE, 0):
+            raise OSError(ctypes.get_errno(), "mprotect")
+        self._bytes: Bytes = np.frombuffer(self._memory, np.uint8)[:_ARENA_BYTES]
+        self._scanner = BatchScanner("fuzz.log", 0)
+        everything = LogSlice("fuzz", 0, 0, 2**63 - 1, ())
+        # With headers every record takes the careful loop, without them most take the quick one.
+        self._decoders = [
+            RecordDecoder(everything, record_schema(columns), MOST_INFLATED_BYTES)
+            for columns in (_COLUMNS, [*_COLUMNS, "headers"])
+        ]
+
+    def decode(self, data: bytes, *, with_slack: bool, with_headers: bool) -> Decoded:
+        """Rows of a log, with `COPY_SLACK` bytes behind it as scans have them, or without."""
+        n = len(data)
+        window = self._bytes[_ARENA_BYTES - n - COPY_SLACK * with_slack :]
+        window[:n] = np.frombuffer(data, np.uint8)
+        window[n:] = _GARBAGE
+        self._scanner.next_offset = 0
+        decoder = self._decoders[with_headers]
+        found: list[pa.RecordBatch] = []
+        at = 0
+        try:
+            while at < n:
+                headers, behind = self._scanner.scan(window, at, n, 0)
+                if not len(headers):
+                    return Decoded(found, None, is_cut_short=True)
+                scanned = headers.copy()
+                found += decoder.decode("fuzz.log", window, headers, 0)
+                markers_among("fuzz.log", window, scanned, 0)
+                at = behind
+        except SegmentLogError as error:
+            return Decoded(found, error)
+        return Decoded(found, None)
+
+
+def outcome(decoded: Decoded, of_seed: Decoded) -> str:
+    """The name of how it ended, one of `OUTCOMES`."""
+    match decoded.error:
+        case None if decoded.is_cut_short:
+            return "cut short"
+        case None:
+            return "same records" if decoded.batches == of_seed.batches else "other records"
+        case ChecksumMismatchError():
+            return "BAD_CRC"
+        case TimestampOverflowError():
+            return "TIMESTAMP_OVERFLOW"
+        case UnsupportedFormatError(what=what):
+            return f"unsupported {what}"
+        case MalformedBatchError(reason=reason) if reason in _NAMES:
+            return _NAMES[reason]
+        case MalformedBatchError(reason=reason) if "inflate beyond" in reason:
+            return "inflates beyond the bound"
+        case MalformedBatchError(reason=reason):
+            return reason.removeprefix("its records ").partition(":")[0]
+    return type(decoded.error).__name__
+
+
+def check(data: bytes, decoded: Decoded, *, with_headers: bool) -> None:
+    """Hold what was decoded against the plain reference.
+
+    Both read the same rows; or both refuse, and then the rows before are right.  Kernels may
+    refuse a little earlier: they inflate and check several batches before they fill.
+    """
+    expected: list[Row] = []
+    refusal = None
+    try:
+        for batch in read_log(data, MOST_INFLATED_BYTES):
+            expected += [_expected_row(batch.timestamp_type, each) for each in batch.records]
+    except (BadBatchError, UnknownFormatError) as error:
+        refusal = error
+    rows = [row for batch in decoded.batches for row in _rows(batch)]
+    if not with_headers:
+        expected = [row[:-1] for row in expected]
+    assert rows == expected[: len(rows)], f"other rows than the reference's: {data.hex()}"
+    error = decoded.error
+    if isinstance(error, TimestampOverflowError):
+        is_due = refusal or any(abs(row[2]) > _MOST_MS for row in expected[len(rows) :])
+    elif error is None and not decoded.is_cut_short:
+        is_due = refusal is None and len(rows) == len(expected)
+    elif isinstance(error, MalformedBatchError) and _NAMES.get(error.reason) == "BAD_MARKER":
+        is_due = True  # the reference hides control batches unseen
+    else:
+        is_unknown = isinstance(refusal, UnknownFormatError)
+        is_due = refusal is not None and (
+            len(decoded.batches) > 0 or is_unknown == isinstance(error, UnsupportedFormatError)
+        )
+    assert is_due, f"{error!r}, but the reference says {refusal!r}: {data.hex()}"
+
+
+def _expected_row(timestamp_type: int, record: Record) -> Row:
+    headers = tuple((decode_as_java(key), value) for key, value in record.headers)
+    return (timestamp_type, *record[:4], headers)
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    milliseconds = pc.divide(columns["timestamp"].view(pa.int64()), 1000)
+    order = [columns["timestampType"], columns["offset"], milliseconds]
+    rows = zip(
+        *(each.to_pylist() for each in (*order, columns["key"], columns["value"])), strict=True
+    )
+    if "headers" not in columns:
+        yield from rows
+        return
+    for row, headers in zip(rows, columns["headers"].to_pylist(), strict=True):
+        yield (*row, tuple((each["key"], each["value"]) for each in headers or ()))
+
+
+class Report(NamedTuple):
+    """What became of some mutants."""
+
+    outcomes: Counter[str]
+    n_repaired: int
+    n_compared: int
+    slowest_seconds: float
+    slowest_number: int
+    most_growth_bytes: int  #: of resident memory, behind the first mutants
+
+    @property
+    def n_mutants(self) -> int:
+        """How many there were."""
+        return self.outcomes.total()
+
+    def __str__(self) -> str:
+        lines = [f"{n:10,}  {name}" for name, n in self.outcomes.most_common()]
+        lines.append(
+            f"{self.n_mutants:,} mutants, {self.n_repaired:,} with right checksums, "
+            f"{self.n_compared:,} compared with the reference; the slowest, number "
+            f"{self.slowest_number}, took {self.slowest_seconds * 1000:.0f} ms; "
+            f"memory grew by {self.most_growth_bytes / 2**20:.0f} MiB"
+        )
+        return "\n".join(lines)
+
+
+def join(reports: Sequence[Report]) -> Report:
+    """One report of several."""
+    slowest = max(reports, key=lambda each: each.slowest_seconds)
+    return Report(
+        sum((each.outcomes for each in reports), Counter()),
+        sum(each.n_repaired for each in reports),
+        sum(each.n_compared for each in reports),
+        slowest.slowest_seconds,
+        slowest.slowest_number,
+        max(each.most_growth_bytes for each in reports),
+    )
+
+
+def fuzz(first: int, n_mutants: int, compare_every: int) -> Report:
+    """Decode mutants `first`, `first` + 1, …; each is the same whenever it is made.
+
+    Parameters
+    ----------
+    first, n_mutants : the numbers of the mutants.
+    compare_every : how many mutants come to one that the reference reads as well.
+    """
+    seeds, decoder = load_seeds(), Decoder()
+    of_seeds = [
+        [decoder.decode(b"".join(seed), with_slack=True, with_headers=each) for seed in seeds]
+        for each in (False, True)
+    ]
+    process = psutil.Process()
+    outcomes: Counter[str] = Counter()
+    n_repaired = n_compared = at_first = growth = slowest = slowest_number = 0
+    for number in range(first, first + n_mutants):
+        data, index, is_repaired = mutant(seeds, random.Random(number))
+        with_slack, with_headers = bool(number & 1), bool(number & 2)
+        begun = time.perf_counter()
+        decoded = decoder.decode(data, with_slack=with_slack, with_headers=with_headers)
+        seconds = time.perf_counter() - begun
+        if seconds > slowest:
+            slowest, slowest_number = seconds, number
+        outcomes[outcome(decoded, of_seeds[with_headers][index])] += 1
+        n_repaired += is_repaired
+        if number // 4 % compare_every == 0:  # all four ways of decoding
+            n_compared += 1
+            check(data, decoded, with_headers=with_headers)
+        if number % _MEASURE_EVERY == 0:
+            resident = process.memory_info().rss
+            at_first = at_first or resident
+            growth = max(growth, resident - at_first)
+    return Report(outcomes, n_repaired, n_compared, slowest, slowest_number, growth)
