@@ -223,7 +223,12 @@ class _SliceReader:
     def _selected(
         self, file: SliceFile, headers: Int64s, next_offset: int, position: int
     ) -> Int64s:
-        """The batches to decode: committed ones, and none that the policy is to skip."""
+        """The batches to decode: of the range, committed, and none that the policy is to skip."""
+        is_below = headers[:, layout.BASE_OFFSET] < self._slice.end_offset
+        if not is_below.all():  # what is behind the range is not seen, nor are end markers there
+            headers = headers[is_below]
+            next_offset = int(headers[-1, layout.LAST_OFFSET]) + 1 if len(headers) else 0
+        headers = headers[headers[:, layout.LAST_OFFSET] >= self._slice.start_offset]
         if self._skips:
             for row, error in self._decoder.find_unreadable(
                 file.path, self._buffer, headers, position

@@ -8,7 +8,7 @@ from segmentlog.errors import SegmentLogError
 from segmentlog.log.log import Log
 from segmentlog.log.logdir import open_log_dir
 from segmentlog.log.segment import Segment
-from segmentlog.model import TopicPartition
+from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.records.header import BatchHeader
 from segmentlog.tools.dump import partitions_of
 from segmentlog.tools.rows import codec_name
@@ -81,6 +81,7 @@ def _unreadable(topic_partition: TopicPartition, log: Log, error: Exception) -> 
 def _describe(log: Log, *, all_headers: bool) -> Description:
     seen = _every_header(log) if all_headers else _outer_headers(log)
     problem = None
+    log.end_offset(ReadUpTo.LOG_END)  # warns of a high watermark that the log does not reach
     if log.tail.damaged_from is not None:
         problem = f"damaged from offset {log.tail.damaged_from} on; verify tells where"
     return Description(
