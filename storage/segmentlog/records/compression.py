@@ -31,7 +31,7 @@ _XERIAL_HEADER_BYTES = 16
 _GZIP_WINDOW_BITS = 31
 #: Largest zstd window to allocate: what the reference implementation allows unasked.
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
-_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # behind a first byte of 0x50 to 0x5f
+_ZSTD_FIRST_BYTE = 0x28
 _ZSTD_MOST_HEADER_BYTES = 18
 _FIRST_CAPACITY = 1 << 20
 #: Given to gzip and lz4 at once: behind each frame they copy what they have not used of it, so
@@ -221,7 +221,7 @@ def _is_whole_zstd(frames: memoryview) -> bool:
     """
     at = 0
     while at + 8 <= len(frames):
-        if frames[at + 1 : at + 4] == _ZSTD_SKIPPABLE:
+        if frames[at] != _ZSTD_FIRST_BYTE:  # a frame to be skipped
             at += 8 + int.from_bytes(frames[at + 4 : at + 8], "little")
             continue
         n_checksum_bytes = frames[at + 4] & 4
