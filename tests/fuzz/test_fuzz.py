@@ -21,7 +21,7 @@ SLOW_RUN = Path(__file__).parent / "slow_run.json"
 N_MUTANTS = 100_000
 N_SLOW_MUTANTS = int(os.environ.get("FUZZ_MUTANTS", "5_000_000"))
 CHUNK = 12_500
-COMPARE_EVERY, COMPARE_EVERY_SLOW = 5, 20
+COMPARE_EVERY, COMPARE_EVERY_SLOW = 1, 4
 
 #: One mutant, on a machine that does other things as well.
 MOST_SECONDS = 2.0

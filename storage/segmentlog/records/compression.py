@@ -31,9 +31,12 @@ _XERIAL_HEADER_BYTES = 16
 _GZIP_WINDOW_BITS = 31
 #: Largest zstd window to allocate: what the reference implementation allows unasked.
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
-_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # behind a first byte of 0x50 to 0x5f
+_ZSTD_FIRST_BYTE = 0x28
 _ZSTD_MOST_HEADER_BYTES = 18
 _FIRST_CAPACITY = 1 << 20
+#: Given to gzip and lz4 at once: behind each frame they copy what they have not used of it, so
+#: that a large payload full of empty frames would take hours.
+_FEED_BYTES = 1 << 16
 _LZ4_DESCRIPTOR_AT = 4  # behind the magic number
 
 _ERRORS = (RuntimeError, zstandard.ZstdError, cramjam.DecompressionError, zlib.error)
@@ -138,19 +141,20 @@ class Inflater:
             piece, n_read = lz4.frame.decompress(payload, return_bytes_read=True)
             self._put(start, piece)
             payload = payload[n_read:]
-        data: bytes | memoryview | None = payload
-        while data:
+        at = 0
+        while at < len(payload):
             frame = lz4.frame.LZ4FrameDecompressor()
             while not frame.eof:
+                fed = payload[at : at + _FEED_BYTES] if frame.needs_input else b""
+                at += len(fed)
                 # A bound near the usual size: lz4 allocates what it is allowed to return.
                 bound = min(self._left(start), max(4 * len(payload), 1 << 16))
                 before = self.end
-                self._put(start, frame.decompress(data, max_length=bound))
-                if not frame.eof and (frame.needs_input or self.end == before):
+                self._put(start, frame.decompress(fed, max_length=bound))
+                if not frame.eof and not fed and self.end == before:
                     message = "the frame is cut short"
                     raise RuntimeError(message)
-                data = b""
-            data = frame.unused_data
+            at -= len(frame.unused_data or b"")
 
     def _append_zstd(self, payload: memoryview, start: int) -> None:
         reader = self._zstd.stream_reader(payload, read_across_frames=True)
@@ -197,17 +201,17 @@ class Inflater:
         self.end += n_bytes
 
     def _append_gzip(self, payload: memoryview, start: int) -> None:
-        data: bytes | memoryview = payload
-        while data:
+        at = 0
+        while at < len(payload):
             member = zlib.decompressobj(_GZIP_WINDOW_BITS)
             while not member.eof:
-                piece = member.decompress(data, self._left(start))
-                if not piece and not member.eof:
+                fed = payload[at : at + _FEED_BYTES]
+                piece = member.decompress(fed, self._left(start))
+                if not fed and not piece and not member.eof:
                     message = "the stream is cut short"
                     raise RuntimeError(message)
                 self._put(start, piece)
-                data = member.unconsumed_tail
-            data = member.unused_data
+                at += len(fed) - len(member.unconsumed_tail) - len(member.unused_data)
 
 
 def _is_whole_zstd(frames: memoryview) -> bool:
@@ -217,7 +221,7 @@ def _is_whole_zstd(frames: memoryview) -> bool:
     """
     at = 0
     while at + 8 <= len(frames):
-        if frames[at + 1 : at + 4] == _ZSTD_SKIPPABLE:
+        if frames[at] != _ZSTD_FIRST_BYTE:  # a frame to be skipped
             at += 8 + int.from_bytes(frames[at + 4 : at + 8], "little")
             continue
         n_checksum_bytes = frames[at + 4] & 4
