@@ -48,7 +48,7 @@ def mutate(data: bytes, max_size: int, seed: int) -> bytes:
     if rng.random() < _HALF:
         return atheris.Mutate(data, max_size)
     try:
-        batches = tuple(split_batches(data))
+        batches = tuple(batch for batch, _ in split_batches(data))
     except (BadBatchError, UnknownFormatError):
         batches = (data,)
     mutated = mutant([batches], rng).data if len(data) > 26 else data

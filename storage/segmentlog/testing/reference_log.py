@@ -21,30 +21,32 @@ class ReadBatch(NamedTuple):
     records: list[Record]
 
 
-def split_batches(data: bytes) -> Iterator[bytes]:
-    """The batches of a file, by nothing but their lengths.
+def split_batches(data: bytes, next_offset: int = 0) -> Iterator[tuple[bytes, int]]:
+    """The batches of a file by their lengths, each with the least offset that it may have.
 
     Raises
     ------
     BadBatchError
         If a length is too small for its magic, or the file ends inside a batch.
     UnknownFormatError
-        If there is a magic above 2.
+        If there is a magic above 2, with an offset that a batch there may have.
     """
     at = 0
     while at < len(data):
         if at + 17 > len(data):
             raise BadBatchError("cut short")
+        offset = int.from_bytes(data[at : at + 8], "big", signed=True)
         length = int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
         magic, end = data[at + 16], at + 12 + length
-        if length < 14:
+        if length < (14, 14, 49)[min(magic, 2)]:
             raise BadBatchError("length")
-        if magic > 2:
+        if magic > 2 and 0 <= offset - next_offset < 2**31:
             raise UnknownFormatError(f"magic {magic}")
-        if length < (14, 14, 49)[magic] or end > len(data):
-            raise BadBatchError("length, or cut short")
-        yield data[at:end]
-        at = end
+        if magic > 2 or end > len(data):
+            raise BadBatchError("no batch, or cut short")
+        yield data[at:end], next_offset
+        delta = int.from_bytes(data[at + 23 : at + 27], "big", signed=True) if magic == 2 else 0
+        at, next_offset = end, offset + delta + 1
 
 
 def read_log(data: bytes, bound: int, next_offset: int = 0) -> Iterator[ReadBatch]:
@@ -61,12 +63,9 @@ def read_log(data: bytes, bound: int, next_offset: int = 0) -> Iterator[ReadBatc
     BadBatchError, UnknownFormatError
         At the first batch that is not good.
     """
-    for batch in split_batches(data):
+    for batch, least in split_batches(data, next_offset):
         if batch[16] < 2:
-            kind, records = read_message(batch, next_offset, bound)
-            last = int.from_bytes(batch[:8], "big")
+            kind, records = read_message(batch, least, bound)
         else:
-            kind, records = batch[22] >> 3 & 1, read_batch(batch, next_offset, bound)
-            last = int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big")
-        next_offset = last + 1
+            kind, records = batch[22] >> 3 & 1, read_batch(batch, least, bound)
         yield ReadBatch(kind, records)

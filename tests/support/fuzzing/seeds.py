@@ -30,7 +30,9 @@ def golden_logs() -> Iterator[bytes]:
 
 def load_seeds() -> list[Seed]:
     """Each once as single batches, and once as whole logs."""
-    logs = [tuple(split_batches(data))[:_MOST_BATCHES] for data in golden_logs()]
+    logs = [
+        tuple(batch for batch, _ in split_batches(data))[:_MOST_BATCHES] for data in golden_logs()
+    ]
     logs += list(_encoded())
     singles = {batch: None for log in logs for batch in log}  # in order, unlike a set
     return [(batch,) for batch in singles] + [log for log in logs if len(log) > 1]
