@@ -14,6 +14,7 @@ from kafka_here.artifacts import java
 from measure import Digest, Row, compare
 
 import segmentlog
+from segmentlog.kernels import layout
 from segmentlog.log.findings import Severity
 from segmentlog.log.scan import scan_slice
 from segmentlog.log.verify import verify_log
@@ -143,12 +144,14 @@ def against_codec(name: str, log: segmentlog.Log, goal: str, rounds: int) -> Row
 
 
 def _payloads(data: np.ndarray) -> list[bytes]:
-    """The compressed records of every batch."""
+    """The compressed records of every batch; a client may send a small one as it is."""
     scanner = BatchScanner("memory", 0)
     payloads, at = [], 0
     while at < len(data):
         headers, at = scanner.scan(data, at, len(data), 0)
-        payloads += [data[row[9] : row[10]].tobytes() for row in headers]
+        compressed = headers[headers[:, layout.ATTRIBUTES] & layout.CODEC_MASK != 0]
+        bounds = compressed[:, layout.RECORDS_START : layout.RECORDS_END + 1].tolist()
+        payloads += [data[start:end].tobytes() for start, end in bounds]
     return payloads
 
 
