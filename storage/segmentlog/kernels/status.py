@@ -39,6 +39,15 @@ INNER_OFFSET_OUTSIDE = 33
 CODEC_TOO_NEW = 34
 BAD_MARKER = 35
 
+# What is wrong with a row to be written.
+BAD_ROW = 50
+BAD_BOUNDS = 51
+BAD_TIMESTAMP = 52
+BAD_OFFSET = 53
+BAD_PARTITION = 54
+NULL_HEADER_KEY = 55
+RECORD_TOO_LARGE = 56
+
 REASONS = {
     BAD_LENGTH: "its length field is smaller than a batch header",
     BAD_RECORDS_COUNT: "its record count is negative, or more than its bytes can hold",
@@ -64,4 +73,14 @@ REASONS = {
     EMPTY_WRAPPER: "it is compressed, but holds no message",
     INNER_OFFSET_OUTSIDE: "a message inside it has an offset that is not above the one before it, "
     "or the last one's is not the wrapper's",
+}
+
+#: The same for rows and `segmentlog.errors.InvalidRecordError`.
+ROW_REASONS = {
+    BAD_ROW: "there is no such row",
+    BAD_BOUNDS: "its key, value or headers lie outside their Arrow column",
+    BAD_TIMESTAMP: "its timestamp is below -1, which stands for none",
+    BAD_OFFSET: "its offset is negative, too large, or not above that of the row before",
+    BAD_PARTITION: "the topic has no such partition",
+    NULL_HEADER_KEY: "one of its headers, or a header's key, is null",
 }

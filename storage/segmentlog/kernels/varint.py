@@ -7,9 +7,17 @@ at most five bytes, a long ten; bits beyond the type's width are dropped, as Jav
 import numpy as np
 
 from segmentlog.kernels._jit import inlined, kernel
-from segmentlog.kernels.memory import Bytes, load_u8, load_u64, trailing_zeros
+from segmentlog.kernels.memory import Bytes, load_u8, load_u64, store_u8, trailing_zeros
 
-__all__ = ["FAILED", "VARINT_SLACK", "read_varint", "read_varint_quick", "read_varlong"]
+__all__ = [
+    "FAILED",
+    "VARINT_SLACK",
+    "read_varint",
+    "read_varint_quick",
+    "read_varlong",
+    "varint_bytes",
+    "write_varint",
+]
 
 #: Bytes that must be readable from where `read_varint_quick` begins.
 VARINT_SLACK = 8
@@ -115,3 +123,53 @@ def read_varint_quick(buf: Bytes, at: int) -> tuple[int, int]:
     word = (word & _EVEN_PAIRS) | ((word & _ODD_PAIRS) >> _TWO)
     joined = int(np.int64((word & _LOW_HALF) | ((word & _HIGH_HALF) >> _FOUR)))
     return (joined >> 1) ^ -(joined & 1), at + 1 + (n_bits >> 3)
+
+
+@kernel
+def _long_form_bytes(groups: int) -> int:
+    """Bytes of an unsigned number of 14 bits or more; one with the highest bit set is negative."""
+    n_bytes = 2
+    rest = (groups >> 14) & 0x3FFFFFFFFFFFF
+    while rest > 0:
+        rest >>= 7
+        n_bytes += 1
+    return n_bytes
+
+
+@inlined
+def varint_bytes(number: int) -> int:
+    """Bytes that `write_varint` takes for a signed number of up to 64 bits."""
+    groups = (number << 1) ^ (number >> 63)
+    if 0 <= groups < 0x4000:
+        return 1 if groups < 0x80 else 2
+    return _long_form_bytes(groups)
+
+
+@kernel
+def _write_long_form(buf: Bytes, at: int, groups: int) -> int:
+    """Write an unsigned number of any size; the position behind it."""
+    while groups < 0 or groups >= 0x80:
+        store_u8(buf, at, groups | 0x80)
+        groups = (groups >> 7) & 0x1FFFFFFFFFFFFFF
+        at += 1
+    store_u8(buf, at, groups)
+    return at + 1
+
+
+@inlined
+def write_varint(buf: Bytes, at: int, number: int) -> int:
+    """Write a signed number of up to 64 bits at byte `at`; the position behind it.
+
+    Parameters
+    ----------
+    buf : uint8 array; written; the caller has checked that `varint_bytes` are left behind `at`
+    """
+    groups = (number << 1) ^ (number >> 63)
+    if 0 <= groups < 0x80:
+        store_u8(buf, at, groups)
+        return at + 1
+    if 0 <= groups < 0x4000:
+        store_u8(buf, at, groups | 0x80)
+        store_u8(buf, at + 1, groups >> 7)
+        return at + 2
+    return _write_long_form(buf, at, groups)

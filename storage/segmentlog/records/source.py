@@ -1,0 +1,134 @@
+"""Arrow columns as the kernels of `segmentlog.kernels.encode` take them: views, hardly a copy."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from segmentlog.errors import OptionError
+from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.source import BinaryArrays, Ends, SourceArrays
+
+__all__ = ["array_view", "bitmap_view", "record_source"]
+
+_ACCEPTED = {
+    "key": "a key is binary or string",
+    "value": "a value is binary or string",
+    "headers": "headers are array<struct<key: string, value: binary>>",
+}
+#: Arrow's types with bounds of 64 bits, or with values that may need them, say so in their names.
+_WIDE = re.compile("large|view")
+
+
+def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
+    """Columns ``key``, ``value`` and ``headers`` of `batch`; one that it lacks is all null.
+
+    The views keep the memory of the columns alive.
+
+    Parameters
+    ----------
+    batch : the rows; other columns are ignored.  Keys and values are binary or string, also of a
+        fixed size, in dictionaries, large or as views; headers are lists of them
+    timestamps : int64 array, shape (n_rows,); epoch milliseconds, -1 for none
+
+    Raises
+    ------
+    OptionError
+        If a column has another type.
+    pyarrow.ArrowInvalid
+        If the buffers of `batch` are smaller than it says.
+    ValueError
+        If there are not as many timestamps as rows.
+    """
+    if timestamps.shape != (batch.num_rows,):
+        message = f"{len(timestamps)} timestamps for {batch.num_rows} rows"
+        raise ValueError(message)
+    batch.validate()
+    columns = {name: batch.column(name) for name in _ACCEPTED if name in batch.schema.names}
+    # One width for all of them: each mixture would be compiled for itself.
+    is_wide = any(_WIDE.search(str(column.type)) for column in columns.values())
+    kind = pa.large_binary() if is_wide else pa.binary()
+    return SourceArrays(
+        array_view(timestamps),
+        _binary(_cast(columns, "key", kind), is_wide=is_wide),
+        _binary(_cast(columns, "value", kind), is_wide=is_wide),
+        *_headers(columns, kind, is_wide=is_wide),
+    )
+
+
+def array_view(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, read-only as Arrow's are: kernels are compiled for those and for no others."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+_NO_BYTES: Bytes = array_view(np.empty(0, np.uint8))
+
+
+def bitmap_view(array: pa.Array) -> tuple[Bytes, int]:
+    """Bitmap of the rows that are not null, or nothing if all are there; the bit of the first."""
+    if not array.null_count:
+        return _NO_BYTES, 0
+    return np.frombuffer(array.buffers()[0], np.uint8), array.offset
+
+
+def _cast(columns: dict[str, pa.Array], name: str, kind: pa.DataType) -> pa.Array | None:
+    column = columns.get(name)
+    if column is None:
+        return None
+    try:
+        return column.cast(kind)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise OptionError(name, str(column.type), _ACCEPTED[name]) from error
+
+
+def _ends(array: pa.Array | None, *, is_wide: bool) -> Ends:
+    """Bounds of the rows of a variable-length column, of which an empty array may have none."""
+    dtype = np.dtype(np.int64 if is_wide else np.int32)
+    if array is None or not len(array):
+        return array_view(np.zeros(0 if array is None else 1, dtype))
+    start = array.offset * dtype.itemsize
+    return np.frombuffer(array.buffers()[1], dtype, len(array) + 1, start)
+
+
+def _binary(array: pa.Array | None, *, is_wide: bool) -> BinaryArrays:
+    if array is None:
+        return BinaryArrays(_ends(None, is_wide=is_wide), _NO_BYTES, 0, _NO_BYTES)
+    buffer = array.buffers()[2]
+    data = _NO_BYTES if buffer is None else np.frombuffer(buffer, np.uint8)
+    return BinaryArrays(_ends(array, is_wide=is_wide), *bitmap_view(array), data)
+
+
+def _headers(
+    columns: dict[str, pa.Array], kind: pa.DataType, *, is_wide: bool
+) -> tuple[Ends, Bytes, int, BinaryArrays, BinaryArrays]:
+    """Bounds, bitmap and its first bit of the lists of headers; their keys and their values."""
+    pair = pa.struct([pa.field("key", kind), pa.field("value", kind)])
+    if "headers" in columns and not _are_headers(columns["headers"].type):
+        raise OptionError("headers", str(columns["headers"].type), _ACCEPTED["headers"])
+    lists = _cast(columns, "headers", pa.large_list(pair) if is_wide else pa.list_(pair))
+    if lists is None:
+        nothing = _binary(None, is_wide=is_wide)
+        return _ends(None, is_wide=is_wide), _NO_BYTES, 0, nothing, nothing
+    keys, values = lists.values.flatten()  # a pair that is null has a null key
+    return (
+        _ends(lists, is_wide=is_wide),
+        *bitmap_view(lists),
+        _binary(keys, is_wide=is_wide),
+        _binary(values, is_wide=is_wide),
+    )
+
+
+def _are_headers(kind: pa.DataType) -> bool:
+    """Whether these are lists of pairs, or nothing but nulls: a cast would invent the fields."""
+    if pa.types.is_null(kind):
+        return True
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return (
+        is_list
+        and pa.types.is_struct(kind.value_type)
+        and [field.name for field in kind.value_type] == ["key", "value"]
+    )
