@@ -97,6 +97,7 @@ def _storer(bits, *, swap):
 store_be64 = _storer(64, swap=True)
 store_be32 = _storer(32, swap=True)
 store_be16 = _storer(16, swap=True)
+store_le64 = _storer(64, swap=False)
 store_u8 = _storer(8, swap=False)
 
 
@@ -156,6 +157,16 @@ def trailing_zeros(typingctx, word):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.uint64), codegen
+
+
+@intrinsic
+def leading_zeros(typingctx, word):
+    """Number of zero bits above the highest set one; 64 for zero."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), codegen
 
 
 @intrinsic

@@ -1,7 +1,7 @@
-"""Columns to record batches in two passes: cut the rows into batches, then write them.
+"""Columns to record batches: cut the rows into batches and write them, then seal the batches.
 
-The first pass measures every record and notes its size, so that the batches' sizes are known and
-memory is allocated once.  It also checks every row; the second pass writes what it has let through.
+How long a row's fields are is known before (`source.measure_rows`), so a record's length can be
+written in front of it, and whether it still fits is known before a byte of it is written.
 """
 
 from segmentlog.kernels import layout
@@ -12,7 +12,6 @@ from segmentlog.kernels.memory import (
     COPY_SLACK,
     MOST_WIDE_BYTES,
     Bytes,
-    Int32s,
     Int64s,
     copy_bytes,
     copy_wide,
@@ -21,18 +20,19 @@ from segmentlog.kernels.memory import (
     store_i32,
     store_i64,
     store_u8,
+    store_u64,
 )
-from segmentlog.kernels.source import OUTSIDE, BinaryArrays, SourceArrays, is_null, length_of
-from segmentlog.kernels.varint import varint_bytes, write_varint
+from segmentlog.kernels.source import BinaryArrays, SourceArrays, is_null, length_of
+from segmentlog.kernels.varint import short_varint, varint_bytes, write_varint
 
 __all__ = [
     "FIRST_ROW",
     "MAX_TIMESTAMP_OFFSET",
+    "MOST_OVERHEAD",
     "N_BATCH_COLUMNS",
     "assign_offsets",
-    "cut_batches",
-    "fill_batches",
     "seal_batches",
+    "write_batches",
 ]
 
 # Columns of the table of batches, behind those of `layout`.
@@ -40,113 +40,145 @@ FIRST_ROW = layout.N_HEADER_COLUMNS  #: position in `rows` of a batch's first re
 MAX_TIMESTAMP_OFFSET = FIRST_ROW + 1  #: offset of the first record with the largest timestamp
 N_BATCH_COLUMNS = FIRST_ROW + 2
 
-#: Most bytes of length, attributes and deltas of a record (``DefaultRecord``).
-_MAX_RECORD_OVERHEAD = 21
+#: Most bytes that a record alone in a batch takes besides `SourceArrays.row_bytes`: batch
+#: header, length, attributes, deltas (``DefaultRecordBatch.estimateBatchSizeUpperBound``).
+MOST_OVERHEAD = layout.HEADER_BYTES + 5 + 1 + 10 + 5
+
 _LARGEST_I32 = 2**31 - 1
 _LARGEST_I64 = 2**63 - 1
-#: A body that is larger could not be a record of any batch, whose length has 32 bits.
-_MOST_BODY_BYTES = _LARGEST_I32 - layout.HEADER_BYTES - _MAX_RECORD_OVERHEAD
 _NO_TIMESTAMP = -1
-
-
-@kernel
-def _headers_bytes(source: SourceArrays, row: int) -> tuple[int, int]:
-    """Status, and the bytes of a record's headers with their count and lengths."""
-    if is_null(source.list_valid, source.list_first_bit + row):
-        return st.OK, 1
-    start, end = int(source.list_ends[row]), int(source.list_ends[row + 1])
-    n_headers = min(source.header_keys.ends.shape[0], source.header_values.ends.shape[0]) - 1
-    if not 0 <= start <= end <= n_headers:
-        return st.BAD_BOUNDS, 0
-    n_bytes = varint_bytes(end - start)
-    for i in range(start, end):
-        key, value = length_of(source.header_keys, i), length_of(source.header_values, i)
-        if key == OUTSIDE or value == OUTSIDE:
-            return st.BAD_BOUNDS, 0
-        if key < 0:
-            return st.NULL_HEADER_KEY, 0
-        n_bytes += varint_bytes(key) + key + varint_bytes(value) + max(value, 0)
-    return st.OK, n_bytes
+_SHORT = 1 << 14  #: what `short_varint` takes is below it
+_MOST_SHORT = 1 + 2 + 2  #: attributes and two short varints
 
 
 @inlined
-def _fields_bytes(source: SourceArrays, row: int) -> tuple[int, int]:
-    """Status, and the bytes of a record's key, value and headers with their lengths."""
-    key, value = length_of(source.keys, row), length_of(source.values, row)
-    if key == OUTSIDE or value == OUTSIDE:
-        return st.BAD_BOUNDS, 0
-    n_bytes = varint_bytes(key) + max(key, 0) + varint_bytes(value) + max(value, 0)
-    if source.list_ends.shape[0] == 0:
-        return st.OK, n_bytes + 1
-    status, n_header_bytes = _headers_bytes(source, row)
-    return status, n_bytes + n_header_bytes
+def _put(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
+    """Write one value behind its length; the position behind it."""
+    length = length_of(column, row)
+    to = write_varint(out, to, length)
+    if length <= 0:
+        return to
+    start = int(column.ends[row])
+    if length <= MOST_WIDE_BYTES and start + length + COPY_SLACK <= column.data.shape[0]:
+        copy_wide(out, to, column.data, start, length)
+    else:
+        copy_bytes(out, to, column.data, start, length)
+    return to + length
 
 
 @kernel
-def _cut_batch(
-    source: SourceArrays, rows: Int64s, offsets: Int64s, batch_size: int, max_bytes: int,
-    batch: Int64s, sizes: Int32s,
-) -> tuple[int, int]:  # fmt: skip
-    """Put rows from ``batch[FIRST_ROW]`` on into one batch while they fit.
+def _put_headers(out: Bytes, to: int, source: SourceArrays, row: int) -> None:
+    """Write the headers of a record, which are its end."""
+    if is_null(source.list_valid, source.list_first_bit + row):
+        store_u8(out, to, 0)
+        return
+    start, end = int(source.list_ends[row]), int(source.list_ends[row + 1])
+    to = write_varint(out, to, end - start)
+    for i in range(start, end):
+        to = _put(out, to, source.header_keys, i)
+        to = _put(out, to, source.header_values, i)
 
-    The limit is that of ``ProducerBatch``: `batch_size`, or what the first record takes at the
-    most (``DefaultRecordBatch.estimateBatchSizeUpperBound``), if that is more.
 
-    Returns the status, and the position in `rows` of the first that is not in it, or is wrong.
+@inlined
+def _head(delta_ms: int, delta: int, n_bytes: int) -> tuple[int, int]:
+    """Length, attributes and deltas before the `n_bytes` of a record's fields; their own bytes.
+
+    As a little-endian word if they fit in one, as they nearly always do, or -1.
     """
-    first = at = batch[FIRST_ROW]
-    size, limit, previous, base_offset, base_ms = layout.HEADER_BYTES, batch_size, -1, 0, 0
-    max_ms, max_ms_offset = _NO_TIMESTAMP, 0
+    zigzag_ms = (delta_ms << 1) ^ (delta_ms >> 63)
+    if 0 <= zigzag_ms | (delta << 1) | ((n_bytes + _MOST_SHORT) << 1) < _SHORT:
+        ms_word, ms_bytes = short_varint(zigzag_ms)
+        delta_word, delta_bytes = short_varint(delta << 1)
+        word, length_bytes = short_varint((1 + ms_bytes + delta_bytes + n_bytes) << 1)
+        behind = length_bytes + 1 + ms_bytes
+        word |= (ms_word << (8 * (length_bytes + 1))) | (delta_word << (8 * behind))
+        return word, behind + delta_bytes
+    body_bytes = 1 + varint_bytes(delta_ms) + varint_bytes(delta)
+    return -1, varint_bytes(body_bytes + n_bytes) + body_bytes
+
+
+@kernel
+def _put_long_head(out: Bytes, to: int, delta_ms: int, delta: int, n_bytes: int) -> int:
+    """Write what `_head` could not; the position behind it."""
+    n_bytes += 1 + varint_bytes(delta_ms) + varint_bytes(delta)
+    to = write_varint(out, to, n_bytes)
+    store_u8(out, to, 0)
+    to = write_varint(out, to + 1, delta_ms)
+    return write_varint(out, to, delta)
+
+
+@kernel
+def _write_batch(
+    source: SourceArrays, rows: Int64s, offsets: Int64s, first: int, previous: int,
+    batch_size: int, max_bytes: int, batch: Int64s, out: Bytes,
+) -> tuple[int, int]:  # fmt: skip
+    """Write rows from `first` on, while one batch takes them, to where ``batch[POSITION]`` says.
+
+    Returns the status, and the position in `rows` of the first that is not in the batch.
+    """
+    start = batch[layout.POSITION]
+    to, limit, room = start + layout.HEADER_BYTES, batch_size, out.shape[0] - COPY_SLACK - start
+    base_offset, base_ms, max_ms, max_ms_offset = offsets[first], 0, _NO_TIMESTAMP - 1, 0
+    has_headers = source.list_ends.shape[0] > 0
+    at = first
     while at < rows.shape[0]:
         row, offset = rows[at], offsets[at]
         if not 0 <= row < source.timestamps.shape[0]:
             return st.BAD_ROW, at
-        ms = source.timestamps[row]
-        status, n_bytes = _fields_bytes(source, row)
-        if ms < _NO_TIMESTAMP:
-            status = st.BAD_TIMESTAMP
-        elif offset <= previous or offset == _LARGEST_I64:
-            status = st.BAD_OFFSET
-        elif n_bytes > _MOST_BODY_BYTES:
-            batch[layout.SIZE] = layout.HEADER_BYTES + _MAX_RECORD_OVERHEAD + n_bytes
-            status = st.RECORD_TOO_LARGE
-        if status != st.OK:
-            return status, at
+        ms, n_bytes = source.timestamps[row], source.row_bytes[row]
+        if n_bytes < 0:
+            return st.BAD_TIMESTAMP if ms < _NO_TIMESTAMP else st.NULL_HEADER_KEY, at
+        if offset <= previous or offset == _LARGEST_I64:
+            return st.BAD_OFFSET, at
         if at == first:
-            base_offset, base_ms, max_ms, max_ms_offset = offset, ms, ms, offset
-            limit = max(limit, layout.HEADER_BYTES + _MAX_RECORD_OVERHEAD + n_bytes)
-            limit = min(limit, max_bytes)
+            base_ms = ms
+            limit = min(max(batch_size, MOST_OVERHEAD + n_bytes), max_bytes)
         elif offset - base_offset > _LARGEST_I32 or (base_ms < 0 and ms == _LARGEST_I64):
             break
-        n_bytes += 1 + varint_bytes(ms - base_ms) + varint_bytes(offset - base_offset)
-        behind = size + varint_bytes(n_bytes) + n_bytes
-        if behind > limit:
+        word, head_bytes = _head(ms - base_ms, offset - base_offset, n_bytes)
+        size = to + head_bytes + n_bytes - start
+        if size > limit:
             if at == first:
-                batch[layout.SIZE] = behind
+                batch[layout.SIZE] = size
                 return st.RECORD_TOO_LARGE, at
             break
+        if size > room:
+            return st.OUTPUT_FULL, first
+        if word >= 0:
+            store_u64(out, to, word)
+            to += head_bytes
+        else:
+            to = _put_long_head(out, to, ms - base_ms, offset - base_offset, n_bytes)
+        to = _put(out, to, source.keys, row)
+        to = _put(out, to, source.values, row)
+        if has_headers:
+            _put_headers(out, to, source, row)
+        else:
+            store_u8(out, to, 0)
+        to = start + size
         if ms > max_ms:
             max_ms, max_ms_offset = ms, offset
-        sizes[at] = n_bytes
-        size, previous = behind, offset
+        previous = offset
         at += 1
-    batch[layout.SIZE] = size
     batch[layout.BASE_OFFSET], batch[layout.LAST_OFFSET] = base_offset, previous
     batch[layout.BASE_TIMESTAMP], batch[layout.MAX_TIMESTAMP] = base_ms, max_ms
-    batch[layout.RECORDS_COUNT] = at - first
-    batch[MAX_TIMESTAMP_OFFSET] = max_ms_offset
+    batch[layout.RECORDS_START], batch[layout.RECORDS_END] = start + layout.HEADER_BYTES, to
+    batch[layout.SIZE], batch[layout.RECORDS_COUNT] = to - start, at - first
+    batch[FIRST_ROW], batch[MAX_TIMESTAMP_OFFSET] = first, max_ms_offset
     return st.OK, at
 
 
 @kernel
-def cut_batches(
+def write_batches(
     source: SourceArrays, rows: Int64s, offsets: Int64s, begin: int, batch_size: int,
-    max_bytes: int, table: Int64s, sizes: Int32s,
+    max_bytes: int, table: Int64s, out: Bytes, to: int,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Divide rows into batches, check them, and measure their records.
+    """Write rows as records of batches, with holes where the headers of batches go.
 
-    A batch ends before the row that would make it larger than `batch_size`, or whose offset or
-    timestamp is too far from the batch's first; a row that is larger is alone in its batch.
+    A batch ends where ``ProducerBatch`` ends it: before the row that would make it larger than
+    `batch_size`, or than its first record could have been at the most, if that is more
+    (``DefaultRecordBatch.estimateBatchSizeUpperBound``).  It also ends before a row whose offset
+    or timestamp is too far from those of its first.
 
     Parameters
     ----------
@@ -154,95 +186,35 @@ def cut_batches(
     rows : int64 array, shape (n,); rows of `source` in the order in which they are written
     offsets : int64 array, shape (n,); the offset of each, not negative and rising
     begin : position in `rows` to begin at
-    batch_size : bytes of a batch, its header included, before compression
+    batch_size : bytes of a batch, its header included
     max_bytes : what no batch may be larger than, even with one record
-    table : int64 array, shape (n_batches, `N_BATCH_COLUMNS`); written: size, offsets, timestamps,
-        record count, and the columns behind those of `layout`
-    sizes : int32 array, shape (n,); written: bytes of each record behind its length
+    table : int64 array, shape (n_lines, `N_BATCH_COLUMNS`); written: position, size, offsets,
+        timestamps, record count, where the records are, and the columns behind those of `layout`
+    out : uint8 array; written, up to `COPY_SLACK` bytes before its end
+    to : byte of `out` at which the first batch begins
 
     Returns
     -------
-    status : `OK` when all rows are in batches, `TABLE_FULL`, or what is wrong with a row; with
-        `RECORD_TOO_LARGE` the next line of `table` has the size of its batch
-    position : of the next row in `rows`, or of the wrong one
+    status : `OK` when all rows are written, `TABLE_FULL`, `OUTPUT_FULL`, or what is wrong with a
+        row; with `RECORD_TOO_LARGE` the next line of `table` has the size of its batch
+    position : in `rows`, of the first row of the next batch, or of the wrong row
     n_batches : lines of `table` that are filled
     """
     at, n_batches = begin, 0
+    previous = offsets[at - 1] if at > 0 else -1
     while at < rows.shape[0]:
         if n_batches == table.shape[0]:
             return st.TABLE_FULL, at, n_batches
         batch = table[n_batches]
-        batch[FIRST_ROW] = at
-        if at > 0 and offsets[at] <= offsets[at - 1]:
-            return st.BAD_OFFSET, at, n_batches
-        status, at = _cut_batch(source, rows, offsets, batch_size, max_bytes, batch, sizes)
+        batch[layout.POSITION] = to
+        status, at = _write_batch(
+            source, rows, offsets, at, previous, batch_size, max_bytes, batch, out
+        )
         if status != st.OK:
             return status, at, n_batches
+        to, previous = batch[layout.RECORDS_END], batch[layout.LAST_OFFSET]
         n_batches += 1
     return st.OK, at, n_batches
-
-
-@inlined
-def _put(out: Bytes, at: int, column: BinaryArrays, row: int) -> int:
-    """Write one value behind its length; the position behind it."""
-    length = length_of(column, row)
-    at = write_varint(out, at, length)
-    if length <= 0:
-        return at
-    start = int(column.ends[row])
-    if length <= MOST_WIDE_BYTES and start + length + COPY_SLACK <= column.data.shape[0]:
-        copy_wide(out, at, column.data, start, length)
-    else:
-        copy_bytes(out, at, column.data, start, length)
-    return at + length
-
-
-@kernel
-def _put_headers(out: Bytes, at: int, source: SourceArrays, row: int) -> int:
-    """Write the headers of a record; the position behind them."""
-    if is_null(source.list_valid, source.list_first_bit + row):
-        store_u8(out, at, 0)
-        return at + 1
-    start, end = int(source.list_ends[row]), int(source.list_ends[row + 1])
-    at = write_varint(out, at, end - start)
-    for i in range(start, end):
-        at = _put(out, at, source.header_keys, i)
-        at = _put(out, at, source.header_values, i)
-    return at
-
-
-@kernel
-def fill_batches(
-    source: SourceArrays, rows: Int64s, offsets: Int64s, sizes: Int32s, table: Int64s, out: Bytes
-) -> None:
-    """Write the records of batches that `cut_batches` has measured.
-
-    Parameters
-    ----------
-    source, rows, offsets, sizes : as `cut_batches` has seen and written them; read only
-    table : int64 array, shape (n_batches, `N_BATCH_COLUMNS`); read only; ``RECORDS_START`` says
-        where in `out`
-    out : uint8 array; written; has `COPY_SLACK` bytes behind the last record
-    """
-    has_headers = source.list_ends.shape[0] > 0
-    for number in range(table.shape[0]):
-        batch = table[number]
-        to = batch[layout.RECORDS_START]
-        base_offset, base_ms = batch[layout.BASE_OFFSET], batch[layout.BASE_TIMESTAMP]
-        first = batch[FIRST_ROW]
-        for at in range(first, first + batch[layout.RECORDS_COUNT]):
-            row = rows[at]
-            to = write_varint(out, to, sizes[at])
-            store_u8(out, to, 0)
-            to = write_varint(out, to + 1, source.timestamps[row] - base_ms)
-            to = write_varint(out, to, offsets[at] - base_offset)
-            to = _put(out, to, source.keys, row)
-            to = _put(out, to, source.values, row)
-            if has_headers:
-                to = _put_headers(out, to, source, row)
-            else:
-                store_u8(out, to, 0)
-                to += 1
 
 
 @kernel

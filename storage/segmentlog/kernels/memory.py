@@ -22,6 +22,7 @@ __all__ = [
     "Int64s",
     "copy_bytes",
     "copy_wide",
+    "leading_zeros",
     "load_i16",
     "load_i32",
     "load_i64",
@@ -32,6 +33,7 @@ __all__ = [
     "store_i32",
     "store_i64",
     "store_u8",
+    "store_u64",
     "trailing_zeros",
 ]
 
@@ -93,9 +95,19 @@ def store_i16(buf: Bytes, at: int, value: int) -> None:
     buf[at : at + 2] = np.frombuffer(low.to_bytes(2, "big"), np.uint8)
 
 
+def store_u64(buf: Bytes, at: int, word: int) -> None:
+    """Little-endian 64 bits to byte `at`; the caller has checked ``at + 8 <= buf.size``."""
+    buf[at : at + 8] = np.frombuffer(int(word).to_bytes(8, "little"), np.uint8)
+
+
 def store_u8(buf: Bytes, at: int, value: int) -> None:
     """The low byte to byte `at`; the caller has checked ``0 <= at < buf.size``."""
     buf[at] = int(value) & 0xFF
+
+
+def leading_zeros(word: int) -> int:
+    """Number of zero bits above the highest set one of 64; 64 for zero."""
+    return 64 - (int(word) & 0xFFFFFFFFFFFFFFFF).bit_length()
 
 
 def trailing_zeros(word: np.uint64) -> int:
@@ -163,9 +175,19 @@ def _store_i16(buf, at, value):
     return lambda buf, at, value: _llvm.store_be16(buf, at, value)
 
 
+@overload(store_u64)
+def _store_u64(buf, at, word):
+    return lambda buf, at, word: _llvm.store_le64(buf, at, word)
+
+
 @overload(store_u8)
 def _store_u8(buf, at, value):
     return lambda buf, at, value: _llvm.store_u8(buf, at, value)
+
+
+@overload(leading_zeros)
+def _leading_zeros(word):
+    return lambda word: _llvm.leading_zeros(word)
 
 
 @overload(trailing_zeros)

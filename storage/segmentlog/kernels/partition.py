@@ -4,7 +4,7 @@ from segmentlog.kernels import status as st
 from segmentlog.kernels._jit import kernel
 from segmentlog.kernels.memory import Bytes, Int32s, Int64s
 from segmentlog.kernels.murmur2 import murmur2
-from segmentlog.kernels.source import OUTSIDE, SourceArrays, is_null, length_of
+from segmentlog.kernels.source import SourceArrays, is_null, length_of
 
 __all__ = ["N_STICKY", "STICKY_BYTES", "STICKY_PARTITION", "choose_partitions", "group_rows"]
 
@@ -13,23 +13,9 @@ STICKY_PARTITION = 0  #: where rows without a key go at present
 STICKY_BYTES = 1  #: about how many bytes have gone there
 N_STICKY = 2
 
-#: About what a record takes besides its value: length, attributes, deltas, counts.
-_RECORD_OVERHEAD = 10
+#: About what a record takes besides `row_bytes`: its length, attributes and deltas.
+_RECORD_OVERHEAD = 6
 _POSITIVE = 0x7FFFFFFF
-
-
-@kernel
-def _header_bytes(source: SourceArrays, row: int) -> int:
-    """Bytes of a record's header keys and values, as far as their bounds can be believed."""
-    if source.list_ends.shape[0] == 0 or is_null(source.list_valid, source.list_first_bit + row):
-        return 0
-    start, end = max(0, int(source.list_ends[row])), int(source.list_ends[row + 1])
-    n_headers = min(source.header_keys.ends.shape[0], source.header_values.ends.shape[0]) - 1
-    n_bytes = 0
-    for i in range(start, min(end, n_headers)):
-        n_bytes += max(0, length_of(source.header_keys, i))
-        n_bytes += max(0, length_of(source.header_values, i))
-    return n_bytes
 
 
 @kernel
@@ -65,16 +51,13 @@ def choose_partitions(
             partitions[row] = explicit[row]
             continue
         length = length_of(source.keys, row)
-        if length == OUTSIDE:
-            return st.BAD_BOUNDS, row
         if length >= 0:
             start = int(source.keys.ends[row])
             hashed = murmur2(source.keys.data, start, start + length)
             partitions[row] = (hashed & _POSITIVE) % n_partitions
             continue
         partitions[row] = sticky[STICKY_PARTITION]
-        n_bytes = max(0, length_of(source.values, row)) + _header_bytes(source, row)
-        sticky[STICKY_BYTES] += n_bytes + _RECORD_OVERHEAD
+        sticky[STICKY_BYTES] += _RECORD_OVERHEAD + source.row_bytes[row]
         if sticky[STICKY_BYTES] >= batch_size:
             sticky[STICKY_PARTITION] = (sticky[STICKY_PARTITION] + 1) % n_partitions
             sticky[STICKY_BYTES] = 0

@@ -1,23 +1,25 @@
-"""Where records to encode come from: the arrays of one Arrow batch, and how they are read."""
+"""Where records to encode come from: the arrays of one Arrow batch, and how they are read.
+
+What a row takes but for its place in a batch is measured here, once for all partitions.
+"""
 
 from typing import NamedTuple, TypeAlias
 
-from segmentlog.kernels._jit import inlined
+from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.memory import Bytes, Int32s, Int64s, load_u8
+from segmentlog.kernels.varint import varint_bytes
 
-__all__ = ["OUTSIDE", "BinaryArrays", "Ends", "SourceArrays", "is_null", "length_of"]
+__all__ = ["BinaryArrays", "Ends", "SourceArrays", "is_null", "length_of", "measure_rows"]
 
 #: Arrow's bounds of variable-length values; those of its "large" types have 64 bits.
 Ends: TypeAlias = Int32s | Int64s
 
-#: In place of a length, where the bounds of a value do not lie in its column's bytes.
-OUTSIDE = -2
-
 
 class BinaryArrays(NamedTuple):
-    """A column of byte strings; where `ends` has length 0, there is none and every row is null.
+    """A column of byte strings.
 
-    `ends` has shape (n_rows + 1,) and points into `data`.  Bit ``first_bit + row`` of `valid` is
+    `ends` has shape (n_rows + 1,), does not fall, and points into `data`: whoever makes one checks
+    that, once for all kernels.  Bit ``first_bit + row`` of `valid` is
     clear for a null; where `valid` has length 0, no row is null.
     """
 
@@ -30,8 +32,8 @@ class BinaryArrays(NamedTuple):
 class SourceArrays(NamedTuple):
     """The columns of records; `list_ends` point into the two columns of headers.
 
-    `list_ends`, `list_valid` and `list_first_bit` are as in `BinaryArrays`; a null list is an
-    empty one.
+    `list_ends`, `list_valid` and `list_first_bit` are as in `BinaryArrays`, but that `list_ends`
+    has length 0 where there are no headers at all; a null list is an empty one.  `row_bytes` is what `measure_rows` has found.
     """
 
     timestamps: Int64s
@@ -42,6 +44,7 @@ class SourceArrays(NamedTuple):
     list_first_bit: int
     header_keys: BinaryArrays
     header_values: BinaryArrays
+    row_bytes: Int64s
 
 
 @inlined
@@ -52,10 +55,65 @@ def is_null(valid: Bytes, bit: int) -> bool:
 
 @inlined
 def length_of(column: BinaryArrays, row: int) -> int:
-    """Bytes of a value, -1 for a null, or `OUTSIDE`; the caller has checked `row`."""
-    if column.ends.shape[0] == 0 or is_null(column.valid, column.first_bit + row):
+    """Bytes of a value, -1 for a null; the caller has checked that there is such a row."""
+    if is_null(column.valid, column.first_bit + row):
         return -1
-    start, end = int(column.ends[row]), int(column.ends[row + 1])
-    if 0 <= start <= end <= column.data.shape[0]:
-        return end - start
-    return OUTSIDE
+    return int(column.ends[row + 1]) - int(column.ends[row])
+
+
+@inlined
+def _length_bytes(length: int) -> int:
+    """`varint_bytes` of a length or -1, in a form that is compiled to vectors."""
+    return 1 + (length >= 1 << 6) + (length >= 1 << 13) + (length >= 1 << 20) + (length >= 1 << 27)
+
+
+@kernel
+def _add_binary(column: BinaryArrays, row_bytes: Int64s) -> None:
+    """Add the values of a column with their lengths."""
+    ends = column.ends
+    if column.valid.shape[0] > 0:
+        for row in range(row_bytes.shape[0]):
+            length = length_of(column, row)
+            row_bytes[row] += _length_bytes(length) + max(length, 0)
+        return
+    for row in range(row_bytes.shape[0]):
+        length = int(ends[row + 1]) - int(ends[row])
+        row_bytes[row] += _length_bytes(length) + length
+
+
+@kernel
+def _header_bytes(source: SourceArrays, row: int) -> int:
+    """Bytes of a row's headers with their lengths and their count, or -1 if a key is null."""
+    if is_null(source.list_valid, source.list_first_bit + row):
+        return 1
+    start, end = int(source.list_ends[row]), int(source.list_ends[row + 1])
+    n_bytes = varint_bytes(end - start)
+    for i in range(start, end):
+        key, value = length_of(source.header_keys, i), length_of(source.header_values, i)
+        if key < 0:
+            return -1
+        n_bytes += varint_bytes(key) + key + varint_bytes(value) + max(value, 0)
+    return n_bytes
+
+
+@kernel
+def measure_rows(source: SourceArrays) -> None:
+    """Fill `row_bytes`: key, value and headers of each row, with their lengths and count.
+
+    A row that no record can be gets -1: one that has a header without a key, or a timestamp below
+    -1, which stands for none.
+
+    Parameters
+    ----------
+    source : the columns; only `row_bytes` is written
+    """
+    row_bytes = source.row_bytes
+    row_bytes[:] = 0 if source.list_ends.shape[0] > 0 else 1
+    _add_binary(source.keys, row_bytes)
+    _add_binary(source.values, row_bytes)
+    if source.list_ends.shape[0] > 0:
+        for row in range(row_bytes.shape[0]):
+            n_bytes = _header_bytes(source, row)
+            row_bytes[row] = row_bytes[row] + n_bytes if n_bytes > 0 else -1
+    for row in range(row_bytes.shape[0]):
+        row_bytes[row] = row_bytes[row] if source.timestamps[row] >= -1 else -1

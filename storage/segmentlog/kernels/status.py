@@ -41,7 +41,6 @@ BAD_MARKER = 35
 
 # What is wrong with a row to be written.
 BAD_ROW = 50
-BAD_BOUNDS = 51
 BAD_TIMESTAMP = 52
 BAD_OFFSET = 53
 BAD_PARTITION = 54
@@ -78,7 +77,6 @@ REASONS = {
 #: The same for rows and `segmentlog.errors.InvalidRecordError`.
 ROW_REASONS = {
     BAD_ROW: "there is no such row",
-    BAD_BOUNDS: "its key, value or headers lie outside their Arrow column",
     BAD_TIMESTAMP: "its timestamp is below -1, which stands for none",
     BAD_OFFSET: "its offset is negative, too large, or not above that of the row before",
     BAD_PARTITION: "the topic has no such partition",

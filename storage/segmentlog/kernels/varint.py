@@ -7,7 +7,14 @@ at most five bytes, a long ten; bits beyond the type's width are dropped, as Jav
 import numpy as np
 
 from segmentlog.kernels._jit import inlined, kernel
-from segmentlog.kernels.memory import Bytes, load_u8, load_u64, store_u8, trailing_zeros
+from segmentlog.kernels.memory import (
+    Bytes,
+    leading_zeros,
+    load_u8,
+    load_u64,
+    store_u8,
+    trailing_zeros,
+)
 
 __all__ = [
     "FAILED",
@@ -15,6 +22,7 @@ __all__ = [
     "read_varint",
     "read_varint_quick",
     "read_varlong",
+    "short_varint",
     "varint_bytes",
     "write_varint",
 ]
@@ -125,24 +133,18 @@ def read_varint_quick(buf: Bytes, at: int) -> tuple[int, int]:
     return (joined >> 1) ^ -(joined & 1), at + 1 + (n_bits >> 3)
 
 
-@kernel
-def _long_form_bytes(groups: int) -> int:
-    """Bytes of an unsigned number of 14 bits or more; one with the highest bit set is negative."""
-    n_bytes = 2
-    rest = (groups >> 14) & 0x3FFFFFFFFFFFF
-    while rest > 0:
-        rest >>= 7
-        n_bytes += 1
-    return n_bytes
+@inlined
+def short_varint(groups: int) -> tuple[int, int]:
+    """The varint of an unsigned number below 2**14 as a little-endian word, and its bytes."""
+    goes_on = int(groups >= 0x80)
+    return (groups & 0x7F) | (goes_on << 7) | ((groups & 0x3F80) << 1), 1 + goes_on
 
 
 @inlined
 def varint_bytes(number: int) -> int:
     """Bytes that `write_varint` takes for a signed number of up to 64 bits."""
-    groups = (number << 1) ^ (number >> 63)
-    if 0 <= groups < 0x4000:
-        return 1 if groups < 0x80 else 2
-    return _long_form_bytes(groups)
+    n_bits = 64 - leading_zeros((number << 1) ^ (number >> 63) | 1)
+    return ((n_bits + 6) * 37) >> 8  # divided by 7 and rounded up
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Rows of Arrow columns to record batches of magic 2: cut, fill, perhaps compress, seal.
+"""Rows of Arrow columns to record batches of magic 2: cut, write, perhaps compress, seal.
 
 What Kafka's producer and ``MemoryRecordsBuilder`` do record by record, a call here does for all
 rows of a partition.  Base offsets count from 0 and leader epochs are 0 until
@@ -6,7 +6,7 @@ rows of a partition.  Base offsets count from 0 and leader epochs are 0 until
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,12 @@ from segmentlog.kernels import layout, status
 from segmentlog.kernels.encode import (
     FIRST_ROW,
     MAX_TIMESTAMP_OFFSET,
+    MOST_OVERHEAD,
     N_BATCH_COLUMNS,
-    cut_batches,
-    fill_batches,
     seal_batches,
+    write_batches,
 )
-from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int32s, Int64s
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.kernels.source import SourceArrays
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.records.deflater import Deflater
@@ -35,9 +35,9 @@ BATCH_SIZE = 128 << 10
 MAX_MESSAGE_BYTES = (1 << 20) + layout.LOG_OVERHEAD
 
 _LARGEST_BATCH = 2**31 - 1
-_DEFLATE_BYTES = 4 << 20  # fill this much, then compress: stays near the processor's caches
-_FIRST_TABLE_ROWS = 64
-_NO_RECORDS = bytes(layout.HEADER_BYTES)
+_DEFLATE_BYTES = 4 << 20  # write this much, then compress: stays near the processor's caches
+_TABLE_LINES = 1 << 10
+_NO_TABLE: Int64s = np.empty((0, N_BATCH_COLUMNS), np.int64)
 
 
 class EncodedBatches(NamedTuple):
@@ -152,11 +152,11 @@ class RecordEncoder:
         elif offsets.shape != rows.shape:
             message = f"{len(offsets)} offsets for {len(rows)} rows"
             raise ValueError(message)
-        call = _Call(partition, source, array_view(rows), array_view(offsets))
+        todo = _Rows(partition, source, array_view(rows), array_view(offsets))
         if self._deflater is None:
-            batches = self._plain(call)
+            batches = self._plain(todo)
         else:
-            batches = self._compressed(call, self._deflater)
+            batches = self._compressed(todo, self._deflater)
         table = batches.table
         table[:, layout.ATTRIBUTES] = self._codec
         table[:, layout.PRODUCER_ID] = -1
@@ -176,45 +176,47 @@ class RecordEncoder:
             self._counting = array_view(np.arange(2 * n))
         return self._counting[:n]
 
-    def _plain(self, call: "_Call") -> EncodedBatches:
-        most = min(self._max_message_bytes, _LARGEST_BATCH)
-        table, sizes = call.cut(self._batch_size, most)
-        return EncodedBatches(call.fill(table, sizes), table)
+    def _plain(self, todo: "_Rows") -> EncodedBatches:
+        out = _allocate(todo.most_bytes())
+        tables, at, end = [_NO_TABLE], 0, 0
+        while at < len(todo.rows):
+            table, at = todo.write(at, self._batch_size, self._max_message_bytes, out, end)
+            tables.append(table)
+            end = int(table[-1, layout.RECORDS_END])
+        return EncodedBatches(out[:end], np.concatenate(tables))
 
-    def _compressed(self, call: "_Call", deflater: Deflater) -> EncodedBatches:
-        tables: list[Int64s] = [np.empty((0, N_BATCH_COLUMNS), np.int64)]
-        payloads = [b""]
-        for table, compressed in self._deflate(call, deflater):
+    def _compressed(self, todo: "_Rows", deflater: Deflater) -> EncodedBatches:
+        tables, payloads = [_NO_TABLE], [b""]
+        for table, compressed in self._deflate(todo, deflater):
             table[:, layout.SIZE] = [layout.HEADER_BYTES + len(each) for each in compressed]
             tables.append(table)
             payloads += compressed
         # A hole for the header before each: the bytes of a batch are copied once.
-        buffer = np.frombuffer(bytearray(_NO_RECORDS).join(payloads), np.uint8)
+        buffer = np.frombuffer(bytearray(layout.HEADER_BYTES).join(payloads), np.uint8)
         table = np.concatenate(tables)
-        _place(table)
+        ends = np.cumsum(table[:, layout.SIZE])
+        table[:, layout.POSITION] = ends - table[:, layout.SIZE]
+        table[:, layout.RECORDS_START] = table[:, layout.POSITION] + layout.HEADER_BYTES
+        table[:, layout.RECORDS_END] = ends
         return EncodedBatches(buffer, table)
 
     def _deflate(
-        self, call: "_Call", deflater: Deflater
+        self, todo: "_Rows", deflater: Deflater
     ) -> Iterator[tuple[Int64s, list[bytes]]]:
         """Runs of batches, and their compressed records; what is too large comes in halves."""
-        table, sizes = call.cut(self._batch_size, _LARGEST_BATCH)
-        ends = np.cumsum(table[:, layout.SIZE])
-        begin = 0
-        while begin < len(table):
-            filled = ends[begin - 1] if begin else 0
-            until = max(begin + 1, int(np.searchsorted(ends, filled + _DEFLATE_BYTES)))
-            run = table[begin:until]
-            view = call.fill(run, sizes).data
+        enough = max(_DEFLATE_BYTES, todo.most_bytes_of_one(self._batch_size))
+        out = _allocate(min(enough, todo.most_bytes()))
+        at = 0
+        while at < len(todo.rows):
+            run, at = todo.write(at, self._batch_size, _LARGEST_BATCH, out, 0)
             compressed = [
-                deflater.compress(view[start:end])
+                deflater.compress(out.data[start:end])
                 for start, end in run[:, layout.RECORDS_START : layout.RECORDS_END + 1].tolist()
             ]
-            yield from self._within_limit(call, deflater, run, compressed)
-            begin = until
+            yield from self._within_limit(todo, deflater, run, compressed)
 
     def _within_limit(
-        self, call: "_Call", deflater: Deflater, run: Int64s, compressed: list[bytes]
+        self, todo: "_Rows", deflater: Deflater, run: Int64s, compressed: list[bytes]
     ) -> Iterator[tuple[Int64s, list[bytes]]]:
         """The same, divided where a batch is larger than `max_message_bytes`."""
         most = self._max_message_bytes - layout.HEADER_BYTES
@@ -227,14 +229,15 @@ class RecordEncoder:
             first, count = int(run[number, FIRST_ROW]), int(run[number, layout.RECORDS_COUNT])
             if count == 1:
                 size = layout.HEADER_BYTES + len(payload)
-                call.refuse_large(first, size, self._max_message_bytes)
+                row = int(todo.rows[first])
+                raise RecordTooLargeError(*todo.partition, row, size, self._max_message_bytes)
             middle = first + count // 2
-            yield from self._deflate(call.part(first, middle), deflater)
-            yield from self._deflate(call.part(middle, first + count), deflater)
+            yield from self._deflate(todo.part(first, middle), deflater)
+            yield from self._deflate(todo.part(middle, first + count), deflater)
         yield run[begin:], compressed[begin:]
 
 
-class _Call(NamedTuple):
+class _Rows(NamedTuple):
     """What is to be encoded in one call; arrays as in `RecordEncoder.encode`."""
 
     partition: TopicPartition
@@ -242,47 +245,39 @@ class _Call(NamedTuple):
     rows: Int64s
     offsets: Int64s
 
-    def part(self, begin: int, end: int) -> "_Call":
-        """The same with fewer rows."""
+    def part(self, begin: int, end: int) -> "_Rows":
+        """Some of them."""
         return self._replace(rows=self.rows[begin:end], offsets=self.offsets[begin:end])
 
-    def cut(self, batch_size: int, max_bytes: int) -> tuple[Int64s, Int32s]:
-        """Table of batches with their places in memory, and sizes of records."""
-        sizes = np.empty(len(self.rows), np.int32)
-        tables, at, code = [], 0, status.TABLE_FULL
-        n_lines = _FIRST_TABLE_ROWS
-        while code == status.TABLE_FULL:
-            table = np.empty((n_lines, N_BATCH_COLUMNS), np.int64)
-            code, at, n_batches = cut_batches(
-                self.source, self.rows, self.offsets, at, batch_size, max_bytes, table, sizes
-            )
-            tables.append(table[:n_batches])
-            n_lines *= 2
+    def most_bytes(self) -> int:
+        """What their batches take at the most: each row may need one of its own."""
+        return int(self.source.row_bytes[self.rows].sum()) + len(self.rows) * MOST_OVERHEAD
+
+    def most_bytes_of_one(self, batch_size: int) -> int:
+        """What any one batch takes at the most."""
+        longest = int(self.source.row_bytes[self.rows].max(initial=0))
+        return max(batch_size, longest + MOST_OVERHEAD)
+
+    def write(
+        self, at: int, batch_size: int, max_bytes: int, out: Bytes, to: int
+    ) -> tuple[Int64s, int]:
+        """Write batches from row `at` on, as many as fit, to byte `to` of `out`.
+
+        Returns the table of the batches, and the position of the next row.
+        """
+        table = np.empty((min(_TABLE_LINES, len(self.rows) - at), N_BATCH_COLUMNS), np.int64)
+        code, at, n_batches = write_batches(
+            self.source, self.rows, self.offsets, at, batch_size, max_bytes, table, out, to
+        )
         if code == status.RECORD_TOO_LARGE:
-            self.refuse_large(at, int(table[n_batches, layout.SIZE]), max_bytes)
-        if code != status.OK:
+            size = int(table[n_batches, layout.SIZE])
+            raise RecordTooLargeError(*self.partition, int(self.rows[at]), size, max_bytes)
+        if code in status.ROW_REASONS:
             row = int(self.rows[at])
             raise InvalidRecordError(*self.partition, row, status.ROW_REASONS[code])
-        table = np.concatenate(tables)
-        _place(table)
-        return table, sizes
-
-    def fill(self, table: Int64s, sizes: Int32s) -> Bytes:
-        """Records of batches that were cut, with holes for their headers; moves `table` there."""
-        _place(table)
-        n_bytes = int(table[:, layout.SIZE].sum())
-        out = np.frombuffer(pa.allocate_buffer(n_bytes + COPY_SLACK), np.uint8)
-        fill_batches(self.source, self.rows, self.offsets, sizes, table, out)
-        return out[:n_bytes]
-
-    def refuse_large(self, at: int, size: int, limit: int) -> NoReturn:
-        """Raise the error for the row at `at` of `rows`."""
-        raise RecordTooLargeError(*self.partition, int(self.rows[at]), size, limit)
+        return table[:n_batches], at
 
 
-def _place(table: Int64s) -> None:
-    """Put the batches of a table one behind the other, from byte 0 on."""
-    ends = np.cumsum(table[:, layout.SIZE])
-    table[:, layout.POSITION] = ends - table[:, layout.SIZE]
-    table[:, layout.RECORDS_START] = table[:, layout.POSITION] + layout.HEADER_BYTES
-    table[:, layout.RECORDS_END] = ends
+def _allocate(n_bytes: int) -> Bytes:
+    """Memory from Arrow's pool, which stays warm, with room to copy in whole vectors."""
+    return np.frombuffer(pa.allocate_buffer(n_bytes + COPY_SLACK), np.uint8)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from segmentlog.errors import OptionError
 from segmentlog.kernels.memory import Bytes, Int64s
-from segmentlog.kernels.source import BinaryArrays, Ends, SourceArrays
+from segmentlog.kernels.source import BinaryArrays, Ends, SourceArrays, measure_rows
 
 __all__ = ["array_view", "bitmap_view", "record_source"]
 
@@ -38,7 +38,7 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
     OptionError
         If a column has another type.
     pyarrow.ArrowInvalid
-        If the buffers of `batch` are smaller than it says.
+        If the buffers of `batch` are smaller than it says, or bounds lie outside them.
     ValueError
         If there are not as many timestamps as rows.
     """
@@ -46,16 +46,20 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
         message = f"{len(timestamps)} timestamps for {batch.num_rows} rows"
         raise ValueError(message)
     batch.validate()
+    n_rows = batch.num_rows
     columns = {name: batch.column(name) for name in _ACCEPTED if name in batch.schema.names}
     # One width for all of them: each mixture would be compiled for itself.
     is_wide = any(_WIDE.search(str(column.type)) for column in columns.values())
     kind = pa.large_binary() if is_wide else pa.binary()
-    return SourceArrays(
+    source = SourceArrays(
         array_view(timestamps),
-        _binary(_cast(columns, "key", kind), is_wide=is_wide),
-        _binary(_cast(columns, "value", kind), is_wide=is_wide),
-        *_headers(columns, kind, is_wide=is_wide),
+        _binary(_cast(columns, "key", n_rows, kind)),
+        _binary(_cast(columns, "value", n_rows, kind)),
+        *_headers(columns, n_rows, kind),
+        np.empty(n_rows, np.int64),
     )
+    measure_rows(source)
+    return source
 
 
 def array_view(array: NDArray[Any]) -> NDArray[Any]:
@@ -75,51 +79,55 @@ def bitmap_view(array: pa.Array) -> tuple[Bytes, int]:
     return np.frombuffer(array.buffers()[0], np.uint8), array.offset
 
 
-def _cast(columns: dict[str, pa.Array], name: str, kind: pa.DataType) -> pa.Array | None:
+def _cast(columns: dict[str, pa.Array], name: str, n_rows: int, kind: pa.DataType) -> pa.Array:
+    """The column as `kind`; nothing but nulls where it lacks."""
     column = columns.get(name)
     if column is None:
-        return None
+        return pa.nulls(n_rows, kind)
     try:
         return column.cast(kind)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise OptionError(name, str(column.type), _ACCEPTED[name]) from error
 
 
-def _ends(array: pa.Array | None, *, is_wide: bool) -> Ends:
-    """Bounds of the rows of a variable-length column, of which an empty array may have none."""
+def _ends(array: pa.Array, n_items: int) -> Ends:
+    """Bounds of the rows of a variable-length column of `n_items` bytes or headers, checked.
+
+    An array without rows may have none.
+    """
+    is_wide = _WIDE.match(str(array.type))
     dtype = np.dtype(np.int64 if is_wide else np.int32)
-    if array is None or not len(array):
-        return array_view(np.zeros(0 if array is None else 1, dtype))
+    if not len(array):
+        return array_view(np.zeros(1, dtype))
     start = array.offset * dtype.itemsize
-    return np.frombuffer(array.buffers()[1], dtype, len(array) + 1, start)
+    ends: Ends = np.frombuffer(array.buffers()[1], dtype, len(array) + 1, start)
+    if ends[0] < 0 or ends[-1] > n_items or np.any(ends[1:] < ends[:-1]):
+        message = f"bounds of a column of {array.type} are not in order, or outside its values"
+        raise pa.ArrowInvalid(message)
+    return ends
 
 
-def _binary(array: pa.Array | None, *, is_wide: bool) -> BinaryArrays:
-    if array is None:
-        return BinaryArrays(_ends(None, is_wide=is_wide), _NO_BYTES, 0, _NO_BYTES)
+def _binary(array: pa.Array) -> BinaryArrays:
     buffer = array.buffers()[2]
     data = _NO_BYTES if buffer is None else np.frombuffer(buffer, np.uint8)
-    return BinaryArrays(_ends(array, is_wide=is_wide), *bitmap_view(array), data)
+    return BinaryArrays(_ends(array, data.size), *bitmap_view(array), data)
 
 
 def _headers(
-    columns: dict[str, pa.Array], kind: pa.DataType, *, is_wide: bool
+    columns: dict[str, pa.Array], n_rows: int, kind: pa.DataType
 ) -> tuple[Ends, Bytes, int, BinaryArrays, BinaryArrays]:
     """Bounds, bitmap and its first bit of the lists of headers; their keys and their values."""
-    pair = pa.struct([pa.field("key", kind), pa.field("value", kind)])
     if "headers" in columns and not _are_headers(columns["headers"].type):
         raise OptionError("headers", str(columns["headers"].type), _ACCEPTED["headers"])
-    lists = _cast(columns, "headers", pa.large_list(pair) if is_wide else pa.list_(pair))
-    if lists is None:
-        nothing = _binary(None, is_wide=is_wide)
-        return _ends(None, is_wide=is_wide), _NO_BYTES, 0, nothing, nothing
-    keys, values = lists.values.flatten()  # a pair that is null has a null key
-    return (
-        _ends(lists, is_wide=is_wide),
-        *bitmap_view(lists),
-        _binary(keys, is_wide=is_wide),
-        _binary(values, is_wide=is_wide),
-    )
+    pair = pa.struct([pa.field("key", kind), pa.field("value", kind)])
+    of_pairs = pa.large_list(pair) if _WIDE.match(str(kind)) else pa.list_(pair)
+    lists = _cast(columns, "headers", n_rows, of_pairs)
+    pairs = lists.values.flatten()  # a pair that is null has a null key
+    keys, values = (_binary(each) for each in pairs)
+    ends = _ends(lists, len(pairs[0]))
+    if "headers" not in columns:
+        ends = ends[:0]
+    return ends, *bitmap_view(lists), keys, values
 
 
 def _are_headers(kind: pa.DataType) -> bool:
