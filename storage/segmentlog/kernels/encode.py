@@ -48,123 +48,161 @@ _LARGEST_I32 = 2**31 - 1
 _LARGEST_I64 = 2**63 - 1
 _NO_TIMESTAMP = -1
 _SHORT = 1 << 14  #: what `short_varint` takes is below it
-_MOST_SHORT = 1 + 2 + 2  #: attributes and two short varints
 
 
 @inlined
+def _put_quickly(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
+    """Write a value of up to `MOST_WIDE_BYTES` behind its length; the position behind it."""
+    length = length_of(column, row)
+    word, n_bytes = short_varint((length << 1) ^ (length >> 63))
+    store_u64(out, to, word)
+    length = max(length, 0)
+    copy_wide(out, to + n_bytes, column.data, int(column.ends[row]), length)
+    return to + n_bytes + length
+
+
+@inlined
+def _write_quickly(
+    source: SourceArrays, rows: Int64s, offsets: Int64s, batch: Int64s, at: int, to: int,
+    end: int, out: Bytes,
+) -> tuple[int, int]:  # fmt: skip
+    """Write rows of a batch while nothing is unusual about them; where that ends.
+
+    Unusual are fields of more than `MOST_WIDE_BYTES`, or so close to the end of their column
+    that they cannot be copied in whole vectors; deltas and lengths of more than two bytes; and
+    whatever is wrong.
+    """
+    base_offset, base_ms = batch[layout.BASE_OFFSET], batch[layout.BASE_TIMESTAMP]
+    max_ms, max_ms_offset = batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET]
+    keys, values, n_rows = source.keys, source.values, source.n_wide_rows
+    while at < rows.shape[0]:
+        row, offset = rows[at], offsets[at]
+        if not 0 <= row < n_rows:
+            break
+        ms, n_bytes = source.timestamps[row], source.row_bytes[row]
+        delta_ms, delta = ms - base_ms, offset - base_offset
+        zigzag_ms = (delta_ms << 1) ^ (delta_ms >> 63)
+        if not 0 <= zigzag_ms | (delta << 1) < _SHORT or not 0 <= n_bytes <= MOST_WIDE_BYTES:
+            break
+        ms_word, ms_bytes = short_varint(zigzag_ms)
+        delta_word, delta_bytes = short_varint(delta << 1)
+        word, length_bytes = short_varint((1 + ms_bytes + delta_bytes + n_bytes) << 1)
+        behind_ms = length_bytes + 1 + ms_bytes
+        behind = to + behind_ms + delta_bytes + n_bytes
+        if behind > end:
+            break
+        word |= (ms_word << (8 * (length_bytes + 1))) | (delta_word << (8 * behind_ms))
+        store_u64(out, to, word)
+        to = _put_quickly(out, to + behind_ms + delta_bytes, keys, row)
+        to = _put_quickly(out, to, values, row)
+        store_u8(out, to, 0)
+        to = behind
+        if ms > max_ms:
+            max_ms, max_ms_offset = ms, offset
+        at += 1
+    batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET] = max_ms, max_ms_offset
+    return at, to
+
+
+@kernel
 def _put(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
-    """Write one value behind its length; the position behind it."""
+    """Write any value behind its length; the position behind it."""
     length = length_of(column, row)
     to = write_varint(out, to, length)
     if length <= 0:
         return to
-    start = int(column.ends[row])
-    if length <= MOST_WIDE_BYTES and start + length + COPY_SLACK <= column.data.shape[0]:
-        copy_wide(out, to, column.data, start, length)
-    else:
-        copy_bytes(out, to, column.data, start, length)
+    copy_bytes(out, to, column.data, int(column.ends[row]), length)
     return to + length
 
 
 @kernel
-def _put_headers(out: Bytes, to: int, source: SourceArrays, row: int) -> None:
-    """Write the headers of a record, which are its end."""
-    if is_null(source.list_valid, source.list_first_bit + row):
+def _put_headers(out: Bytes, to: int, source: SourceArrays, row: int) -> int:
+    """Write the headers of a record, which are its end; the position behind them."""
+    if source.list_ends.shape[0] == 0 or is_null(source.list_valid, source.list_first_bit + row):
         store_u8(out, to, 0)
-        return
+        return to + 1
     start, end = int(source.list_ends[row]), int(source.list_ends[row + 1])
     to = write_varint(out, to, end - start)
     for i in range(start, end):
         to = _put(out, to, source.header_keys, i)
         to = _put(out, to, source.header_values, i)
-
-
-@inlined
-def _head(delta_ms: int, delta: int, n_bytes: int) -> tuple[int, int]:
-    """Length, attributes and deltas before the `n_bytes` of a record's fields; their own bytes.
-
-    As a little-endian word if they fit in one, as they nearly always do, or -1.
-    """
-    zigzag_ms = (delta_ms << 1) ^ (delta_ms >> 63)
-    if 0 <= zigzag_ms | (delta << 1) | ((n_bytes + _MOST_SHORT) << 1) < _SHORT:
-        ms_word, ms_bytes = short_varint(zigzag_ms)
-        delta_word, delta_bytes = short_varint(delta << 1)
-        word, length_bytes = short_varint((1 + ms_bytes + delta_bytes + n_bytes) << 1)
-        behind = length_bytes + 1 + ms_bytes
-        word |= (ms_word << (8 * (length_bytes + 1))) | (delta_word << (8 * behind))
-        return word, behind + delta_bytes
-    body_bytes = 1 + varint_bytes(delta_ms) + varint_bytes(delta)
-    return -1, varint_bytes(body_bytes + n_bytes) + body_bytes
+    return to
 
 
 @kernel
-def _put_long_head(out: Bytes, to: int, delta_ms: int, delta: int, n_bytes: int) -> int:
-    """Write what `_head` could not; the position behind it."""
-    n_bytes += 1 + varint_bytes(delta_ms) + varint_bytes(delta)
+def _write_carefully(
+    source: SourceArrays, rows: Int64s, offsets: Int64s, batch: Int64s, at: int, to: int,
+    end: int, out: Bytes,
+) -> tuple[int, int]:  # fmt: skip
+    """Write one row, if the batch takes it; the status, and the position behind it in `out`.
+
+    The status is `BATCH_FULL` where the row belongs to the next batch; with that, the position is
+    where the record would have ended, or -1 if it is too far from the batch's first.
+    """
+    row, offset = rows[at], offsets[at]
+    if not 0 <= row < source.timestamps.shape[0]:
+        return st.BAD_ROW, to
+    ms, n_bytes = source.timestamps[row], source.row_bytes[row]
+    if n_bytes < 0:
+        return st.BAD_TIMESTAMP if ms < _NO_TIMESTAMP else st.NULL_HEADER_KEY, to
+    base_ms, delta = batch[layout.BASE_TIMESTAMP], offset - batch[layout.BASE_OFFSET]
+    if delta > _LARGEST_I32 or (base_ms < 0 and ms == _LARGEST_I64):
+        return st.BATCH_FULL, -1
+    n_bytes += 1 + varint_bytes(ms - base_ms) + varint_bytes(delta)
+    behind = to + varint_bytes(n_bytes) + n_bytes
+    if behind > end:
+        return st.BATCH_FULL, behind
     to = write_varint(out, to, n_bytes)
     store_u8(out, to, 0)
-    to = write_varint(out, to + 1, delta_ms)
-    return write_varint(out, to, delta)
+    to = write_varint(out, to + 1, ms - base_ms)
+    to = write_varint(out, to, delta)
+    to = _put(out, to, source.keys, row)
+    to = _put(out, to, source.values, row)
+    if ms > batch[layout.MAX_TIMESTAMP]:
+        batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET] = ms, offset
+    return st.OK, _put_headers(out, to, source, row)
 
 
 @kernel
 def _write_batch(
-    source: SourceArrays, rows: Int64s, offsets: Int64s, first: int, previous: int,
-    batch_size: int, max_bytes: int, batch: Int64s, out: Bytes,
+    source: SourceArrays, rows: Int64s, offsets: Int64s, first: int, batch_size: int,
+    max_bytes: int, batch: Int64s, out: Bytes,
 ) -> tuple[int, int]:  # fmt: skip
     """Write rows from `first` on, while one batch takes them, to where ``batch[POSITION]`` says.
 
     Returns the status, and the position in `rows` of the first that is not in the batch.
     """
-    start = batch[layout.POSITION]
-    to, limit, room = start + layout.HEADER_BYTES, batch_size, out.shape[0] - COPY_SLACK - start
-    base_offset, base_ms, max_ms, max_ms_offset = offsets[first], 0, _NO_TIMESTAMP - 1, 0
-    has_headers = source.list_ends.shape[0] > 0
-    at = first
+    row = rows[first]
+    if not 0 <= row < source.timestamps.shape[0]:
+        return st.BAD_ROW, first
+    start, at = batch[layout.POSITION], first
+    to = start + layout.HEADER_BYTES
+    batch[layout.BASE_OFFSET], batch[layout.BASE_TIMESTAMP] = offsets[at], source.timestamps[row]
+    batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET] = _NO_TIMESTAMP, offsets[at]
+    limit = start + min(max(batch_size, MOST_OVERHEAD + source.row_bytes[row]), max_bytes)
+    end = min(limit, out.shape[0] - COPY_SLACK)
+    is_plain = source.list_ends.shape[0] == 0
     while at < rows.shape[0]:
-        row, offset = rows[at], offsets[at]
-        if not 0 <= row < source.timestamps.shape[0]:
-            return st.BAD_ROW, at
-        ms, n_bytes = source.timestamps[row], source.row_bytes[row]
-        if n_bytes < 0:
-            return st.BAD_TIMESTAMP if ms < _NO_TIMESTAMP else st.NULL_HEADER_KEY, at
-        if offset <= previous or offset == _LARGEST_I64:
-            return st.BAD_OFFSET, at
-        if at == first:
-            base_ms = ms
-            limit = min(max(batch_size, MOST_OVERHEAD + n_bytes), max_bytes)
-        elif offset - base_offset > _LARGEST_I32 or (base_ms < 0 and ms == _LARGEST_I64):
-            break
-        word, head_bytes = _head(ms - base_ms, offset - base_offset, n_bytes)
-        size = to + head_bytes + n_bytes - start
-        if size > limit:
+        if is_plain:
+            at, to = _write_quickly(source, rows, offsets, batch, at, to, end, out)
+            if at == rows.shape[0]:
+                break
+        status, behind = _write_carefully(source, rows, offsets, batch, at, to, end, out)
+        if status == st.BATCH_FULL:
+            if end < behind <= limit:
+                return st.OUTPUT_FULL, first
             if at == first:
-                batch[layout.SIZE] = size
+                batch[layout.SIZE] = behind - start
                 return st.RECORD_TOO_LARGE, at
             break
-        if size > room:
-            return st.OUTPUT_FULL, first
-        if word >= 0:
-            store_u64(out, to, word)
-            to += head_bytes
-        else:
-            to = _put_long_head(out, to, ms - base_ms, offset - base_offset, n_bytes)
-        to = _put(out, to, source.keys, row)
-        to = _put(out, to, source.values, row)
-        if has_headers:
-            _put_headers(out, to, source, row)
-        else:
-            store_u8(out, to, 0)
-        to = start + size
-        if ms > max_ms:
-            max_ms, max_ms_offset = ms, offset
-        previous = offset
+        if status != st.OK:
+            return status, at
+        to = behind
         at += 1
-    batch[layout.BASE_OFFSET], batch[layout.LAST_OFFSET] = base_offset, previous
-    batch[layout.BASE_TIMESTAMP], batch[layout.MAX_TIMESTAMP] = base_ms, max_ms
+    batch[layout.LAST_OFFSET] = offsets[at - 1]
     batch[layout.RECORDS_START], batch[layout.RECORDS_END] = start + layout.HEADER_BYTES, to
     batch[layout.SIZE], batch[layout.RECORDS_COUNT] = to - start, at - first
-    batch[FIRST_ROW], batch[MAX_TIMESTAMP_OFFSET] = first, max_ms_offset
+    batch[FIRST_ROW] = first
     return st.OK, at
 
 
@@ -184,7 +222,8 @@ def write_batches(
     ----------
     source : the columns; read only
     rows : int64 array, shape (n,); rows of `source` in the order in which they are written
-    offsets : int64 array, shape (n,); the offset of each, not negative and rising
+    offsets : int64 array, shape (n,); the offset of each; not negative and rising, checked by
+        the caller
     begin : position in `rows` to begin at
     batch_size : bytes of a batch, its header included
     max_bytes : what no batch may be larger than, even with one record
@@ -201,18 +240,16 @@ def write_batches(
     n_batches : lines of `table` that are filled
     """
     at, n_batches = begin, 0
-    previous = offsets[at - 1] if at > 0 else -1
     while at < rows.shape[0]:
         if n_batches == table.shape[0]:
             return st.TABLE_FULL, at, n_batches
-        batch = table[n_batches]
-        batch[layout.POSITION] = to
+        table[n_batches, layout.POSITION] = to
         status, at = _write_batch(
-            source, rows, offsets, at, previous, batch_size, max_bytes, batch, out
+            source, rows, offsets, at, batch_size, max_bytes, table[n_batches], out
         )
         if status != st.OK:
             return status, at, n_batches
-        to, previous = batch[layout.RECORDS_END], batch[layout.LAST_OFFSET]
+        to = table[n_batches, layout.RECORDS_END]
         n_batches += 1
     return st.OK, at, n_batches
 

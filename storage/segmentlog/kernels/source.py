@@ -9,7 +9,7 @@ from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.memory import Bytes, Int32s, Int64s, load_u8
 from segmentlog.kernels.varint import varint_bytes
 
-__all__ = ["BinaryArrays", "Ends", "SourceArrays", "is_null", "length_of", "measure_rows"]
+__all__ = ["BinaryArrays", "Ends", "SourceArrays", "is_null", "length_of", "measure_rows", "most_row_bytes"]
 
 #: Arrow's bounds of variable-length values; those of its "large" types have 64 bits.
 Ends: TypeAlias = Int32s | Int64s
@@ -33,7 +33,8 @@ class SourceArrays(NamedTuple):
     """The columns of records; `list_ends` point into the two columns of headers.
 
     `list_ends`, `list_valid` and `list_first_bit` are as in `BinaryArrays`, but that `list_ends`
-    has length 0 where there are no headers at all; a null list is an empty one.  `row_bytes` is what `measure_rows` has found.
+    has length 0 where there are no headers at all; a null list is an empty one.  `row_bytes` is what `measure_rows` has found.  Keys and values of
+    the first `n_wide_rows` can be copied in whole vectors: `COPY_SLACK` bytes follow them.
     """
 
     timestamps: Int64s
@@ -45,6 +46,7 @@ class SourceArrays(NamedTuple):
     header_keys: BinaryArrays
     header_values: BinaryArrays
     row_bytes: Int64s
+    n_wide_rows: int
 
 
 @inlined
@@ -70,14 +72,13 @@ def _length_bytes(length: int) -> int:
 @kernel
 def _add_binary(column: BinaryArrays, row_bytes: Int64s) -> None:
     """Add the values of a column with their lengths."""
-    ends = column.ends
     if column.valid.shape[0] > 0:
         for row in range(row_bytes.shape[0]):
             length = length_of(column, row)
             row_bytes[row] += _length_bytes(length) + max(length, 0)
         return
-    for row in range(row_bytes.shape[0]):
-        length = int(ends[row + 1]) - int(ends[row])
+    for row in range(row_bytes.shape[0]):  # apart, because this loop is compiled to vectors
+        length = int(column.ends[row + 1]) - int(column.ends[row])
         row_bytes[row] += _length_bytes(length) + length
 
 
@@ -108,12 +109,31 @@ def measure_rows(source: SourceArrays) -> None:
     source : the columns; only `row_bytes` is written
     """
     row_bytes = source.row_bytes
-    row_bytes[:] = 0 if source.list_ends.shape[0] > 0 else 1
+    has_headers = source.list_ends.shape[0] > 0
+    row_bytes[:] = 0 if has_headers else 1
     _add_binary(source.keys, row_bytes)
     _add_binary(source.values, row_bytes)
-    if source.list_ends.shape[0] > 0:
+    if has_headers:
         for row in range(row_bytes.shape[0]):
             n_bytes = _header_bytes(source, row)
             row_bytes[row] = row_bytes[row] + n_bytes if n_bytes > 0 else -1
     for row in range(row_bytes.shape[0]):
         row_bytes[row] = row_bytes[row] if source.timestamps[row] >= -1 else -1
+
+
+@kernel
+def most_row_bytes(source: SourceArrays, rows: Int64s) -> tuple[int, int]:
+    """The sum and the largest of the `row_bytes` of some rows.
+
+    Parameters
+    ----------
+    source : the columns; read only
+    rows : int64 array, shape (n,); read only; those that are not there are left out
+    """
+    total = most = 0
+    for at in range(rows.shape[0]):
+        row = rows[at]
+        if 0 <= row < source.row_bytes.shape[0]:
+            total += source.row_bytes[row]
+            most = max(most, source.row_bytes[row])
+    return total, most

@@ -11,6 +11,8 @@ TABLE_FULL = 1
 NEED_MORE = 2
 #: The next record does not fit the output any more; call again with empty buffers.
 OUTPUT_FULL = 3
+#: The next row belongs to the next batch.
+BATCH_FULL = 4
 
 BAD_LENGTH = 10
 BAD_MAGIC = 11

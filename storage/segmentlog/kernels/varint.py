@@ -136,8 +136,9 @@ def read_varint_quick(buf: Bytes, at: int) -> tuple[int, int]:
 @inlined
 def short_varint(groups: int) -> tuple[int, int]:
     """The varint of an unsigned number below 2**14 as a little-endian word, and its bytes."""
-    goes_on = int(groups >= 0x80)
-    return (groups & 0x7F) | (goes_on << 7) | ((groups & 0x3F80) << 1), 1 + goes_on
+    if groups < 0x80:
+        return groups, 1
+    return (groups & 0x7F) | 0x80 | ((groups & 0x3F80) << 1), 2
 
 
 @inlined

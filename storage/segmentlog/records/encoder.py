@@ -22,7 +22,7 @@ from segmentlog.kernels.encode import (
     write_batches,
 )
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
-from segmentlog.kernels.source import SourceArrays
+from segmentlog.kernels.source import SourceArrays, most_row_bytes
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.records.deflater import Deflater
 from segmentlog.records.source import array_view
@@ -35,6 +35,7 @@ BATCH_SIZE = 128 << 10
 MAX_MESSAGE_BYTES = (1 << 20) + layout.LOG_OVERHEAD
 
 _LARGEST_BATCH = 2**31 - 1
+_LARGEST_OFFSET = 2**63 - 1
 _DEFLATE_BYTES = 4 << 20  # write this much, then compress: stays near the processor's caches
 _TABLE_LINES = 1 << 10
 _NO_TABLE: Int64s = np.empty((0, N_BATCH_COLUMNS), np.int64)
@@ -152,6 +153,8 @@ class RecordEncoder:
         elif offsets.shape != rows.shape:
             message = f"{len(offsets)} offsets for {len(rows)} rows"
             raise ValueError(message)
+        else:
+            _check_offsets(partition, rows, offsets)
         todo = _Rows(partition, source, array_view(rows), array_view(offsets))
         if self._deflater is None:
             batches = self._plain(todo)
@@ -177,7 +180,8 @@ class RecordEncoder:
         return self._counting[:n]
 
     def _plain(self, todo: "_Rows") -> EncodedBatches:
-        out = _allocate(todo.most_bytes())
+        most_bytes, _ = todo.most_bytes(self._batch_size)
+        out = _allocate(most_bytes)
         tables, at, end = [_NO_TABLE], 0, 0
         while at < len(todo.rows):
             table, at = todo.write(at, self._batch_size, self._max_message_bytes, out, end)
@@ -204,8 +208,8 @@ class RecordEncoder:
         self, todo: "_Rows", deflater: Deflater
     ) -> Iterator[tuple[Int64s, list[bytes]]]:
         """Runs of batches, and their compressed records; what is too large comes in halves."""
-        enough = max(_DEFLATE_BYTES, todo.most_bytes_of_one(self._batch_size))
-        out = _allocate(min(enough, todo.most_bytes()))
+        most_bytes, most_of_one = todo.most_bytes(self._batch_size)
+        out = _allocate(min(most_bytes, max(_DEFLATE_BYTES, most_of_one)))
         at = 0
         while at < len(todo.rows):
             run, at = todo.write(at, self._batch_size, _LARGEST_BATCH, out, 0)
@@ -249,14 +253,11 @@ class _Rows(NamedTuple):
         """Some of them."""
         return self._replace(rows=self.rows[begin:end], offsets=self.offsets[begin:end])
 
-    def most_bytes(self) -> int:
-        """What their batches take at the most: each row may need one of its own."""
-        return int(self.source.row_bytes[self.rows].sum()) + len(self.rows) * MOST_OVERHEAD
-
-    def most_bytes_of_one(self, batch_size: int) -> int:
-        """What any one batch takes at the most."""
-        longest = int(self.source.row_bytes[self.rows].max(initial=0))
-        return max(batch_size, longest + MOST_OVERHEAD)
+    def most_bytes(self, batch_size: int) -> tuple[int, int]:
+        """What all batches together, and any one of them, take at the most."""
+        total, longest = most_row_bytes(self.source, self.rows)
+        all_alone = total + len(self.rows) * MOST_OVERHEAD
+        return all_alone, max(batch_size, longest + MOST_OVERHEAD)
 
     def write(
         self, at: int, batch_size: int, max_bytes: int, out: Bytes, to: int
@@ -276,6 +277,15 @@ class _Rows(NamedTuple):
             row = int(self.rows[at])
             raise InvalidRecordError(*self.partition, row, status.ROW_REASONS[code])
         return table[:n_batches], at
+
+
+def _check_offsets(partition: TopicPartition, rows: Int64s, offsets: Int64s) -> None:
+    """Refuse offsets that are negative, do not rise, or leave none for the row behind them."""
+    wrong = (np.diff(offsets, prepend=-1) <= 0) | (offsets == _LARGEST_OFFSET)
+    wrong |= offsets < 0  # of those, the difference may wrap
+    if wrong.any():
+        row = int(rows[np.argmax(wrong)])
+        raise InvalidRecordError(*partition, row, status.ROW_REASONS[status.BAD_OFFSET])
 
 
 def _allocate(n_bytes: int) -> Bytes:

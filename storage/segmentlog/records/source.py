@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from segmentlog.errors import OptionError
-from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.kernels.source import BinaryArrays, Ends, SourceArrays, measure_rows
 
 __all__ = ["array_view", "bitmap_view", "record_source"]
@@ -51,12 +51,15 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
     # One width for all of them: each mixture would be compiled for itself.
     is_wide = any(_WIDE.search(str(column.type)) for column in columns.values())
     kind = pa.large_binary() if is_wide else pa.binary()
+    keys = _binary(_cast(columns, "key", n_rows, kind))
+    values = _binary(_cast(columns, "value", n_rows, kind))
     source = SourceArrays(
         array_view(timestamps),
-        _binary(_cast(columns, "key", n_rows, kind)),
-        _binary(_cast(columns, "value", n_rows, kind)),
+        keys,
+        values,
         *_headers(columns, n_rows, kind),
         np.empty(n_rows, np.int64),
+        min(_n_wide_rows(keys), _n_wide_rows(values)),
     )
     measure_rows(source)
     return source
@@ -113,21 +116,29 @@ def _binary(array: pa.Array) -> BinaryArrays:
     return BinaryArrays(_ends(array, data.size), *bitmap_view(array), data)
 
 
+def _n_wide_rows(column: BinaryArrays) -> int:
+    """How many rows have `COPY_SLACK` bytes of the column behind them."""
+    limit = min(column.data.size - COPY_SLACK, int(column.ends[-1]))
+    # In the type of the bounds, or numpy would convert them all.
+    behind = np.searchsorted(column.ends, column.ends.dtype.type(limit), side="right")
+    return max(0, int(behind) - 1)
+
+
 def _headers(
     columns: dict[str, pa.Array], n_rows: int, kind: pa.DataType
 ) -> tuple[Ends, Bytes, int, BinaryArrays, BinaryArrays]:
     """Bounds, bitmap and its first bit of the lists of headers; their keys and their values."""
-    if "headers" in columns and not _are_headers(columns["headers"].type):
+    if "headers" not in columns:
+        nothing = _binary(pa.nulls(0, kind))
+        return nothing.ends[:0], _NO_BYTES, 0, nothing, nothing
+    if not _are_headers(columns["headers"].type):
         raise OptionError("headers", str(columns["headers"].type), _ACCEPTED["headers"])
     pair = pa.struct([pa.field("key", kind), pa.field("value", kind)])
     of_pairs = pa.large_list(pair) if _WIDE.match(str(kind)) else pa.list_(pair)
     lists = _cast(columns, "headers", n_rows, of_pairs)
     pairs = lists.values.flatten()  # a pair that is null has a null key
     keys, values = (_binary(each) for each in pairs)
-    ends = _ends(lists, len(pairs[0]))
-    if "headers" not in columns:
-        ends = ends[:0]
-    return ends, *bitmap_view(lists), keys, values
+    return _ends(lists, len(pairs[0])), *bitmap_view(lists), keys, values
 
 
 def _are_headers(kind: pa.DataType) -> bool:
