@@ -51,7 +51,7 @@ def choose_partitions(
             partitions[row] = explicit[row]
             continue
         length = length_of(source.keys, row)
-        if length >= 0:
+        if length >= 0:  # an empty key is a key
             start = int(source.keys.ends[row])
             hashed = murmur2(source.keys.data, start, start + length)
             partitions[row] = (hashed & _POSITIVE) % n_partitions
