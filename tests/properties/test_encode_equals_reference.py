@@ -1,5 +1,7 @@
 """What the encoder writes is what the plain reference writes, and decodes to what went in."""
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
@@ -13,9 +15,7 @@ from segmentlog.records.source import record_source
 from segmentlog.testing.reference import Record, encode_batch
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-WIDE_HEADERS = pa.large_list(
-    pa.struct([("key", pa.large_string()), ("value", pa.large_binary())])
-)
+WIDE_HEADERS = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
 DATA = (
     st.none()
     | st.binary(max_size=70)
@@ -91,7 +91,9 @@ def decoded(found: EncodedBatches) -> list[Record]:
     return records
 
 
-@given(inputs(), st.booleans(), st.integers(0, 3), st.sampled_from([1, 200, 1000, 20_000]), st.data())
+@given(
+    inputs(), st.booleans(), st.integers(0, 3), st.sampled_from([1, 200, 1000, 20_000]), st.data()
+)
 @settings(max_examples=300, deadline=None)
 def test_bytes_are_those_of_the_reference(
     rows_in: tuple[list[Record], list[int]],
@@ -114,7 +116,7 @@ def test_bytes_are_those_of_the_reference(
     written = [records[row]._replace(offset=n) for row, n in zip(rows, numbers, strict=True)]
     firsts = np.cumsum([0, *found.records_counts]).tolist()
 
-    expected = [encode_batch(written[a:b]) for a, b in zip(firsts, firsts[1:], strict=False)]
+    expected = [encode_batch(written[a:b]) for a, b in pairwise(firsts)]
     assert expected == batches_of(found)
     assert firsts[-1] == len(written)
 

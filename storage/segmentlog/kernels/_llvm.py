@@ -70,7 +70,8 @@ def load_le32(typingctx, buf, at):
 
     def codegen(context, builder, signature, arguments):
         pointer = _pointer(context, builder, signature.args[0], *arguments)
-        return builder.zext(builder.load(builder.bitcast(pointer, _I32.as_pointer()), align=1), _I64)
+        loaded = builder.load(builder.bitcast(pointer, _I32.as_pointer()), align=1)
+        return builder.zext(loaded, _I64)
 
     return types.uint64(buf, types.int64), codegen
 

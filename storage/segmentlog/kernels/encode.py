@@ -308,4 +308,4 @@ def assign_offsets(buf: Bytes, positions: Int64s, base_offset: int, leader_epoch
             return number
         store_i64(buf, at + layout.BASE_OFFSET_AT, load_i64(buf, at) + base_offset)
         store_i32(buf, at + layout.LEADER_EPOCH_AT, leader_epoch)
-    return positions.shape[0]
+    return len(positions)

@@ -9,7 +9,15 @@ from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.memory import Bytes, Int32s, Int64s, load_u8
 from segmentlog.kernels.varint import varint_bytes
 
-__all__ = ["BinaryArrays", "Ends", "SourceArrays", "is_null", "length_of", "measure_rows", "most_row_bytes"]
+__all__ = [
+    "BinaryArrays",
+    "Ends",
+    "SourceArrays",
+    "is_null",
+    "length_of",
+    "measure_rows",
+    "most_row_bytes",
+]
 
 #: Arrow's bounds of variable-length values; those of its "large" types have 64 bits.
 Ends: TypeAlias = Int32s | Int64s
@@ -30,11 +38,12 @@ class BinaryArrays(NamedTuple):
 
 
 class SourceArrays(NamedTuple):
-    """The columns of records; `list_ends` point into the two columns of headers.
+    """The columns of records.
 
-    `list_ends`, `list_valid` and `list_first_bit` are as in `BinaryArrays`, but that `list_ends`
-    has length 0 where there are no headers at all; a null list is an empty one.  `row_bytes` is what `measure_rows` has found.  Keys and values of
-    the first `n_wide_rows` can be copied in whole vectors: `COPY_SLACK` bytes follow them.
+    `list_ends`, `list_valid` and `list_first_bit` are as in `BinaryArrays`, and point into the two
+    columns of headers; a null list is an empty one, and where there are no headers at all
+    `list_ends` has length 0.  `row_bytes` is what `measure_rows` has found.  Keys and values of
+    the first `n_wide_rows` have `COPY_SLACK` bytes behind them: they can be copied in vectors.
     """
 
     timestamps: Int64s

@@ -53,7 +53,9 @@ class Partitioner:
         """
         named, valid, first_bit = _NO_PARTITIONS, _NO_BITMAP, 0
         if explicit is not None and len(explicit):
-            named = np.frombuffer(explicit.buffers()[1], np.int32, len(explicit), explicit.offset * 4)
+            named = np.frombuffer(
+                explicit.buffers()[1], np.int32, len(explicit), explicit.offset * 4
+            )
             valid, first_bit = bitmap_view(explicit)
         chosen: Int32s = np.empty(len(source.timestamps), np.int32)
         code, row = partition.choose_partitions(

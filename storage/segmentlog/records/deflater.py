@@ -103,13 +103,14 @@ def _lz4(level: int) -> Callable[[memoryview], bytes]:
     library_level = 0 if level == _LZ4_DEFAULT_LEVEL else max(level, _LZ4_LEAST_HC_LEVEL)
 
     def compress(records: memoryview) -> bytes:
-        return lz4.frame.compress(
+        frame: bytes = lz4.frame.compress(
             records,
             compression_level=library_level,
             block_size=lz4.frame.BLOCKSIZE_MAX64KB,
             block_linked=False,
             store_size=False,
         )
+        return frame
 
     return compress
 

@@ -86,8 +86,9 @@ class EncodedBatches(NamedTuple):
 
     @property
     def max_timestamp_offsets(self) -> Int64s:
-        """Offsets of the first records that have them; of the last ones, if all are equal to the
-        append time or there are none (``MemoryRecordsBuilder.info``).
+        """Offsets of the first records that have them.
+
+        Of the last records, if all have the append time or none (``MemoryRecordsBuilder.info``).
         """
         return self.table[:, MAX_TIMESTAMP_OFFSET]
 
@@ -144,9 +145,12 @@ class RecordEncoder:
         Raises
         ------
         InvalidRecordError
-            If a row cannot be a record: a header without a key, a timestamp below -1.
+            If a row cannot be a record: a header without a key, a timestamp below -1, an offset
+            that does not rise; or if there is no such row.
         RecordTooLargeError
             If a record alone takes more than `max_message_bytes`.
+        ValueError
+            If there are not as many offsets as rows.
         """
         if offsets is None:
             offsets = self._count_to(len(rows))
@@ -204,9 +208,7 @@ class RecordEncoder:
         table[:, layout.RECORDS_END] = ends
         return EncodedBatches(buffer, table)
 
-    def _deflate(
-        self, todo: "_Rows", deflater: Deflater
-    ) -> Iterator[tuple[Int64s, list[bytes]]]:
+    def _deflate(self, todo: "_Rows", deflater: Deflater) -> Iterator[tuple[Int64s, list[bytes]]]:
         """Runs of batches, and their compressed records; what is too large comes in halves."""
         most_bytes, most_of_one = todo.most_bytes(self._batch_size)
         out = _allocate(min(most_bytes, max(_DEFLATE_BYTES, most_of_one)))

@@ -96,7 +96,7 @@ pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 columns = {
     "key": pa.array([None if i % 5 == 0 else b"k" * i for i in range(70)], pa.binary()),
     "value": pa.array([bytes(i * i) for i in range(70)], pa.binary()),
-    "headers": pa.array([[{"key": "h", "value": None}] * (i % 3) or None for i in range(70)], pairs),
+    "headers": pa.array([[{"key": "h", "value": None}] * (i % 3) for i in range(70)], pairs),
 }
 for names in (["key", "value"], ["key", "value", "headers"]):
     batch = pa.RecordBatch.from_pydict({name: columns[name] for name in names})
@@ -124,9 +124,7 @@ def test_bounds_checked_kernels_find_nothing_to_report(tmp_path: Path) -> None:
 
 def test_kernels_write_the_same_as_plain_python() -> None:
     """Without compilation: every byte, with headers and without."""
-    assert run(PLAIN, PYTHONHASHSEED="0") == run(
-        PLAIN, PYTHONHASHSEED="0", NUMBA_DISABLE_JIT="1"
-    )
+    assert run(PLAIN, PYTHONHASHSEED="0") == run(PLAIN, PYTHONHASHSEED="0", NUMBA_DISABLE_JIT="1")
 
 
 def run(code: str, **variables: str) -> str:

@@ -61,15 +61,19 @@ def batches_of(found: EncodedBatches) -> list[bytes]:
 #: Bytes that Kafka's own classes have made; offsets and leader epochs as they were given.
 GOLDEN = [
     (
-        "00000000000000640000004c0000000702d9e1e45900000000000100000000000003e800000000000003ed"
-        "ffffffffffffffffffffffffffff0000000214000000046b31047631001e000a02010476320402680201026e01",
+        (
+            "00000000000000640000004c0000000702d9e1e45900000000000100000000000003e800000000000003ed"
+            "ffffffffffffffffffffffffffff0000000214000000046b31047631001e000a02010476320402680201026e01"
+        ),
         [Record(0, 1000, b"k1", b"v1"),
          Record(1, 1005, None, b"v2", ((b"h", b"\1"), (b"n", None)))],
         100, 7, None,
     ),
     (
-        "0000000000000032000000430000000102d03a222a00080000000100000000000003e80000000000001e61"
-        "ffffffffffffffffffffffffffff00000002100000000261026200100001020261026200",
+        (
+            "0000000000000032000000430000000102d03a222a00080000000100000000000003e80000000000001e61"
+            "ffffffffffffffffffffffffffff00000002100000000261026200100001020261026200"
+        ),
         [Record(0, 1000, b"a", b"b"), Record(1, 999, b"a", b"b")],
         50, 1, 7777,
     ),
@@ -90,7 +94,7 @@ def test_bytes_are_those_of_kafkas_own_classes(
 
 
 def test_a_batch_ends_where_the_producers_does() -> None:
-    """At its size exactly; a larger record is alone, or with what its upper bound leaves room for."""
+    """At its size exactly; a larger record is alone, or with what fits its upper bound."""
     records = numbered(20)
     exact = len(encode_batch(records[:7]))
     for size, expected in ((1, 1), (exact - 1, 6), (exact, 7)):
@@ -103,9 +107,7 @@ def test_a_batch_ends_where_the_producers_does() -> None:
 
 def test_facts_are_what_a_scan_finds() -> None:
     """Every column of the table that a scan fills, and where the largest timestamps are."""
-    records = [
-        Record(i, 100 + (i * 7) % 10, b"k", bytes(i % 90)) for i in range(500)
-    ]
+    records = [Record(i, 100 + (i * 7) % 10, b"k", bytes(i % 90)) for i in range(500)]
     for codec in Codec:
         found = encode(records, RecordEncoder(codec, batch_size=1000))
         headers = np.empty((len(found.table) + 1, layout.N_HEADER_COLUMNS), np.int64)
