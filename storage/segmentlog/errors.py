@@ -15,6 +15,8 @@
     ├─ UnknownTopicOrPartitionError (LookupError)  topic, partition, path
     ├─ OffsetOutOfRangeError (LookupError)  offset, log_start_offset, log_end_offset
     ├─ LogChangedError                 path: retention or compaction overtook a running read
+    ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
+    ├─ RecordTooLargeError (ValueError)  topic, partition, row, size, limit
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
     └─ OptionError (ValueError)        option, value, accepted: correct the option
 
@@ -33,11 +35,13 @@ __all__ = [
     "CorruptIndexError",
     "CorruptLogError",
     "ErrorCode",
+    "InvalidRecordError",
     "LogChangedError",
     "LogDirectoryError",
     "MalformedBatchError",
     "OffsetOutOfRangeError",
     "OptionError",
+    "RecordTooLargeError",
     "SegmentLogError",
     "TimestampOverflowError",
     "TornTransactionError",
@@ -65,6 +69,8 @@ class ErrorCode(StrEnum):
     LOG_CHANGED = "LOG_CHANGED"
     TIMESTAMP_OVERFLOW = "TIMESTAMP_OVERFLOW"
     OPTION = "OPTION"
+    INVALID_RECORD = "INVALID_RECORD"
+    RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
 
 
 class SegmentLogError(Exception):
@@ -313,6 +319,43 @@ class LogChangedError(SegmentLogError):
         return (
             f"{self.path}: {self.reason}; offsets [{self.next_offset}, {self.end_offset}) "
             "were promised when the read was planned and are gone; load the path again"
+        )
+
+
+class InvalidRecordError(SegmentLogError, ValueError):
+    """A row that cannot be a record; `partition` is -1 while none is chosen for it."""
+
+    code = ErrorCode.INVALID_RECORD
+
+    def __init__(self, topic: str, partition: int, row: int, reason: str) -> None:
+        super().__init__(topic, partition, row, reason)
+        self.topic = topic
+        self.partition = partition
+        self.row = row
+        self.reason = reason
+
+    def __str__(self) -> str:
+        where = self.topic if self.partition < 0 else f"{self.topic}-{self.partition}"
+        return f"{where}: row {self.row} of the Arrow batch cannot be written: {self.reason}"
+
+
+class RecordTooLargeError(SegmentLogError, ValueError):
+    """A row whose batch, of `size` bytes with no other record in it, is above the limit."""
+
+    code = ErrorCode.RECORD_TOO_LARGE
+
+    def __init__(self, topic: str, partition: int, row: int, size: int, limit: int) -> None:
+        super().__init__(topic, partition, row, size, limit)
+        self.topic = topic
+        self.partition = partition
+        self.row = row
+        self.size = size
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition}: row {self.row} of the Arrow batch takes {self.size} "
+            f"bytes as a record batch, the limit is {self.limit}; raise max.message.bytes"
         )
 
 

@@ -20,6 +20,8 @@ from segmentlog.log.scan import scan_slice
 from segmentlog.log.verify import verify_log
 from segmentlog.records.columns import RECORD_SCHEMA
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.encoder import RecordEncoder
+from segmentlog.records.source import record_source
 
 _WINDOW = 4 << 20
 _JIT_ROUNDS = 10  # until Java's compiler is done with its hot loops
@@ -98,6 +100,49 @@ def against_roofline(name: str, log: segmentlog.Log, goal: str, rounds: int) -> 
     )
     against = "memcpy + CRC-32C of the same bytes"
     return Row(name, against, goal, f"{roofline / results['decode'].median:.2f}", detail)
+
+
+def columns(log: segmentlog.Log) -> list[tuple[pa.RecordBatch, np.ndarray]]:
+    """Keys and values of a log, and their timestamps in milliseconds."""
+    wanted = ["key", "value", "timestamp"]
+    return [
+        (batch, batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000)
+        for batch in log.scan(columns=wanted)
+    ]
+
+
+def encode_against_roofline(log: segmentlog.Log, goal: str, rounds: int) -> Row:
+    """Encode columns as batches of 16 KiB against memcpy plus checksum of the same bytes."""
+    source, encoder = columns(log), RecordEncoder(batch_size=16384)
+    where = segmentlog.TopicPartition("t", 0)
+
+    def batches() -> Iterator[np.ndarray]:
+        for batch, timestamps in source:
+            rows = np.arange(batch.num_rows)
+            yield encoder.encode(where, record_source(batch, timestamps), rows).buffer
+
+    data = np.concatenate(list(batches()))
+    known = (sum(batch.num_rows for batch, _ in source), len(data))
+
+    def timed(run):
+        return lambda: (run(data), known)[1]
+
+    results = compare(
+        {
+            "encode": lambda: (known[0], sum(map(len, batches()))),
+            "memcpy": timed(copy),
+            "crc": timed(checksum),
+        },
+        rounds,
+    )
+    roofline = results["memcpy"].median + results["crc"].median
+    encode = results["encode"]
+    detail = (
+        f"{known[0] / encode.median / 1e6:.0f} M records/s of {len(data) / known[0]:.0f} B; "
+        f"{known[0]:,} rows; ±{encode.spread:.0%}"
+    )
+    against = "memcpy + CRC-32C of the same bytes"
+    return Row("encode, one core", against, goal, f"{roofline / encode.median:.2f}", detail)
 
 
 def against_codec(name: str, log: segmentlog.Log, goal: str, rounds: int) -> Row:

@@ -90,6 +90,7 @@ def measure(n_records: int, rounds: int, n_partitions: int) -> list[Row]:
             engine.against_roofline(
                 "decode one-record batches, one core", directory.log("single", 0), "≥ 0.5", rounds
             ),
+            engine.encode_against_roofline(plain[0], "≥ 0.6", rounds),
             engine.against_codec("lz4", directory.log("lz4", 0), "≥ 0.8", rounds),
             engine.against_codec("zstd", directory.log("zstd", 0), "≥ 0.8", rounds),
             engine.against_java(broker.jars, plain, "≥ 1.9×", rounds),

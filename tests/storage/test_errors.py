@@ -26,6 +26,9 @@ ERRORS = [
     errors.TimestampOverflowError("orders", 7, 42, 2**60),
     errors.OptionError("subscribe", "", "name at least one topic"),
     errors.SegmentLogError("anything"),
+    errors.InvalidRecordError("orders", 7, 42, "its header has no key"),
+    errors.InvalidRecordError("orders", -1, 42, "its header has no key"),
+    errors.RecordTooLargeError("orders", 7, 42, 2_000_000, 1_048_588),
 ]
 
 
@@ -46,7 +49,7 @@ CODES = [
     "SEGMENT_LOG", "CORRUPT_LOG", "CHECKSUM_MISMATCH", "MALFORMED_BATCH", "TRUNCATED_BATCH",
     "TORN_TRANSACTION", "CORRUPT_INDEX", "CORRUPT_CHECKPOINT", "UNSUPPORTED_FORMAT",
     "LOG_DIRECTORY", "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_OUT_OF_RANGE", "LOG_CHANGED",
-    "TIMESTAMP_OVERFLOW", "OPTION",
+    "TIMESTAMP_OVERFLOW", "OPTION", "INVALID_RECORD", "RECORD_TOO_LARGE",
 ]  # fmt: skip
 
 
@@ -100,6 +103,8 @@ def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
         (errors.CorruptCheckpointError, ValueError),
         (errors.LogDirectoryError, ValueError),
         (errors.OptionError, ValueError),
+        (errors.InvalidRecordError, ValueError),
+        (errors.RecordTooLargeError, ValueError),
         (errors.UnknownTopicOrPartitionError, LookupError),
         (errors.OffsetOutOfRangeError, LookupError),
         (errors.TimestampOverflowError, OverflowError),
@@ -132,6 +137,9 @@ def test_an_unsupported_format_is_not_called_corrupt() -> None:
         (ERRORS[12], ["/d/t-0", "[10, 42)", "0.log is gone", "load the path again"]),
         (ERRORS[13], ["orders-7", "offset 42", str(2**60)]),
         (ERRORS[14], ["'subscribe'", "''", "name at least one topic"]),
+        (ERRORS[16], ["orders-7: ", "row 42", "has no key"]),
+        (ERRORS[17], ["orders: ", "row 42", "has no key"]),
+        (ERRORS[18], ["orders-7: ", "row 42", "2000000", "1048588", "max.message.bytes"]),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -65,6 +65,44 @@ def load_le64(typingctx, buf, at):
 
 
 @intrinsic
+def load_le32(typingctx, buf, at):
+    """Unaligned little-endian uint32, as uint64."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        loaded = builder.load(builder.bitcast(pointer, _I32.as_pointer()), align=1)
+        return builder.zext(loaded, _I64)
+
+    return types.uint64(buf, types.int64), codegen
+
+
+def _storer(bits, *, swap):
+    """Unaligned store of the low `bits` of an int64; `swap` for big-endian."""
+    word = ir.IntType(bits)
+
+    @intrinsic
+    def store(typingctx, buf, at, value):
+        def codegen(context, builder, signature, arguments):
+            pointer = _pointer(context, builder, signature.args[0], *arguments[:2])
+            stored = builder.trunc(arguments[2], word) if bits < 64 else arguments[2]
+            if swap:
+                stored = builder.bswap(stored)
+            builder.store(stored, builder.bitcast(pointer, word.as_pointer()), align=1)
+            return context.get_dummy_value()
+
+        return types.void(buf, types.int64, types.int64), codegen
+
+    return store
+
+
+store_be64 = _storer(64, swap=True)
+store_be32 = _storer(32, swap=True)
+store_be16 = _storer(16, swap=True)
+store_le64 = _storer(64, swap=False)
+store_u8 = _storer(8, swap=False)
+
+
+@intrinsic
 def memcpy(typingctx, target, to, source, at, n_bytes):
     """Copy exactly `n_bytes`."""
 
@@ -120,6 +158,16 @@ def trailing_zeros(typingctx, word):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.uint64), codegen
+
+
+@intrinsic
+def leading_zeros(typingctx, word):
+    """Number of zero bits above the highest set one; 64 for zero."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), codegen
 
 
 @intrinsic

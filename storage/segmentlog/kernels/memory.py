@@ -1,4 +1,4 @@
-"""Unaligned big-endian loads and byte copies, for kernels.
+"""Unaligned loads and stores, and byte copies, for kernels.
 
 Each is a plain-Python function with a compiled twin, so a kernel runs the same with
 ``NUMBA_DISABLE_JIT=1``.  None checks a bound: the kernel has done so before, and the tests run
@@ -22,11 +22,18 @@ __all__ = [
     "Int64s",
     "copy_bytes",
     "copy_wide",
+    "leading_zeros",
     "load_i16",
     "load_i32",
     "load_i64",
     "load_u8",
+    "load_u32",
     "load_u64",
+    "store_i16",
+    "store_i32",
+    "store_i64",
+    "store_u8",
+    "store_u64",
     "trailing_zeros",
 ]
 
@@ -61,9 +68,46 @@ def load_u8(buf: Bytes, at: int) -> int:
     return int(buf[at])
 
 
+def load_u32(buf: Bytes, at: int) -> np.uint64:
+    """Little-endian unsigned 32 bits at byte `at`; the caller has checked the bounds."""
+    return np.uint64(int.from_bytes(buf[at : at + 4].tobytes(), "little"))
+
+
 def load_u64(buf: Bytes, at: int) -> np.uint64:
     """Little-endian 64 bits at byte `at`; the caller has checked ``at + 8 <= buf.size``."""
     return np.uint64(int.from_bytes(buf[at : at + 8].tobytes(), "little"))
+
+
+def store_i64(buf: Bytes, at: int, value: int) -> None:
+    """Big-endian 64 bits to byte `at`; the caller has checked ``at + 8 <= buf.size``."""
+    buf[at : at + 8] = np.frombuffer(int(value).to_bytes(8, "big", signed=True), np.uint8)
+
+
+def store_i32(buf: Bytes, at: int, value: int) -> None:
+    """Low 32 bits, big-endian, to byte `at`; the caller has checked ``at + 4 <= buf.size``."""
+    low = int(value) & 0xFFFFFFFF
+    buf[at : at + 4] = np.frombuffer(low.to_bytes(4, "big"), np.uint8)
+
+
+def store_i16(buf: Bytes, at: int, value: int) -> None:
+    """Low 16 bits, big-endian, to byte `at`; the caller has checked ``at + 2 <= buf.size``."""
+    low = int(value) & 0xFFFF
+    buf[at : at + 2] = np.frombuffer(low.to_bytes(2, "big"), np.uint8)
+
+
+def store_u64(buf: Bytes, at: int, word: int) -> None:
+    """Little-endian 64 bits to byte `at`; the caller has checked ``at + 8 <= buf.size``."""
+    buf[at : at + 8] = np.frombuffer(int(word).to_bytes(8, "little"), np.uint8)
+
+
+def store_u8(buf: Bytes, at: int, value: int) -> None:
+    """The low byte to byte `at`; the caller has checked ``0 <= at < buf.size``."""
+    buf[at] = int(value) & 0xFF
+
+
+def leading_zeros(word: int) -> int:
+    """Number of zero bits above the highest set one of 64; 64 for zero."""
+    return 64 - (int(word) & 0xFFFFFFFFFFFFFFFF).bit_length()
 
 
 def trailing_zeros(word: np.uint64) -> int:
@@ -106,9 +150,44 @@ def _load_u8(buf, at):
     return lambda buf, at: _llvm.load_u8(buf, at)
 
 
+@overload(load_u32)
+def _load_u32(buf, at):
+    return lambda buf, at: _llvm.load_le32(buf, at)
+
+
 @overload(load_u64)
 def _load_u64(buf, at):
     return lambda buf, at: _llvm.load_le64(buf, at)
+
+
+@overload(store_i64)
+def _store_i64(buf, at, value):
+    return lambda buf, at, value: _llvm.store_be64(buf, at, value)
+
+
+@overload(store_i32)
+def _store_i32(buf, at, value):
+    return lambda buf, at, value: _llvm.store_be32(buf, at, value)
+
+
+@overload(store_i16)
+def _store_i16(buf, at, value):
+    return lambda buf, at, value: _llvm.store_be16(buf, at, value)
+
+
+@overload(store_u64)
+def _store_u64(buf, at, word):
+    return lambda buf, at, word: _llvm.store_le64(buf, at, word)
+
+
+@overload(store_u8)
+def _store_u8(buf, at, value):
+    return lambda buf, at, value: _llvm.store_u8(buf, at, value)
+
+
+@overload(leading_zeros)
+def _leading_zeros(word):
+    return lambda word: _llvm.leading_zeros(word)
 
 
 @overload(trailing_zeros)

@@ -11,6 +11,8 @@ TABLE_FULL = 1
 NEED_MORE = 2
 #: The next record does not fit the output any more; call again with empty buffers.
 OUTPUT_FULL = 3
+#: The next row belongs to the next batch.
+BATCH_FULL = 4
 
 BAD_LENGTH = 10
 BAD_MAGIC = 11
@@ -40,6 +42,14 @@ CODEC_TOO_NEW = 34
 BAD_MARKER = 35
 NO_BATCH = 36
 
+# What is wrong with a row to be written.
+BAD_ROW = 50
+BAD_TIMESTAMP = 52
+BAD_OFFSET = 53
+BAD_PARTITION = 54
+NULL_HEADER_KEY = 55
+RECORD_TOO_LARGE = 56
+
 REASONS = {
     BAD_LENGTH: "its length field is smaller than a batch header",
     BAD_RECORDS_COUNT: "its record count is negative, or more than its bytes can hold",
@@ -66,4 +76,13 @@ REASONS = {
     INNER_OFFSET_OUTSIDE: "a message inside it has an offset that is not above the one before it, "
     "or the last one's is not the wrapper's",
     NO_BATCH: "these bytes are no batch: neither their magic nor their base offset can be right",
+}
+
+#: The same for rows and `segmentlog.errors.InvalidRecordError`.
+ROW_REASONS = {
+    BAD_ROW: "there is no such row",
+    BAD_TIMESTAMP: "its timestamp is below -1, which stands for none",
+    BAD_OFFSET: "its offset is negative, too large, or not above that of the row before",
+    BAD_PARTITION: "the topic has no such partition",
+    NULL_HEADER_KEY: "one of its headers, or a header's key, is null",
 }

@@ -7,7 +7,14 @@ at most five bytes, a long ten; bits beyond the type's width are dropped, as Jav
 import numpy as np
 
 from segmentlog.kernels._jit import inlined, kernel
-from segmentlog.kernels.memory import Bytes, load_u8, load_u64, trailing_zeros
+from segmentlog.kernels.memory import (
+    Bytes,
+    leading_zeros,
+    load_u8,
+    load_u64,
+    store_u8,
+    trailing_zeros,
+)
 
 __all__ = [
     "FAILED",
@@ -17,6 +24,9 @@ __all__ = [
     "read_varint",
     "read_varint_quick",
     "read_varlong",
+    "short_varint",
+    "varint_bytes",
+    "write_varint",
 ]
 
 #: Bytes that must be readable from where `read_varint_quick` begins.
@@ -129,3 +139,48 @@ def read_varint_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, i
     word = (word & _EVEN_PAIRS) | ((word & _ODD_PAIRS) >> _TWO)
     joined = int(np.int64((word & _LOW_HALF) | ((word & _HIGH_HALF) >> _FOUR)))
     return (joined >> 1) ^ -(joined & 1), at + 1 + (n_bits >> 3)
+
+
+@inlined
+def short_varint(groups: int) -> tuple[int, int]:
+    """The varint of an unsigned number below 2**14 as a little-endian word, and its bytes."""
+    if groups < 0x80:
+        return groups, 1
+    return (groups & 0x7F) | 0x80 | ((groups & 0x3F80) << 1), 2
+
+
+@inlined
+def varint_bytes(number: int) -> int:
+    """Bytes that `write_varint` takes for a signed number of up to 64 bits."""
+    n_bits = 64 - leading_zeros((number << 1) ^ (number >> 63) | 1)
+    return ((n_bits + 6) * 37) >> 8  # divided by 7 and rounded up
+
+
+@kernel
+def _write_long_form(buf: Bytes, at: int, groups: int) -> int:
+    """Write an unsigned number of any size; the position behind it."""
+    while groups < 0 or groups >= 0x80:
+        store_u8(buf, at, groups | 0x80)
+        groups = (groups >> 7) & 0x1FFFFFFFFFFFFFF
+        at += 1
+    store_u8(buf, at, groups)
+    return at + 1
+
+
+@inlined
+def write_varint(buf: Bytes, at: int, number: int) -> int:
+    """Write a signed number of up to 64 bits at byte `at`; the position behind it.
+
+    Parameters
+    ----------
+    buf : uint8 array; written; the caller has checked that `varint_bytes` are left behind `at`
+    """
+    groups = (number << 1) ^ (number >> 63)
+    if 0 <= groups < 0x80:
+        store_u8(buf, at, groups)
+        return at + 1
+    if 0 <= groups < 0x4000:
+        store_u8(buf, at, groups | 0x80)
+        store_u8(buf, at + 1, groups >> 7)
+        return at + 2
+    return _write_long_form(buf, at, groups)

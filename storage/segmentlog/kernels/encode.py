@@ -1,0 +1,311 @@
+"""Columns to record batches: cut the rows into batches and write them, then seal the batches.
+
+How long a row's fields are is known before (`source.measure_rows`), so a record's length can be
+written in front of it, and whether it still fits is known before a byte of it is written.
+"""
+
+from segmentlog.kernels import layout
+from segmentlog.kernels import status as st
+from segmentlog.kernels._jit import inlined, kernel
+from segmentlog.kernels.crc32c import crc32c
+from segmentlog.kernels.memory import (
+    COPY_SLACK,
+    MOST_WIDE_BYTES,
+    Bytes,
+    Int64s,
+    copy_bytes,
+    copy_wide,
+    load_i64,
+    store_i16,
+    store_i32,
+    store_i64,
+    store_u8,
+    store_u64,
+)
+from segmentlog.kernels.source import BinaryArrays, SourceArrays, is_null, length_of
+from segmentlog.kernels.varint import short_varint, varint_bytes, write_varint
+
+__all__ = [
+    "FIRST_ROW",
+    "MAX_TIMESTAMP_OFFSET",
+    "MOST_OVERHEAD",
+    "N_BATCH_COLUMNS",
+    "assign_offsets",
+    "seal_batches",
+    "write_batches",
+]
+
+# Columns of the table of batches, behind those of `layout`.
+FIRST_ROW = layout.N_HEADER_COLUMNS  #: position in `rows` of a batch's first record
+MAX_TIMESTAMP_OFFSET = FIRST_ROW + 1  #: offset of the first record with the largest timestamp
+N_BATCH_COLUMNS = FIRST_ROW + 2
+
+#: Most bytes that a record alone in a batch takes besides `SourceArrays.row_bytes`: batch
+#: header, length, attributes, deltas (``DefaultRecordBatch.estimateBatchSizeUpperBound``).
+MOST_OVERHEAD = layout.HEADER_BYTES + 5 + 1 + 10 + 5
+
+_LARGEST_I32 = 2**31 - 1
+_LARGEST_I64 = 2**63 - 1
+_NO_TIMESTAMP = -1
+_SHORT = 1 << 14  #: what `short_varint` takes is below it
+
+
+@inlined
+def _put_quickly(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
+    """Write a value of up to `MOST_WIDE_BYTES` behind its length; the position behind it."""
+    length = length_of(column, row)
+    word, n_bytes = short_varint((length << 1) ^ (length >> 63))
+    store_u64(out, to, word)
+    length = max(length, 0)
+    copy_wide(out, to + n_bytes, column.data, int(column.ends[row]), length)
+    return to + n_bytes + length
+
+
+@inlined
+def _write_quickly(
+    source: SourceArrays, rows: Int64s, offsets: Int64s, batch: Int64s, at: int, to: int,
+    end: int, out: Bytes,
+) -> tuple[int, int]:  # fmt: skip
+    """Write rows of a batch while nothing is unusual about them; where that ends.
+
+    Unusual are fields of more than `MOST_WIDE_BYTES`, or so close to the end of their column
+    that they cannot be copied in whole vectors; deltas and lengths of more than two bytes; and
+    whatever is wrong.
+    """
+    base_offset, base_ms = batch[layout.BASE_OFFSET], batch[layout.BASE_TIMESTAMP]
+    max_ms, max_ms_offset = batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET]
+    keys, values, n_rows = source.keys, source.values, source.n_wide_rows
+    while at < rows.shape[0]:
+        row, offset = rows[at], offsets[at]
+        if not 0 <= row < n_rows:
+            break
+        ms, n_bytes = source.timestamps[row], source.row_bytes[row]
+        delta_ms, delta = ms - base_ms, offset - base_offset
+        zigzag_ms = (delta_ms << 1) ^ (delta_ms >> 63)
+        if not 0 <= zigzag_ms | (delta << 1) < _SHORT or not 0 <= n_bytes <= MOST_WIDE_BYTES:
+            break
+        ms_word, ms_bytes = short_varint(zigzag_ms)
+        delta_word, delta_bytes = short_varint(delta << 1)
+        word, length_bytes = short_varint((1 + ms_bytes + delta_bytes + n_bytes) << 1)
+        behind_ms = length_bytes + 1 + ms_bytes
+        behind = to + behind_ms + delta_bytes + n_bytes
+        if behind > end:
+            break
+        word |= (ms_word << (8 * (length_bytes + 1))) | (delta_word << (8 * behind_ms))
+        store_u64(out, to, word)
+        to = _put_quickly(out, to + behind_ms + delta_bytes, keys, row)
+        to = _put_quickly(out, to, values, row)
+        store_u8(out, to, 0)
+        to = behind
+        if ms > max_ms:
+            max_ms, max_ms_offset = ms, offset
+        at += 1
+    batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET] = max_ms, max_ms_offset
+    return at, to
+
+
+@kernel
+def _put(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
+    """Write any value behind its length; the position behind it."""
+    length = length_of(column, row)
+    to = write_varint(out, to, length)
+    if length <= 0:
+        return to
+    copy_bytes(out, to, column.data, int(column.ends[row]), length)
+    return to + length
+
+
+@kernel
+def _put_headers(out: Bytes, to: int, source: SourceArrays, row: int) -> int:
+    """Write the headers of a record, which are its end; the position behind them."""
+    if source.list_ends.shape[0] == 0 or is_null(source.list_valid, source.list_first_bit + row):
+        store_u8(out, to, 0)
+        return to + 1
+    start, end = int(source.list_ends[row]), int(source.list_ends[row + 1])
+    to = write_varint(out, to, end - start)
+    for i in range(start, end):
+        to = _put(out, to, source.header_keys, i)
+        to = _put(out, to, source.header_values, i)
+    return to
+
+
+@kernel
+def _write_carefully(
+    source: SourceArrays, rows: Int64s, offsets: Int64s, batch: Int64s, at: int, to: int,
+    end: int, out: Bytes,
+) -> tuple[int, int]:  # fmt: skip
+    """Write one row, if the batch takes it; the status, and the position behind it in `out`.
+
+    The status is `BATCH_FULL` where the row belongs to the next batch; with that, the position is
+    where the record would have ended, or -1 if it is too far from the batch's first.
+    """
+    row, offset = rows[at], offsets[at]
+    if not 0 <= row < source.timestamps.shape[0]:
+        return st.BAD_ROW, to
+    ms, n_bytes = source.timestamps[row], source.row_bytes[row]
+    if n_bytes < 0:
+        return st.BAD_TIMESTAMP if ms < _NO_TIMESTAMP else st.NULL_HEADER_KEY, to
+    base_ms, delta = batch[layout.BASE_TIMESTAMP], offset - batch[layout.BASE_OFFSET]
+    if delta > _LARGEST_I32 or (base_ms < 0 and ms == _LARGEST_I64):
+        return st.BATCH_FULL, -1
+    n_bytes += 1 + varint_bytes(ms - base_ms) + varint_bytes(delta)
+    behind = to + varint_bytes(n_bytes) + n_bytes
+    if behind > end:
+        return st.BATCH_FULL, behind
+    to = write_varint(out, to, n_bytes)
+    store_u8(out, to, 0)
+    to = write_varint(out, to + 1, ms - base_ms)
+    to = write_varint(out, to, delta)
+    to = _put(out, to, source.keys, row)
+    to = _put(out, to, source.values, row)
+    if ms > batch[layout.MAX_TIMESTAMP]:
+        batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET] = ms, offset
+    return st.OK, _put_headers(out, to, source, row)
+
+
+@kernel
+def _write_batch(
+    source: SourceArrays, rows: Int64s, offsets: Int64s, first: int, batch_size: int,
+    max_bytes: int, batch: Int64s, out: Bytes,
+) -> tuple[int, int]:  # fmt: skip
+    """Write rows from `first` on, while one batch takes them, to where ``batch[POSITION]`` says.
+
+    Returns the status, and the position in `rows` of the first that is not in the batch.
+    """
+    row = rows[first]
+    if not 0 <= row < source.timestamps.shape[0]:
+        return st.BAD_ROW, first
+    start, at = batch[layout.POSITION], first
+    to = start + layout.HEADER_BYTES
+    batch[layout.BASE_OFFSET], batch[layout.BASE_TIMESTAMP] = offsets[at], source.timestamps[row]
+    batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET] = _NO_TIMESTAMP, offsets[at]
+    limit = start + min(max(batch_size, MOST_OVERHEAD + source.row_bytes[row]), max_bytes)
+    end = min(limit, out.shape[0] - COPY_SLACK)
+    is_plain = source.list_ends.shape[0] == 0
+    while at < rows.shape[0]:
+        if is_plain:
+            at, to = _write_quickly(source, rows, offsets, batch, at, to, end, out)
+            if at == rows.shape[0]:
+                break
+        status, behind = _write_carefully(source, rows, offsets, batch, at, to, end, out)
+        if status == st.BATCH_FULL:
+            if end < behind <= limit:
+                return st.OUTPUT_FULL, first
+            if at == first:
+                batch[layout.SIZE] = behind - start
+                return st.RECORD_TOO_LARGE, at
+            break
+        if status != st.OK:
+            return status, at
+        to = behind
+        at += 1
+    batch[layout.LAST_OFFSET] = offsets[at - 1]
+    batch[layout.RECORDS_START], batch[layout.RECORDS_END] = start + layout.HEADER_BYTES, to
+    batch[layout.SIZE], batch[layout.RECORDS_COUNT] = to - start, at - first
+    batch[FIRST_ROW] = first
+    return st.OK, at
+
+
+@kernel
+def write_batches(
+    source: SourceArrays, rows: Int64s, offsets: Int64s, begin: int, batch_size: int,
+    max_bytes: int, table: Int64s, out: Bytes, to: int,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Write rows as records of batches, with holes where the headers of batches go.
+
+    A batch ends where ``ProducerBatch`` ends it: before the row that would make it larger than
+    `batch_size`, or than its first record could have been at the most, if that is more
+    (``DefaultRecordBatch.estimateBatchSizeUpperBound``).  It also ends before a row whose offset
+    or timestamp is too far from those of its first.
+
+    Parameters
+    ----------
+    source : the columns; read only
+    rows : int64 array, shape (n,); rows of `source` in the order in which they are written
+    offsets : int64 array, shape (n,); the offset of each; not negative and rising, checked by
+        the caller
+    begin : position in `rows` to begin at
+    batch_size : bytes of a batch, its header included
+    max_bytes : what no batch may be larger than, even with one record
+    table : int64 array, shape (n_lines, `N_BATCH_COLUMNS`); written: position, size, offsets,
+        timestamps, record count, where the records are, and the columns behind those of `layout`
+    out : uint8 array; written, up to `COPY_SLACK` bytes before its end
+    to : byte of `out` at which the first batch begins
+
+    Returns
+    -------
+    status : `OK` when all rows are written, `TABLE_FULL`, `OUTPUT_FULL`, or what is wrong with a
+        row; with `RECORD_TOO_LARGE` the next line of `table` has the size of its batch
+    position : in `rows`, of the first row of the next batch, or of the wrong row
+    n_batches : lines of `table` that are filled
+    """
+    at, n_batches = begin, 0
+    while at < rows.shape[0]:
+        if n_batches == table.shape[0]:
+            return st.TABLE_FULL, at, n_batches
+        table[n_batches, layout.POSITION] = to
+        status, at = _write_batch(
+            source, rows, offsets, at, batch_size, max_bytes, table[n_batches], out
+        )
+        if status != st.OK:
+            return status, at, n_batches
+        to = table[n_batches, layout.RECORDS_END]
+        n_batches += 1
+    return st.OK, at, n_batches
+
+
+@kernel
+def seal_batches(buf: Bytes, table: Int64s) -> None:
+    """Write the headers of batches whose records are there, with their checksums.
+
+    Leader epoch is 0, and the fields of idempotent producers are -1.
+
+    Parameters
+    ----------
+    buf : uint8 array; written; the caller has checked that it holds every batch of `table`
+    table : int64 array, shape (n_batches, at least `layout.N_HEADER_COLUMNS`); read only
+    """
+    for number in range(table.shape[0]):
+        batch = table[number]
+        at = batch[layout.POSITION]
+        base_offset = batch[layout.BASE_OFFSET]
+        store_i64(buf, at + layout.BASE_OFFSET_AT, base_offset)
+        store_i32(buf, at + layout.BATCH_LENGTH_AT, batch[layout.SIZE] - layout.LOG_OVERHEAD)
+        store_i32(buf, at + layout.LEADER_EPOCH_AT, 0)
+        store_u8(buf, at + layout.MAGIC_AT, layout.MAGIC)
+        store_i16(buf, at + layout.ATTRIBUTES_AT, batch[layout.ATTRIBUTES])
+        store_i32(buf, at + layout.LAST_OFFSET_DELTA_AT, batch[layout.LAST_OFFSET] - base_offset)
+        store_i64(buf, at + layout.BASE_TIMESTAMP_AT, batch[layout.BASE_TIMESTAMP])
+        store_i64(buf, at + layout.MAX_TIMESTAMP_AT, batch[layout.MAX_TIMESTAMP])
+        store_i64(buf, at + layout.PRODUCER_ID_AT, -1)
+        store_i16(buf, at + layout.PRODUCER_EPOCH_AT, -1)
+        store_i32(buf, at + layout.BASE_SEQUENCE_AT, -1)
+        store_i32(buf, at + layout.RECORDS_COUNT_AT, batch[layout.RECORDS_COUNT])
+        crc = crc32c(buf, at + layout.ATTRIBUTES_AT, at + batch[layout.SIZE])
+        store_i32(buf, at + layout.CRC_AT, crc)
+
+
+@kernel
+def assign_offsets(buf: Bytes, positions: Int64s, base_offset: int, leader_epoch: int) -> int:
+    """Move batches to where the log ends, in place; their checksums do not cover it.
+
+    As ``LogValidator`` does for batches that need no other change.
+
+    Parameters
+    ----------
+    buf : uint8 array; read and written
+    positions : int64 array, shape (n_batches,); bytes at which batches begin
+    base_offset : what is added to the base offset of each
+    leader_epoch : of the partition
+
+    Returns
+    -------
+    n_batches : how many were changed; fewer than all if the next one's header is not in `buf`
+    """
+    for number in range(positions.shape[0]):
+        at = positions[number]
+        if at < 0 or at + layout.HEADER_BYTES > buf.shape[0]:
+            return number
+        store_i64(buf, at + layout.BASE_OFFSET_AT, load_i64(buf, at) + base_offset)
+        store_i32(buf, at + layout.LEADER_EPOCH_AT, leader_epoch)
+    return len(positions)

@@ -1,0 +1,92 @@
+"""Which partition a row goes to, and the rows of each partition together."""
+
+from segmentlog.kernels import status as st
+from segmentlog.kernels._jit import kernel
+from segmentlog.kernels.memory import Bytes, Int32s, Int64s
+from segmentlog.kernels.murmur2 import murmur2
+from segmentlog.kernels.source import SourceArrays, is_null, length_of
+
+__all__ = ["N_STICKY", "STICKY_BYTES", "STICKY_PARTITION", "choose_partitions", "group_rows"]
+
+# What `choose_partitions` keeps between calls, in an int64 array.
+STICKY_PARTITION = 0  #: where rows without a key go at present
+STICKY_BYTES = 1  #: about how many bytes have gone there
+N_STICKY = 2
+
+#: About what a record takes besides `row_bytes`: its length, attributes and deltas.
+_RECORD_OVERHEAD = 6
+_POSITIVE = 0x7FFFFFFF
+
+
+@kernel
+def choose_partitions(
+    source: SourceArrays, explicit: Int32s, explicit_valid: Bytes, first_bit: int,
+    n_partitions: int, batch_size: int, sticky: Int64s, partitions: Int32s,
+) -> tuple[int, int]:  # fmt: skip
+    """Partition of each row: the one it names, or its key's, or the one that is its turn.
+
+    Rows without a key stay with a partition until about `batch_size` bytes have gone there, as in
+    Kafka's uniform sticky partitioner (KIP-480, KIP-794).  The next one is the next number, not a
+    random one: a task that is run again chooses as before.
+
+    Parameters
+    ----------
+    source : the columns; read only
+    explicit : int32 array, shape (n_rows,), or of length 0 where no row names its partition
+    explicit_valid : uint8 array; bit ``first_bit + row`` is clear where a row names none; of
+        length 0 where every row names one
+    n_partitions : of the topic
+    batch_size : bytes that make a batch
+    sticky : int64 array, shape (`N_STICKY`,); read and written
+    partitions : int32 array, shape (n_rows,); written
+
+    Returns
+    -------
+    status, row : `OK` and the number of rows, or what is wrong with a row
+    """
+    for row in range(partitions.shape[0]):
+        if explicit.shape[0] > 0 and not is_null(explicit_valid, first_bit + row):
+            if not 0 <= explicit[row] < n_partitions:
+                return st.BAD_PARTITION, row
+            partitions[row] = explicit[row]
+            continue
+        length = length_of(source.keys, row)
+        if length >= 0:  # an empty key is a key
+            start = int(source.keys.ends[row])
+            hashed = murmur2(source.keys.data, start, start + length)
+            partitions[row] = (hashed & _POSITIVE) % n_partitions
+            continue
+        partitions[row] = sticky[STICKY_PARTITION]
+        sticky[STICKY_BYTES] += _RECORD_OVERHEAD + source.row_bytes[row]
+        if sticky[STICKY_BYTES] >= batch_size:
+            sticky[STICKY_PARTITION] = (sticky[STICKY_PARTITION] + 1) % n_partitions
+            sticky[STICKY_BYTES] = 0
+    return st.OK, partitions.shape[0]
+
+
+@kernel
+def group_rows(partitions: Int32s, starts: Int64s, rows: Int64s) -> None:
+    """Rows of each partition one behind the other, in their order: a counting sort.
+
+    Parameters
+    ----------
+    partitions : int32 array, shape (n_rows,); read only; each from 0 to ``n_partitions - 1``,
+        checked by the caller
+    starts : int64 array, shape (n_partitions + 1,); written: partition ``p`` has
+        ``rows[starts[p] : starts[p + 1]]``
+    rows : int64 array, shape (n_rows,); written
+    """
+    starts[:] = 0
+    for row in range(partitions.shape[0]):
+        starts[partitions[row] + 1] += 1
+    for partition in range(1, starts.shape[0]):
+        starts[partition] += starts[partition - 1]
+    # The start of each partition moves through it, to the start of the next one …
+    for row in range(partitions.shape[0]):
+        partition = partitions[row]
+        rows[starts[partition]] = row
+        starts[partition] += 1
+    # … and is then moved back.
+    for partition in range(starts.shape[0] - 1, 0, -1):
+        starts[partition] = starts[partition - 1]
+    starts[0] = 0

@@ -1,0 +1,148 @@
+"""Where records to encode come from: the arrays of one Arrow batch, and how they are read.
+
+What a row takes but for its place in a batch is measured here, once for all partitions.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+from segmentlog.kernels._jit import inlined, kernel
+from segmentlog.kernels.memory import Bytes, Int32s, Int64s, load_u8
+from segmentlog.kernels.varint import varint_bytes
+
+__all__ = [
+    "BinaryArrays",
+    "Ends",
+    "SourceArrays",
+    "is_null",
+    "length_of",
+    "measure_rows",
+    "most_row_bytes",
+]
+
+#: Arrow's bounds of variable-length values; those of its "large" types have 64 bits.
+Ends: TypeAlias = Int32s | Int64s
+
+
+class BinaryArrays(NamedTuple):
+    """A column of byte strings.
+
+    `ends` has shape (n_rows + 1,), does not fall, and points into `data`: whoever makes one checks
+    that, once for all kernels.  Bit ``first_bit + row`` of `valid` is
+    clear for a null; where `valid` has length 0, no row is null.
+    """
+
+    ends: Ends
+    valid: Bytes
+    first_bit: int
+    data: Bytes
+
+
+class SourceArrays(NamedTuple):
+    """The columns of records.
+
+    `list_ends`, `list_valid` and `list_first_bit` are as in `BinaryArrays`, and point into the two
+    columns of headers; a null list is an empty one, and where there are no headers at all
+    `list_ends` has length 0.  `row_bytes` is what `measure_rows` has found.  Keys and values of
+    the first `n_wide_rows` have `COPY_SLACK` bytes behind them: they can be copied in vectors.
+    """
+
+    timestamps: Int64s
+    keys: BinaryArrays
+    values: BinaryArrays
+    list_ends: Ends
+    list_valid: Bytes
+    list_first_bit: int
+    header_keys: BinaryArrays
+    header_values: BinaryArrays
+    row_bytes: Int64s
+    n_wide_rows: int
+
+
+@inlined
+def is_null(valid: Bytes, bit: int) -> bool:
+    """Whether a bitmap's bit is clear; the caller has checked that there are as many bits."""
+    return valid.shape[0] > 0 and (load_u8(valid, bit >> 3) >> (bit & 7)) & 1 == 0
+
+
+@inlined
+def length_of(column: BinaryArrays, row: int) -> int:
+    """Bytes of a value, -1 for a null; the caller has checked that there is such a row."""
+    if is_null(column.valid, column.first_bit + row):
+        return -1
+    return int(column.ends[row + 1]) - int(column.ends[row])
+
+
+@inlined
+def _length_bytes(length: int) -> int:
+    """`varint_bytes` of a length or -1, in a form that is compiled to vectors."""
+    return 1 + (length >= 1 << 6) + (length >= 1 << 13) + (length >= 1 << 20) + (length >= 1 << 27)
+
+
+@kernel
+def _add_binary(column: BinaryArrays, row_bytes: Int64s) -> None:
+    """Add the values of a column with their lengths."""
+    if column.valid.shape[0] > 0:
+        for row in range(row_bytes.shape[0]):
+            length = length_of(column, row)
+            row_bytes[row] += _length_bytes(length) + max(length, 0)
+        return
+    for row in range(row_bytes.shape[0]):  # apart, because this loop is compiled to vectors
+        length = int(column.ends[row + 1]) - int(column.ends[row])
+        row_bytes[row] += _length_bytes(length) + length
+
+
+@kernel
+def _header_bytes(source: SourceArrays, row: int) -> int:
+    """Bytes of a row's headers with their lengths and their count, or -1 if a key is null."""
+    if is_null(source.list_valid, source.list_first_bit + row):
+        return 1
+    start, end = int(source.list_ends[row]), int(source.list_ends[row + 1])
+    n_bytes = varint_bytes(end - start)
+    for i in range(start, end):
+        key, value = length_of(source.header_keys, i), length_of(source.header_values, i)
+        if key < 0:
+            return -1
+        n_bytes += varint_bytes(key) + key + varint_bytes(value) + max(value, 0)
+    return n_bytes
+
+
+@kernel
+def measure_rows(source: SourceArrays) -> None:
+    """Fill `row_bytes`: key, value and headers of each row, with their lengths and count.
+
+    A row that no record can be gets -1: one that has a header without a key, or a timestamp below
+    -1, which stands for none.
+
+    Parameters
+    ----------
+    source : the columns; only `row_bytes` is written
+    """
+    row_bytes = source.row_bytes
+    has_headers = source.list_ends.shape[0] > 0
+    row_bytes[:] = 0 if has_headers else 1
+    _add_binary(source.keys, row_bytes)
+    _add_binary(source.values, row_bytes)
+    if has_headers:
+        for row in range(row_bytes.shape[0]):
+            n_bytes = _header_bytes(source, row)
+            row_bytes[row] = row_bytes[row] + n_bytes if n_bytes > 0 else -1
+    for row in range(row_bytes.shape[0]):
+        row_bytes[row] = row_bytes[row] if source.timestamps[row] >= -1 else -1
+
+
+@kernel
+def most_row_bytes(source: SourceArrays, rows: Int64s) -> tuple[int, int]:
+    """The sum and the largest of the `row_bytes` of some rows.
+
+    Parameters
+    ----------
+    source : the columns; read only
+    rows : int64 array, shape (n,); read only; those that are not there are left out
+    """
+    total = most = 0
+    for at in range(rows.shape[0]):
+        row = rows[at]
+        if 0 <= row < source.row_bytes.shape[0]:
+            total += source.row_bytes[row]
+            most = max(most, source.row_bytes[row])
+    return total, most

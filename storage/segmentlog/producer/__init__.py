@@ -1,0 +1,1 @@
+"""From rows to the record batches of partitions."""

@@ -1,0 +1,295 @@
+"""Rows of Arrow columns to record batches of magic 2: cut, write, perhaps compress, seal.
+
+What Kafka's producer and ``MemoryRecordsBuilder`` do record by record, a call here does for all
+rows of a partition.  Base offsets count from 0 and leader epochs are 0 until
+`segmentlog.kernels.encode.assign_offsets` gives a log's own, as a broker does on arrival.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.errors import InvalidRecordError, RecordTooLargeError
+from segmentlog.kernels import layout, status
+from segmentlog.kernels.encode import (
+    FIRST_ROW,
+    MAX_TIMESTAMP_OFFSET,
+    MOST_OVERHEAD,
+    N_BATCH_COLUMNS,
+    seal_batches,
+    write_batches,
+)
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.kernels.source import SourceArrays, most_row_bytes
+from segmentlog.model import Codec, TopicPartition
+from segmentlog.records.deflater import Deflater
+from segmentlog.records.source import array_view
+
+__all__ = ["BATCH_SIZE", "MAX_MESSAGE_BYTES", "EncodedBatches", "RecordEncoder"]
+
+#: Bytes of a batch before compression.  Kafka's producer takes 16 KiB, for the sake of latency.
+BATCH_SIZE = 128 << 10
+#: Kafka's default of ``max.message.bytes``.
+MAX_MESSAGE_BYTES = (1 << 20) + layout.LOG_OVERHEAD
+
+_LARGEST_BATCH = 2**31 - 1
+_LARGEST_OFFSET = 2**63 - 1
+_DEFLATE_BYTES = 4 << 20  # write this much, then compress: stays near the processor's caches
+_TABLE_LINES = 1 << 10
+_NO_TABLE: Int64s = np.empty((0, N_BATCH_COLUMNS), np.int64)
+
+
+class EncodedBatches(NamedTuple):
+    """Batches one behind the other, and what a log wants to know of each.
+
+    Parameters
+    ----------
+    buffer : uint8 array, shape (n_bytes,); may be written to, to assign offsets
+    table : int64 array, shape (n_batches, `kernels.encode.N_BATCH_COLUMNS`); its first columns
+        are those of `kernels.layout`, as `kernels.scan.scan_batches` would fill them
+    """
+
+    buffer: Bytes
+    table: Int64s
+
+    @property
+    def positions(self) -> Int64s:
+        """Bytes of `buffer` at which the batches begin."""
+        return self.table[:, layout.POSITION]
+
+    @property
+    def sizes(self) -> Int64s:
+        """Bytes of the batches, headers included."""
+        return self.table[:, layout.SIZE]
+
+    @property
+    def base_offsets(self) -> Int64s:
+        """Offsets of the first records."""
+        return self.table[:, layout.BASE_OFFSET]
+
+    @property
+    def last_offset_deltas(self) -> Int64s:
+        """Distances from the first offset of a batch to its last."""
+        return self.table[:, layout.LAST_OFFSET] - self.base_offsets
+
+    @property
+    def records_counts(self) -> Int64s:
+        """Numbers of records."""
+        return self.table[:, layout.RECORDS_COUNT]
+
+    @property
+    def max_timestamps(self) -> Int64s:
+        """The largest timestamps in epoch milliseconds, or the append time; -1 for none."""
+        return self.table[:, layout.MAX_TIMESTAMP]
+
+    @property
+    def max_timestamp_offsets(self) -> Int64s:
+        """Offsets of the first records that have them.
+
+        Of the last records, if all have the append time or none (``MemoryRecordsBuilder.info``).
+        """
+        return self.table[:, MAX_TIMESTAMP_OFFSET]
+
+
+class RecordEncoder:
+    """Encodes rows for any number of partitions.
+
+    Parameters
+    ----------
+    codec, level : the compression; None is Kafka's default level.
+    batch_size : bytes, before compression, at which a batch ends.
+    max_message_bytes : bytes, after compression, that no batch may be larger than.
+
+    Raises
+    ------
+    OptionError
+        If the codec has no such level.
+    """
+
+    def __init__(
+        self,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        *,
+        batch_size: int = BATCH_SIZE,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+    ) -> None:
+        self._codec = codec
+        self._deflater = Deflater(codec, level) if codec else None
+        self._batch_size = batch_size
+        self._max_message_bytes = max_message_bytes
+        self._counting: Int64s = array_view(np.arange(0))
+
+    def encode(
+        self,
+        partition: TopicPartition,
+        source: SourceArrays,
+        rows: Int64s,
+        *,
+        offsets: Int64s | None = None,
+        append_time_ms: int | None = None,
+    ) -> EncodedBatches:
+        """Batches of the rows of one partition.
+
+        Parameters
+        ----------
+        partition : where they go, for errors.
+        source : the columns, as `segmentlog.records.source.record_source` gives them.
+        rows : int64 array, shape (n,); rows of `source`, in the order of their offsets
+        offsets : int64 array, shape (n,), rising; by default 0, 1, 2, …
+        append_time_ms : makes the timestamps of all records the time of appending; their own
+            stay in the bytes, as they do in a broker
+
+        Raises
+        ------
+        InvalidRecordError
+            If a row cannot be a record: a header without a key, a timestamp below -1, an offset
+            that does not rise; or if there is no such row.
+        RecordTooLargeError
+            If a record alone takes more than `max_message_bytes`.
+        ValueError
+            If there are not as many offsets as rows.
+        """
+        if offsets is None:
+            offsets = self._count_to(len(rows))
+        elif offsets.shape != rows.shape:
+            message = f"{len(offsets)} offsets for {len(rows)} rows"
+            raise ValueError(message)
+        else:
+            _check_offsets(partition, rows, offsets)
+        todo = _Rows(partition, source, array_view(rows), array_view(offsets))
+        if self._deflater is None:
+            batches = self._plain(todo)
+        else:
+            batches = self._compressed(todo, self._deflater)
+        table = batches.table
+        table[:, layout.ATTRIBUTES] = self._codec
+        table[:, layout.PRODUCER_ID] = -1
+        table[:, layout.OFFSET_SHIFT] = 0
+        without = table[:, layout.MAX_TIMESTAMP] < 0
+        if append_time_ms is not None:
+            table[:, layout.ATTRIBUTES] |= layout.TIMESTAMP_TYPE_MASK
+            table[:, layout.MAX_TIMESTAMP] = append_time_ms
+            without[:] = True
+        table[without, MAX_TIMESTAMP_OFFSET] = table[without, layout.LAST_OFFSET]
+        seal_batches(batches.buffer, table)
+        return batches
+
+    def _count_to(self, n: int) -> Int64s:
+        """0, 1, 2, …, made once."""
+        if len(self._counting) < n:
+            self._counting = array_view(np.arange(2 * n))
+        return self._counting[:n]
+
+    def _plain(self, todo: "_Rows") -> EncodedBatches:
+        most_bytes, _ = todo.most_bytes(self._batch_size)
+        out = _allocate(most_bytes)
+        tables, at, end = [_NO_TABLE], 0, 0
+        while at < len(todo.rows):
+            table, at = todo.write(at, self._batch_size, self._max_message_bytes, out, end)
+            tables.append(table)
+            end = int(table[-1, layout.RECORDS_END])
+        return EncodedBatches(out[:end], np.concatenate(tables))
+
+    def _compressed(self, todo: "_Rows", deflater: Deflater) -> EncodedBatches:
+        tables, payloads = [_NO_TABLE], [b""]
+        for table, compressed in self._deflate(todo, deflater):
+            table[:, layout.SIZE] = [layout.HEADER_BYTES + len(each) for each in compressed]
+            tables.append(table)
+            payloads += compressed
+        # A hole for the header before each: the bytes of a batch are copied once.
+        buffer = np.frombuffer(bytearray(layout.HEADER_BYTES).join(payloads), np.uint8)
+        table = np.concatenate(tables)
+        ends = np.cumsum(table[:, layout.SIZE])
+        table[:, layout.POSITION] = ends - table[:, layout.SIZE]
+        table[:, layout.RECORDS_START] = table[:, layout.POSITION] + layout.HEADER_BYTES
+        table[:, layout.RECORDS_END] = ends
+        return EncodedBatches(buffer, table)
+
+    def _deflate(self, todo: "_Rows", deflater: Deflater) -> Iterator[tuple[Int64s, list[bytes]]]:
+        """Runs of batches, and their compressed records; what is too large comes in halves."""
+        most_bytes, most_of_one = todo.most_bytes(self._batch_size)
+        out = _allocate(min(most_bytes, max(_DEFLATE_BYTES, most_of_one)))
+        at = 0
+        while at < len(todo.rows):
+            run, at = todo.write(at, self._batch_size, _LARGEST_BATCH, out, 0)
+            compressed = [
+                deflater.compress(out.data[start:end])
+                for start, end in run[:, layout.RECORDS_START : layout.RECORDS_END + 1].tolist()
+            ]
+            yield from self._within_limit(todo, deflater, run, compressed)
+
+    def _within_limit(
+        self, todo: "_Rows", deflater: Deflater, run: Int64s, compressed: list[bytes]
+    ) -> Iterator[tuple[Int64s, list[bytes]]]:
+        """The same, divided where a batch is larger than `max_message_bytes`."""
+        most = self._max_message_bytes - layout.HEADER_BYTES
+        begin = 0
+        for number, payload in enumerate(compressed):
+            if len(payload) <= most:
+                continue
+            yield run[begin:number], compressed[begin:number]
+            begin = number + 1
+            first, count = int(run[number, FIRST_ROW]), int(run[number, layout.RECORDS_COUNT])
+            if count == 1:
+                size = layout.HEADER_BYTES + len(payload)
+                row = int(todo.rows[first])
+                raise RecordTooLargeError(*todo.partition, row, size, self._max_message_bytes)
+            middle = first + count // 2
+            yield from self._deflate(todo.part(first, middle), deflater)
+            yield from self._deflate(todo.part(middle, first + count), deflater)
+        yield run[begin:], compressed[begin:]
+
+
+class _Rows(NamedTuple):
+    """What is to be encoded in one call; arrays as in `RecordEncoder.encode`."""
+
+    partition: TopicPartition
+    source: SourceArrays
+    rows: Int64s
+    offsets: Int64s
+
+    def part(self, begin: int, end: int) -> "_Rows":
+        """Some of them."""
+        return self._replace(rows=self.rows[begin:end], offsets=self.offsets[begin:end])
+
+    def most_bytes(self, batch_size: int) -> tuple[int, int]:
+        """What all batches together, and any one of them, take at the most."""
+        total, longest = most_row_bytes(self.source, self.rows)
+        all_alone = total + len(self.rows) * MOST_OVERHEAD
+        return all_alone, max(batch_size, longest + MOST_OVERHEAD)
+
+    def write(
+        self, at: int, batch_size: int, max_bytes: int, out: Bytes, to: int
+    ) -> tuple[Int64s, int]:
+        """Write batches from row `at` on, as many as fit, to byte `to` of `out`.
+
+        Returns the table of the batches, and the position of the next row.
+        """
+        table = np.empty((min(_TABLE_LINES, len(self.rows) - at), N_BATCH_COLUMNS), np.int64)
+        code, at, n_batches = write_batches(
+            self.source, self.rows, self.offsets, at, batch_size, max_bytes, table, out, to
+        )
+        if code == status.RECORD_TOO_LARGE:
+            size = int(table[n_batches, layout.SIZE])
+            raise RecordTooLargeError(*self.partition, int(self.rows[at]), size, max_bytes)
+        if code in status.ROW_REASONS:
+            row = int(self.rows[at])
+            raise InvalidRecordError(*self.partition, row, status.ROW_REASONS[code])
+        return table[:n_batches], at
+
+
+def _check_offsets(partition: TopicPartition, rows: Int64s, offsets: Int64s) -> None:
+    """Refuse offsets that are negative, do not rise, or leave none for the row behind them."""
+    wrong = (np.diff(offsets, prepend=-1) <= 0) | (offsets == _LARGEST_OFFSET)
+    wrong |= offsets < 0  # of those, the difference may wrap
+    if wrong.any():
+        row = int(rows[np.argmax(wrong)])
+        raise InvalidRecordError(*partition, row, status.ROW_REASONS[status.BAD_OFFSET])
+
+
+def _allocate(n_bytes: int) -> Bytes:
+    """Memory from Arrow's pool, which stays warm, with room to copy in whole vectors."""
+    return np.frombuffer(pa.allocate_buffer(n_bytes + COPY_SLACK), np.uint8)

@@ -1,0 +1,153 @@
+"""Arrow columns as the kernels of `segmentlog.kernels.encode` take them: views, hardly a copy."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from segmentlog.errors import OptionError
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.kernels.source import BinaryArrays, Ends, SourceArrays, measure_rows
+
+__all__ = ["array_view", "bitmap_view", "record_source"]
+
+_ACCEPTED = {
+    "key": "a key is binary or string",
+    "value": "a value is binary or string",
+    "headers": "headers are array<struct<key: string, value: binary>>",
+}
+#: Arrow's types with bounds of 64 bits, or with values that may need them, say so in their names.
+_WIDE = re.compile("large|view")
+
+
+def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
+    """Columns ``key``, ``value`` and ``headers`` of `batch`; one that it lacks is all null.
+
+    The views keep the memory of the columns alive.
+
+    Parameters
+    ----------
+    batch : the rows; other columns are ignored.  Keys and values are binary or string, also of a
+        fixed size, in dictionaries, large or as views; headers are lists of them
+    timestamps : int64 array, shape (n_rows,); epoch milliseconds, -1 for none
+
+    Raises
+    ------
+    OptionError
+        If a column has another type.
+    pyarrow.ArrowInvalid
+        If the buffers of `batch` are smaller than it says, or bounds lie outside them.
+    ValueError
+        If there are not as many timestamps as rows.
+    """
+    if timestamps.shape != (batch.num_rows,):
+        message = f"{len(timestamps)} timestamps for {batch.num_rows} rows"
+        raise ValueError(message)
+    batch.validate()
+    n_rows = batch.num_rows
+    columns = {name: batch.column(name) for name in _ACCEPTED if name in batch.schema.names}
+    # One width for all of them: each mixture would be compiled for itself.
+    is_wide = any(_WIDE.search(str(column.type)) for column in columns.values())
+    kind = pa.large_binary() if is_wide else pa.binary()
+    keys = _binary(_cast(columns, "key", n_rows, kind))
+    values = _binary(_cast(columns, "value", n_rows, kind))
+    source = SourceArrays(
+        array_view(timestamps),
+        keys,
+        values,
+        *_headers(columns, n_rows, kind),
+        np.empty(n_rows, np.int64),
+        min(_n_wide_rows(keys), _n_wide_rows(values)),
+    )
+    measure_rows(source)
+    return source
+
+
+def array_view(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, read-only as Arrow's are: kernels are compiled for those and for no others."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+_NO_BYTES: Bytes = array_view(np.empty(0, np.uint8))
+
+
+def bitmap_view(array: pa.Array) -> tuple[Bytes, int]:
+    """Bitmap of the rows that are not null, or nothing if all are there; the bit of the first."""
+    if not array.null_count:
+        return _NO_BYTES, 0
+    return np.frombuffer(array.buffers()[0], np.uint8), array.offset
+
+
+def _cast(columns: dict[str, pa.Array], name: str, n_rows: int, kind: pa.DataType) -> pa.Array:
+    """The column as `kind`; nothing but nulls where it lacks."""
+    column = columns.get(name)
+    if column is None:
+        return pa.nulls(n_rows, kind)
+    try:
+        return column.cast(kind)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise OptionError(name, str(column.type), _ACCEPTED[name]) from error
+
+
+def _ends(array: pa.Array, n_items: int) -> Ends:
+    """Bounds of the rows of a variable-length column of `n_items` bytes or headers, checked.
+
+    An array without rows may have none.
+    """
+    is_wide = _WIDE.match(str(array.type))
+    dtype = np.dtype(np.int64 if is_wide else np.int32)
+    if not len(array):
+        return array_view(np.zeros(1, dtype))
+    start = array.offset * dtype.itemsize
+    ends: Ends = np.frombuffer(array.buffers()[1], dtype, len(array) + 1, start)
+    if ends[0] < 0 or ends[-1] > n_items or np.any(ends[1:] < ends[:-1]):
+        message = f"bounds of a column of {array.type} are not in order, or outside its values"
+        raise pa.ArrowInvalid(message)
+    return ends
+
+
+def _binary(array: pa.Array) -> BinaryArrays:
+    buffer = array.buffers()[2]
+    data = _NO_BYTES if buffer is None else np.frombuffer(buffer, np.uint8)
+    return BinaryArrays(_ends(array, data.size), *bitmap_view(array), data)
+
+
+def _n_wide_rows(column: BinaryArrays) -> int:
+    """How many rows have `COPY_SLACK` bytes of the column behind them."""
+    limit = min(column.data.size - COPY_SLACK, int(column.ends[-1]))
+    # In the type of the bounds, or numpy would convert them all.
+    behind = np.searchsorted(column.ends, column.ends.dtype.type(limit), side="right")
+    return max(0, int(behind) - 1)
+
+
+def _headers(
+    columns: dict[str, pa.Array], n_rows: int, kind: pa.DataType
+) -> tuple[Ends, Bytes, int, BinaryArrays, BinaryArrays]:
+    """Bounds, bitmap and its first bit of the lists of headers; their keys and their values."""
+    if "headers" not in columns:
+        nothing = _binary(pa.nulls(0, kind))
+        return nothing.ends[:0], _NO_BYTES, 0, nothing, nothing
+    if not _are_headers(columns["headers"].type):
+        raise OptionError("headers", str(columns["headers"].type), _ACCEPTED["headers"])
+    pair = pa.struct([pa.field("key", kind), pa.field("value", kind)])
+    of_pairs = pa.large_list(pair) if _WIDE.match(str(kind)) else pa.list_(pair)
+    lists = _cast(columns, "headers", n_rows, of_pairs)
+    pairs = lists.values.flatten()  # a pair that is null has a null key
+    keys, values = (_binary(each) for each in pairs)
+    return _ends(lists, len(pairs[0])), *bitmap_view(lists), keys, values
+
+
+def _are_headers(kind: pa.DataType) -> bool:
+    """Whether these are lists of pairs, or nothing but nulls: a cast would invent the fields."""
+    if pa.types.is_null(kind):
+        return True
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return (
+        is_list
+        and pa.types.is_struct(kind.value_type)
+        and [field.name for field in kind.value_type] == ["key", "value"]
+    )

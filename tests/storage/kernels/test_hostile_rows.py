@@ -1,0 +1,137 @@
+"""Kernels that write, on columns and outputs that end where memory ends, and as plain Python."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+#: Encodes random rows from columns, and into memory, whose last byte is followed by a page that
+#: can neither be read nor written; then the same with bounds that lie.
+UNREADABLE = """
+import ctypes, mmap, random
+import numpy as np
+import pyarrow as pa
+from segmentlog.errors import SegmentLogError
+from segmentlog.kernels.memory import COPY_SLACK
+from segmentlog.model import TopicPartition
+from segmentlog.producer.partitioner import Partitioner, group_rows
+from segmentlog.records import encoder
+from segmentlog.records.source import record_source
+from segmentlog.testing.reference import Record, encode_batch, read_batch
+
+PAGE, PAGES = mmap.PAGESIZE, 64
+libc = ctypes.CDLL(None, use_errno=True)
+
+def guarded():
+    memory = mmap.mmap(-1, (PAGES + 1) * PAGE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert libc.mprotect(ctypes.c_void_p(start + PAGES * PAGE), PAGE, 0) == 0
+    return np.frombuffer(memory, np.uint8)[: PAGES * PAGE]
+
+places = [guarded() for _ in range(12)]
+
+def place(number, data):
+    buf = places[number][PAGES * PAGE - len(data) :]
+    buf[:] = np.frombuffer(data, np.uint8)
+    return pa.py_buffer(buf)
+
+def binary(number, values, rng, lie):
+    ends = np.cumsum([0, *(len(v or b"") for v in values)]).astype(np.int32)
+    if lie:
+        ends[rng.randrange(len(ends))] = rng.choice([-1, 1, 2**31 - 1, -(2**31), 10_000])
+    bits = np.packbits([v is not None for v in values], bitorder="little")
+    data = b"".join(v or b"" for v in values)
+    buffers = [place(number, bits.tobytes()), place(number + 1, ends.tobytes()),
+               place(number + 2, data)]
+    nulls = sum(v is None for v in values)
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers, nulls)
+
+def allocate(n_bytes):
+    return places[11][len(places[11]) - n_bytes - COPY_SLACK :]
+
+encoder._allocate = allocate
+sizes = [0, 1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300]
+
+def values(rng, n):
+    return [None if rng.random() < 0.1 else rng.randbytes(rng.choice(sizes)) for _ in range(n)]
+
+rng = random.Random(5)
+outcomes = {"rows": 0, "refused": 0}
+for number in range(ROUNDS):
+    n, lie = rng.randrange(1, 25), number % 2
+    keys, data = values(rng, n), values(rng, n)
+    try:
+        columns = {"key": binary(0, keys, rng, lie), "value": binary(3, data, rng, lie and n % 2)}
+        batch = pa.RecordBatch.from_pydict(columns)
+        source = record_source(batch, np.arange(n))
+        chosen = Partitioner("t", 3, 500).choose(source)
+        rows, starts = group_rows(chosen, 3)
+        for p in range(3):
+            mine = rows[starts[p] : starts[p + 1]]
+            found = encoder.RecordEncoder(batch_size=700).encode(
+                TopicPartition("t", p), source, mine
+            )
+            read = []
+            for at, size in zip(found.positions, found.sizes):
+                read += read_batch(found.buffer[at : at + size].tobytes())
+            if not lie:
+                assert [(r.key, r.value) for r in read] == [(keys[i], data[i]) for i in mine]
+        outcomes["rows"] += 1
+    except (pa.ArrowInvalid, SegmentLogError):
+        outcomes["refused"] += 1
+print(outcomes["rows"] > ROUNDS // 3, outcomes["refused"] > ROUNDS // 10)
+"""
+
+PLAIN = """
+import numpy as np
+import pyarrow as pa
+from segmentlog.kernels.encode import assign_offsets
+from segmentlog.model import TopicPartition
+from segmentlog.producer.partitioner import Partitioner, group_rows
+from segmentlog.records.encoder import RecordEncoder
+from segmentlog.records.source import record_source
+from segmentlog.testing.reference import read_batch
+
+pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+columns = {
+    "key": pa.array([None if i % 5 == 0 else b"k" * i for i in range(70)], pa.binary()),
+    "value": pa.array([bytes(i * i) for i in range(70)], pa.binary()),
+    "headers": pa.array([[{"key": "h", "value": None}] * (i % 3) for i in range(70)], pairs),
+}
+for names in (["key", "value"], ["key", "value", "headers"]):
+    batch = pa.RecordBatch.from_pydict({name: columns[name] for name in names})
+    source = record_source(batch, np.arange(70) ** 5)
+    rows, starts = group_rows(Partitioner("t", 2, 1000).choose(source), 2)
+    found = RecordEncoder(batch_size=1000).encode(TopicPartition("t", 0), source, rows)
+    assign_offsets(found.buffer, found.positions, 10**10, 3)
+    print(starts.tolist(), len(found.buffer), hash(found.buffer.tobytes().hex()))
+    print(read_batch(found.buffer[: found.sizes[0]].tobytes())[0])
+"""
+
+
+def test_no_kernel_leaves_its_buffers() -> None:
+    """Values of every width of copy in front of an unreadable page, and bounds that lie."""
+    assert run(UNREADABLE.replace("ROUNDS", "1500")) == "True True"
+
+
+def test_bounds_checked_kernels_find_nothing_to_report(tmp_path: Path) -> None:
+    """The same with numba's bounds checks: an index outside an array would raise."""
+    code = UNREADABLE.replace("ROUNDS", "300")
+
+    # The cache does not know of the setting.
+    assert run(code, NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=str(tmp_path)) == "True True"
+
+
+def test_kernels_write_the_same_as_plain_python() -> None:
+    """Without compilation: every byte, with headers and without."""
+    assert run(PLAIN, PYTHONHASHSEED="0") == run(PLAIN, PYTHONHASHSEED="0", NUMBA_DISABLE_JIT="1")
+
+
+def run(code: str, **variables: str) -> str:
+    """What a new interpreter prints for `code`."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], env=os.environ | variables,
+        capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
+    return done.stdout.strip()
