@@ -15,6 +15,8 @@
     ├─ UnknownTopicOrPartitionError (LookupError)  topic, partition, path
     ├─ OffsetOutOfRangeError (LookupError)  offset, log_start_offset, log_end_offset
     ├─ LogChangedError                 path: retention or compaction overtook a running read
+    ├─ LogLockedError                  path: stop the broker, or wait for the other writer
+    ├─ CommitInDoubtError              path, reason: look at it, then write again
     ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
     ├─ RecordTooLargeError (ValueError)  topic, partition, row, size, limit
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
@@ -22,8 +24,9 @@
 
 Constructor arguments are positional and all reach ``Exception.args``, so that an error survives
 pickling between a Spark worker and its driver.  Each class has a `code` of `ErrorCode`, which
-stays when classes are renamed or split.  The module is the bottom floor: it imports nothing of
-the others.
+stays when classes are renamed or split.  Those that only writers raise, from `LogLockedError` to
+`RecordTooLargeError`, are in `segmentlog.write_errors`.  The module is the bottom floor: it
+imports nothing of the others.
 """
 
 from enum import StrEnum
@@ -35,13 +38,11 @@ __all__ = [
     "CorruptIndexError",
     "CorruptLogError",
     "ErrorCode",
-    "InvalidRecordError",
     "LogChangedError",
     "LogDirectoryError",
     "MalformedBatchError",
     "OffsetOutOfRangeError",
     "OptionError",
-    "RecordTooLargeError",
     "SegmentLogError",
     "TimestampOverflowError",
     "TornTransactionError",
@@ -69,6 +70,8 @@ class ErrorCode(StrEnum):
     LOG_CHANGED = "LOG_CHANGED"
     TIMESTAMP_OVERFLOW = "TIMESTAMP_OVERFLOW"
     OPTION = "OPTION"
+    LOG_LOCKED = "LOG_LOCKED"
+    COMMIT_IN_DOUBT = "COMMIT_IN_DOUBT"
     INVALID_RECORD = "INVALID_RECORD"
     RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
 
@@ -319,43 +322,6 @@ class LogChangedError(SegmentLogError):
         return (
             f"{self.path}: {self.reason}; offsets [{self.next_offset}, {self.end_offset}) "
             "were promised when the read was planned and are gone; load the path again"
-        )
-
-
-class InvalidRecordError(SegmentLogError, ValueError):
-    """A row that cannot be a record; `partition` is -1 while none is chosen for it."""
-
-    code = ErrorCode.INVALID_RECORD
-
-    def __init__(self, topic: str, partition: int, row: int, reason: str) -> None:
-        super().__init__(topic, partition, row, reason)
-        self.topic = topic
-        self.partition = partition
-        self.row = row
-        self.reason = reason
-
-    def __str__(self) -> str:
-        where = self.topic if self.partition < 0 else f"{self.topic}-{self.partition}"
-        return f"{where}: row {self.row} of the Arrow batch cannot be written: {self.reason}"
-
-
-class RecordTooLargeError(SegmentLogError, ValueError):
-    """A row whose batch, of `size` bytes with no other record in it, is above the limit."""
-
-    code = ErrorCode.RECORD_TOO_LARGE
-
-    def __init__(self, topic: str, partition: int, row: int, size: int, limit: int) -> None:
-        super().__init__(topic, partition, row, size, limit)
-        self.topic = topic
-        self.partition = partition
-        self.row = row
-        self.size = size
-        self.limit = limit
-
-    def __str__(self) -> str:
-        return (
-            f"{self.topic}-{self.partition}: row {self.row} of the Arrow batch takes {self.size} "
-            f"bytes as a record batch, the limit is {self.limit}; raise max.message.bytes"
         )
 
 

@@ -4,8 +4,10 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 __all__ = [
+    "BATCH_SIZE",
     "INTERNAL_TOPICS",
     "MAX_INFLATED_BATCH_BYTES",
+    "MAX_MESSAGE_BYTES",
     "METADATA_TOPIC",
     "Codec",
     "IsolationLevel",
@@ -26,6 +28,12 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 #: KRaft's own log; the loader of a broker leaves it out of the log directory altogether.
 METADATA_TOPIC = "__cluster_metadata"
 
+
+#: Bytes of a batch before compression.  Kafka's producer takes 16 KiB, for the sake of latency.
+BATCH_SIZE = 128 << 10
+
+#: Kafka's default of ``max.message.bytes``.
+MAX_MESSAGE_BYTES = (1 << 20) + 12
 
 #: What one batch may inflate to, unless the caller says otherwise.
 MAX_INFLATED_BATCH_BYTES = 256 << 20

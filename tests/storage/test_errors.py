@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from segmentlog import errors
+from segmentlog import errors, write_errors
 from segmentlog.errors import SegmentLogError
 
 ERRORS = [
@@ -26,9 +26,12 @@ ERRORS = [
     errors.TimestampOverflowError("orders", 7, 42, 2**60),
     errors.OptionError("subscribe", "", "name at least one topic"),
     errors.SegmentLogError("anything"),
-    errors.InvalidRecordError("orders", 7, 42, "its header has no key"),
-    errors.InvalidRecordError("orders", -1, 42, "its header has no key"),
-    errors.RecordTooLargeError("orders", 7, 42, 2_000_000, 1_048_588),
+    write_errors.InvalidRecordError("orders", 7, 42, "its header has no key"),
+    write_errors.InvalidRecordError("orders", -1, 42, "its header has no key"),
+    write_errors.RecordTooLargeError("orders", 7, 42, 2_000_000, 1_048_588),
+    write_errors.LogLockedError("/d", 4711, 60.0),
+    write_errors.LogLockedError("/d", 0, 0.5),
+    write_errors.CommitInDoubtError("/d/segmentlog.unfinished.1", "Input/output error"),
 ]
 
 
@@ -36,12 +39,13 @@ def test_every_error_class_is_tested_here() -> None:
     """A new class has to survive pickling, too."""
     classes = {
         each
-        for each in vars(errors).values()
+        for each in (*vars(errors).values(), *vars(write_errors).values())
         if inspect.isclass(each) and issubclass(each, Exception)
     }
 
     assert classes == {type(error) for error in ERRORS}
-    assert sorted(errors.__all__) == sorted(["ErrorCode", *(each.__name__ for each in classes)])
+    listed = [*errors.__all__, *write_errors.__all__]
+    assert sorted(listed) == sorted(["ErrorCode", *(each.__name__ for each in classes)])
 
 
 #: As they were released, in that order.
@@ -49,7 +53,8 @@ CODES = [
     "SEGMENT_LOG", "CORRUPT_LOG", "CHECKSUM_MISMATCH", "MALFORMED_BATCH", "TRUNCATED_BATCH",
     "TORN_TRANSACTION", "CORRUPT_INDEX", "CORRUPT_CHECKPOINT", "UNSUPPORTED_FORMAT",
     "LOG_DIRECTORY", "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_OUT_OF_RANGE", "LOG_CHANGED",
-    "TIMESTAMP_OVERFLOW", "OPTION", "INVALID_RECORD", "RECORD_TOO_LARGE",
+    "TIMESTAMP_OVERFLOW", "OPTION", "LOG_LOCKED", "COMMIT_IN_DOUBT", "INVALID_RECORD",
+    "RECORD_TOO_LARGE",
 ]  # fmt: skip
 
 
@@ -103,8 +108,8 @@ def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
         (errors.CorruptCheckpointError, ValueError),
         (errors.LogDirectoryError, ValueError),
         (errors.OptionError, ValueError),
-        (errors.InvalidRecordError, ValueError),
-        (errors.RecordTooLargeError, ValueError),
+        (write_errors.InvalidRecordError, ValueError),
+        (write_errors.RecordTooLargeError, ValueError),
         (errors.UnknownTopicOrPartitionError, LookupError),
         (errors.OffsetOutOfRangeError, LookupError),
         (errors.TimestampOverflowError, OverflowError),

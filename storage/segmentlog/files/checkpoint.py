@@ -12,14 +12,15 @@ so a reader never meets half of one; an empty file has no entries, and neither h
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.files.durable import replace_file
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
 from segmentlog.model import TopicPartition
 
-__all__ = ["read_leader_epochs", "read_offsets"]
+__all__ = ["read_leader_epochs", "read_offsets", "write_leader_epochs", "write_offsets"]
 
 _VERSION = 0
 
@@ -63,6 +64,22 @@ def read_leader_epochs(path: str) -> tuple[tuple[int, int], ...]:
             raise CorruptCheckpointError(path, number, reason, remedy)
         epochs.append((int(parts[0]), int(parts[1])))
     return tuple(epochs)
+
+
+def write_offsets(directory: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace an offset checkpoint at the top of a log directory, durably."""
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    _write(os.path.join(directory, name), lines)
+
+
+def write_leader_epochs(path: str, epochs: Sequence[tuple[int, int]]) -> None:
+    """Replace a ``leader-epoch-checkpoint``: pairs of epoch and start offset, durably."""
+    _write(path, [f"{epoch} {offset}" for epoch, offset in epochs])
+
+
+def _write(path: str, lines: Sequence[str]) -> None:
+    text = "\n".join([str(_VERSION), str(len(lines)), *lines, ""])
+    replace_file(path, text.encode())
 
 
 def _is_number(text: str) -> bool:

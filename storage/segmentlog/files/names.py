@@ -9,6 +9,7 @@ they are not part of the log: ``00000000000000000042.log.deleted``.
 Rules: ``LocalLog.parseTopicPartitionName``, ``LogFileUtils``, ``Topic.validate``.
 """
 
+import os
 import re
 from enum import StrEnum
 from typing import NamedTuple
@@ -18,23 +19,30 @@ from segmentlog.model import TopicPartition
 __all__ = [
     "CLEAN_SHUTDOWN_FILE",
     "HIGH_WATERMARK_CHECKPOINT",
+    "LEADER_EPOCH_CHECKPOINT",
+    "LOCK_FILE",
     "LOG_START_CHECKPOINT",
     "META_PROPERTIES_FILE",
     "PARTITION_METADATA_FILE",
+    "RECOVERY_POINT_CHECKPOINT",
     "DirectoryState",
     "FileKind",
     "FileState",
     "SegmentFileName",
     "parse_partition_directory",
     "parse_segment_file",
+    "partition_path",
     "segment_file_name",
 ]
 
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+LOCK_FILE = ".lock"
 META_PROPERTIES_FILE = "meta.properties"
 PARTITION_METADATA_FILE = "partition.metadata"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 _LARGEST_PARTITION = 2**31 - 1
 _LARGEST_OFFSET = 2**63 - 1
@@ -112,3 +120,8 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 def segment_file_name(base_offset: int, kind: FileKind) -> str:
     """Name of a live file: ``00000000000000000042.log``."""
     return f"{base_offset:020d}.{kind}"
+
+
+def partition_path(directory: str, topic_partition: TopicPartition) -> str:
+    """Path of a partition's directory in a log directory."""
+    return os.path.join(directory, str(topic_partition))

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.errors import InvalidRecordError, RecordTooLargeError
 from segmentlog.kernels import layout, status
 from segmentlog.kernels.encode import (
     FIRST_ROW,
@@ -23,16 +22,12 @@ from segmentlog.kernels.encode import (
 )
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.kernels.source import SourceArrays, most_row_bytes
-from segmentlog.model import Codec, TopicPartition
+from segmentlog.model import BATCH_SIZE, MAX_MESSAGE_BYTES, Codec, TopicPartition
 from segmentlog.records.deflater import Deflater
 from segmentlog.records.source import array_view
+from segmentlog.write_errors import InvalidRecordError, RecordTooLargeError
 
-__all__ = ["BATCH_SIZE", "MAX_MESSAGE_BYTES", "EncodedBatches", "RecordEncoder"]
-
-#: Bytes of a batch before compression.  Kafka's producer takes 16 KiB, for the sake of latency.
-BATCH_SIZE = 128 << 10
-#: Kafka's default of ``max.message.bytes``.
-MAX_MESSAGE_BYTES = (1 << 20) + layout.LOG_OVERHEAD
+__all__ = ["EncodedBatches", "RecordEncoder"]
 
 _LARGEST_BATCH = 2**31 - 1
 _LARGEST_OFFSET = 2**63 - 1

@@ -1,0 +1,105 @@
+"""The lock that brokers and writers share: one of them at a time in a log directory.
+
+A broker locks the whole of ``.lock`` (Java's ``FileChannel.tryLock``: a POSIX record lock), and
+deletes the file when it stops cleanly.  Here it is an open-file-description lock, which excludes
+POSIX locks as well, but belongs to the descriptor: a POSIX lock is lost as soon as anything in the
+process closes any descriptor of the file.
+"""
+
+import fcntl
+import os
+import struct
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from segmentlog.files.names import LOCK_FILE
+from segmentlog.write_errors import LogLockedError
+
+__all__ = ["DirectoryLock"]
+
+_POLL_SECONDS = 0.05
+
+# struct flock: type, whence, start, length (0: to the end), pid (0, for these locks)
+_FLOCK = struct.Struct("hhqqi4x")
+
+#: Descriptions are shared by threads only through us: a second thread of the same process that
+#: opened the file again would be kept out by the lock as any other process is.
+_held: dict[str, threading.Lock] = {}
+_held_guard = threading.Lock()
+
+
+class DirectoryLock:
+    """The lock of one log directory, held from ``__enter__`` to ``__exit__``.
+
+    Parameters
+    ----------
+    directory : absolute path of the log directory.
+    timeout_seconds : how long to wait for whoever has it.
+
+    Raises
+    ------
+    LogLockedError
+        On entering, if a broker or another writer still has it then.
+    """
+
+    def __init__(self, directory: str, timeout_seconds: float = 0.0) -> None:
+        self._directory = directory
+        self._path = os.path.join(directory, LOCK_FILE)
+        self._timeout_seconds = timeout_seconds
+        self._descriptor = -1
+        with _held_guard:
+            self._thread_lock = _held.setdefault(os.path.realpath(directory), threading.Lock())
+
+    def __enter__(self) -> Self:
+        until = time.monotonic() + self._timeout_seconds
+        if not self._thread_lock.acquire(timeout=max(self._timeout_seconds, 0)):
+            raise LogLockedError(self._directory, os.getpid(), self._timeout_seconds)
+        try:
+            while not self._try():
+                if time.monotonic() >= until:
+                    raise LogLockedError(self._directory, self._holder(), self._timeout_seconds)
+                time.sleep(_POLL_SECONDS)
+        except BaseException:
+            self._thread_lock.release()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self._descriptor)
+        self._thread_lock.release()
+
+    def _try(self) -> bool:
+        """Open and lock the file, unless somebody has it or has just removed it."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
+            if os.fstat(descriptor).st_ino == os.stat(self._path).st_ino:
+                self._descriptor = descriptor
+                return True
+        except (BlockingIOError, PermissionError, FileNotFoundError):
+            pass  # locked by another, or the file that we locked is not the one there any more
+        os.close(descriptor)
+        return False
+
+    def _holder(self) -> int:
+        """Process that holds the lock, or 0 where the system does not tell."""
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return 0
+        try:
+            # Asked for a POSIX lock, as a broker's is: of those the system knows the process.
+            reply = fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
+        except OSError:
+            return 0
+        finally:
+            os.close(descriptor)
+        lock_type, _, _, _, process = _FLOCK.unpack(reply)
+        return int(process) if lock_type != fcntl.F_UNLCK and process > 0 else 0

@@ -1,0 +1,96 @@
+"""Errors that only writers raise; the tree of all of them is in `segmentlog.errors`."""
+
+from segmentlog.errors import ErrorCode, SegmentLogError
+
+__all__ = [
+    "CommitInDoubtError",
+    "InvalidRecordError",
+    "LogLockedError",
+    "RecordTooLargeError",
+]
+
+
+class LogLockedError(SegmentLogError):
+    """A broker or another writer has the log directory; `process` is 0 where nobody tells which.
+
+    Parameters
+    ----------
+    path : the log directory.
+    process : that holds the lock.
+    waited_seconds : for it.
+    """
+
+    code = ErrorCode.LOG_LOCKED
+
+    def __init__(self, path: str, process: int, waited_seconds: float) -> None:
+        super().__init__(path, process, waited_seconds)
+        self.path = path
+        self.process = process
+        self.waited_seconds = waited_seconds
+
+    def __str__(self) -> str:
+        who = f"process {self.process}" if self.process else "another process"
+        return (
+            f"{self.path} is in use: {who} holds its lock, also after {self.waited_seconds:g} s; "
+            "stop the broker, or give lockTimeout to wait longer for another writer"
+        )
+
+
+class CommitInDoubtError(SegmentLogError):
+    """A commit of which the disk does not say whether it was decided; its guard stands.
+
+    Parameters
+    ----------
+    path : the guard, which keeps brokers from starting.
+    reason : what was found.
+    """
+
+    code = ErrorCode.COMMIT_IN_DOUBT
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: it is not known whether this commit took place: {self.reason}; see to "
+            "the disk, then write again: the next writer finishes or undoes it first"
+        )
+
+
+class InvalidRecordError(SegmentLogError, ValueError):
+    """A row that cannot be a record; `partition` is -1 while none is chosen for it."""
+
+    code = ErrorCode.INVALID_RECORD
+
+    def __init__(self, topic: str, partition: int, row: int, reason: str) -> None:
+        super().__init__(topic, partition, row, reason)
+        self.topic = topic
+        self.partition = partition
+        self.row = row
+        self.reason = reason
+
+    def __str__(self) -> str:
+        where = self.topic if self.partition < 0 else f"{self.topic}-{self.partition}"
+        return f"{where}: row {self.row} of the Arrow batch cannot be written: {self.reason}"
+
+
+class RecordTooLargeError(SegmentLogError, ValueError):
+    """A row whose batch, of `size` bytes with no other record in it, is above the limit."""
+
+    code = ErrorCode.RECORD_TOO_LARGE
+
+    def __init__(self, topic: str, partition: int, row: int, size: int, limit: int) -> None:
+        super().__init__(topic, partition, row, size, limit)
+        self.topic = topic
+        self.partition = partition
+        self.row = row
+        self.size = size
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition}: row {self.row} of the Arrow batch takes {self.size} "
+            f"bytes as a record batch, the limit is {self.limit}; raise max.message.bytes"
+        )
