@@ -44,6 +44,7 @@ class Log:
     is_clean : whether the log directory was cleanly shut down, so that index files are at rest.
     log_start_checkpoint : the partition's entry in ``log-start-offset-checkpoint``, or 0.
     high_watermark_checkpoint : its entry in ``replication-offset-checkpoint``, or None.
+    unfinished_end : where reads end because a commit behind it is unfinished, or None.
     """
 
     def __init__(
@@ -54,12 +55,14 @@ class Log:
         is_clean: bool = False,
         log_start_checkpoint: int = 0,
         high_watermark_checkpoint: int | None = None,
+        unfinished_end: int | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.path = path
         self._is_clean = is_clean
         self._log_start_checkpoint = log_start_checkpoint
         self.high_watermark_checkpoint = high_watermark_checkpoint
+        self._unfinished_end = unfinished_end
         self._open_transactions: dict[int, dict[int, int]] = {}
 
     def __repr__(self) -> str:
@@ -145,7 +148,8 @@ class Log:
                 )  # fmt: skip
         high_watermark = self.high_watermark
         if high_watermark is None or read_up_to == ReadUpTo.LOG_END:
-            return self.log_end_offset
+            end = self.log_end_offset
+            return end if self._unfinished_end is None else min(end, self._unfinished_end)
         return high_watermark
 
     def open_transactions(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> dict[int, int]:

@@ -18,6 +18,7 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.paths import local_path
+from segmentlog.log.journal import commits_seen, unfinished_ends
 from segmentlog.log.log import Log
 from segmentlog.model import (
     INTERNAL_TOPICS,
@@ -47,7 +48,24 @@ class _Directory:
 
     @cached_property
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
-        return read_offsets(self.path, HIGH_WATERMARK_CHECKPOINT)
+        return {**self._ends[0], **self.unfinished}
+
+    @property
+    def unfinished(self) -> Mapping[TopicPartition, int]:
+        return self._ends[1]
+
+    @cached_property
+    def _ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+        """High watermarks, and ends in unfinished commits, from one moment.
+
+        Taken again when a commit has come in between: it would be seen in some partitions only.
+        """
+        seen = commits_seen(self.path)
+        while True:
+            ends = read_offsets(self.path, HIGH_WATERMARK_CHECKPOINT), unfinished_ends(self.path)
+            before, seen = seen, commits_seen(self.path)
+            if before == seen:
+                return ends
 
     def partitions(self) -> dict[TopicPartition, str]:
         """Paths of the partition directories that are in use."""
@@ -142,6 +160,7 @@ class LogDirectory:
                 is_clean=directory.is_clean,
                 log_start_checkpoint=directory.log_starts.get(topic_partition, 0),
                 high_watermark_checkpoint=directory.high_watermarks.get(topic_partition),
+                unfinished_end=directory.unfinished.get(topic_partition),
             )
         return self._logs[topic_partition]
 

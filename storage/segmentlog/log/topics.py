@@ -1,0 +1,96 @@
+"""Make the partitions of a topic in a log directory, as a broker does for its controller.
+
+A broker in KRaft mode knows its topics from the cluster's metadata, not from directories: one that
+it does not know it moves aside as stray.  So topics for a broker are created with the broker.
+"""
+
+import base64
+import contextlib
+import os
+import re
+import uuid
+
+from segmentlog.errors import OptionError
+from segmentlog.files.checkpoint import read_offsets, write_leader_epochs, write_offsets
+from segmentlog.files.durable import replace_file, sync_directory, write_new_file
+from segmentlog.files.metadata import read_topic_id
+from segmentlog.files.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA_FILE,
+    FileKind,
+    partition_path,
+    segment_file_name,
+)
+from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
+
+__all__ = ["check_topic_name", "create_partitions"]
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_FILES = (FileKind.TIME_INDEX, FileKind.OFFSET_INDEX, FileKind.LOG)  # a log is there when .log is
+
+
+def check_topic_name(topic: str) -> None:
+    """Refuse what Kafka refuses (``Topic.validate``), and what brokers keep for themselves.
+
+    Raises
+    ------
+    OptionError
+        Saying what is wrong with the name.
+    """
+    accepted = "a topic is 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+    if topic in {".", ".."} or _LEGAL.fullmatch(topic) is None:
+        raise OptionError("topic", topic, accepted)
+    if topic in INTERNAL_TOPICS or topic == METADATA_TOPIC:
+        raise OptionError("topic", topic, "brokers keep this topic for themselves")
+
+
+def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
+    """Make the partitions from 0 to ``n_partitions - 1`` that are not there; under the lock.
+
+    Everything here can be done again after a crash.  The high watermarks come first, so that no
+    reader ever takes the log end for what is committed.
+    """
+    wanted = [TopicPartition(topic, number) for number in range(n_partitions)]
+    missing = [each for each in wanted if not _is_there(directory, each)]
+    if not missing:
+        return
+    offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
+    offsets.update((each, 0) for each in missing)
+    write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets)
+    topic_id = _topic_id(directory, wanted)
+    for each in missing:
+        _create(partition_path(directory, each), topic_id)
+    sync_directory(directory)
+
+
+def _is_there(directory: str, topic_partition: TopicPartition) -> bool:
+    path = partition_path(directory, topic_partition)
+    try:
+        return any(name.endswith(".log") for name in os.listdir(path))
+    except FileNotFoundError:
+        return False
+
+
+def _topic_id(directory: str, partitions: list[TopicPartition]) -> str:
+    """The id that the topic has, or a new one."""
+    for each in partitions:
+        known = read_topic_id(partition_path(directory, each))
+        if known:
+            return known
+    while True:  # Kafka's command line would take a leading dash for an option
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def _create(path: str, topic_id: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    metadata = f"version: 0\ntopic_id: {topic_id}"
+    replace_file(os.path.join(path, PARTITION_METADATA_FILE), metadata.encode())
+    write_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT), [(0, 0)])
+    for kind in _FILES:
+        with contextlib.suppress(FileExistsError):
+            write_new_file(os.path.join(path, segment_file_name(0, kind)), b"")
+    sync_directory(path)
