@@ -38,24 +38,38 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.writer import LogWriter, open_writer
+from segmentlog.write_errors import (
+    CommitInDoubtError,
+    InvalidRecordError,
+    LogLockedError,
+    RecordTooLargeError,
+)
 
 __all__ = [
     "ChecksumMismatchError",
+    "CommitInDoubtError",
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptLogError",
     "ErrorCode",
+    "InvalidRecordError",
     "IsolationLevel",
     "Log",
     "LogChangedError",
     "LogDirectory",
     "LogDirectoryError",
+    "LogLockedError",
     "LogSlice",
+    "LogWriter",
     "MalformedBatchError",
     "OffsetOutOfRangeError",
     "OnCorruptBatch",
     "OptionError",
+    "ProducerConfig",
     "ReadUpTo",
+    "RecordTooLargeError",
     "ScanPolicy",
     "SegmentLogError",
     "TimestampAndOffset",
@@ -67,4 +81,5 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
     "open_log_dir",
+    "open_writer",
 ]

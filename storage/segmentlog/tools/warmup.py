@@ -32,10 +32,11 @@ _TIME = 1_700_000_000_000
 
 
 def compile_kernels() -> Iterator[str]:
-    """Read every kind of thing once, and tell in lines what that has compiled."""
+    """Read and write every kind of thing once, and tell in lines what that has compiled."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="segmentlog-") as directory:
         _read(Path(directory))
+        _write(Path(directory, "written"))
     seconds = time.perf_counter() - start
     compiled, loaded, places = _counts()
     if not compiled:
@@ -65,6 +66,26 @@ def _read(directory: Path) -> None:
         log.offset_for_timestamp(_TIME)
         list(verify_log(log, with_records=True))
     list(BatchReader(str(file)).records(_SEGMENT, 0))
+
+
+def _write(directory: Path) -> None:
+    """Rows with and without headers to a log: partitions, batches, offsets, indexes."""
+    import pyarrow as pa
+
+    from segmentlog.producer.writer import open_writer
+
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = pa.table(
+        {
+            "key": pa.array([b"k", None], pa.binary()),
+            "value": pa.array([b"v", None], pa.binary()),
+            "partition": pa.array([None, 0], pa.int32()),
+            "headers": pa.array([[{"key": "h", "value": b"1"}], None], headers),
+        }
+    )
+    with open_writer(directory, "warmup") as writer:
+        writer.append(rows)
+        writer.append(rows.select(["key", "value"]))
 
 
 def _counts() -> tuple[int, int, list[str]]:

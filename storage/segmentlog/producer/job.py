@@ -1,0 +1,185 @@
+"""A write job: begun on the driver, staged by tasks wherever they run, committed on the driver."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
+from segmentlog.files.lock import DirectoryLock
+from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    META_PROPERTIES_FILE,
+    DirectoryState,
+    parse_partition_directory,
+)
+from segmentlog.log.commit import commit_staged, recover
+from segmentlog.log.journal import SinkVersion
+from segmentlog.log.stage import STAGE_SUFFIX, Extent, StageFile
+from segmentlog.log.topics import check_topic_name, create_partitions
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.stager import RowStager
+
+__all__ = ["WriteJob"]
+
+_JOB_SUFFIX = ".job"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """One job; small and picklable, because it travels to every task.
+
+    Attributes
+    ----------
+    directory : absolute path of the log directory.
+    token : random, in the names of all that the job leaves there.
+    topic : of all rows, or None to take the column ``topic``.
+    partitions : how many each topic had when the job began.
+    num_partitions : of topics that the job creates; 0 to create none.
+    config : how rows become batches.
+    lock_timeout_seconds : how long to wait for another writer.
+    sink : whose numbered write the job is, if it is one.
+    """
+
+    directory: str
+    token: str
+    topic: str | None
+    partitions: Mapping[str, int]
+    num_partitions: int
+    config: ProducerConfig
+    lock_timeout_seconds: float
+    sink: SinkVersion | None = None
+
+    @classmethod
+    def begin(
+        cls,
+        directory: str,
+        config: ProducerConfig,
+        *,
+        topic: str | None = None,
+        num_partitions: int = 1,
+        creates_topics: bool | None = None,
+        lock_timeout_seconds: float = 60.0,
+        sink: SinkVersion | None = None,
+    ) -> "WriteJob":
+        """Recover what a crash has left, create the topic, and leave a mark for the tasks.
+
+        Parameters
+        ----------
+        creates_topics : whether topics that are missing are made; by default they are, but not
+            in a broker's own directory, where the broker would not know them.
+
+        Raises
+        ------
+        LogLockedError
+            If a broker is running on the directory, or another writer stays in it.
+        OptionError
+            If the topic has a name that Kafka does not allow.
+        UnknownTopicOrPartitionError
+            If the topic is not there, and is not to be created.
+        """
+        if topic is not None:
+            check_topic_name(topic)
+        _make_directory(directory)
+        if creates_topics is None:
+            creates_topics = not Path(directory, META_PROPERTIES_FILE).exists()
+        n_new = num_partitions if creates_topics else 0
+        token = secrets.token_hex(8)
+        with DirectoryLock(directory, lock_timeout_seconds):
+            recover(directory)
+            if topic is not None and n_new and topic not in _partitions(directory):
+                create_partitions(directory, topic, n_new)
+            found = _partitions(directory)
+            job = cls(directory, token, topic, found, n_new, config, lock_timeout_seconds, sink)
+            job.mark.touch(exist_ok=False)
+        if topic is not None:
+            try:
+                job.n_partitions(topic)
+            except UnknownTopicOrPartitionError:
+                job.abort()
+                raise
+        return job
+
+    def n_partitions(self, topic: str) -> int:
+        """Partitions of a topic, or those that it will get.
+
+        Raises
+        ------
+        OptionError, UnknownTopicOrPartitionError
+            If it has no legal name; if it is not there, and is not to be created.
+        """
+        if topic in self.partitions:
+            return self.partitions[topic]
+        check_topic_name(topic)
+        if not self.num_partitions:
+            hint = "create it with the broker, or give autoCreateTopics=true"
+            raise UnknownTopicOrPartitionError(topic, -1, self.directory, hint)
+        return self.num_partitions
+
+    def stager(self, task: int) -> RowStager:
+        """What a task attempt stages its rows with.
+
+        Raises
+        ------
+        LogDirectoryError
+            If this machine does not see the directory that the driver sees.
+        """
+        if not self.mark.exists():
+            reason = "is not the directory that the driver sees: a job that it began is not there"
+            raise LogDirectoryError(self.directory, reason)
+        stage = StageFile(self.directory, self.token, task)
+        return RowStager(stage, self.config, self.topic, self.n_partitions, task)
+
+    def commit(self, extents: Sequence[Extent]) -> bool:
+        """Make everything visible at once; False when `sink` had committed it before.
+
+        Raises
+        ------
+        LogLockedError, CommitInDoubtError, OSError
+            See `segmentlog.log.commit.commit_staged`.
+        """
+        with DirectoryLock(self.directory, self.lock_timeout_seconds):
+            recover(self.directory)
+            for topic in dict.fromkeys(extent.topic for extent in extents):
+                if topic not in self.partitions:
+                    create_partitions(self.directory, topic, self.n_partitions(topic))
+            is_new = commit_staged(
+                self.directory,
+                self.token,
+                extents,
+                self.config.topic_config,
+                flush=self.config.flush,
+                sink=self.sink,
+            )
+        self.abort()  # what attempts have staged that lost
+        return is_new
+
+    def abort(self) -> None:
+        """Remove what the job has staged; the log stays as it is."""
+        self.mark.unlink(missing_ok=True)  # first: a task that comes late finds no job any more
+        for staged in Path(self.directory).glob(f"segmentlog.{self.token}.*{STAGE_SUFFIX}"):
+            staged.unlink(missing_ok=True)
+
+    @property
+    def mark(self) -> Path:
+        """The file that says that the job has begun."""
+        return Path(self.directory, f"segmentlog.{self.token}{_JOB_SUFFIX}")
+
+
+def _make_directory(directory: str) -> None:
+    """A new log directory is a clean one."""
+    path = Path(directory)
+    path.mkdir(parents=True, exist_ok=True)
+    if next(path.iterdir(), None) is None:
+        Path(path, CLEAN_SHUTDOWN_FILE).touch()
+
+
+def _partitions(directory: str) -> dict[str, int]:
+    """Number of partitions of each topic; they count from 0."""
+    found: dict[str, int] = {}
+    for path in Path(directory).iterdir():
+        parsed = parse_partition_directory(path.name)
+        if parsed is not None and parsed[1] == DirectoryState.CURRENT:
+            topic, partition = parsed[0]
+            found[topic] = max(found.get(topic, 0), partition + 1)
+    return found

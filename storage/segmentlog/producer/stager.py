@@ -1,0 +1,140 @@
+"""Rows of a task to staged batches, a buffer at a time."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from segmentlog.kernels.memory import Int64s
+from segmentlog.log.stage import Extent, StageFile
+from segmentlog.model import TimestampType, TopicPartition
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.partitioner import Partitioner, group_rows
+from segmentlog.records.encoder import RecordEncoder
+from segmentlog.records.source import record_source
+from segmentlog.write_errors import InvalidRecordError
+
+__all__ = ["RowStager"]
+
+
+class RowStager:
+    """Stages the rows of one task attempt.
+
+    Rows are held until there are `ProducerConfig.buffer_memory` bytes of them, so memory does not
+    grow with the number of partitions, and batches are full unless there are very many.
+
+    Parameters
+    ----------
+    stage : where the batches go.
+    config : of the write.
+    topic : of all rows, or None to take the column ``topic``.
+    n_partitions : of a topic, by its name.
+    first_partition : where rows without a key begin.
+    """
+
+    def __init__(
+        self,
+        stage: StageFile,
+        config: ProducerConfig,
+        topic: str | None,
+        n_partitions: Callable[[str], int],
+        first_partition: int = 0,
+    ) -> None:
+        self._stage = stage
+        self._config = config
+        self._topic = topic
+        self._n_partitions = n_partitions
+        self._first_partition = first_partition
+        self._encoder = RecordEncoder(
+            config.codec,
+            config.level,
+            batch_size=config.batch_size,
+            max_message_bytes=min(
+                config.topic_config.max_message_bytes, config.topic_config.segment_bytes
+            ),
+        )
+        self._partitioners: dict[str, tuple[Partitioner, int]] = {}
+        self._held: list[pa.RecordBatch] = []
+        self._n_bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows, and write out what is held when there is enough of it.
+
+        Raises
+        ------
+        InvalidRecordError, RecordTooLargeError
+            If a row cannot be written; nothing of the task is to be committed then.
+        """
+        if self._held and self._held[0].schema != batch.schema:
+            self._write_held()
+        self._held.append(batch)
+        self._n_bytes += batch.nbytes
+        if self._n_bytes >= self._config.buffer_memory:
+            self._write_held()
+
+    def close(self) -> tuple[Extent, ...]:
+        """Write out the rest; what was staged, on the disk if the settings say so."""
+        self._write_held()
+        return self._stage.close(flush=self._config.flush)
+
+    def discard(self) -> None:
+        """Forget everything: the task has failed."""
+        self._held.clear()
+        self._stage.discard()
+
+    def _write_held(self) -> None:
+        held, self._held, self._n_bytes = self._held, [], 0
+        if not held:
+            return
+        table = pa.Table.from_batches(held).combine_chunks()
+        for rows in table.to_batches():
+            if self._topic is not None:
+                self._write_topic(self._topic, rows)
+                continue
+            topics = rows.column("topic")
+            if topics.null_count:
+                row = pc.index(topics.is_null(), True).as_py()
+                reason = "its topic is null; fill the column, or give the option topic"
+                raise InvalidRecordError("", -1, row, reason)
+            for topic in pc.unique(topics).to_pylist():
+                self._write_topic(topic, rows.filter(pc.equal(topics, topic)))
+
+    def _write_topic(self, topic: str, rows: pa.RecordBatch) -> None:
+        partitioner, n_partitions = self._partitioner(topic)
+        timestamps = self._timestamps(rows)
+        source = record_source(rows, timestamps)
+        explicit = None
+        if "partition" in rows.schema.names:
+            explicit = rows.column("partition").cast(pa.int32())
+        chosen = partitioner.choose(source, explicit)
+        order, starts = group_rows(chosen, n_partitions)
+        kind = self._config.topic_config.message_timestamp_type
+        append_time = int(timestamps.max()) if kind == TimestampType.LOG_APPEND_TIME else None
+        for partition in np.flatnonzero(np.diff(starts)).tolist():
+            mine = order[starts[partition] : starts[partition + 1]]
+            topic_partition = TopicPartition(topic, partition)
+            batches = self._encoder.encode(
+                topic_partition, source, mine, append_time_ms=append_time
+            )
+            self._stage.add(topic_partition, batches.buffer, len(mine))
+
+    def _partitioner(self, topic: str) -> tuple[Partitioner, int]:
+        if topic not in self._partitioners:
+            n_partitions = self._n_partitions(topic)
+            partitioner = Partitioner(
+                topic, n_partitions, self._config.batch_size, self._first_partition
+            )
+            self._partitioners[topic] = partitioner, n_partitions
+        return self._partitioners[topic]
+
+    def _timestamps(self, rows: pa.RecordBatch) -> Int64s:
+        """Epoch milliseconds of each row: its own, where they are asked for, or now."""
+        now = int(time.time() * 1000)
+        if not self._config.use_timestamps or "timestamp" not in rows.schema.names:
+            return np.full(rows.num_rows, now, np.int64)
+        column = rows.column("timestamp").cast(pa.timestamp("us", "UTC"), safe=False)
+        micros = pc.fill_null(column.cast(pa.int64()), now * 1000).to_numpy(zero_copy_only=False)
+        millis: Int64s = micros // 1000  # towards the past, as Kafka's source reads them
+        return millis

@@ -1,0 +1,212 @@
+"""Plain Python appends to logs: what is written, where, and what becomes visible when."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import segmentlog
+from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
+from segmentlog.files.lock import DirectoryLock
+from segmentlog.log.commit import recover
+from segmentlog.log.config import TopicConfig
+from segmentlog.log.findings import Severity
+from segmentlog.log.journal import list_guards
+from segmentlog.log.verify import verify_log
+from segmentlog.model import Codec
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.job import WriteJob
+from segmentlog.write_errors import LogLockedError
+
+
+def rows(first: int, n_rows: int, n_partitions: int = 2) -> pa.Table:
+    """Values that count on, dealt out to the partitions in turn; no two are the same."""
+    numbers = range(first, first + n_rows)
+    return pa.table(
+        {
+            "key": pa.array([b"k%d" % i if i % 3 else None for i in numbers], pa.binary()),
+            "value": pa.array([b"%d" % i for i in numbers], pa.binary()),
+            "partition": pa.array([i % n_partitions for i in numbers], pa.int32()),
+        }
+    )
+
+
+def write(directory: Path, first: int, n_rows: int, **settings: object) -> None:
+    """One job."""
+    config = ProducerConfig(**settings)
+    with segmentlog.open_writer(directory, "t", num_partitions=2, config=config) as writer:
+        writer.append(rows(first, n_rows))
+
+
+def append(directory: Path, *tables: pa.Table) -> None:
+    """One job of several tables."""
+    with segmentlog.open_writer(directory, "t") as writer:
+        for table in tables:
+            writer.append(table)
+
+
+def values(directory: Path, **how: object) -> dict[int, list[int]]:
+    """What a reader sees, by partition."""
+    opened = segmentlog.open_log_dir(directory)
+    return {
+        partition: [
+            int(value)
+            for value in opened.log("t", partition).scan(**how).read_all()["value"].to_pylist()
+        ]
+        for partition in opened.topics().get("t", [])
+    }
+
+
+def dealt(*jobs: tuple[int, int]) -> dict[int, list[int]]:
+    """What the jobs (first, number of rows) have written, by partition."""
+    numbers = [i for first, n in jobs for i in range(first, first + n)]
+    return {partition: [i for i in numbers if i % 2 == partition] for partition in (0, 1)}
+
+
+def assert_sound(directory: Path) -> None:
+    """`verify` finds nothing, and no file of ours but the state is left."""
+    opened = segmentlog.open_log_dir(directory)
+    for topic_partition in opened.topic_partitions():
+        found = list(verify_log(opened.log(*topic_partition), with_records=True))
+        assert [] == [each for each in found if each.severity != Severity.NOTE]
+    left = [path.name for path in directory.glob("segmentlog.*")]
+    assert ["segmentlog.state"] == left
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_what_was_written_is_read(tmp_path: Path, codec: Codec) -> None:
+    """Rows, offsets and keys, job after job."""
+    write(tmp_path, 0, 1000, codec=codec, batch_size=2000)
+    write(tmp_path, 1000, 10, codec=codec)
+    log = segmentlog.open_log_dir(tmp_path).log("t", 1)
+
+    assert dealt((0, 1000), (1000, 10)) == values(tmp_path)
+    assert [*range(505)] == log.scan().read_all()["offset"].to_pylist()
+    assert (505, 505) == (log.log_end_offset, log.high_watermark)
+    assert_sound(tmp_path)
+
+
+def test_segments_roll_and_indexes_follow(tmp_path: Path) -> None:
+    """At their size, in the middle of jobs and between them; the indexes are a broker's."""
+    config = TopicConfig(segment_bytes=5_000, index_interval_bytes=500)
+    for job in range(5):
+        write(tmp_path, 1000 * job, 1000, topic_config=config, batch_size=400)
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+
+    assert dealt((0, 5000)) == values(tmp_path)
+    assert len(log.segments) > 3
+    assert all(segment.size <= 5_000 for segment in log.segments)
+    assert_sound(tmp_path)
+
+
+def test_a_block_that_fails_writes_nothing(tmp_path: Path) -> None:
+    """And leaves nothing behind."""
+    write(tmp_path, 0, 10)
+    bad = rows(20, 10).rename_columns(["key", "headers", "partition"])
+    with pytest.raises(OptionError, match="headers"):
+        append(tmp_path, rows(10, 10), bad)
+
+    assert dealt((0, 10)) == values(tmp_path)
+    assert_sound(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "topic", ["../x", "a/b", "x" * 250, "", ".", "..", "a b", "__consumer_offsets", "ä"]
+)
+def test_a_hostile_topic_name_is_refused(tmp_path: Path, topic: str) -> None:
+    """Before anything is made."""
+    with pytest.raises(OptionError, match="topic"):
+        segmentlog.open_writer(tmp_path / "logs", topic)
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_brokers_directory_gets_no_new_topics(tmp_path: Path) -> None:
+    """The broker would move a topic aside that it does not know."""
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
+    with pytest.raises(UnknownTopicOrPartitionError, match="autoCreateTopics"):
+        segmentlog.open_writer(tmp_path, "t")
+    assert {"meta.properties", ".lock"} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_locked_directory_is_refused(tmp_path: Path) -> None:
+    """A second writer waits, and then says what it waited for."""
+    write(tmp_path, 0, 2)
+    with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError, match="is in use"):
+        segmentlog.open_writer(tmp_path, "t", lock_timeout_seconds=0.2)
+    write(tmp_path, 2, 2)
+    assert dealt((0, 4)) == values(tmp_path)
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+CALLS = ("pwrite", "fsync", "rename", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
+
+
+@pytest.fixture
+def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[str]]]:
+    """From the given call on, nothing that changes the disk happens any more."""
+
+    def arm(number: int) -> list[str]:
+        made: list[str] = []
+
+        def counted(name: str, real: Callable[..., object]) -> Callable[..., object]:
+            def call(*arguments: object, **keywords: object) -> object:
+                if len(made) >= number:
+                    raise Crash(name)
+                made.append(name)
+                return real(*arguments, **keywords)
+
+            return call
+
+        for name in CALLS:
+            monkeypatch.setattr(os, name, counted(name, getattr(os, name)))
+        return made
+
+    yield arm
+    monkeypatch.undo()
+
+
+def test_a_crash_at_every_step_leaves_the_job_whole_or_out(
+    tmp_path: Path, crash_at: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers see one or the other before recovery and after, and the next writer goes on."""
+    before, after = dealt((0, 100)), dealt((0, 100), (100, 50))
+    seen = {"before": 0, "after": 0, "guarded": 0}
+    settings = {"batch_size": 300, "topic_config": TopicConfig(segment_bytes=2000)}
+    for number in range(1000):
+        directory = tmp_path / str(number)
+        write(directory, 0, 100, **settings)
+        job = WriteJob.begin(str(directory), ProducerConfig(**settings), topic="t")
+        stager = job.stager(0)
+        for batch in rows(100, 50).to_batches():
+            stager.add(batch)
+        extents = stager.close()
+        with monkeypatch.context():
+            made = crash_at(number)
+            try:
+                job.commit(extents)
+                is_done = True
+            except Crash:
+                is_done = False
+            monkeypatch.undo()
+
+        visible = values(directory)
+        assert visible in (before, after), (number, made)
+        assert values(directory, read_up_to=segmentlog.ReadUpTo.LOG_END) == visible, number
+        seen["after" if visible == after else "before"] += 1
+        seen["guarded"] += bool(list_guards(str(directory)))
+        with DirectoryLock(str(directory)):
+            recover(str(directory))
+        assert visible == values(directory), (number, made)
+        jobs = [(0, 100), (100, 50)] if visible == after else [(0, 100)]
+        write(directory, 200, 20, **settings)
+        assert dealt(*jobs, (200, 20)) == values(directory), number
+        if is_done:
+            break
+
+    assert min(seen.values()) > 3, seen
+    assert "rename" in made
