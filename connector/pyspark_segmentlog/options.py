@@ -1,14 +1,19 @@
 """Options: strings in, one frozen, checked value out; `OPTIONS` is the only list of them."""
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import NamedTuple, TypeVar
 
 from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound, parse_assign
+from pyspark_segmentlog.parsing import (
+    Option,
+    parse_boolean,
+    parse_one_of,
+    parse_size,
+    refuse_client_option,
+    unknown_option,
+)
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
@@ -19,21 +24,9 @@ from segmentlog.model import (
     TopicPartition,
 )
 
-__all__ = ["OPTIONS", "Option", "ReadOptions"]
-
-_Word = TypeVar("_Word", bound=StrEnum)
+__all__ = ["OPTIONS", "ReadOptions"]
 
 _MIB = 1 << 20
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-class Option(NamedTuple):
-    """One option, as the reference in ``connector/README.md`` lists it."""
-
-    name: str
-    default: str
-    accepts: str
-    meaning: str
 
 
 OPTIONS = (
@@ -134,10 +127,10 @@ class ReadOptions:
             assign=parse_assign(given["assign"]) if "assign" in given else (),
             starting_offsets=OffsetBound.parse("startingOffsets", start, refused=LATEST),
             ending_offsets=OffsetBound.parse("endingOffsets", end, refused=EARLIEST),
-            include_headers=_boolean("includeHeaders", given, default=False),
-            fail_on_data_loss=_boolean("failOnDataLoss", given, default=True),
-            read_up_to=_one_of("readUpTo", given, ReadUpTo, ReadUpTo.HIGH_WATERMARK),
-            max_bytes_per_partition=_size("maxBytesPerPartition", given, default=128 * _MIB),
+            include_headers=parse_boolean("includeHeaders", given, default=False),
+            fail_on_data_loss=parse_boolean("failOnDataLoss", given, default=True),
+            read_up_to=parse_one_of("readUpTo", given, ReadUpTo, ReadUpTo.HIGH_WATERMARK),
+            max_bytes_per_partition=parse_size("maxBytesPerPartition", given, default=128 * _MIB),
             policy=_policy(given),
         )
 
@@ -146,7 +139,7 @@ def _check_name(name: str, given: Mapping[str, str]) -> None:
     """Refuse a name that means nothing, or nothing yet; silence would give wrong rows."""
     lowered, value = name.lower(), given[name.lower()]
     if lowered.startswith("kafka."):
-        _check_client_option(lowered.removeprefix("kafka."), value)
+        refuse_client_option(lowered.removeprefix("kafka."), value, _FORBIDDEN)
         return
     names = {option.name.lower(): option.name for option in OPTIONS}
     if lowered in names or lowered in _IGNORED:
@@ -155,19 +148,7 @@ def _check_name(name: str, given: Mapping[str, str]) -> None:
     if lowered in not_yet:
         accepted = "this version of segmentlog does not have that option of the kafka source"
         raise OptionError(not_yet[lowered], value, accepted)
-    near = difflib.get_close_matches(lowered, names, n=1)
-    accepted = f"did you mean {names[near[0]]!r}?" if near else f"options are {_all_names()}"
-    raise OptionError(name, value, f"there is no such option; {accepted}")
-
-
-def _all_names() -> str:
-    return ", ".join(option.name for option in OPTIONS)
-
-
-def _check_client_option(name: str, value: str) -> None:
-    """Options of the Kafka client: nothing here uses them, but some show a misunderstanding."""
-    if name in _FORBIDDEN:
-        raise OptionError(f"kafka.{name}", value, f"it is not supported: {_FORBIDDEN[name]}")
+    raise unknown_option(name, value, names.values())
 
 
 def _check_one_strategy(given: Mapping[str, str]) -> None:
@@ -216,43 +197,15 @@ def _pattern(text: str | None) -> str | None:
     return pattern
 
 
-def _boolean(name: str, given: Mapping[str, str], *, default: bool) -> bool:
-    text = given.get(name.lower())
-    if text is None:
-        return default
-    if text.strip().lower() not in {"true", "false"}:
-        raise OptionError(name, text, "give true or false")
-    return text.strip().lower() == "true"
-
-
-def _one_of(name: str, given: Mapping[str, str], accepted: type[_Word], default: _Word) -> _Word:
-    """The word of an option that takes one of a few, in any case."""
-    text = given.get(name.lower())
-    if text is None:
-        return default
-    for word in accepted:
-        if word.value.lower() == text.strip().lower():
-            return word
-    raise OptionError(name, text, f"give {' or '.join(accepted)}")
-
-
 def _policy(given: Mapping[str, str]) -> ScanPolicy:
     """How the tasks read."""
-    bound = _size("maxInflatedBatchBytes", given, default=MAX_INFLATED_BATCH_BYTES)
+    bound = parse_size("maxInflatedBatchBytes", given, default=MAX_INFLATED_BATCH_BYTES)
     if not bound:
         raise OptionError("maxInflatedBatchBytes", "0", "give at least 1")
     return ScanPolicy(
-        _one_of("kafka.isolation.level", given, IsolationLevel, IsolationLevel.READ_UNCOMMITTED),
-        _one_of("onCorruptBatch", given, OnCorruptBatch, OnCorruptBatch.FAIL),
+        parse_one_of(
+            "kafka.isolation.level", given, IsolationLevel, IsolationLevel.READ_UNCOMMITTED
+        ),
+        parse_one_of("onCorruptBatch", given, OnCorruptBatch, OnCorruptBatch.FAIL),
         bound,
     )
-
-
-def _size(name: str, given: Mapping[str, str], *, default: int) -> int:
-    text = given.get(name.lower())
-    if text is None:
-        return default
-    match = re.fullmatch(r"([0-9]{1,18})([kmgt]?)b?", text.strip().lower())
-    if match is None:
-        raise OptionError(name, text, "give bytes, or a size such as 64m; 0 for no limit")
-    return int(match[1]) * _UNITS[match[2]]

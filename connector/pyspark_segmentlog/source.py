@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -38,3 +38,27 @@ class SegmentLogDataSource(DataSource):
 
         options = ReadOptions.parse(dict(self.options))
         return SegmentLogReader(options, selected_columns(schema))
+
+    def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
+        """Writer of a batch query, which appends; options and columns are checked here."""
+        from pyspark_segmentlog.sink_schema import check_sink_schema
+        from pyspark_segmentlog.write_options import WriteOptions
+        from pyspark_segmentlog.writer import SegmentLogWriter
+        from segmentlog.errors import OptionError
+        from segmentlog.producer.job import WriteJob
+
+        options = WriteOptions.parse(dict(self.options))
+        with_timestamps = options.config.use_timestamps
+        check_sink_schema(schema, options.topic, with_timestamps=with_timestamps)
+        if overwrite:
+            raise OptionError("mode", "overwrite", "a log only grows: use mode('append')")
+        job = WriteJob.begin(
+            options.directory,
+            options.config,
+            topic=options.topic,
+            num_partitions=options.num_partitions,
+            creates_topics=options.auto_create_topics,
+            lock_timeout_seconds=options.lock_timeout_seconds,
+            sink=options.sink,
+        )
+        return SegmentLogWriter(job)

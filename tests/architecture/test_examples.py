@@ -41,6 +41,14 @@ def test_the_quickstart_prints_its_tables() -> None:
     assert "|865  |customer-15|500.34|" in printed
 
 
+@pytest.mark.spark
+def test_what_was_written_is_counted() -> None:
+    """A topic from nothing, in three partitions."""
+    printed = output("write_and_read.py")
+
+    assert "1,000 orders in " in printed
+
+
 def test_the_engine_works_without_spark() -> None:
     """Offsets, a look-up by time and the records from there."""
     printed = output("engine_without_spark.py")

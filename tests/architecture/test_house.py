@@ -13,6 +13,7 @@ import pytest
 import pyspark_segmentlog
 import segmentlog
 from pyspark_segmentlog.options import OPTIONS
+from pyspark_segmentlog.write_options import WRITE_OPTIONS
 
 TOP = Path(__file__).parents[2]
 ROOTS = (TOP / "storage" / "segmentlog", TOP / "connector" / "pyspark_segmentlog")
@@ -124,7 +125,8 @@ def test_the_option_reference_lists_what_the_parser_takes() -> None:
     """`connector/README.md` has a row for each option, with its default and its meaning."""
     text = (TOP / "connector" / "README.md").read_text()
     rows = re.findall(r"^\| `([\w.]+)` \| (.*?) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
-    expected = [(o.name, o.default, o.accepts, o.meaning) for o in OPTIONS]
+    options = (*OPTIONS, *WRITE_OPTIONS)
+    expected = [(o.name, o.default, o.accepts, o.meaning) for o in options]
 
     assert expected == [tuple(row) for row in rows]
 

@@ -1,0 +1,83 @@
+"""Option strings to values: what reads and writes share."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+
+from segmentlog.errors import OptionError
+
+__all__ = [
+    "Option", "parse_boolean", "parse_one_of", "parse_size", "refuse_client_option",
+    "unknown_option",
+]  # fmt: skip
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class Option(NamedTuple):
+    """One option, as the reference in ``connector/README.md`` lists it."""
+
+    name: str
+    default: str
+    accepts: str
+    meaning: str
+
+
+def unknown_option(name: str, value: str, names: Iterable[str]) -> OptionError:
+    """The error for a name that does not exist: silence would give other rows than were meant."""
+    known = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(name.lower(), known, n=1)
+    accepted = f"options are {', '.join(known.values())}"
+    if near:
+        accepted = f"did you mean {known[near[0]]!r}?"
+    return OptionError(name, value, f"there is no such option; {accepted}")
+
+
+def refuse_client_option(name: str, value: str, forbidden: Mapping[str, str]) -> None:
+    """Options of the Kafka client: nothing here uses them, but some show a misunderstanding.
+
+    Raises
+    ------
+    OptionError
+        If the name, without ``kafka.``, is one of `forbidden`.
+    """
+    if name in forbidden:
+        raise OptionError(f"kafka.{name}", value, f"it is not supported: {forbidden[name]}")
+
+
+def parse_boolean(name: str, given: Mapping[str, str], *, default: bool) -> bool:
+    """True or false, in any case."""
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if text.strip().lower() not in {"true", "false"}:
+        raise OptionError(name, text, "give true or false")
+    return text.strip().lower() == "true"
+
+
+def parse_one_of(
+    name: str, given: Mapping[str, str], accepted: type[_Word], default: _Word
+) -> _Word:
+    """The word of an option that takes one of a few, in any case."""
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    for word in accepted:
+        if word.value.lower() == text.strip().lower():
+            return word
+    raise OptionError(name, text, f"give {' or '.join(accepted)}")
+
+
+def parse_size(name: str, given: Mapping[str, str], *, default: int) -> int:
+    """Bytes; 0 for no limit."""
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    match = re.fullmatch(r"([0-9]{1,18})([kmgt]?)b?", text.strip().lower())
+    if match is None:
+        raise OptionError(name, text, "give bytes, or a size such as 64m; 0 for no limit")
+    return int(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,163 @@
+"""Options of a write: strings in, one frozen, checked value out; `WRITE_OPTIONS` lists them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark_segmentlog.parsing import (
+    Option,
+    parse_boolean,
+    parse_size,
+    refuse_client_option,
+    unknown_option,
+)
+from segmentlog.errors import OptionError
+from segmentlog.files.paths import local_path
+from segmentlog.log.config import TopicConfig
+from segmentlog.log.journal import SinkVersion
+from segmentlog.log.topics import check_topic_name
+from segmentlog.model import BATCH_SIZE, Codec
+from segmentlog.producer.config import BUFFER_MEMORY, ProducerConfig
+
+__all__ = ["WRITE_OPTIONS", "WriteOptions"]
+
+WRITE_OPTIONS = (
+    Option("path", "required", "a path", "The log directory to append to, on a file system that "
+           "all machines share; what `save(path)` sets"),
+    Option("topic", "the column `topic`", "a topic's name", "Topic of all rows; comes before the "
+           "column"),
+    Option("numPartitions", "`1`", "a number from 1", "Partitions of a topic that is created"),
+    Option("autoCreateTopics", "`true`, in a broker's own directory `false`", "`true` or `false`",
+           "Whether topics that are missing are created; a broker moves topics that it does not "
+           "know aside"),
+    Option("includeTimestamp", "`false`", "`true` or `false`", "Takes the column `timestamp`; "
+           "otherwise records get the time of writing, as from the `kafka` sink"),
+    Option("kafka.compression.type", "`none`", "`none`, `gzip`, `snappy`, `lz4` or `zstd`",
+           "Codec of the record batches"),
+    Option("kafka.batch.size", "`131072`", "bytes, or a size such as `64k`", "Size of a record "
+           "batch before compression"),
+    Option("kafka.buffer.memory", "`32m`", "bytes, or a size such as `64m`", "Rows that a task "
+           "holds before it writes batches"),
+    Option("segment.bytes", "`1073741824`", "a number", "Size at which a segment rolls"),
+    Option("segment.ms", "`604800000`", "a number", "Age, in record time, at which it rolls"),
+    Option("segment.index.bytes", "`10485760`", "a number", "Size of an index at which it rolls"),
+    Option("index.interval.bytes", "`4096`", "a number", "Bytes from index entry to index entry"),
+    Option("max.message.bytes", "`1048588`", "a number", "Largest record batch"),
+    Option("message.timestamp.type", "`CreateTime`", "`CreateTime` or `LogAppendTime`",
+           "Whose timestamps the records have"),
+    Option("flush", "`commit`", "`commit` or `none`", "Whether everything is on the disk before "
+           "a write succeeds, or left to the page cache as brokers do"),
+    Option("lockTimeout", "`60`", "seconds", "How long to wait for another writer"),
+    Option("txnAppId", "none", "a name", "With `txnVersion`: a write that was committed under "
+           "this name with this or a later version is not done again"),
+    Option("txnVersion", "none", "a number", "See `txnAppId`"),
+)  # fmt: skip
+
+_CONFIG = {"segment.bytes", "segment.ms", "segment.index.bytes", "index.interval.bytes",
+           "max.message.bytes", "message.timestamp.type"}  # fmt: skip
+
+#: Options of the ``kafka`` sink that mean nothing without a broker, and change no row.
+_IGNORED = {"includeheaders"}
+
+_FORBIDDEN = {
+    "key.serializer": "keys are written as they are; convert them with DataFrame operations",
+    "value.serializer": "values are written as they are; convert them with DataFrame operations",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write asks for, already checked.
+
+    Attributes
+    ----------
+    directory : absolute path.
+    topic, num_partitions, auto_create_topics, lock_timeout_seconds : as the options say.
+    config : how rows become batches.
+    sink : ``txnAppId`` and ``txnVersion``, if they are given.
+    """
+
+    directory: str
+    topic: str | None
+    num_partitions: int
+    auto_create_topics: bool | None
+    lock_timeout_seconds: float
+    config: ProducerConfig
+    sink: SinkVersion | None
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, str]) -> "WriteOptions":
+        """Check Spark's option strings; names in any case.
+
+        Raises
+        ------
+        OptionError
+            For the first option that is unknown, or whose value is not accepted.
+        """
+        given = {name.lower(): value for name, value in raw.items()}
+        names = [option.name for option in WRITE_OPTIONS]
+        known = {name.lower() for name in names}
+        for name, value in raw.items():
+            lowered = name.lower()
+            if lowered.startswith("kafka."):
+                refuse_client_option(lowered.removeprefix("kafka."), value, _FORBIDDEN)
+            elif lowered not in known and lowered not in _IGNORED:
+                raise unknown_option(name, value, names)
+        if "path" not in given:
+            raise OptionError("path", "", "name a log directory: save('/var/lib/logs')")
+        topic = given.get("topic", "").strip() or None
+        if "topic" in given:
+            check_topic_name(topic or "")
+        creates = None
+        if "autocreatetopics" in given:
+            creates = parse_boolean("autoCreateTopics", given, default=False)
+        return cls(
+            directory=local_path(given["path"]),
+            topic=topic,
+            num_partitions=_number("numPartitions", given, 1, least=1),
+            auto_create_topics=creates,
+            lock_timeout_seconds=_number("lockTimeout", given, 60, least=0),
+            config=_config(given),
+            sink=_sink(given),
+        )
+
+
+def _config(given: Mapping[str, str]) -> ProducerConfig:
+    settings = {name: given[name] for name in _CONFIG & given.keys()}
+    flush = given.get("flush", "commit").strip().lower()
+    if flush not in {"commit", "none"}:
+        raise OptionError("flush", given["flush"], "give commit or none")
+    return ProducerConfig(
+        topic_config=TopicConfig.parse(settings),
+        codec=_codec(given),
+        batch_size=parse_size("kafka.batch.size", given, default=BATCH_SIZE),
+        buffer_memory=parse_size("kafka.buffer.memory", given, default=BUFFER_MEMORY),
+        use_timestamps=parse_boolean("includeTimestamp", given, default=False),
+        flush=flush == "commit",
+    )
+
+
+def _codec(given: Mapping[str, str]) -> Codec:
+    name = given.get("kafka.compression.type", "none").strip().upper()
+    if name not in Codec.__members__:
+        accepted = f"give {', '.join(codec.name.lower() for codec in Codec)}"
+        raise OptionError("kafka.compression.type", given["kafka.compression.type"], accepted)
+    return Codec[name]
+
+
+def _sink(given: Mapping[str, str]) -> SinkVersion | None:
+    app_id, version = given.get("txnappid"), given.get("txnversion")
+    if app_id is None and version is None:
+        return None
+    if app_id is None or version is None:
+        missing = "txnAppId" if app_id is None else "txnVersion"
+        raise OptionError(missing, "", "txnAppId and txnVersion go together")
+    return SinkVersion(app_id, _number("txnVersion", given, 0, least=0))
+
+
+def _number(name: str, given: Mapping[str, str], default: int, *, least: int) -> int:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if not text.strip().isdecimal() or int(text) < least or int(text) > 2**63 - 1:
+        raise OptionError(name, text, f"give a number from {least} on")
+    return int(text)

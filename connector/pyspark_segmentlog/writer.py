@@ -1,0 +1,60 @@
+"""A batch query's writer: tasks stage record batches, the driver commits them together."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from segmentlog.log.stage import Extent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from segmentlog.producer.job import WriteJob
+
+__all__ = ["SegmentLogWriter", "StagedMessage"]
+
+
+class StagedMessage(WriterCommitMessage):
+    """What one task has staged, on its way to the driver."""
+
+    def __init__(self, task: int, extents: tuple[Extent, ...]) -> None:
+        self.task = task
+        self.extents = extents
+
+
+class SegmentLogWriter(DataSourceArrowWriter):
+    """Writes rows of one job.
+
+    Parameters
+    ----------
+    job : already begun; it travels to the tasks.
+    """
+
+    def __init__(self, job: "WriteJob") -> None:
+        self._job = job
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        """Stage the rows of one task; a task that fails leaves nothing behind."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        stager = self._job.stager(task)
+        try:
+            for batch in iterator:
+                stager.add(batch)
+            return StagedMessage(task, stager.close())
+        except BaseException:
+            stager.discard()
+            raise
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make the rows of all tasks visible at once, in the order of the tasks."""
+        staged = [each for each in messages if isinstance(each, StagedMessage)]
+        staged.sort(key=lambda message: message.task)
+        self._job.commit([extent for message in staged for extent in message.extents])
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what the tasks have staged."""
+        self._job.abort()

@@ -1,0 +1,134 @@
+"""DataFrames become logs: columns, options, errors, attempts."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+pytestmark = pytest.mark.spark
+
+
+def save(frame: DataFrame, path: Path, **options: str) -> None:
+    """An append with `options`."""
+    frame.write.format("segmentlog").options(**options).mode("append").save(str(path))
+
+
+def load(spark: SparkSession, path: Path, **options: str) -> DataFrame:
+    """What a reader sees."""
+    return spark.read.format("segmentlog").options(**options).load(str(path))
+
+
+def numbers(spark: SparkSession, n_rows: int, n_tasks: int = 3) -> DataFrame:
+    """Rows with a key and a value that tell their number."""
+    frame = spark.range(0, n_rows, 1, n_tasks)
+    return frame.selectExpr("cast(id as string) key", "cast(id as string) value")
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_rows_come_back(spark: SparkSession, tmp_path: Path, codec: str) -> None:
+    """All of them once, keys with their values, a key always in the same partition."""
+    options = {"topic": "t", "numPartitions": "4", "kafka.compression.type": codec}
+    save(numbers(spark, 10_000), tmp_path, **options)
+    save(numbers(spark, 10_000), tmp_path, **options)
+    found = load(spark, tmp_path).selectExpr("key", "value", "partition")
+
+    assert 20_000 == found.count()
+    assert 10_000 == found.filter("key = value").distinct().count()
+    assert 4 == found.select("partition").distinct().count()
+
+
+def test_columns_are_those_of_the_kafka_sink(spark: SparkSession, tmp_path: Path) -> None:
+    """Topic and partition by row, headers, tombstones; other columns are ignored."""
+    frame = spark.sql(
+        "select * from values "
+        "('a', 0, 'k', 'v', array(named_struct('key', 'h', 'value', X'01'))), "
+        "('b', 1, null, null, null) as rows(topic, partition, key, value, headers)"
+    ).withColumn("offset", F.lit("ignored"))
+    save(frame, tmp_path, numPartitions="2")
+    found = load(spark, tmp_path, includeHeaders="true").orderBy("topic").collect()
+
+    assert [("a", 0, b"k", b"v", 0), ("b", 1, None, None, 0)] == [
+        (row.topic, row.partition, row.key, row.value, row.offset) for row in found
+    ]
+    assert [[("h", b"\1")], None] == [row.headers for row in found]
+
+
+def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    """By option; otherwise records are stamped anew, as by the kafka sink."""
+    frame = spark.sql("select 'v' value, timestamp'2020-01-02 03:04:05.678' timestamp")
+    save(frame, tmp_path, topic="t", includeTimestamp="true")
+    save(frame, tmp_path, topic="t")
+    kept, stamped = load(spark, tmp_path).orderBy("offset").collect()
+
+    assert "2020-01-02 03:04:05.678000" == str(kept.timestamp)
+    assert stamped.timestamp.year > 2020
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "says"),
+    [
+        ("select 'k' key", {"topic": "t"}, "the rows need a column 'value'"),
+        ("select 'v' value", {}, "give the option topic"),
+        ("select 1 value", {"topic": "t"}, "'value' is 'int'; the column has to be string or"),
+        ("select 'v' value, 1L partition", {"topic": "t"}, "'partition' is 'bigint'; the"),
+        ("select 'v' value, array('x') headers", {"topic": "t"}, "array<struct<key:string,val"),
+        ("select 'v' value", {"topic": "a/b"}, "a topic is 1 to 249"),
+        ("select 'v' value", {"topic": "t", "topics": "x"}, "did you mean 'topic'"),
+        ("select 'v' value", {"topic": "t", "kafka.compression.type": "brotli"}, "give none"),
+        ("select 'v' value", {"topic": "t", "segment.bytes": "1m"}, "give a number from 14"),
+        ("select 'v' value", {"topic": "t", "txnAppId": "a"}, "go together"),
+        ("select 'v' value, null topic", {}, "'void'"),
+        ("select 'v' value, cast(null as string) topic", {}, "its topic is null"),
+        ("select 'v' value, 7 partition", {"topic": "t"}, "the topic has no such partition"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written_is_explained(
+    spark: SparkSession, tmp_path: Path, query: str, options: dict[str, str], says: str
+) -> None:
+    """And nothing is visible afterwards."""
+    with pytest.raises(PySparkException) as caught:
+        save(spark.sql(query), tmp_path, **options)
+    assert says in str(caught.value)
+    assert [] == [path for path in tmp_path.iterdir() if path.name.endswith((".stage", ".job"))]
+
+
+def test_overwriting_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """A log only grows."""
+    frame = spark.sql("select 'v' value").write.format("segmentlog").option("topic", "t")
+    with pytest.raises(PySparkException, match="mode\\('append'\\)"):
+        frame.mode("overwrite").save(str(tmp_path))
+
+
+def test_a_repeated_transaction_is_written_once(spark: SparkSession, tmp_path: Path) -> None:
+    """As Delta's options of these names do."""
+    for version in ("1", "1", "2", "1"):
+        options = {"topic": "t", "txnAppId": "job", "txnVersion": version}
+        save(spark.sql("select 'v' value"), tmp_path, **options)
+
+    assert 2 == load(spark, tmp_path).count()
+
+
+def test_a_task_that_fails_once_is_written_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Its first attempt leaves nothing, and its rows come once."""
+    marker = str(tmp_path / "failed")
+
+    def fail_once(value: str) -> str:
+        import os
+        from pathlib import Path
+
+        if value == "4999" and not Path(marker).exists():
+            Path(marker).touch()
+            os._exit(1)
+        return value
+
+    udf = F.udf(fail_once, "string", useArrow=False)
+    frame = numbers(spark, 5000).withColumn("value", udf("value"))
+    save(frame, tmp_path / "logs", topic="t")
+    found = load(spark, tmp_path / "logs")
+
+    assert Path(marker).exists()
+    assert (5000, 5000) == (found.count(), found.select("value").distinct().count())
+    left = [path.name for path in (tmp_path / "logs").iterdir()]
+    assert ["segmentlog.state"] == [name for name in left if name.startswith("segmentlog.")]

@@ -1,0 +1,119 @@
+"""Logs that were written without a broker, then served by one."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from kafka_here import Broker, JavaClient
+from kafka_here.java import KafkaRecord, Outgoing
+from kafka_here.rows import rows_of
+
+import segmentlog
+from segmentlog.log.journal import Guard
+from segmentlog.model import Codec
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.write_errors import LogLockedError
+
+pytestmark = pytest.mark.interop
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def rows(n_rows: int) -> pa.Table:
+    """Keys, tombstones, headers, values of every length."""
+    numbers = range(n_rows)
+    return pa.table(
+        {
+            "key": pa.array([None if i % 7 == 0 else b"k%d" % i for i in numbers], pa.binary()),
+            "value": pa.array(
+                [None if i % 11 == 0 else b"v" * (i % 300) for i in numbers], pa.binary()
+            ),
+            "headers": pa.array(
+                [[{"key": "h", "value": b"%d" % i}] if i % 5 == 0 else None for i in numbers],
+                HEADERS,
+            ),
+        }
+    )
+
+
+def append(broker: Broker, topic: str, n_rows: int, **settings: object) -> None:
+    """One job of ours."""
+    config = ProducerConfig(**settings)
+    with segmentlog.open_writer(broker.log_dir, topic, config=config) as writer:
+        writer.append(rows(n_rows))
+
+
+def ours(broker: Broker, topic: str) -> list[KafkaRecord]:
+    """What our reader sees, in the consumer's words."""
+    opened = segmentlog.open_log_dir(broker.log_dir)
+    return [
+        record
+        for partition in opened.topics()[topic]
+        for record in rows_of(opened.log(topic, partition).scan(include_headers=True).read_all())
+    ]
+
+
+def in_order(records: Sequence[KafkaRecord]) -> list[KafkaRecord]:
+    """By partition and offset; a consumer has no headers where we say null."""
+    return sorted(
+        (each._replace(headers=each.headers or None) for each in records),
+        key=lambda each: (each.partition, each.offset),
+    )
+
+
+@pytest.fixture
+def stopped(version: str, tmp_path) -> Broker:
+    """A broker of each version with a topic for each codec, some records in them, stopped."""
+    broker = Broker(tmp_path / "kafka", version)
+    with broker, JavaClient(broker) as client:
+        for codec in Codec:
+            topic = f"codec-{codec.name.lower()}"
+            client.create_topic(topic, 3)
+            client.produce(topic, [Outgoing(b"first", b"1", partition=i) for i in range(3)])
+    return broker
+
+
+def test_a_broker_serves_what_was_written(stopped: Broker) -> None:
+    """Its consumer returns our rows; its tool finds nothing wrong; it appends, we read that."""
+    topics = {f"codec-{codec.name.lower()}": codec for codec in Codec}
+    for topic, codec in topics.items():
+        append(stopped, topic, 5000, codec=codec, batch_size=4000)
+        append(stopped, topic, 10, codec=codec)
+    written = {topic: in_order(ours(stopped, topic)) for topic in topics}
+    dump = stopped.dump(sorted(stopped.log_dir.glob("codec-*/*.log")))
+    indexes = stopped.dump(sorted(stopped.log_dir.glob("codec-*/*.*index")))
+    with stopped, JavaClient(stopped) as client:
+        for topic in topics:
+            assert written[topic] == in_order(client.consume(topic))
+            client.produce(topic, [Outgoing(b"last", b"2", partition=i) for i in range(3)])
+    for topic in topics:
+        assert 5013 + 3 == len(ours(stopped, topic))
+        with_last = in_order(ours(stopped, topic))
+        assert written[topic] == [each for each in with_last if each.key != b"last"]
+
+    assert "isvalid: false" not in dump
+    assert "Mismatch" not in indexes
+    assert "Found timestamp mismatch" not in indexes
+
+
+def test_a_running_broker_keeps_writers_out(broker: Broker) -> None:
+    """Its lock is ours; the error names its process."""
+    with pytest.raises(LogLockedError) as caught:
+        segmentlog.open_writer(broker.log_dir, "t", lock_timeout_seconds=0.1)
+    assert caught.value.process
+
+
+def test_a_broker_refuses_to_start_while_a_commit_is_unfinished(
+    new_version: str, tmp_path
+) -> None:
+    """Even an empty guard does; the next writer removes it, and the broker starts."""
+    broker = Broker(tmp_path / "kafka", new_version)
+    with broker, JavaClient(broker) as client:
+        client.create_topic("t")
+    Path(Guard.of_job(str(broker.log_dir), "abc").path).mkdir()
+    with pytest.raises(RuntimeError, match="stopped at start-up"):
+        broker.start()
+    append(broker, "t", 5)
+    with broker, JavaClient(broker) as client:
+        assert 5 == len(client.consume("t"))
