@@ -1,6 +1,9 @@
 """Plain Python appends to logs: what is written, where, and what becomes visible when."""
 
 import os
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -210,3 +213,32 @@ def test_a_crash_at_every_step_leaves_the_job_whole_or_out(
 
     assert min(seen.values()) > 3, seen
     assert "rename" in made
+
+
+def test_two_writers_and_a_reader_never_meet_half_a_job(tmp_path: Path) -> None:
+    """Jobs of two processes follow each other; whoever reads meanwhile sees whole ones only."""
+    code = (
+        "import sys, segmentlog, pyarrow as pa\n"
+        "for job in range(20):\n"
+        "    number = int(sys.argv[2]) + job\n"
+        "    rows = {'value': pa.array([b'%d' % number] * 10, pa.binary()),\n"
+        "            'partition': pa.array([0, 1] * 5, pa.int32())}\n"
+        "    with segmentlog.open_writer(sys.argv[1], 't', num_partitions=2) as writer:\n"
+        "        writer.append(pa.table(rows))\n"
+    )
+    write(tmp_path, 1000, 2)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), first])
+        for first in ("0", "100")
+    ]
+    looks = 0
+    while any(writer.poll() is None for writer in writers):
+        seen = values(tmp_path)
+        assert Counter(seen[0][1:]) == Counter(seen[1][1:])
+        assert {5} >= set(Counter(seen[0][1:]).values())
+        looks += 1
+
+    assert [0, 0] == [writer.wait() for writer in writers]
+    assert {*range(20), *range(100, 120)} == set(values(tmp_path)[0][1:])
+    assert looks > 5
+    assert_sound(tmp_path)
