@@ -82,13 +82,14 @@ class JavaClient:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        port, token = launch_gateway(
+        port, token, self._process = launch_gateway(
             jarpath=str(py4j_jar()),
             classpath=str(broker.jars / "*"),
             javaopts=["-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"],
             java_path=java(),
             die_on_exit=True,
             enable_auth=True,
+            return_proc=True,
         )
         parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
         self._gateway = JavaGateway(gateway_parameters=parameters)
@@ -104,9 +105,11 @@ class JavaClient:
         self.close()
 
     def close(self) -> None:
-        """Close the clients and end the JVM."""
+        """Close the clients and end the JVM, which threads of a forgotten producer keep alive."""
         self._admin.close()
         self._gateway.shutdown()
+        self._process.kill()
+        self._process.communicate()  # closes its pipes as well
 
     def _properties(self, settings: Mapping[str, object]) -> JavaObject:
         properties = self.jvm.java.util.Properties()
