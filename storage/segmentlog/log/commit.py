@@ -19,7 +19,12 @@ import os
 from collections.abc import Iterable, Sequence
 
 from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
-from segmentlog.files.durable import replace_file, sync_directory, write_new_file
+from segmentlog.files.durable import (
+    replace_file,
+    sync_directory,
+    sync_file,
+    write_new_file,
+)
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -98,6 +103,8 @@ def commit_staged(
         _stand(directory, guard, intent)
         for each in intent.partitions:
             _append(directory, each, grouped[each.topic_partition], config, flush=flush)
+            if flush and not intent.was_clean:  # the recovery point will vouch for all of it
+                _sync_all(partition_path(directory, each.topic_partition))
         _decide(directory, guard, state.next(token, sink))
     except BaseException:
         if State.read(directory).token != token:  # an interrupt may come behind the decision
@@ -175,6 +182,7 @@ def _stand(directory: str, guard: Guard, intent: Intent) -> None:
             os.path.join(directory, CLEAN_SHUTDOWN_FILE),
             os.path.join(guard.path, CLEAN_SHUTDOWN_FILE),
         )
+        sync_directory(guard.path)
         sync_directory(directory)
 
 
@@ -199,6 +207,13 @@ def _append(
             next_offset += extent.n_records
     finally:
         appender.close(flush=flush)
+
+
+def _sync_all(path: str) -> None:
+    """Have everything in a partition's directory reach the disk, whoever wrote it."""
+    for name in os.listdir(path):
+        sync_file(os.path.join(path, name))
+    sync_directory(path)
 
 
 def _decide(directory: str, guard: Guard, state: State) -> None:
@@ -228,27 +243,31 @@ def _finish(directory: str, guard: Guard, intent: Intent) -> None:
 def _undo(directory: str, guard: Guard, intent: Intent) -> None:
     """Cut every log back to what it was; everything here can be done twice."""
     for each in intent.partitions:
-        _cut_back(partition_path(directory, each.topic_partition), each.sizes, guard)
+        path = partition_path(directory, each.topic_partition)
+        _cut_back(path, each.sizes, guard, was_clean=intent.was_clean)
     _leave(directory, guard, is_clean=intent.was_clean)
 
 
-def _cut_back(path: str, sizes: SegmentSizes, guard: Guard) -> None:
+def _cut_back(path: str, sizes: SegmentSizes, guard: Guard, *, was_clean: bool) -> None:
+    """Remove the segments behind the active one, and cut its files back to their sizes.
+
+    A file that is shorter has lost what an earlier job with ``flush=none`` never synced, and the
+    next writer looks for its end; where all had been synced, something else has been at it.
+    """
     kinds = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
     for name in os.listdir(path):
         parsed = parse_segment_file(name)
-        if parsed is None or parsed.kind not in kinds:
-            continue
-        if parsed.offset > sizes.base_offset:
+        if parsed and parsed.kind in kinds and parsed.offset > sizes.base_offset:
             os.unlink(os.path.join(path, name))
     for kind, size in zip(kinds, sizes[1:], strict=True):
         file = os.path.join(path, segment_file_name(sizes.base_offset, kind))
         found = os.path.getsize(file)
-        if found < size:
+        if found < size and was_clean:
             reason = f"{file} has {found} bytes, and had {size} before the commit began"
             raise CommitInDoubtError(guard.path, reason)
         descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.ftruncate(descriptor, size)
+            os.ftruncate(descriptor, min(found, size))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -21,7 +21,7 @@ from segmentlog.log.verify import verify_log
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
-from segmentlog.write_errors import LogLockedError
+from segmentlog.write_errors import CommitInDoubtError, LogLockedError
 
 
 def rows(first: int, n_rows: int, n_partitions: int = 2) -> pa.Table:
@@ -242,3 +242,37 @@ def test_two_writers_and_a_reader_never_meet_half_a_job(tmp_path: Path) -> None:
     assert {*range(20), *range(100, 120)} == set(values(tmp_path)[0][1:])
     assert looks > 5
     assert_sound(tmp_path)
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_log_that_is_shorter_than_before_the_commit(
+    tmp_path: Path,
+    crash_at: Callable[[int], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    flush: bool,
+) -> None:
+    """Refused where everything had been synced; else it is what a power cut has left."""
+    write(tmp_path, 0, 20, flush=flush, batch_size=200)
+    job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    stager = job.stager(0)
+    stager.add(rows(20, 20).to_batches()[0])
+    extents = stager.close()
+    crash_at(12 if flush else 25)  # the guard stands, and nothing is appended
+    with pytest.raises(Crash):
+        job.commit(extents)
+    monkeypatch.undo()
+    (guard,) = list_guards(str(tmp_path))
+    assert guard.intent().was_clean == flush
+    log = tmp_path / "t-0" / f"{0:020d}.log"
+    os.truncate(log, guard.intent().partitions[0].sizes.log - 10)
+
+    if flush:
+        with pytest.raises(CommitInDoubtError, match="before the commit began"):
+            write(tmp_path, 40, 20)
+    else:
+        write(tmp_path, 40, 20)
+        assert dealt((0, 20), (40, 20))[1] == values(tmp_path)[1]
+        kept = values(tmp_path)[0]
+        assert dealt((40, 20))[0] == kept[-10:]
+        assert dealt((0, 20))[0][: len(kept) - 10] == kept[:-10]
