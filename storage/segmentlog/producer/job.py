@@ -1,6 +1,9 @@
 """A write job: begun on the driver, staged by tasks wherever they run, committed on the driver."""
 
+import contextlib
+import logging
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +25,10 @@ from segmentlog.producer.stager import RowStager
 
 __all__ = ["WriteJob"]
 
+logger = logging.getLogger(__name__)
+
 _JOB_SUFFIX = ".job"
+_ORPHAN_SECONDS = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,7 @@ class WriteJob:
         token = secrets.token_hex(8)
         with DirectoryLock(directory, lock_timeout_seconds):
             recover(directory)
+            _sweep(Path(directory))
             if topic is not None and n_new and topic not in _partitions(directory):
                 create_partitions(directory, topic, n_new)
             found = _partitions(directory)
@@ -172,6 +179,23 @@ def _make_directory(directory: str) -> None:
     path.mkdir(parents=True, exist_ok=True)
     if next(path.iterdir(), None) is None:
         Path(path, CLEAN_SHUTDOWN_FILE).touch()
+
+
+def _sweep(directory: Path) -> None:
+    """Remove what jobs have left whose driver died: they have not written for a week."""
+    newest: dict[str, float] = {}
+    left: dict[str, list[Path]] = {}
+    for path in directory.glob("segmentlog.*"):
+        if path.suffix in {_JOB_SUFFIX, STAGE_SUFFIX}:
+            token = path.name.split(".")[1]
+            with contextlib.suppress(FileNotFoundError):
+                newest[token] = max(newest.get(token, 0.0), path.stat().st_mtime)
+                left.setdefault(token, []).append(path)
+    for token, paths in left.items():
+        if newest[token] < time.time() - _ORPHAN_SECONDS:
+            logger.warning("%s: removing what job %s has left", directory, token)
+            for path in paths:
+                path.unlink(missing_ok=True)
 
 
 def _partitions(directory: str) -> dict[str, int]:

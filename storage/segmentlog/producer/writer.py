@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from segmentlog.files.paths import local_path
+from segmentlog.log.journal import SinkVersion
 from segmentlog.producer.config import ProducerConfig
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def open_writer(
     num_partitions: int = 1,
     config: ProducerConfig | None = None,
     lock_timeout_seconds: float = 60.0,
+    txn: tuple[str, int] | None = None,
 ) -> LogWriter:
     """Begin to append to the logs of a directory; use it in a ``with`` statement.
 
@@ -78,6 +80,8 @@ def open_writer(
     num_partitions : of topics that are not there yet.
     config : how rows become batches.
     lock_timeout_seconds : how long to wait for another writer.
+    txn : a name and a number; what was committed under the name with this number, or with a
+        later one, is not written again.
 
     Raises
     ------
@@ -92,5 +96,6 @@ def open_writer(
         topic=topic,
         num_partitions=num_partitions,
         lock_timeout_seconds=lock_timeout_seconds,
+        sink=SinkVersion(*txn) if txn else None,
     )
     return LogWriter(job)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -276,3 +277,17 @@ def test_a_log_that_is_shorter_than_before_the_commit(
         kept = values(tmp_path)[0]
         assert dealt((40, 20))[0] == kept[-10:]
         assert dealt((0, 20))[0][: len(kept) - 10] == kept[:-10]
+
+
+def test_what_a_dead_driver_left_is_swept_after_a_week(tmp_path: Path) -> None:
+    """By the next job, and not while any file of the dead one is younger."""
+    write(tmp_path, 0, 2)
+    week = 7 * 24 * 3600
+    for name, age in {"a.job": week + 9, "a.0.x.stage": 9, "b.job": week + 9}.items():
+        path = tmp_path / f"segmentlog.{name}"
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    write(tmp_path, 2, 2)
+
+    left = {path.name for path in tmp_path.glob("segmentlog.*")}
+    assert {"segmentlog.state", "segmentlog.a.job", "segmentlog.a.0.x.stage"} == left
