@@ -1,18 +1,21 @@
 """Logs that were written without a broker, then served by one."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from crashing import Crash, crash_at
 from kafka_here import Broker, JavaClient
 from kafka_here.java import KafkaRecord, Outgoing
 from kafka_here.rows import rows_of
 
 import segmentlog
-from segmentlog.log.journal import Guard
+from segmentlog.log.journal import Guard, list_guards
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.job import WriteJob
 from segmentlog.write_errors import LogLockedError
 
 pytestmark = pytest.mark.interop
@@ -117,3 +120,44 @@ def test_a_broker_refuses_to_start_while_a_commit_is_unfinished(
     append(broker, "t", 5)
     with broker, JavaClient(broker) as client:
         assert 5 == len(client.consume("t"))
+
+
+@pytest.mark.parametrize(
+    "stride", [13, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+def test_a_broker_never_takes_half_a_job_for_data(
+    new_version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
+) -> None:
+    """Started after a crash at any step: it refuses, or serves all of the job or nothing of it."""
+    broker, saved = Broker(tmp_path / "kafka", new_version), tmp_path / "saved"
+    with broker, JavaClient(broker) as client:
+        client.create_topic("t", 3)
+        client.produce("t", [Outgoing(b"first", b"1", partition=i) for i in range(3)])
+    shutil.copytree(broker.log_dir, saved)
+    ends = {3: 0, 603: 0}
+    n_refused, number, is_done = 0, 0, False
+    while not is_done:
+        shutil.rmtree(broker.log_dir)
+        shutil.copytree(saved, broker.log_dir)
+        job = WriteJob.begin(str(broker.log_dir), ProducerConfig(), topic="t")
+        stager = job.stager(0)
+        stager.add(rows(600).to_batches()[0])
+        extents = stager.close()
+        with monkeypatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                job.commit(extents)
+                is_done = True
+            except Crash:
+                number += stride
+        if list_guards(str(broker.log_dir)):
+            n_refused += 1
+            with pytest.raises(RuntimeError, match="stopped at start-up"):
+                broker.start()
+            with segmentlog.open_writer(broker.log_dir, "t"):
+                pass
+        with broker, JavaClient(broker) as client:
+            ends[len(client.consume("t"))] += 1
+
+    assert n_refused > 1
+    assert min(ends.values()) > 0, ends

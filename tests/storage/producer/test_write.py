@@ -5,11 +5,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from crashing import Crash, crash_at
 
 import segmentlog
 from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
@@ -143,39 +143,8 @@ def test_a_locked_directory_is_refused(tmp_path: Path) -> None:
     assert dealt((0, 4)) == values(tmp_path)
 
 
-class Crash(BaseException):
-    """The process is gone."""
-
-
-CALLS = ("pwrite", "fsync", "rename", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
-
-
-@pytest.fixture
-def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[str]]]:
-    """From the given call on, nothing that changes the disk happens any more."""
-
-    def arm(number: int) -> list[str]:
-        made: list[str] = []
-
-        def counted(name: str, real: Callable[..., object]) -> Callable[..., object]:
-            def call(*arguments: object, **keywords: object) -> object:
-                if len(made) >= number:
-                    raise Crash(name)
-                made.append(name)
-                return real(*arguments, **keywords)
-
-            return call
-
-        for name in CALLS:
-            monkeypatch.setattr(os, name, counted(name, getattr(os, name)))
-        return made
-
-    yield arm
-    monkeypatch.undo()
-
-
 def test_a_crash_at_every_step_leaves_the_job_whole_or_out(
-    tmp_path: Path, crash_at: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers see one or the other before recovery and after, and the next writer goes on."""
     before, after = dealt((0, 100)), dealt((0, 100), (100, 50))
@@ -189,14 +158,13 @@ def test_a_crash_at_every_step_leaves_the_job_whole_or_out(
         for batch in rows(100, 50).to_batches():
             stager.add(batch)
         extents = stager.close()
-        with monkeypatch.context():
-            made = crash_at(number)
+        with monkeypatch.context() as patch:
+            made = crash_at(patch, number)
             try:
                 job.commit(extents)
                 is_done = True
             except Crash:
                 is_done = False
-            monkeypatch.undo()
 
         visible = values(directory)
         assert visible in (before, after), (number, made)
@@ -247,11 +215,7 @@ def test_two_writers_and_a_reader_never_meet_half_a_job(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flush", [True, False])
 def test_a_log_that_is_shorter_than_before_the_commit(
-    tmp_path: Path,
-    crash_at: Callable[[int], list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    flush: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flush: bool
 ) -> None:
     """Refused where everything had been synced; else it is what a power cut has left."""
     write(tmp_path, 0, 20, flush=flush, batch_size=200)
@@ -259,10 +223,10 @@ def test_a_log_that_is_shorter_than_before_the_commit(
     stager = job.stager(0)
     stager.add(rows(20, 20).to_batches()[0])
     extents = stager.close()
-    crash_at(12 if flush else 25)  # the guard stands, and nothing is appended
-    with pytest.raises(Crash):
-        job.commit(extents)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        crash_at(patch, 12 if flush else 25)  # the guard stands, and nothing is appended
+        with pytest.raises(Crash):
+            job.commit(extents)
     (guard,) = list_guards(str(tmp_path))
     assert guard.intent().was_clean == flush
     log = tmp_path / "t-0" / f"{0:020d}.log"

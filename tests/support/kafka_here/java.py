@@ -109,7 +109,8 @@ class JavaClient:
         self._admin.close()
         self._gateway.shutdown()
         self._process.kill()
-        self._process.communicate()  # closes its pipes as well
+        self._process.wait()
+        self._process.stdin.close()  # its other pipe is read, and closed, by a thread of py4j's
 
     def _properties(self, settings: Mapping[str, object]) -> JavaObject:
         properties = self.jvm.java.util.Properties()
