@@ -9,7 +9,7 @@ it reaches the caller as the `OSError` that it is.
 import contextlib
 import os
 
-__all__ = ["replace_file", "sync_directory", "sync_file", "write_all", "write_new_file"]
+__all__ = ["replace_file", "sync_directory", "write_all", "write_new_file"]
 
 #: What one ``write`` takes at the most on Linux (2 GiB less a page); more comes in pieces.
 _MOST_AT_ONCE = 1 << 30
@@ -23,18 +23,9 @@ def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
         view, position = view[written:], position + written
 
 
-def sync_file(path: str) -> None:
-    """Have the bytes of a file reach the disk."""
-    _sync(path, os.O_RDONLY)
-
-
 def sync_directory(path: str) -> None:
     """Have the names in a directory reach the disk."""
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: str, flags: int) -> None:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -22,7 +22,6 @@ from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_
 from segmentlog.files.durable import (
     replace_file,
     sync_directory,
-    sync_file,
     write_new_file,
 )
 from segmentlog.files.names import (
@@ -103,8 +102,6 @@ def commit_staged(
         _stand(directory, guard, intent)
         for each in intent.partitions:
             _append(directory, each, grouped[each.topic_partition], config, flush=flush)
-            if flush and not intent.was_clean:  # the recovery point will vouch for all of it
-                _sync_all(partition_path(directory, each.topic_partition))
         _decide(directory, guard, state.next(token, sink))
     except BaseException:
         if State.read(directory).token != token:  # an interrupt may come behind the decision
@@ -209,13 +206,6 @@ def _append(
         appender.close(flush=flush)
 
 
-def _sync_all(path: str) -> None:
-    """Have everything in a partition's directory reach the disk, whoever wrote it."""
-    for name in os.listdir(path):
-        sync_file(os.path.join(path, name))
-    sync_directory(path)
-
-
 def _decide(directory: str, guard: Guard, state: State) -> None:
     """Step 4."""
     path = os.path.join(directory, STATE_FILE)
@@ -233,7 +223,7 @@ def _finish(directory: str, guard: Guard, intent: Intent) -> None:
     ends = {each.topic_partition: each.new_end for each in intent.partitions}
     if ends:
         names = [HIGH_WATERMARK_CHECKPOINT]
-        if intent.is_flushed:
+        if intent.is_flushed and intent.was_clean:  # it vouches for all that stands before it
             names.append(RECOVERY_POINT_CHECKPOINT)
         for name in names:
             write_offsets(directory, name, {**read_offsets(directory, name), **ends})
