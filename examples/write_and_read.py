@@ -3,6 +3,7 @@
 python examples/write_and_read.py [DIRECTORY]
 """
 
+import os
 import sys
 import tempfile
 
@@ -11,7 +12,14 @@ from pyspark.sql import SparkSession
 
 def main(directory: str) -> None:
     """Append 1,000 orders in one atomic step, and count what is there then."""
-    spark = SparkSession.builder.master("local[2]").appName("write and read").getOrCreate()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("segmentlog write and read")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
     spark.sparkContext.setLogLevel("ERROR")
     orders = spark.range(1000).selectExpr(
         "concat('customer-', id % 20) as key",
