@@ -19,11 +19,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
-from segmentlog.files.durable import (
-    replace_file,
-    sync_directory,
-    write_new_file,
-)
+from segmentlog.files.durable import replace_file, sync_directory, write_new_file
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -105,7 +101,7 @@ def commit_staged(
         _decide(directory, guard, state.next(token, sink))
     except BaseException:
         if State.read(directory).token != token:  # an interrupt may come behind the decision
-            _undo(directory, guard, intent)
+            _give_up(directory, guard, intent)
         raise
     try:
         _finish(directory, guard, intent)
@@ -228,6 +224,15 @@ def _finish(directory: str, guard: Guard, intent: Intent) -> None:
         for name in names:
             write_offsets(directory, name, {**read_offsets(directory, name), **ends})
     _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
+
+
+def _give_up(directory: str, guard: Guard, intent: Intent) -> None:
+    """Undo our own commit, if it is still ours: whoever has taken it over may have appended."""
+    try:
+        seized = guard.seize()
+    except FileNotFoundError:
+        return
+    _undo(directory, seized, intent)
 
 
 def _undo(directory: str, guard: Guard, intent: Intent) -> None:

@@ -229,10 +229,7 @@ def unfinished_ends(directory: str) -> dict[TopicPartition, int]:
     """
     ends: dict[TopicPartition, int] = {}
     for guard in list_guards(directory):
-        try:
-            intent = guard.intent()
-        except FileNotFoundError:
-            continue
+        intent = guard.intent()
         if intent is None:  # nothing has been touched, or all is done
             continue
         is_decided = State.read(directory).token == guard.token

@@ -14,10 +14,12 @@ from crashing import Crash, crash_at
 import segmentlog
 from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.lock import DirectoryLock
+from segmentlog.log import commit
 from segmentlog.log.commit import recover
 from segmentlog.log.config import TopicConfig
 from segmentlog.log.findings import Severity
-from segmentlog.log.journal import list_guards
+from segmentlog.log.journal import Guard, State, list_guards
+from segmentlog.log.stage import Extent
 from segmentlog.log.verify import verify_log
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
@@ -213,18 +215,24 @@ def test_two_writers_and_a_reader_never_meet_half_a_job(tmp_path: Path) -> None:
     assert_sound(tmp_path)
 
 
+def staged(directory: Path, first: int) -> tuple[WriteJob, tuple[Extent, ...]]:
+    """A job of twenty rows that is about to commit."""
+    job = WriteJob.begin(str(directory), ProducerConfig(), topic="t")
+    stager = job.stager(0)
+    stager.add(rows(first, 20).to_batches()[0])
+    return job, stager.close()
+
+
 @pytest.mark.parametrize("flush", [True, False])
 def test_a_log_that_is_shorter_than_before_the_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flush: bool
 ) -> None:
     """Refused where everything had been synced; else it is what a power cut has left."""
     write(tmp_path, 0, 20, flush=flush, batch_size=200)
-    job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
-    stager = job.stager(0)
-    stager.add(rows(20, 20).to_batches()[0])
-    extents = stager.close()
+    job, extents = staged(tmp_path, 20)
     with monkeypatch.context() as patch:
-        crash_at(patch, 12 if flush else 25)  # the guard stands, and nothing is appended
+        # The guard stands, nothing is appended, and nothing can be undone.
+        patch.setattr(commit, "_append", lambda *_, **__: crash_at(patch, 0) and None)
         with pytest.raises(Crash):
             job.commit(extents)
     (guard,) = list_guards(str(tmp_path))
@@ -255,3 +263,28 @@ def test_what_a_dead_driver_left_is_swept_after_a_week(tmp_path: Path) -> None:
 
     left = {path.name for path in tmp_path.glob("segmentlog.*")}
     assert {"segmentlog.state", "segmentlog.a.job", "segmentlog.a.0.x.stage"} == left
+
+
+def test_a_writer_that_was_taken_over_undoes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was slow and lost its lock; what another one has committed meanwhile stays."""
+    write(tmp_path, 0, 20)
+    slow, slow_extents = staged(tmp_path, 20)
+    other, other_extents = staged(tmp_path, 40)
+    decide = commit._decide
+
+    def overtaken(directory: str, guard: Guard, state: State) -> None:
+        monkeypatch.setattr(commit, "_decide", decide)
+        commit.recover(directory)
+        commit.commit_staged(directory, other.token, other_extents, TopicConfig())
+        decide(directory, guard, state)
+
+    monkeypatch.setattr(commit, "_decide", overtaken)
+    with pytest.raises(FileNotFoundError):
+        slow.commit(slow_extents)
+    slow.abort()
+    other.abort()
+
+    assert dealt((0, 20), (40, 20)) == values(tmp_path)
+    assert_sound(tmp_path)
