@@ -53,7 +53,7 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
     buf : uint8 array, shape (n_bytes,); read only
     start, end : half-open byte range that begins at a batch
     headers : int64 array, shape (n_rows, `layout.N_HEADER_COLUMNS`); written: position, size,
-        offsets, attributes, producer id, record count and where the records are
+        offsets, attributes, timestamps, producer id, record count and where the records are
 
     Returns
     -------
@@ -77,6 +77,11 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
         size = layout.LOG_OVERHEAD + length
         first = last = load_i64(buf, position)
         attributes, producer_id, count = layout.LEGACY_MASK, -1, 0
+        first_ms = max_ms = -1
+        if magic == 1:
+            if position + layout.HEADER_SIZES[1] > end:
+                return st.NEED_MORE, position, n_batches
+            first_ms = max_ms = load_i64(buf, position + layout.LEGACY_TIMESTAMP_AT)
         if magic == layout.MAGIC:
             if position + layout.HEADER_BYTES > end:
                 return st.NEED_MORE, position, n_batches
@@ -85,6 +90,8 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
             if delta < 0 or first > _LARGEST_OFFSET - 1 - delta:
                 return st.BAD_OFFSET_DELTA, position, n_batches
             last = first + delta
+            first_ms = load_i64(buf, position + layout.BASE_TIMESTAMP_AT)
+            max_ms = load_i64(buf, position + layout.MAX_TIMESTAMP_AT)
             producer_id = load_i64(buf, position + layout.PRODUCER_ID_AT)
             count = load_i32(buf, position + layout.RECORDS_COUNT_AT)
             if attributes & layout.CONTROL_MASK != 0:
@@ -98,6 +105,8 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
         headers[n_batches, layout.BASE_OFFSET] = first
         headers[n_batches, layout.LAST_OFFSET] = last
         headers[n_batches, layout.ATTRIBUTES] = attributes
+        headers[n_batches, layout.BASE_TIMESTAMP] = first_ms
+        headers[n_batches, layout.MAX_TIMESTAMP] = max_ms
         headers[n_batches, layout.PRODUCER_ID] = producer_id
         headers[n_batches, layout.RECORDS_COUNT] = count
         headers[n_batches, layout.RECORDS_START] = position + layout.HEADER_BYTES
