@@ -77,21 +77,14 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
         size = layout.LOG_OVERHEAD + length
         first = last = load_i64(buf, position)
         attributes, producer_id, count = layout.LEGACY_MASK, -1, 0
-        first_ms = max_ms = -1
-        if magic == 1:
-            if position + layout.HEADER_SIZES[1] > end:
-                return st.NEED_MORE, position, n_batches
-            first_ms = max_ms = load_i64(buf, position + layout.LEGACY_TIMESTAMP_AT)
+        if position + layout.HEADER_SIZES[magic] > end:
+            return st.NEED_MORE, position, n_batches
         if magic == layout.MAGIC:
-            if position + layout.HEADER_BYTES > end:
-                return st.NEED_MORE, position, n_batches
             attributes = load_i16(buf, position + layout.ATTRIBUTES_AT) & 0xFF
             delta = load_i32(buf, position + layout.LAST_OFFSET_DELTA_AT)
             if delta < 0 or first > _LARGEST_OFFSET - 1 - delta:
                 return st.BAD_OFFSET_DELTA, position, n_batches
             last = first + delta
-            first_ms = load_i64(buf, position + layout.BASE_TIMESTAMP_AT)
-            max_ms = load_i64(buf, position + layout.MAX_TIMESTAMP_AT)
             producer_id = load_i64(buf, position + layout.PRODUCER_ID_AT)
             count = load_i32(buf, position + layout.RECORDS_COUNT_AT)
             if attributes & layout.CONTROL_MASK != 0:
@@ -105,6 +98,7 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
         headers[n_batches, layout.BASE_OFFSET] = first
         headers[n_batches, layout.LAST_OFFSET] = last
         headers[n_batches, layout.ATTRIBUTES] = attributes
+        first_ms, max_ms = _timestamps(buf, position, magic)
         headers[n_batches, layout.BASE_TIMESTAMP] = first_ms
         headers[n_batches, layout.MAX_TIMESTAMP] = max_ms
         headers[n_batches, layout.PRODUCER_ID] = producer_id
@@ -114,6 +108,18 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
         n_batches += 1
         position += size
     return st.OK, position, n_batches
+
+
+@kernel
+def _timestamps(buf: Bytes, position: int, magic: int) -> tuple[int, int]:
+    """Base and largest timestamp of a header that lies in `buf`; -1 where the format has none."""
+    if magic == layout.MAGIC:
+        first_ms = load_i64(buf, position + layout.BASE_TIMESTAMP_AT)
+        return first_ms, load_i64(buf, position + layout.MAX_TIMESTAMP_AT)
+    if magic == 0:
+        return -1, -1
+    only_ms = load_i64(buf, position + layout.LEGACY_TIMESTAMP_AT)
+    return only_ms, only_ms
 
 
 @kernel
