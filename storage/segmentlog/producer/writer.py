@@ -70,6 +70,7 @@ def open_writer(
     config: ProducerConfig | None = None,
     lock_timeout_seconds: float = 60.0,
     txn: tuple[str, int] | None = None,
+    delete_records: bool = False,
 ) -> LogWriter:
     """Begin to append to the logs of a directory; use it in a ``with`` statement.
 
@@ -82,6 +83,8 @@ def open_writer(
     lock_timeout_seconds : how long to wait for another writer.
     txn : a name and a number; what was committed under the name with this number, or with a
         later one, is not written again.
+    delete_records : whether all earlier records of `topic` go when the new ones come; offsets
+        count on, and the log start moves.
 
     Raises
     ------
@@ -97,5 +100,6 @@ def open_writer(
         num_partitions=num_partitions,
         lock_timeout_seconds=lock_timeout_seconds,
         sink=SinkVersion(*txn) if txn else None,
+        deletes_records=delete_records,
     )
     return LogWriter(job)

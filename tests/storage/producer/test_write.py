@@ -15,10 +15,10 @@ import segmentlog
 from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.log import commit
-from segmentlog.log.commit import recover
 from segmentlog.log.config import TopicConfig
 from segmentlog.log.findings import Severity
-from segmentlog.log.journal import Guard, State, list_guards
+from segmentlog.log.journal import State, list_guards
+from segmentlog.log.settle import recover
 from segmentlog.log.stage import Extent
 from segmentlog.log.verify import verify_log
 from segmentlog.model import Codec
@@ -232,7 +232,7 @@ def test_a_log_that_is_shorter_than_before_the_commit(
     job, extents = staged(tmp_path, 20)
     with monkeypatch.context() as patch:
         # The guard stands, nothing is appended, and nothing can be undone.
-        patch.setattr(commit, "_append", lambda *_, **__: crash_at(patch, 0) and None)
+        patch.setattr(commit._Commit, "append", lambda *_, **__: crash_at(patch, 0) and None)
         with pytest.raises(Crash):
             job.commit(extents)
     (guard,) = list_guards(str(tmp_path))
@@ -272,15 +272,15 @@ def test_a_writer_that_was_taken_over_undoes_nothing(
     write(tmp_path, 0, 20)
     slow, slow_extents = staged(tmp_path, 20)
     other, other_extents = staged(tmp_path, 40)
-    decide = commit._decide
+    decide = commit._Commit.decide
 
-    def overtaken(directory: str, guard: Guard, state: State) -> None:
-        monkeypatch.setattr(commit, "_decide", decide)
-        commit.recover(directory)
-        commit.commit_staged(directory, other.token, other_extents, TopicConfig())
-        decide(directory, guard, state)
+    def overtaken(itself: commit._Commit, state: State) -> None:
+        monkeypatch.setattr(commit._Commit, "decide", decide)
+        recover(itself.directory)
+        commit.commit_staged(itself.directory, other.token, other_extents, TopicConfig())
+        decide(itself, state)
 
-    monkeypatch.setattr(commit, "_decide", overtaken)
+    monkeypatch.setattr(commit._Commit, "decide", overtaken)
     with pytest.raises(FileNotFoundError):
         slow.commit(slow_extents)
     slow.abort()
