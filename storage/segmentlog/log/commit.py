@@ -67,6 +67,7 @@ def commit_staged(
     flush: bool = True,
     sink: SinkVersion | None = None,
     emptied: Iterable[TopicPartition] = (),
+    rolls: bool = False,
 ) -> bool:
     """Commit what tasks have staged; the caller holds the lock, and has recovered.
 
@@ -79,6 +80,7 @@ def commit_staged(
     flush : whether everything is synced before it is decided.
     sink : whose numbered write this is; one that was committed before is not again.
     emptied : partitions of which no earlier record is to be left (``DeleteRecords``).
+    rolls : whether each partition begins a new segment first.
 
     Returns
     -------
@@ -104,7 +106,7 @@ def commit_staged(
     n_emptied = len(grouped)
     for extent in extents:
         grouped.setdefault(extent.topic_partition, []).append(extent)
-    commit = _Commit(directory, Guard.of_job(directory, token), config, flush)
+    commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
     intent = commit.intend(grouped, is_emptied=n_emptied > 0)
     replaced = [*delete_replaced(directory, state.replaced), *_replaced_by(intent)]
     try:
@@ -137,6 +139,7 @@ class _Commit:
     guard: Guard
     config: TopicConfig
     flush: bool
+    rolls: bool
 
     def intend(self, grouped: dict[TopicPartition, list[Extent]], *, is_emptied: bool) -> Intent:
         """What the partitions are now, and what they will be."""
@@ -186,9 +189,10 @@ class _Commit:
         epoch = epochs[-1][0] if epochs else 0
         appender = LogAppender(path, self.config, intent.sizes)
         try:
-            if intent.new_start > appender.base_offset:
-                appender.roll(intent.new_start)
             next_offset = max(intent.end_offset, intent.new_start)
+            has_to_roll = intent.new_start >= 0 or self.rolls
+            if has_to_roll and next_offset > appender.base_offset:
+                appender.roll(next_offset)
             for extent in extents:
                 appender = self._append_extent(path, appender, extent, next_offset, epoch)
                 next_offset = extent.end_offset(next_offset)

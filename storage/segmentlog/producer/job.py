@@ -12,6 +12,7 @@ from pathlib import Path
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.durable import create_file
 from segmentlog.files.lock import DirectoryLock
+from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     META_PROPERTIES_FILE,
@@ -95,6 +96,7 @@ class WriteJob:
             check_topic_name(topic)
         elif deletes_records:
             raise OptionError("topic", "", "name the topic whose records are to be deleted")
+        refuse_object_store(directory)
         _make_directory(directory)
         if creates_topics is None:
             creates_topics = not Path(directory, META_PROPERTIES_FILE).exists()
@@ -150,8 +152,12 @@ class WriteJob:
         stage = TaskStage(self.directory, self.token, task, segment_bytes)
         return RowStager(stage, self.config, self.topic, self.n_partitions, task)
 
-    def commit(self, extents: Sequence[Extent]) -> bool:
+    def commit(self, extents: Sequence[Extent], *, rolls: bool = False) -> bool:
         """Make everything visible at once; False when `sink` had committed it before.
+
+        Parameters
+        ----------
+        rolls : whether each partition begins a new segment first.
 
         Raises
         ------
@@ -173,6 +179,7 @@ class WriteJob:
                 flush=self.config.flush or n_records >= topic_config.flush_messages,
                 sink=self.sink,
                 emptied=self._emptied(),
+                rolls=rolls,
             )
         self.abort()  # what attempts have staged that lost
         return is_new
