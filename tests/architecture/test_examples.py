@@ -53,6 +53,7 @@ def test_the_engine_works_without_spark() -> None:
 
     assert "orders-0            0    335" in printed
     assert "at offset 125" in printed
+    assert "420 records were written, " in printed
 
 
 @pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[each[0] for each in COMMANDS])
