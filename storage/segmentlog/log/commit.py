@@ -244,5 +244,5 @@ def _replaced_by(intent: Intent) -> list[Replaced]:
 
 def _unlink_staged(directory: str, extents: Iterable[Extent]) -> None:
     for name in {extent.name for extent in extents}:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # decided is decided, and leavings are swept
             os.unlink(os.path.join(directory, name))

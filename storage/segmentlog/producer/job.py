@@ -184,10 +184,15 @@ class WriteJob:
         return [TopicPartition(self.topic, number) for number in range(n_partitions)]
 
     def abort(self) -> None:
-        """Remove what the job has staged; the log stays as it is."""
-        self.mark.unlink(missing_ok=True)  # first: a task that comes late finds no job any more
-        for staged in Path(self.directory).glob(f"segmentlog.{self.token}.*{STAGE_SUFFIX}"):
-            staged.unlink(missing_ok=True)
+        """Remove what the job has staged; the log stays as it is.
+
+        What cannot be removed is swept later: an error here would say that a job has failed which
+        is committed, or hide why it has failed.
+        """
+        staged = Path(self.directory).glob(f"segmentlog.{self.token}.*{STAGE_SUFFIX}")
+        for path in (self.mark, *staged):  # first the mark: a late task finds no job any more
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     @property
     def mark(self) -> Path:
