@@ -176,7 +176,6 @@ class _Commit:
                 os.path.join(self.directory, CLEAN_SHUTDOWN_FILE),
                 os.path.join(self.guard.path, CLEAN_SHUTDOWN_FILE),
             )
-            sync_directory(self.guard.path)
             sync_directory(self.directory)
 
     def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
@@ -220,7 +219,6 @@ class _Commit:
         """Step 4."""
         path = os.path.join(self.directory, STATE_FILE)
         write_new_file(self.guard.state_path, state.encode())
-        sync_directory(self.guard.path)
         os.replace(self.guard.state_path, path)
         try:
             sync_directory(self.directory)
