@@ -8,7 +8,7 @@ import logging
 import os
 
 from segmentlog.errors import LogDirectoryError
-from segmentlog.files.durable import replace_file
+from segmentlog.files.durable import replace_file, sync_file
 from segmentlog.log.config import TopicConfig
 from segmentlog.log.journal import SegmentSizes
 from segmentlog.log.listing import list_segments
@@ -57,9 +57,9 @@ def ready_to_append(
 
 def _cut_tail(segment: Segment, end: LogEnd) -> None:
     """Cut off what a crash has torn, once a copy of it is on the disk."""
-    with open(segment.path, "r+b") as file:
-        file.seek(end.position)
-        rest = file.read()
+    descriptor = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        rest = os.pread(descriptor, segment.size - end.position, end.position)
         if rest.strip(b"\0"):  # zeros are preallocation
             kept = f"{segment.path}.{end.position}.broken"
             replace_file(kept, rest)
@@ -67,8 +67,10 @@ def _cut_tail(segment: Segment, end: LogEnd) -> None:
                 "%s: %d bytes behind offset %d were half written; they are in %s now",
                 segment.path, len(rest), end.offset, kept,
             )  # fmt: skip
-        file.truncate(end.position)
-        os.fsync(file.fileno())
+        os.ftruncate(descriptor, end.position)
+        sync_file(descriptor, segment.path)
+    finally:
+        os.close(descriptor)
 
 
 def _are_trimmed(segment: Segment) -> bool:
