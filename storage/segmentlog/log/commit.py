@@ -144,11 +144,14 @@ class _Commit:
     def intend(self, grouped: dict[TopicPartition, list[Extent]], *, is_emptied: bool) -> Intent:
         """What the partitions are now, and what they will be."""
         was_clean = os.path.exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
+        ready = ready_to_append(
+            self.directory, grouped, self.config, is_clean=was_clean, flush=self.flush
+        )
         high_watermarks = read_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT)
         partitions = []
         for topic_partition, extents in grouped.items():
             path = partition_path(self.directory, topic_partition)
-            sizes, end = ready_to_append(path, self.config, is_clean=was_clean)
+            sizes, end = ready[topic_partition]
             visible = min(high_watermarks.get(topic_partition, end), end)
             extents.sort(key=lambda extent: extent.first_offset)  # of those that keep theirs
             new_start = end if is_emptied else -1
