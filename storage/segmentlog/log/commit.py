@@ -12,7 +12,6 @@ The order of the durable steps is the argument; each is on the disk before the n
 `segmentlog.log.settle` undoes a commit that did not come to 4, and finishes one that did.
 """
 
-import contextlib
 import logging
 import os
 import time
@@ -98,7 +97,6 @@ def commit_staged(
     """
     state = State.read(directory)
     if state.has(sink):
-        _unlink_staged(directory, extents)
         return False
     grouped: dict[TopicPartition, list[Extent]] = {each: [] for each in emptied}
     n_emptied = len(grouped)
@@ -125,7 +123,6 @@ def commit_staged(
         SegmentLogError,
     ) as error:  # decided is decided: the next writer does the rest
         logger.warning("%s: committed, but the guard still stands: %s", commit.guard.path, error)
-    _unlink_staged(directory, extents)
     return True
 
 
@@ -240,9 +237,3 @@ def _replaced_by(intent: Intent) -> list[Replaced]:
         for each in intent.partitions
         if each.new_start >= 0
     ]
-
-
-def _unlink_staged(directory: str, extents: Iterable[Extent]) -> None:
-    for name in {extent.name for extent in extents}:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(directory, name))
