@@ -53,7 +53,7 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
     buf : uint8 array, shape (n_bytes,); read only
     start, end : half-open byte range that begins at a batch
     headers : int64 array, shape (n_rows, `layout.N_HEADER_COLUMNS`); written: position, size,
-        offsets, attributes, producer id, record count and where the records are
+        offsets, attributes, timestamps, producer id, record count and where the records are
 
     Returns
     -------
@@ -77,9 +77,9 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
         size = layout.LOG_OVERHEAD + length
         first = last = load_i64(buf, position)
         attributes, producer_id, count = layout.LEGACY_MASK, -1, 0
+        if position + layout.HEADER_SIZES[magic] > end:
+            return st.NEED_MORE, position, n_batches
         if magic == layout.MAGIC:
-            if position + layout.HEADER_BYTES > end:
-                return st.NEED_MORE, position, n_batches
             attributes = load_i16(buf, position + layout.ATTRIBUTES_AT) & 0xFF
             delta = load_i32(buf, position + layout.LAST_OFFSET_DELTA_AT)
             if delta < 0 or first > _LARGEST_OFFSET - 1 - delta:
@@ -98,6 +98,9 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
         headers[n_batches, layout.BASE_OFFSET] = first
         headers[n_batches, layout.LAST_OFFSET] = last
         headers[n_batches, layout.ATTRIBUTES] = attributes
+        first_ms, max_ms = _timestamps(buf, position, magic)
+        headers[n_batches, layout.BASE_TIMESTAMP] = first_ms
+        headers[n_batches, layout.MAX_TIMESTAMP] = max_ms
         headers[n_batches, layout.PRODUCER_ID] = producer_id
         headers[n_batches, layout.RECORDS_COUNT] = count
         headers[n_batches, layout.RECORDS_START] = position + layout.HEADER_BYTES
@@ -105,6 +108,18 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
         n_batches += 1
         position += size
     return st.OK, position, n_batches
+
+
+@kernel
+def _timestamps(buf: Bytes, position: int, magic: int) -> tuple[int, int]:
+    """Base and largest timestamp of a header that lies in `buf`; -1 where the format has none."""
+    if magic == layout.MAGIC:
+        first_ms = load_i64(buf, position + layout.BASE_TIMESTAMP_AT)
+        return first_ms, load_i64(buf, position + layout.MAX_TIMESTAMP_AT)
+    if magic == 0:
+        return -1, -1
+    only_ms = load_i64(buf, position + layout.LEGACY_TIMESTAMP_AT)
+    return only_ms, only_ms
 
 
 @kernel
