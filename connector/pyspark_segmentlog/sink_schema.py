@@ -1,8 +1,9 @@
-"""The columns that a write takes: those of Spark's ``kafka`` sink, and ``timestamp``."""
+"""The columns that a write takes: those of Spark's ``kafka`` sink, and what a restore keeps."""
 
 from pyspark.sql.types import StructType
 
 from segmentlog.errors import OptionError
+from segmentlog.producer.config import ProducerConfig
 
 __all__ = ["check_sink_schema"]
 
@@ -17,28 +18,38 @@ _ACCEPTED = {
 }
 
 
-def check_sink_schema(schema: StructType, topic: str | None, *, with_timestamps: bool) -> None:
+_RESTORED = {
+    "timestamp": ("timestamp",),
+    "timestampType": ("int",),
+    "offset": ("bigint",),
+}
+
+
+def check_sink_schema(schema: StructType, topic: str | None, config: ProducerConfig) -> None:
     """Refuse columns that cannot be records, before any task starts; others are ignored.
 
     Parameters
     ----------
     schema : of the rows.
     topic : the option, which stands in for the column.
-    with_timestamps : whether the column ``timestamp`` is to be taken.
+    config : what else is to be taken from the rows.
 
     Raises
     ------
     OptionError
         Naming the column, its type, and what is accepted.
     """
-    accepted = dict(_ACCEPTED)
-    if with_timestamps:
-        accepted["timestamp"] = ("timestamp",)
+    needed = ["value"]
+    needed += ["timestamp"] * config.use_timestamps
+    needed += ["timestampType"] * config.use_timestamp_types
+    needed += ["partition", "offset"] * config.use_offsets
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    if "value" not in types:
-        raise OptionError("value", ", ".join(types), "the rows need a column 'value'")
+    for name in needed:
+        if name not in types:
+            raise OptionError(name, ", ".join(types), f"the rows need a column {name!r}")
     if "topic" not in types and topic is None:
         raise OptionError("topic", "", "give the option topic, or rows with a column 'topic'")
+    accepted = _ACCEPTED | {name: _RESTORED[name] for name in needed if name in _RESTORED}
     for name, found in types.items():
         if name in accepted and found not in accepted[name]:
             raise OptionError(name, found, f"the column has to be {' or '.join(accepted[name])}")

@@ -40,7 +40,7 @@ class SegmentLogDataSource(DataSource):
         return SegmentLogReader(options, selected_columns(schema))
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
-        """Writer of a batch query, which appends; options and columns are checked here."""
+        """Writer of a batch query; options and columns are checked here."""
         from pyspark_segmentlog.sink_schema import check_sink_schema
         from pyspark_segmentlog.write_options import WriteOptions
         from pyspark_segmentlog.writer import SegmentLogWriter
@@ -48,10 +48,16 @@ class SegmentLogDataSource(DataSource):
         from segmentlog.producer.job import WriteJob
 
         options = WriteOptions.parse(dict(self.options))
-        with_timestamps = options.config.use_timestamps
-        check_sink_schema(schema, options.topic, with_timestamps=with_timestamps)
-        if overwrite:
-            raise OptionError("mode", "overwrite", "a log only grows: use mode('append')")
+        check_sink_schema(schema, options.topic, options.config)
+        if overwrite != options.deletes_records:
+            mode = "overwrite" if overwrite else "append"
+            accepted = (
+                'a log only grows: use mode("append"); or give deleteRecords=true to have the '
+                "topic's earlier records deleted in the same step"
+                if overwrite
+                else 'deleteRecords=true is for mode("overwrite")'
+            )
+            raise OptionError("mode", mode, accepted)
         job = WriteJob.begin(
             options.directory,
             options.config,
@@ -60,5 +66,6 @@ class SegmentLogDataSource(DataSource):
             creates_topics=options.auto_create_topics,
             lock_timeout_seconds=options.lock_timeout_seconds,
             sink=options.sink,
+            deletes_records=options.deletes_records,
         )
         return SegmentLogWriter(job)

@@ -1,5 +1,6 @@
 """Options of a write: strings in, one frozen, checked value out; `WRITE_OPTIONS` lists them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from segmentlog.log.journal import SinkVersion
 from segmentlog.log.topics import check_topic_name
 from segmentlog.model import BATCH_SIZE, Codec
 from segmentlog.producer.config import BUFFER_MEMORY, ProducerConfig
+from segmentlog.records.deflater import Deflater
 
 __all__ = ["WRITE_OPTIONS", "WriteOptions"]
 
@@ -31,21 +33,37 @@ WRITE_OPTIONS = (
            "know aside"),
     Option("includeTimestamp", "`false`", "`true` or `false`", "Takes the column `timestamp`; "
            "otherwise records get the time of writing, as from the `kafka` sink"),
+    Option("includeTimestampType", "`false`", "`true` or `false`", "Takes the column "
+           "`timestampType` as well: rows of type 1 keep `timestamp` as the time of appending"),
+    Option("includeOffset", "`false`", "`true` or `false`", "Takes the columns `partition` and "
+           "`offset`: records keep the offsets that they had, to restore a log"),
+    Option("deleteRecords", "`false`", "`true` or `false`", "What `mode(\"overwrite\")` asks "
+           "for: the topic's earlier records go when those of the job come"),
     Option("kafka.compression.type", "`none`", "`none`, `gzip`, `snappy`, `lz4` or `zstd`",
            "Codec of the record batches"),
+    Option("kafka.compression.gzip.level", "`-1`", "`-1`, or `1` to `9`", "Effort of gzip; -1 is "
+           "zlib's default"),
+    Option("kafka.compression.lz4.level", "`9`", "`1` to `17`", "Effort of lz4"),
+    Option("kafka.compression.zstd.level", "`3`", "`-131072` to `22`", "Effort of zstd"),
     Option("kafka.batch.size", "`131072`", "bytes, or a size such as `64k`", "Size of a record "
            "batch before compression"),
     Option("kafka.buffer.memory", "`32m`", "bytes, or a size such as `64m`", "Rows that a task "
            "holds before it writes batches"),
+    Option("kafka.max.request.size", "no limit", "bytes, or a size such as `1m`", "Largest record "
+           "batch, beside `max.message.bytes`"),
     Option("segment.bytes", "`1073741824`", "a number", "Size at which a segment rolls"),
     Option("segment.ms", "`604800000`", "a number", "Age, in record time, at which it rolls"),
     Option("segment.index.bytes", "`10485760`", "a number", "Size of an index at which it rolls"),
     Option("index.interval.bytes", "`4096`", "a number", "Bytes from index entry to index entry"),
     Option("max.message.bytes", "`1048588`", "a number", "Largest record batch"),
+    Option("compression.type", "`producer`", "`producer`, `uncompressed` or a codec", "Of the "
+           "topic: unless `producer`, it comes before `kafka.compression.type`"),
     Option("message.timestamp.type", "`CreateTime`", "`CreateTime` or `LogAppendTime`",
            "Whose timestamps the records have"),
     Option("flush", "`commit`", "`commit` or `none`", "Whether everything is on the disk before "
            "a write succeeds, or left to the page cache as brokers do"),
+    Option("flush.messages", "no limit", "a number from 1", "With `flush=none`: a job of as many "
+           "records is synced all the same"),
     Option("lockTimeout", "`60`", "seconds", "How long to wait for another writer"),
     Option("txnAppId", "none", "a name", "With `txnVersion`: a write that was committed under "
            "this name with this or a later version is not done again"),
@@ -53,7 +71,8 @@ WRITE_OPTIONS = (
 )  # fmt: skip
 
 _CONFIG = {"segment.bytes", "segment.ms", "segment.index.bytes", "index.interval.bytes",
-           "max.message.bytes", "message.timestamp.type"}  # fmt: skip
+           "max.message.bytes", "message.timestamp.type", "compression.type",
+           "flush.messages"}  # fmt: skip
 
 #: Options of the ``kafka`` sink that mean nothing without a broker, and change no row.
 _IGNORED = {"includeheaders"}
@@ -73,6 +92,7 @@ class WriteOptions:
     directory : absolute path.
     topic, num_partitions, auto_create_topics, lock_timeout_seconds : as the options say.
     config : how rows become batches.
+    deletes_records : whether overwriting is meant.
     sink : ``txnAppId`` and ``txnVersion``, if they are given.
     """
 
@@ -82,6 +102,7 @@ class WriteOptions:
     auto_create_topics: bool | None
     lock_timeout_seconds: float
     config: ProducerConfig
+    deletes_records: bool
     sink: SinkVersion | None
 
     @classmethod
@@ -117,6 +138,7 @@ class WriteOptions:
             auto_create_topics=creates,
             lock_timeout_seconds=_number("lockTimeout", given, 60, least=0),
             config=_config(given),
+            deletes_records=parse_boolean("deleteRecords", given, default=False),
             sink=_sink(given),
         )
 
@@ -126,14 +148,22 @@ def _config(given: Mapping[str, str]) -> ProducerConfig:
     flush = given.get("flush", "commit").strip().lower()
     if flush not in {"commit", "none"}:
         raise OptionError("flush", given["flush"], "give commit or none")
-    return ProducerConfig(
+    codec = _codec(given)
+    config = ProducerConfig(
         topic_config=TopicConfig.parse(settings),
-        codec=_codec(given),
+        codec=codec,
+        level=_level(codec, given),
         batch_size=parse_size("kafka.batch.size", given, default=BATCH_SIZE),
         buffer_memory=parse_size("kafka.buffer.memory", given, default=BUFFER_MEMORY),
+        max_request_size=parse_size("kafka.max.request.size", given, default=0) or None,
         use_timestamps=parse_boolean("includeTimestamp", given, default=False),
+        use_timestamp_types=parse_boolean("includeTimestampType", given, default=False),
+        use_offsets=parse_boolean("includeOffset", given, default=False),
         flush=flush == "commit",
     )
+    if config.use_timestamp_types and not config.use_timestamps:
+        raise OptionError("includeTimestampType", "true", "give includeTimestamp=true as well")
+    return config
 
 
 def _codec(given: Mapping[str, str]) -> Codec:
@@ -142,6 +172,18 @@ def _codec(given: Mapping[str, str]) -> Codec:
         accepted = f"give {', '.join(codec.name.lower() for codec in Codec)}"
         raise OptionError("kafka.compression.type", given["kafka.compression.type"], accepted)
     return Codec[name]
+
+
+def _level(codec: Codec, given: Mapping[str, str]) -> int | None:
+    """The level of the codec; as with Kafka's producer, those of other codecs do not matter."""
+    name = f"kafka.compression.{codec.name.lower()}.level"
+    text = given.get(name)
+    if text is None:
+        return None
+    if re.fullmatch(r"-?[0-9]{1,9}", text.strip()) is None:
+        raise OptionError(name, text, "give a number")
+    Deflater(codec, int(text))  # refuses what the codec does not have
+    return int(text)
 
 
 def _sink(given: Mapping[str, str]) -> SinkVersion | None:

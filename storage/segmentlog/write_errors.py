@@ -6,7 +6,9 @@ __all__ = [
     "CommitInDoubtError",
     "InvalidRecordError",
     "LogLockedError",
+    "OffsetsOutOfOrderError",
     "RecordTooLargeError",
+    "SyncFailedError",
 ]
 
 
@@ -59,6 +61,29 @@ class CommitInDoubtError(SegmentLogError):
         )
 
 
+class SyncFailedError(SegmentLogError):
+    """The disk could not keep what was written; a second attempt would not find that out again.
+
+    Parameters
+    ----------
+    path : the file or directory.
+    reason : what the system said.
+    """
+
+    code = ErrorCode.SYNC_FAILED
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: could not be synced: {self.reason}; nothing of this write is visible: "
+            "see to the disk, then write again"
+        )
+
+
 class InvalidRecordError(SegmentLogError, ValueError):
     """A row that cannot be a record; `partition` is -1 while none is chosen for it."""
 
@@ -93,4 +118,25 @@ class RecordTooLargeError(SegmentLogError, ValueError):
         return (
             f"{self.topic}-{self.partition}: row {self.row} of the Arrow batch takes {self.size} "
             f"bytes as a record batch, the limit is {self.limit}; raise max.message.bytes"
+        )
+
+
+class OffsetsOutOfOrderError(SegmentLogError, ValueError):
+    """A record that is to keep an offset that is not free: the next one may be `end_offset`."""
+
+    code = ErrorCode.OFFSETS_OUT_OF_ORDER
+
+    def __init__(self, topic: str, partition: int, offset: int, end_offset: int) -> None:
+        super().__init__(topic, partition, offset, end_offset)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.end_offset = end_offset
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition}: offset {self.offset} cannot be written behind offset "
+            f"{self.end_offset - 1}; offsets of a partition rise, in the log and in the rows: "
+            'repartition("topic", "partition").sortWithinPartitions("topic", "partition", '
+            '"offset")'
         )

@@ -29,8 +29,10 @@ ERRORS = [
     write_errors.InvalidRecordError("orders", 7, 42, "its header has no key"),
     write_errors.InvalidRecordError("orders", -1, 42, "its header has no key"),
     write_errors.RecordTooLargeError("orders", 7, 42, 2_000_000, 1_048_588),
+    write_errors.OffsetsOutOfOrderError("orders", 7, 41, 42),
     write_errors.LogLockedError("/d", 4711, 60.0),
     write_errors.LogLockedError("/d", 0, 0.5),
+    write_errors.SyncFailedError("/d/orders-7/0.log", "Input/output error"),
     write_errors.CommitInDoubtError("/d/segmentlog.unfinished.1", "Input/output error"),
 ]
 
@@ -54,7 +56,7 @@ CODES = [
     "TORN_TRANSACTION", "CORRUPT_INDEX", "CORRUPT_CHECKPOINT", "UNSUPPORTED_FORMAT",
     "LOG_DIRECTORY", "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_OUT_OF_RANGE", "LOG_CHANGED",
     "TIMESTAMP_OVERFLOW", "OPTION", "LOG_LOCKED", "COMMIT_IN_DOUBT", "INVALID_RECORD",
-    "RECORD_TOO_LARGE",
+    "RECORD_TOO_LARGE", "SYNC_FAILED", "OFFSETS_OUT_OF_ORDER",
 ]  # fmt: skip
 
 

@@ -3,13 +3,26 @@
 A rename is atomic, but neither it nor the bytes of the file outlive a power cut by themselves:
 first the file is synced, then renamed, then the directory that holds its name.  An error from
 ``fsync`` is final (Linux has dropped the pages and will not say so twice), so it is never retried:
-it reaches the caller as the `OSError` that it is.
+it reaches the caller as a `SyncFailedError`.
+
+What is made belongs to whom its directory belongs to: a broker that runs under a user of its own
+takes its whole log directory for lost over one file that it may not open.
 """
 
 import contextlib
 import os
 
-__all__ = ["replace_file", "sync_directory", "write_all", "write_new_file"]
+from segmentlog.write_errors import SyncFailedError
+
+__all__ = [
+    "adopt",
+    "create_file",
+    "replace_file",
+    "sync_directory",
+    "sync_file",
+    "write_all",
+    "write_new_file",
+]
 
 #: What one ``write`` takes at the most on Linux (2 GiB less a page); more comes in pieces.
 _MOST_AT_ONCE = 1 << 30
@@ -23,21 +36,50 @@ def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
         view, position = view[written:], position + written
 
 
-def sync_directory(path: str) -> None:
-    """Have the names in a directory reach the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_file(descriptor: int, path: str) -> None:
+    """Have a file's bytes reach the disk.
+
+    Raises
+    ------
+    SyncFailedError
+        If the disk says that they have not; nothing is known of them then.
+    """
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        raise SyncFailedError(path, error.strerror or str(error)) from error
+
+
+def sync_directory(path: str) -> None:
+    """Have the names in a directory reach the disk; see `sync_file`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync_file(descriptor, path)
     finally:
         os.close(descriptor)
 
 
+def adopt(path: str) -> None:
+    """Give what was just made to the owner of its directory, where the system lets us."""
+    parent, made = os.stat(os.path.dirname(path)), os.stat(path)
+    if (parent.st_uid, parent.st_gid) != (made.st_uid, made.st_gid):
+        with contextlib.suppress(PermissionError):
+            os.chown(path, parent.st_uid, parent.st_gid)
+
+
+def create_file(path: str, *, mode: int = 0o644) -> int:
+    """Descriptor to write a file with that must not exist yet."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    adopt(path)
+    return descriptor
+
+
 def write_new_file(path: str, data: bytes, *, mode: int = 0o644) -> None:
     """Write a file that must not exist yet, and sync it; its name is for the caller to sync."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    descriptor = create_file(path, mode=mode)
     try:
         write_all(descriptor, data, 0)
-        os.fsync(descriptor)
+        sync_file(descriptor, path)
     finally:
         os.close(descriptor)
 

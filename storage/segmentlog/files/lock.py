@@ -14,6 +14,7 @@ import time
 from types import TracebackType
 from typing import Self
 
+from segmentlog.files.durable import adopt
 from segmentlog.files.names import LOCK_FILE
 from segmentlog.write_errors import LogLockedError
 
@@ -79,6 +80,7 @@ class DirectoryLock:
         """Open and lock the file, unless somebody has it or has just removed it."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
+            adopt(self._path)  # a broker of another user has to open it
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
             if os.fstat(descriptor).st_ino == os.stat(self._path).st_ino:
                 self._descriptor = descriptor

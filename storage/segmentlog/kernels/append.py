@@ -91,9 +91,9 @@ def take_batches(
 
 @kernel
 def _has_to_roll(limits: Int64s, state: Int64s, size: int, max_ms: int, last_offset: int) -> bool:
-    """Whether a batch is for the next segment; an empty one takes whatever comes."""
+    """Whether a batch is for the next segment; an empty one takes what it can give an offset."""
     if state[SIZE] == 0:
-        return False
+        return bool(last_offset - state[BASE_OFFSET] > _MOST_RELATIVE_OFFSET)
     first_ms = state[FIRST_MAX_TIMESTAMP]
     return bool(
         size > limits[SEGMENT_BYTES] - state[SIZE]

@@ -9,47 +9,51 @@ The order of the durable steps is the argument; each is on the disk before the n
 4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.
 5. Kafka's checkpoints, derived from the intent; then the mark comes back, and the guard goes.
 
-A crash before 4 is undone by the next writer (what is behind the old ends is cut off), one after
-it is finished.  Both can be done again from the start if they crash as well.
+`segmentlog.log.settle` undoes a commit that did not come to 4, and finishes one that did.
 """
 
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from segmentlog.errors import SegmentLogError
 from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
-from segmentlog.files.durable import replace_file, sync_directory, write_new_file
+from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    FileKind,
-    parse_segment_file,
     partition_path,
-    segment_file_name,
 )
 from segmentlog.log.append import LogAppender
 from segmentlog.log.config import TopicConfig
 from segmentlog.log.journal import (
-    INTENT_FILE,
     STATE_FILE,
     Guard,
     Intent,
     PartitionIntent,
-    SegmentSizes,
+    Replaced,
     SinkVersion,
     State,
-    list_guards,
 )
+from segmentlog.log.listing import list_segments
+from segmentlog.log.move import move_segment, plan_segment
 from segmentlog.log.ready import ready_to_append
+from segmentlog.log.replaced import delete_replaced
+from segmentlog.log.settle import finish, give_up
 from segmentlog.log.stage import Extent
 from segmentlog.log.staged import staged_batches
 from segmentlog.model import TopicPartition
-from segmentlog.write_errors import CommitInDoubtError
+from segmentlog.write_errors import (
+    CommitInDoubtError,
+    OffsetsOutOfOrderError,
+    SyncFailedError,
+)
 
-__all__ = ["commit_staged", "recover"]
+__all__ = ["commit_staged"]
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +66,8 @@ def commit_staged(
     *,
     flush: bool = True,
     sink: SinkVersion | None = None,
+    emptied: Iterable[TopicPartition] = (),
+    rolls: bool = False,
 ) -> bool:
     """Commit what tasks have staged; the caller holds the lock, and has recovered.
 
@@ -73,6 +79,8 @@ def commit_staged(
     config : of the topics.
     flush : whether everything is synced before it is decided.
     sink : whose numbered write this is; one that was committed before is not again.
+    emptied : partitions of which no earlier record is to be left (``DeleteRecords``).
+    rolls : whether each partition begins a new segment first.
 
     Returns
     -------
@@ -82,215 +90,160 @@ def commit_staged(
     ------
     CommitInDoubtError
         If the system does not say whether the decision has reached the disk.
+    OffsetsOutOfOrderError
+        If records are to keep offsets that the log has given already.
+    SyncFailedError
+        If the disk did not keep what was written.  Nothing is visible, and the guard stands until
+        the next writer: what is undone on a disk that fails may not be undone.
     OSError, CorruptLogError
-        If a step before the decision failed; nothing is visible then.
+        If another step before the decision failed; nothing is visible then.
     """
     state = State.read(directory)
     if state.has(sink):
         _unlink_staged(directory, extents)
         return False
-    grouped: dict[TopicPartition, list[Extent]] = {}
+    grouped: dict[TopicPartition, list[Extent]] = {each: [] for each in emptied}
+    n_emptied = len(grouped)
     for extent in extents:
         grouped.setdefault(extent.topic_partition, []).append(extent)
-    intent = _intend(directory, token, grouped, config, flush=flush)
-    guard = Guard.of_job(directory, token)
+    commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
+    intent = commit.intend(grouped, is_emptied=n_emptied > 0)
+    replaced = [*delete_replaced(directory, state.replaced), *_replaced_by(intent)]
     try:
-        _stand(directory, guard, intent)
+        commit.stand(intent)
         for each in intent.partitions:
-            _append(directory, each, grouped[each.topic_partition], config, flush=flush)
-        _decide(directory, guard, state.next(token, sink))
+            commit.append(each, grouped[each.topic_partition])
+        commit.decide(state.next(token, sink, replaced))
+    except SyncFailedError:
+        raise
     except BaseException:
         if State.read(directory).token != token:  # an interrupt may come behind the decision
-            _give_up(directory, guard, intent)
+            give_up(directory, commit.guard, intent)
         raise
     try:
-        _finish(directory, guard, intent)
-    except OSError as error:  # decided is decided: the next writer does the rest
-        logger.warning("%s: committed, but the guard still stands: %s", guard.path, error)
+        finish(directory, commit.guard, intent)
+    except (
+        OSError,
+        SegmentLogError,
+    ) as error:  # decided is decided: the next writer does the rest
+        logger.warning("%s: committed, but the guard still stands: %s", commit.guard.path, error)
     _unlink_staged(directory, extents)
     return True
 
 
-def recover(directory: str) -> list[str]:
-    """Finish or undo what a crash has left; the caller holds the lock.
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """The steps up to the decision, in their order."""
 
-    Returns
-    -------
-    done : what was done, a sentence for each guard.
+    directory: str
+    guard: Guard
+    config: TopicConfig
+    flush: bool
+    rolls: bool
 
-    Raises
-    ------
-    CommitInDoubtError
-        If a log is shorter than before the commit began: something else has been at it.
-    """
-    done = []
-    for found in list_guards(directory):
-        guard = found.seize()
-        intent = guard.intent()
-        if intent is None:
-            _remove_guard(directory, guard)
-            done.append(f"removed {guard.path}, which had not begun to write")
-        elif State.read(directory).token == guard.token:
-            _finish(directory, guard, intent)
-            done.append(f"finished the commit of {guard.path}")
-        else:
-            _undo(directory, guard, intent)
-            done.append(f"undid the commit of {guard.path}")
-    for sentence in done:
-        logger.warning("%s", sentence)
-    return done
+    def intend(self, grouped: dict[TopicPartition, list[Extent]], *, is_emptied: bool) -> Intent:
+        """What the partitions are now, and what they will be."""
+        was_clean = os.path.exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
+        high_watermarks = read_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT)
+        partitions = []
+        for topic_partition, extents in grouped.items():
+            path = partition_path(self.directory, topic_partition)
+            sizes, end = ready_to_append(path, self.config, is_clean=was_clean)
+            visible = min(high_watermarks.get(topic_partition, end), end)
+            extents.sort(key=lambda extent: extent.first_offset)  # of those that keep theirs
+            new_start = end if is_emptied else -1
+            if extents and extents[0].first_offset > end and _is_empty(path, end):
+                new_start = extents[0].first_offset  # a log that begins there is restored
+            new_end = max(end, new_start)
+            for extent in extents:
+                if extent.has_offsets and extent.first_offset < new_end:
+                    raise OffsetsOutOfOrderError(*topic_partition, extent.first_offset, new_end)
+                new_end = extent.end_offset(new_end)
+            partitions.append(
+                PartitionIntent(*topic_partition, sizes, end, visible, new_end, new_start)
+            )
+        visible_ends = {each.topic_partition: each.visible_end for each in partitions}
+        if not visible_ends.keys() <= high_watermarks.keys():  # readers would take the log end
+            found = {**high_watermarks, **visible_ends}
+            write_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT, found)
+        return Intent(self.guard.token, was_clean, self.flush, partitions)
 
+    def stand(self, intent: Intent) -> None:
+        """Steps 1 and 2."""
+        os.mkdir(self.guard.path)
+        adopt(self.guard.path)
+        replace_file(self.guard.intent_path, intent.encode())
+        sync_directory(self.directory)
+        if intent.was_clean:
+            os.rename(
+                os.path.join(self.directory, CLEAN_SHUTDOWN_FILE),
+                os.path.join(self.guard.path, CLEAN_SHUTDOWN_FILE),
+            )
+            sync_directory(self.guard.path)
+            sync_directory(self.directory)
 
-def _intend(
-    directory: str,
-    token: str,
-    grouped: dict[TopicPartition, list[Extent]],
-    config: TopicConfig,
-    *,
-    flush: bool,
-) -> Intent:
-    """What the partitions are now, and what they will be."""
-    was_clean = os.path.exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
-    high_watermarks = read_offsets(directory, HIGH_WATERMARK_CHECKPOINT)
-    partitions = []
-    ends = {}
-    for topic_partition, extents in grouped.items():
-        path = partition_path(directory, topic_partition)
-        sizes, end = ready_to_append(path, config, is_clean=was_clean)
-        visible = ends[topic_partition] = min(high_watermarks.get(topic_partition, end), end)
-        new_end = end + sum(extent.n_records for extent in extents)
-        partitions.append(PartitionIntent(*topic_partition, sizes, end, visible, new_end))
-    if not ends.keys() <= high_watermarks.keys():  # without one, readers take the log end
-        write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, {**high_watermarks, **ends})
-    return Intent(token, was_clean, flush, partitions)
-
-
-def _stand(directory: str, guard: Guard, intent: Intent) -> None:
-    """Steps 1 and 2."""
-    os.mkdir(guard.path)
-    replace_file(guard.intent_path, intent.encode())
-    sync_directory(directory)
-    if intent.was_clean:
-        os.rename(
-            os.path.join(directory, CLEAN_SHUTDOWN_FILE),
-            os.path.join(guard.path, CLEAN_SHUTDOWN_FILE),
-        )
-        sync_directory(guard.path)
-        sync_directory(directory)
-
-
-def _append(
-    directory: str,
-    intent: PartitionIntent,
-    extents: Iterable[Extent],
-    config: TopicConfig,
-    *,
-    flush: bool,
-) -> None:
-    """Step 3, for one partition."""
-    path = partition_path(directory, intent.topic_partition)
-    epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
-    epoch = epochs[-1][0] if epochs else 0
-    appender = LogAppender(path, config, intent.sizes)
-    next_offset = intent.end_offset
-    try:
-        for extent in extents:
-            for buffer, headers in staged_batches(directory, extent, next_offset, epoch):
-                appender.append(buffer, headers)
-            next_offset += extent.n_records
-    finally:
-        appender.close(flush=flush)
-
-
-def _decide(directory: str, guard: Guard, state: State) -> None:
-    """Step 4."""
-    path = os.path.join(directory, STATE_FILE)
-    write_new_file(guard.state_path, state.encode())
-    sync_directory(guard.path)
-    os.replace(guard.state_path, path)
-    try:
-        sync_directory(directory)
-    except OSError as error:
-        raise CommitInDoubtError(guard.path, str(error)) from error
-
-
-def _finish(directory: str, guard: Guard, intent: Intent) -> None:
-    """Step 5; everything here can be done twice."""
-    ends = {each.topic_partition: each.new_end for each in intent.partitions}
-    if ends:
-        names = [HIGH_WATERMARK_CHECKPOINT]
-        if intent.is_flushed and intent.was_clean:  # it vouches for all that stands before it
-            names.append(RECOVERY_POINT_CHECKPOINT)
-        for name in names:
-            write_offsets(directory, name, {**read_offsets(directory, name), **ends})
-    _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
-
-
-def _give_up(directory: str, guard: Guard, intent: Intent) -> None:
-    """Undo our own commit, if it is still ours: whoever has taken it over may have appended."""
-    try:
-        seized = guard.seize()
-    except FileNotFoundError:
-        return
-    _undo(directory, seized, intent)
-
-
-def _undo(directory: str, guard: Guard, intent: Intent) -> None:
-    """Cut every log back to what it was; everything here can be done twice."""
-    for each in intent.partitions:
-        path = partition_path(directory, each.topic_partition)
-        _cut_back(path, each.sizes, guard, was_clean=intent.was_clean)
-    _leave(directory, guard, is_clean=intent.was_clean)
-
-
-def _cut_back(path: str, sizes: SegmentSizes, guard: Guard, *, was_clean: bool) -> None:
-    """Remove the segments behind the active one, and cut its files back to their sizes.
-
-    A file that is shorter has lost what an earlier job with ``flush=none`` never synced, and the
-    next writer looks for its end; where all had been synced, something else has been at it.
-    """
-    kinds = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
-    for name in os.listdir(path):
-        parsed = parse_segment_file(name)
-        if parsed and parsed.kind in kinds and parsed.offset > sizes.base_offset:
-            os.unlink(os.path.join(path, name))
-    for kind, size in zip(kinds, sizes[1:], strict=True):
-        file = os.path.join(path, segment_file_name(sizes.base_offset, kind))
-        found = os.path.getsize(file)
-        if found < size and was_clean:
-            reason = f"{file} has {found} bytes, and had {size} before the commit began"
-            raise CommitInDoubtError(guard.path, reason)
-        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
+        """Step 3, for one partition."""
+        path = partition_path(self.directory, intent.topic_partition)
+        epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
+        epoch = epochs[-1][0] if epochs else 0
+        appender = LogAppender(path, self.config, intent.sizes)
         try:
-            os.ftruncate(descriptor, min(found, size))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    sync_directory(path)
+            next_offset = max(intent.end_offset, intent.new_start)
+            has_to_roll = intent.new_start >= 0 or self.rolls
+            if has_to_roll and next_offset > appender.base_offset:
+                appender.roll(next_offset)
+            for extent in extents:
+                appender = self._append_extent(path, appender, extent, next_offset, epoch)
+                next_offset = extent.end_offset(next_offset)
+        except BaseException:
+            appender.close(flush=False)
+            raise
+        appender.close(flush=self.flush)
+
+    def _append_extent(
+        self, path: str, appender: LogAppender, extent: Extent, next_offset: int, epoch: int
+    ) -> LogAppender:
+        """Copy the batches of an extent to the end of a log, or move its file there."""
+        shift = 0 if extent.has_offsets else next_offset
+        base_offset = max(extent.first_offset, next_offset)
+        if not appender.size:  # the segment in whose place it comes
+            base_offset = appender.base_offset
+        plan = plan_segment(self.directory, extent, base_offset, shift, self.config)
+        if plan is None:
+            for buffer, headers in staged_batches(self.directory, extent, shift, epoch):
+                appender.append(buffer, headers)
+            return appender
+        appender.close(flush=self.flush)
+        sizes = move_segment(
+            self.directory, self.guard.path, path, extent, plan, epoch, flush=self.flush
+        )
+        return LogAppender(path, self.config, sizes, has_new_names=True)
+
+    def decide(self, state: State) -> None:
+        """Step 4."""
+        path = os.path.join(self.directory, STATE_FILE)
+        write_new_file(self.guard.state_path, state.encode())
+        sync_directory(self.guard.path)
+        os.replace(self.guard.state_path, path)
+        try:
+            sync_directory(self.directory)
+        except SyncFailedError as error:
+            raise CommitInDoubtError(self.guard.path, str(error)) from error
 
 
-def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
-    """Put the mark of a clean stop back, if it still tells the truth, and remove the guard.
-
-    The mark comes first: a crash in between leaves a guard, and no harm.
-    """
-    mark = os.path.join(guard.path, CLEAN_SHUTDOWN_FILE)
-    with contextlib.suppress(FileNotFoundError):
-        if is_clean:
-            os.rename(mark, os.path.join(directory, CLEAN_SHUTDOWN_FILE))
-        else:
-            os.unlink(mark)
-    sync_directory(directory)
-    _remove_guard(directory, guard)
+def _is_empty(path: str, end: int) -> bool:
+    """Whether a log has never held a record, or holds none any more."""
+    return [end] == [each.base_offset for each in list_segments(path)]
 
 
-def _remove_guard(directory: str, guard: Guard) -> None:
-    # The intent last: a guard with one can be taken up again, and without one is only removed.
-    names = sorted(os.listdir(guard.path), key=lambda name: name == INTENT_FILE)
-    for name in names:
-        os.unlink(os.path.join(guard.path, name))
-    os.rmdir(guard.path)
-    sync_directory(directory)
+def _replaced_by(intent: Intent) -> list[Replaced]:
+    now = int(time.time() * 1000)
+    return [
+        Replaced(each.topic, each.partition, each.new_start, now)
+        for each in intent.partitions
+        if each.new_start >= 0
+    ]
 
 
 def _unlink_staged(directory: str, extents: Iterable[Extent]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from segmentlog.errors import OptionError
-from segmentlog.model import MAX_MESSAGE_BYTES, TimestampType
+from segmentlog.model import MAX_MESSAGE_BYTES, Codec, TimestampType
 
 __all__ = ["TopicConfig"]
 
@@ -20,10 +20,16 @@ _BOUNDS = {
     "segment.index.bytes": (4, _LARGEST_INT),
     "index.interval.bytes": (0, _LARGEST_INT),
     "max.message.bytes": (0, _LARGEST_INT),
+    "flush.messages": (1, _LARGEST_LONG),
 }
-_TIMESTAMP_TYPES = {
+_TIMESTAMP_TYPES: dict[str, int | None] = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
+}
+_COMPRESSION_TYPES: dict[str, Codec | None] = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    **{codec.name.lower(): codec for codec in Codec if codec},
 }
 
 
@@ -38,6 +44,8 @@ class TopicConfig:
     index_interval_bytes : bytes of log from index entry to index entry.
     max_message_bytes : most bytes of a batch.
     message_timestamp_type : whose timestamps the records have.
+    compression_type : codec of all batches, or None to leave it to the producer.
+    flush_messages : records from which on a job is synced, whatever its producer asks for.
     """
 
     segment_bytes: int = 1 << 30
@@ -46,6 +54,8 @@ class TopicConfig:
     index_interval_bytes: int = 4096
     max_message_bytes: int = MAX_MESSAGE_BYTES
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    compression_type: Codec | None = None
+    flush_messages: int = _LARGEST_LONG
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> "TopicConfig":
@@ -59,6 +69,9 @@ class TopicConfig:
         names = {field.name.replace("_", "."): field.name for field in fields(cls)}
         values: dict[str, Any] = {}
         for name, text in settings.items():
+            if name == "flush.ms":
+                raise OptionError(name, text, "nobody is there to sync between jobs; flush=commit "
+                                  "syncs each of them")  # fmt: skip
             if name not in names:
                 near = difflib.get_close_matches(name, names, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"settings are {', '.join(names)}"
@@ -67,12 +80,16 @@ class TopicConfig:
         return cls(**values)
 
 
-def _value(name: str, text: str) -> int:
-    """The number, or the timestamp type, that a setting has."""
-    if name == "message.timestamp.type":
-        if text not in _TIMESTAMP_TYPES:
-            raise OptionError(name, text, f"give {' or '.join(_TIMESTAMP_TYPES)}")
-        return _TIMESTAMP_TYPES[text]
+def _value(name: str, text: str) -> int | None:
+    """The number, or what a word stands for, that a setting has."""
+    for words, setting in (
+        (_TIMESTAMP_TYPES, "message.timestamp.type"),
+        (_COMPRESSION_TYPES, "compression.type"),
+    ):
+        if name == setting:
+            if text not in words:
+                raise OptionError(name, text, f"give {' or '.join(words)}")
+            return words[text]
     least, most = _BOUNDS[name]
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
         raise OptionError(name, text, f"give a number from {least} to {most}")

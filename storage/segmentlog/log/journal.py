@@ -23,15 +23,17 @@ from segmentlog.model import TopicPartition
 __all__ = [
     "INTENT_FILE",
     "STATE_FILE",
+    "Bounds",
     "Guard",
     "Intent",
     "PartitionIntent",
+    "Replaced",
     "SegmentSizes",
     "SinkVersion",
     "State",
     "commits_seen",
     "list_guards",
-    "unfinished_ends",
+    "unfinished_bounds",
 ]
 
 STATE_FILE = "segmentlog.state"
@@ -51,6 +53,27 @@ class SegmentSizes(NamedTuple):
     time_index: int
 
 
+class Bounds(NamedTuple):
+    """What a reader may see of a log; `start` is -1 where the commit does not move it."""
+
+    start: int
+    end: int
+
+
+class Replaced(NamedTuple):
+    """Segments below `end_offset` are no part of a log any more, since `time_ms` (epoch)."""
+
+    topic: str
+    partition: int
+    end_offset: int
+    time_ms: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose they are."""
+        return TopicPartition(self.topic, self.partition)
+
+
 class SinkVersion(NamedTuple):
     """A numbered write: a streaming query's batch, or a ``txnAppId`` with its ``txnVersion``."""
 
@@ -67,11 +90,13 @@ class State:
     sequence : number of commits.
     token : of the last one.
     sinks : version that each sink has come to, by its id.
+    replaced : what commits have taken out of logs, whose files still stand for readers.
     """
 
     sequence: int = 0
     token: str = ""
     sinks: Mapping[str, int] = field(default_factory=dict)
+    replaced: Sequence[Replaced] = ()
 
     @classmethod
     def read(cls, directory: str) -> "State":
@@ -89,16 +114,17 @@ class State:
             return cls()
         try:
             sinks = {str(name): int(version) for name, version in found["sinks"].items()}
-            return cls(int(found["sequence"]), str(found["token"]), sinks)
+            replaced = [Replaced(*each) for each in found.get("replaced", ())]
+            return cls(int(found["sequence"]), str(found["token"]), sinks, replaced)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", _REMEDY) from None
 
-    def next(self, token: str, sink: SinkVersion | None) -> "State":
+    def next(self, token: str, sink: SinkVersion | None, replaced: Sequence[Replaced]) -> "State":
         """The state once the commit with this token is decided."""
         sinks = dict(self.sinks)
         if sink is not None:
             sinks[sink.app_id] = sink.version
-        return State(self.sequence + 1, token, sinks)
+        return State(self.sequence + 1, token, sinks, replaced)
 
     def has(self, sink: SinkVersion | None) -> bool:
         """Whether a sink's write has been committed before."""
@@ -118,6 +144,7 @@ class PartitionIntent:
     sizes : of the active segment before; `end_offset` the log end there.
     visible_end : where reads ended before: the high watermark, or the log end without one.
     new_end : the log end, and the high watermark, afterwards.
+    new_start : the log start afterwards, where a new segment begins; -1 when it stays.
     """
 
     topic: str
@@ -126,6 +153,7 @@ class PartitionIntent:
     end_offset: int
     visible_end: int
     new_end: int
+    new_start: int = -1
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -221,21 +249,24 @@ def commits_seen(directory: str) -> tuple[object, ...]:
     return (State.read(directory).token, *(guard.path for guard in list_guards(directory)))
 
 
-def unfinished_ends(directory: str) -> dict[TopicPartition, int]:
-    """Where reads end in the partitions that an unfinished commit is at.
+def unfinished_bounds(directory: str) -> dict[TopicPartition, Bounds]:
+    """Where reads begin and end in the partitions that an unfinished commit is at.
 
-    The ends from before it, or the new ones once it is decided, whatever its writer has come to
+    The bounds from before it, or the new ones once it is decided, whatever its writer has come to
     since: so a reader meets a job in all of its partitions or in none.
     """
-    ends: dict[TopicPartition, int] = {}
+    bounds: dict[TopicPartition, Bounds] = {}
     for guard in list_guards(directory):
         intent = guard.intent()
         if intent is None:  # nothing has been touched, or all is done
             continue
         is_decided = State.read(directory).token == guard.token
         for each in intent.partitions:
-            ends[each.topic_partition] = each.new_end if is_decided else each.visible_end
-    return ends
+            found = Bounds(-1, each.visible_end)
+            if is_decided:
+                found = Bounds(each.new_start, each.new_end)
+            bounds[each.topic_partition] = found
+    return bounds
 
 
 def _to_json(fields: Mapping[str, Any]) -> bytes:

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.files.checkpoint import read_offsets
@@ -18,7 +19,7 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.paths import local_path
-from segmentlog.log.journal import commits_seen, unfinished_ends
+from segmentlog.log.journal import Bounds, commits_seen, unfinished_bounds
 from segmentlog.log.log import Log
 from segmentlog.model import (
     INTERNAL_TOPICS,
@@ -35,6 +36,14 @@ logger = logging.getLogger(__name__)
 _MOST_NAMED = 5  # partitions that a warning lists before it says "and … more"
 
 
+class _AllBounds(NamedTuple):
+    """Where the logs of a directory begin and end, as far as files beside them say."""
+
+    log_starts: Mapping[TopicPartition, int]
+    high_watermarks: Mapping[TopicPartition, int]
+    unfinished: Mapping[TopicPartition, Bounds]
+
+
 class _Directory:
     """One log directory, and what stands at its top."""
 
@@ -42,30 +51,36 @@ class _Directory:
         self.path = path
         self.is_clean = os.path.exists(os.path.join(path, CLEAN_SHUTDOWN_FILE))
 
-    @cached_property
+    @property
     def log_starts(self) -> Mapping[TopicPartition, int]:
-        return read_offsets(self.path, LOG_START_CHECKPOINT)
-
-    @cached_property
-    def high_watermarks(self) -> Mapping[TopicPartition, int]:
-        return {**self._ends[0], **self.unfinished}
+        return self._bounds.log_starts
 
     @property
-    def unfinished(self) -> Mapping[TopicPartition, int]:
-        return self._ends[1]
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        return self._bounds.high_watermarks
+
+    @property
+    def unfinished(self) -> Mapping[TopicPartition, Bounds]:
+        return self._bounds.unfinished
 
     @cached_property
-    def _ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
-        """High watermarks, and ends in unfinished commits, from one moment.
+    def _bounds(self) -> "_AllBounds":
+        """Checkpoints, and bounds in unfinished commits, from one moment.
 
         Taken again when a commit has come in between: it would be seen in some partitions only.
         """
         seen = commits_seen(self.path)
         while True:
-            ends = read_offsets(self.path, HIGH_WATERMARK_CHECKPOINT), unfinished_ends(self.path)
+            unfinished = unfinished_bounds(self.path)
+            starts = dict(read_offsets(self.path, LOG_START_CHECKPOINT))
+            ends = dict(read_offsets(self.path, HIGH_WATERMARK_CHECKPOINT))
             before, seen = seen, commits_seen(self.path)
-            if before == seen:
-                return ends
+            if before != seen:
+                continue
+            ends.update((each, bounds.end) for each, bounds in unfinished.items())
+            moved = {each: bounds.start for each, bounds in unfinished.items()}
+            starts.update((each, start) for each, start in moved.items() if start >= 0)
+            return _AllBounds(starts, ends, unfinished)
 
     def partitions(self) -> dict[TopicPartition, str]:
         """Paths of the partition directories that are in use."""
@@ -154,13 +169,14 @@ class LogDirectory:
             if topic_partition not in self._places:
                 raise self._unknown(topic, partition)
             directory, path = self._places[topic_partition]
+            unfinished = directory.unfinished.get(topic_partition)
             self._logs[topic_partition] = Log(
                 topic_partition,
                 path,
                 is_clean=directory.is_clean,
                 log_start_checkpoint=directory.log_starts.get(topic_partition, 0),
                 high_watermark_checkpoint=directory.high_watermarks.get(topic_partition),
-                unfinished_end=directory.unfinished.get(topic_partition),
+                unfinished_end=unfinished.end if unfinished else None,
             )
         return self._logs[topic_partition]
 

@@ -12,7 +12,7 @@ import uuid
 
 from segmentlog.errors import OptionError
 from segmentlog.files.checkpoint import read_offsets, write_leader_epochs, write_offsets
-from segmentlog.files.durable import replace_file, sync_directory, write_new_file
+from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
 from segmentlog.files.metadata import read_topic_id
 from segmentlog.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -87,6 +87,7 @@ def _topic_id(directory: str, partitions: list[TopicPartition]) -> str:
 def _create(path: str, topic_id: str) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
+        adopt(path)
     metadata = f"version: 0\ntopic_id: {topic_id}"
     replace_file(os.path.join(path, PARTITION_METADATA_FILE), metadata.encode())
     write_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT), [(0, 0)])

@@ -21,7 +21,11 @@ class ProducerConfig:
     codec, level : the compression; None is Kafka's default level of the codec.
     batch_size : bytes of a batch before compression.
     buffer_memory : bytes of rows to hold before batches are written.
+    max_request_size : most bytes of a batch, beside the topic's ``max.message.bytes``.
     use_timestamps : whether the column ``timestamp`` is taken, instead of the time of writing.
+    use_timestamp_types : whether ``timestampType`` is taken too: what a log had appended keeps
+        the time of that.
+    use_offsets : whether the column ``offset`` is taken, instead of counting on.
     flush : whether everything is synced before a commit is decided.
     """
 
@@ -30,5 +34,21 @@ class ProducerConfig:
     level: int | None = None
     batch_size: int = BATCH_SIZE
     buffer_memory: int = BUFFER_MEMORY
+    max_request_size: int | None = None
     use_timestamps: bool = False
+    use_timestamp_types: bool = False
+    use_offsets: bool = False
     flush: bool = True
+
+    @property
+    def batch_codec(self) -> Codec:
+        """The topic's codec, or else the producer's."""
+        codec = self.topic_config.compression_type
+        return self.codec if codec is None else codec
+
+    @property
+    def most_batch_bytes(self) -> int:
+        """Bytes of the largest batch that a log, and its producer, may have."""
+        config = self.topic_config
+        most = min(config.max_message_bytes, config.segment_bytes)
+        return most if self.max_request_size is None else min(most, self.max_request_size)

@@ -2,24 +2,29 @@
 
 import contextlib
 import logging
+import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
+from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.files.durable import create_file
 from segmentlog.files.lock import DirectoryLock
+from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     META_PROPERTIES_FILE,
     DirectoryState,
     parse_partition_directory,
 )
-from segmentlog.log.commit import commit_staged, recover
+from segmentlog.log.commit import commit_staged
 from segmentlog.log.journal import SinkVersion
-from segmentlog.log.stage import STAGE_SUFFIX, Extent, StageFile
+from segmentlog.log.settle import recover
+from segmentlog.log.stage import STAGE_SUFFIX, Extent, TaskStage
 from segmentlog.log.topics import check_topic_name, create_partitions
+from segmentlog.model import TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.stager import RowStager
 
@@ -45,6 +50,7 @@ class WriteJob:
     config : how rows become batches.
     lock_timeout_seconds : how long to wait for another writer.
     sink : whose numbered write the job is, if it is one.
+    deletes_records : whether all earlier records of `topic` go when the job's own come.
     """
 
     directory: str
@@ -55,6 +61,7 @@ class WriteJob:
     config: ProducerConfig
     lock_timeout_seconds: float
     sink: SinkVersion | None = None
+    deletes_records: bool = False
 
     @classmethod
     def begin(
@@ -67,6 +74,7 @@ class WriteJob:
         creates_topics: bool | None = None,
         lock_timeout_seconds: float = 60.0,
         sink: SinkVersion | None = None,
+        deletes_records: bool = False,
     ) -> "WriteJob":
         """Recover what a crash has left, create the topic, and leave a mark for the tasks.
 
@@ -86,6 +94,9 @@ class WriteJob:
         """
         if topic is not None:
             check_topic_name(topic)
+        elif deletes_records:
+            raise OptionError("topic", "", "name the topic whose records are to be deleted")
+        refuse_object_store(directory)
         _make_directory(directory)
         if creates_topics is None:
             creates_topics = not Path(directory, META_PROPERTIES_FILE).exists()
@@ -97,7 +108,10 @@ class WriteJob:
             if topic is not None and n_new and topic not in _partitions(directory):
                 create_partitions(directory, topic, n_new)
             found = _partitions(directory)
-            job = cls(directory, token, topic, found, n_new, config, lock_timeout_seconds, sink)
+            job = cls(
+                directory, token, topic, found, n_new, config, lock_timeout_seconds, sink,
+                deletes_records,
+            )  # fmt: skip
             job.mark.touch(exist_ok=False)
         if topic is not None:
             try:
@@ -134,17 +148,24 @@ class WriteJob:
         if not self.mark.exists():
             reason = "is not the directory that the driver sees: a job that it began is not there"
             raise LogDirectoryError(self.directory, reason)
-        stage = StageFile(self.directory, self.token, task)
+        segment_bytes = self.config.topic_config.segment_bytes
+        stage = TaskStage(self.directory, self.token, task, segment_bytes)
         return RowStager(stage, self.config, self.topic, self.n_partitions, task)
 
-    def commit(self, extents: Sequence[Extent]) -> bool:
+    def commit(self, extents: Sequence[Extent], *, rolls: bool = False) -> bool:
         """Make everything visible at once; False when `sink` had committed it before.
+
+        Parameters
+        ----------
+        rolls : whether each partition begins a new segment first.
 
         Raises
         ------
         LogLockedError, CommitInDoubtError, OSError
             See `segmentlog.log.commit.commit_staged`.
         """
+        topic_config = self.config.topic_config
+        n_records = sum(extent.n_records for extent in extents)
         with DirectoryLock(self.directory, self.lock_timeout_seconds):
             recover(self.directory)
             for topic in dict.fromkeys(extent.topic for extent in extents):
@@ -154,12 +175,20 @@ class WriteJob:
                 self.directory,
                 self.token,
                 extents,
-                self.config.topic_config,
-                flush=self.config.flush,
+                topic_config,
+                flush=self.config.flush or n_records >= topic_config.flush_messages,
                 sink=self.sink,
+                emptied=self._emptied(),
+                rolls=rolls,
             )
         self.abort()  # what attempts have staged that lost
         return is_new
+
+    def _emptied(self) -> list[TopicPartition]:
+        if not self.deletes_records or self.topic is None:
+            return []
+        n_partitions = _partitions(self.directory).get(self.topic, 0)
+        return [TopicPartition(self.topic, number) for number in range(n_partitions)]
 
     def abort(self) -> None:
         """Remove what the job has staged; the log stays as it is."""
@@ -178,7 +207,7 @@ def _make_directory(directory: str) -> None:
     path = Path(directory)
     path.mkdir(parents=True, exist_ok=True)
     if next(path.iterdir(), None) is None:
-        Path(path, CLEAN_SHUTDOWN_FILE).touch()
+        os.close(create_file(str(path / CLEAN_SHUTDOWN_FILE)))
 
 
 def _sweep(directory: Path) -> None:

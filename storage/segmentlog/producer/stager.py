@@ -8,13 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.kernels.memory import Int64s
-from segmentlog.log.stage import Extent, StageFile
+from segmentlog.log.stage import Extent, TaskStage
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.partitioner import Partitioner, group_rows
+from segmentlog.producer.sink_columns import check_columns, restored
 from segmentlog.records.encoder import RecordEncoder
 from segmentlog.records.source import record_source
-from segmentlog.write_errors import InvalidRecordError
+from segmentlog.write_errors import InvalidRecordError, OffsetsOutOfOrderError
 
 __all__ = ["RowStager"]
 
@@ -36,7 +37,7 @@ class RowStager:
 
     def __init__(
         self,
-        stage: StageFile,
+        stage: TaskStage,
         config: ProducerConfig,
         topic: str | None,
         n_partitions: Callable[[str], int],
@@ -48,27 +49,31 @@ class RowStager:
         self._n_partitions = n_partitions
         self._first_partition = first_partition
         self._encoder = RecordEncoder(
-            config.codec,
+            config.batch_codec,
             config.level,
             batch_size=config.batch_size,
-            max_message_bytes=min(
-                config.topic_config.max_message_bytes, config.topic_config.segment_bytes
-            ),
+            max_message_bytes=config.most_batch_bytes,
         )
         self._partitioners: dict[str, tuple[Partitioner, int]] = {}
         self._held: list[pa.RecordBatch] = []
         self._n_bytes = 0
+        self._schema: pa.Schema | None = None
+        self._last_offsets: dict[TopicPartition, int] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows, and write out what is held when there is enough of it.
 
         Raises
         ------
-        InvalidRecordError, RecordTooLargeError
+        OptionError
+            If a column is missing, or has another type.
+        InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError
             If a row cannot be written; nothing of the task is to be committed then.
         """
-        if self._held and self._held[0].schema != batch.schema:
+        if batch.schema != self._schema:
+            check_columns(batch.schema, self._topic, self._config)
             self._write_held()
+            self._schema = batch.schema
         self._held.append(batch)
         self._n_bytes += batch.nbytes
         if self._n_bytes >= self._config.buffer_memory:
@@ -110,15 +115,39 @@ class RowStager:
             explicit = rows.column("partition").cast(pa.int32())
         chosen = partitioner.choose(source, explicit)
         order, starts = group_rows(chosen, n_partitions)
+        keeps = restored(topic, rows, self._config, timestamps)
         kind = self._config.topic_config.message_timestamp_type
-        append_time = int(timestamps.max()) if kind == TimestampType.LOG_APPEND_TIME else None
+        now = int(timestamps.max()) if kind == TimestampType.LOG_APPEND_TIME else None
         for partition in np.flatnonzero(np.diff(starts)).tolist():
             mine = order[starts[partition] : starts[partition + 1]]
             topic_partition = TopicPartition(topic, partition)
-            batches = self._encoder.encode(
-                topic_partition, source, mine, append_time_ms=append_time
-            )
-            self._stage.add(topic_partition, batches.buffer, len(mine))
+            for begin, end, append_time in keeps.runs(mine):
+                run = mine[begin:end]
+                offsets = None if keeps.offsets is None else keeps.offsets[run]
+                bounds = self._check_rising(topic_partition, offsets)
+                batches = self._encoder.encode(
+                    topic_partition,
+                    source,
+                    run,
+                    offsets=offsets,
+                    append_time_ms=now if append_time is None else append_time,
+                )
+                self._stage.add(topic_partition, batches, bounds)
+
+    def _check_rising(
+        self, topic_partition: TopicPartition, offsets: Int64s | None
+    ) -> tuple[int, int] | None:
+        """First and last of the offsets that rows are to keep."""
+        if offsets is None:
+            return None
+        last = self._last_offsets.get(topic_partition, -1)
+        wrong = np.flatnonzero(np.diff(offsets, prepend=last) <= 0)
+        if len(wrong):
+            at = int(wrong[0])
+            before = int(offsets[at - 1]) if at else last
+            raise OffsetsOutOfOrderError(*topic_partition, int(offsets[at]), before + 1)
+        self._last_offsets[topic_partition] = int(offsets[-1])
+        return int(offsets[0]), int(offsets[-1])
 
     def _partitioner(self, topic: str) -> tuple[Partitioner, int]:
         if topic not in self._partitioners:

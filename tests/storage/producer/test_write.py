@@ -15,10 +15,10 @@ import segmentlog
 from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.log import commit
-from segmentlog.log.commit import recover
 from segmentlog.log.config import TopicConfig
 from segmentlog.log.findings import Severity
-from segmentlog.log.journal import Guard, State, list_guards
+from segmentlog.log.journal import State, list_guards
+from segmentlog.log.settle import recover
 from segmentlog.log.stage import Extent
 from segmentlog.log.verify import verify_log
 from segmentlog.model import Codec
@@ -232,7 +232,7 @@ def test_a_log_that_is_shorter_than_before_the_commit(
     job, extents = staged(tmp_path, 20)
     with monkeypatch.context() as patch:
         # The guard stands, nothing is appended, and nothing can be undone.
-        patch.setattr(commit, "_append", lambda *_, **__: crash_at(patch, 0) and None)
+        patch.setattr(commit._Commit, "append", lambda *_, **__: crash_at(patch, 0) and None)
         with pytest.raises(Crash):
             job.commit(extents)
     (guard,) = list_guards(str(tmp_path))
@@ -272,15 +272,15 @@ def test_a_writer_that_was_taken_over_undoes_nothing(
     write(tmp_path, 0, 20)
     slow, slow_extents = staged(tmp_path, 20)
     other, other_extents = staged(tmp_path, 40)
-    decide = commit._decide
+    decide = commit._Commit.decide
 
-    def overtaken(directory: str, guard: Guard, state: State) -> None:
-        monkeypatch.setattr(commit, "_decide", decide)
-        commit.recover(directory)
-        commit.commit_staged(directory, other.token, other_extents, TopicConfig())
-        decide(directory, guard, state)
+    def overtaken(itself: commit._Commit, state: State) -> None:
+        monkeypatch.setattr(commit._Commit, "decide", decide)
+        recover(itself.directory)
+        commit.commit_staged(itself.directory, other.token, other_extents, TopicConfig())
+        decide(itself, state)
 
-    monkeypatch.setattr(commit, "_decide", overtaken)
+    monkeypatch.setattr(commit._Commit, "decide", overtaken)
     with pytest.raises(FileNotFoundError):
         slow.commit(slow_extents)
     slow.abort()
@@ -288,3 +288,45 @@ def test_a_writer_that_was_taken_over_undoes_nothing(
 
     assert dealt((0, 20), (40, 20)) == values(tmp_path)
     assert_sound(tmp_path)
+
+
+def test_a_writer_flushes_rolls_and_closes(tmp_path: Path) -> None:
+    """What was flushed is visible, and stays when the rest is given up."""
+    writer = segmentlog.open_writer(tmp_path, "t", num_partitions=2)
+    writer.append(rows(0, 20))
+    assert dealt() == values(tmp_path)
+    writer.flush()
+    assert dealt((0, 20)) == values(tmp_path)
+    writer.append(rows(20, 20))
+    writer.roll()
+    writer.roll()
+    writer.append(rows(40, 20))
+    writer.close()
+    writer.close()
+    assert dealt((0, 60)) == values(tmp_path)
+    segments = segmentlog.open_log_dir(tmp_path).log("t", 1).segments
+    assert [0, 20] == [segment.base_offset for segment in segments]
+    with pytest.raises(OptionError, match="closed"):
+        writer.append(rows(60, 20))
+
+    def fail_behind_a_flush() -> None:
+        with segmentlog.open_writer(tmp_path, "t") as writer:
+            writer.append(rows(60, 20))
+            writer.flush()
+            writer.append(rows(80, 20))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_behind_a_flush()
+    assert dealt((0, 80)) == values(tmp_path)
+    assert_sound(tmp_path)
+
+
+def test_one_transaction_number_is_one_commit(tmp_path: Path) -> None:
+    """A second flush under it would be taken for done."""
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=2, txn=("job", 1)) as writer:
+        writer.append(rows(0, 20))
+        writer.flush()
+        with pytest.raises(OptionError, match="one number is one commit"):
+            writer.append(rows(20, 20))
+    assert dealt((0, 20)) == values(tmp_path)

@@ -1,0 +1,58 @@
+"""Delete the segments that a commit has taken out of a log, once nobody reads them any more.
+
+As with a broker's ``DeleteRecords``, the log start moves first, and the files stay: a reader that
+has found the old bounds finds the old records, too.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable
+from itertools import pairwise
+
+from segmentlog.errors import LogDirectoryError
+from segmentlog.files.names import FileKind, partition_path, segment_file_name
+from segmentlog.log.journal import Replaced
+from segmentlog.log.listing import list_segments
+
+__all__ = ["delete_replaced"]
+
+#: Kafka's default of ``file.delete.delay.ms``.
+_DELAY_MS = 60_000
+
+# The log last: without it, its indexes are nothing that a broker would look at.
+_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX, FileKind.LOG)
+
+
+def delete_replaced(directory: str, replaced: Iterable[Replaced]) -> list[Replaced]:
+    """Delete what was replaced a minute ago or longer; the caller holds the lock.
+
+    Returns
+    -------
+    later : what is to be deleted another time.
+    """
+    before = int(time.time() * 1000) - _DELAY_MS
+    later = []
+    for each in replaced:
+        if each.time_ms > before:
+            later.append(each)
+        else:
+            _delete(partition_path(directory, each.topic_partition), each.end_offset)
+    return later
+
+
+def _delete(path: str, end_offset: int) -> None:
+    """Delete the segments that lie wholly below an offset.
+
+    Compaction may have merged one of them with its successor: then it stays.
+    """
+    try:
+        segments = list_segments(path)
+    except LogDirectoryError:  # the topic is gone
+        return
+    for segment, behind in pairwise(segments):
+        if behind.base_offset > end_offset:
+            return
+        for kind in _KINDS:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(path, segment_file_name(segment.base_offset, kind)))

@@ -1,0 +1,149 @@
+"""Finish a commit that was decided, or undo one that was not, whoever began it.
+
+Before the decision, what is behind the old ends is cut off; after it, Kafka's checkpoints are
+derived from the intent.  Both give the same result when they are done again, so a crash in the
+middle of either is met by beginning it again.
+"""
+
+import contextlib
+import logging
+import os
+
+from segmentlog.files.checkpoint import read_offsets, write_offsets
+from segmentlog.files.durable import sync_directory, sync_file
+from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    FileKind,
+    parse_segment_file,
+    partition_path,
+    segment_file_name,
+)
+from segmentlog.log.journal import (
+    INTENT_FILE,
+    Guard,
+    Intent,
+    SegmentSizes,
+    State,
+    list_guards,
+)
+from segmentlog.write_errors import CommitInDoubtError
+
+__all__ = ["finish", "give_up", "recover"]
+
+logger = logging.getLogger(__name__)
+
+_KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+
+
+def recover(directory: str) -> list[str]:
+    """Finish or undo what a crash has left; the caller holds the lock.
+
+    Returns
+    -------
+    done : what was done, a sentence for each guard.
+
+    Raises
+    ------
+    CommitInDoubtError
+        If a log is shorter than before the commit began: something else has been at it.
+    """
+    done = []
+    for found in list_guards(directory):
+        guard = found.seize()
+        intent = guard.intent()
+        if intent is None:
+            _remove_guard(directory, guard)
+            done.append(f"removed {guard.path}, which had not begun to write")
+        elif State.read(directory).token == guard.token:
+            finish(directory, guard, intent)
+            done.append(f"finished the commit of {guard.path}")
+        else:
+            _undo(directory, guard, intent)
+            done.append(f"undid the commit of {guard.path}")
+    for sentence in done:
+        logger.warning("%s", sentence)
+    return done
+
+
+def finish(directory: str, guard: Guard, intent: Intent) -> None:
+    """Derive the checkpoints of a decided commit, and remove its guard."""
+    ends = {each.topic_partition: each.new_end for each in intent.partitions}
+    starts = {
+        each.topic_partition: each.new_start for each in intent.partitions if each.new_start >= 0
+    }
+    news = {LOG_START_CHECKPOINT: starts, HIGH_WATERMARK_CHECKPOINT: ends}
+    if intent.is_flushed and intent.was_clean:  # it vouches for all that stands before it
+        news[RECOVERY_POINT_CHECKPOINT] = ends
+    for name, offsets in news.items():
+        if offsets:
+            write_offsets(directory, name, {**read_offsets(directory, name), **offsets})
+    _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
+
+
+def give_up(directory: str, guard: Guard, intent: Intent) -> None:
+    """Undo our own commit, if it is still ours: whoever has taken it over may have appended."""
+    try:
+        seized = guard.seize()
+    except FileNotFoundError:
+        return
+    _undo(directory, seized, intent)
+
+
+def _undo(directory: str, guard: Guard, intent: Intent) -> None:
+    """Cut every log back to what it was; everything here can be done twice."""
+    for each in intent.partitions:
+        path = partition_path(directory, each.topic_partition)
+        _cut_back(path, each.sizes, guard, was_clean=intent.was_clean)
+    _leave(directory, guard, is_clean=intent.was_clean)
+
+
+def _cut_back(path: str, sizes: SegmentSizes, guard: Guard, *, was_clean: bool) -> None:
+    """Remove the segments behind the active one, and cut its files back to their sizes.
+
+    A file that is shorter has lost what an earlier job with ``flush=none`` never synced, and the
+    next writer looks for its end; where all had been synced, something else has been at it.
+    """
+    for name in os.listdir(path):
+        parsed = parse_segment_file(name)
+        if parsed and parsed.kind in _KINDS and parsed.offset > sizes.base_offset:
+            os.unlink(os.path.join(path, name))
+    for kind, size in zip(_KINDS, sizes[1:], strict=True):
+        file = os.path.join(path, segment_file_name(sizes.base_offset, kind))
+        found = os.path.getsize(file)
+        if found < size and was_clean:
+            reason = f"{file} has {found} bytes, and had {size} before the commit began"
+            raise CommitInDoubtError(guard.path, reason)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, min(found, size))
+            sync_file(descriptor, file)
+        finally:
+            os.close(descriptor)
+    sync_directory(path)
+
+
+def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
+    """Put the mark of a clean stop back, if it still tells the truth, and remove the guard.
+
+    The mark comes first: a crash in between leaves a guard, and no harm.
+    """
+    mark = os.path.join(guard.path, CLEAN_SHUTDOWN_FILE)
+    with contextlib.suppress(FileNotFoundError):
+        if is_clean:
+            os.rename(mark, os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+        else:
+            os.unlink(mark)
+    sync_directory(directory)
+    _remove_guard(directory, guard)
+
+
+def _remove_guard(directory: str, guard: Guard) -> None:
+    # The intent last: a guard with one can be taken up again, and without one is only removed.
+    names = sorted(os.listdir(guard.path), key=lambda name: name == INTENT_FILE)
+    for name in names:
+        os.unlink(os.path.join(guard.path, name))
+    os.rmdir(guard.path)
+    sync_directory(directory)

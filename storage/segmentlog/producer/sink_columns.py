@@ -1,0 +1,117 @@
+"""The columns that rows need before any of them is written, and what they are taken for."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from segmentlog.errors import OptionError
+from segmentlog.kernels.memory import Int64s
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.write_errors import InvalidRecordError
+
+__all__ = ["Restored", "check_columns", "restored"]
+
+_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
+    "topic": (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), "a string"),
+    "partition": (pa.types.is_integer, "an integer"),
+    "offset": (pa.types.is_int64, "int64"),
+    "timestamp": (pa.types.is_timestamp, "a timestamp"),
+    "timestampType": (pa.types.is_integer, "an integer"),
+}
+
+
+def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) -> None:
+    """Refuse rows that lack a column or have one of another type; others are ignored.
+
+    Keys, values and headers are checked where they are read
+    (`segmentlog.records.source.record_source`).
+
+    Raises
+    ------
+    OptionError
+        Naming the column, its type, and what is accepted.
+    """
+    needed = ["value"]
+    if topic is None:
+        needed.append("topic")
+    if config.use_timestamps:
+        needed.append("timestamp")
+    if config.use_timestamp_types:
+        needed.append("timestampType")
+    if config.use_offsets:
+        needed += ["partition", "offset"]
+    for name in needed:
+        if name not in schema.names:
+            found = ", ".join(schema.names)
+            raise OptionError(name, found, f"the rows need a column {name!r}")
+    taken = {*needed, "partition"} - {"value"}
+    for field in schema:
+        if field.name in taken and not _TYPES[field.name][0](field.type):
+            accepted = f"the column has to be {_TYPES[field.name][1]}"
+            raise OptionError(field.name, str(field.type), accepted)
+
+
+class Restored(NamedTuple):
+    """What rows keep of the log that they come from.
+
+    Parameters
+    ----------
+    offsets : int64 array, shape (n_rows,), or None to count on.
+    append_times : int64 array, shape (n_rows,), epoch milliseconds: when a log appended the row,
+        -1 if its timestamp is its producer's; or None if that is so for all.
+    """
+
+    offsets: Int64s | None
+    append_times: Int64s | None
+
+    def runs(self, rows: Int64s) -> list[tuple[int, int, int | None]]:
+        """Cut rows where a batch has to end: what one batch holds was appended at one time.
+
+        Returns
+        -------
+        runs : bounds in `rows`, and the append time or None.
+        """
+        if self.append_times is None:
+            return [(0, len(rows), None)]
+        times = self.append_times[rows]
+        ends = [*(np.flatnonzero(np.diff(times)) + 1).tolist(), len(rows)]
+        starts = [0, *ends[:-1]]
+        firsts = times[starts].tolist()
+        return [
+            (start, end, time if time >= 0 else None)
+            for start, end, time in zip(starts, ends, firsts, strict=True)
+        ]
+
+
+def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: Int64s) -> Restored:
+    """Offsets and append times of rows, where they are asked for.
+
+    Parameters
+    ----------
+    times : int64 array, shape (n_rows,); their timestamps.
+
+    Raises
+    ------
+    InvalidRecordError
+        If a row has none.
+    """
+    offsets = append_times = None
+    if config.use_offsets:
+        offsets = _numbers(topic, rows, "offset")
+    if config.use_timestamp_types:
+        kinds = _numbers(topic, rows, "timestampType")
+        append_times = np.where(kinds == 1, times, -1)
+    return Restored(offsets, append_times)
+
+
+def _numbers(topic: str, rows: pa.RecordBatch, name: str) -> NDArray[np.int64]:
+    column = rows.column(name)
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise InvalidRecordError(topic, -1, row, f"its {name} is null")
+    numbers: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
+    return numbers

@@ -1,0 +1,214 @@
+"""Large staged files are moved into the log as segments; what is read does not tell."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from crashing import Crash, crash_at
+
+import segmentlog
+from segmentlog.errors import SegmentLogError
+from segmentlog.files.lock import DirectoryLock
+from segmentlog.log import commit
+from segmentlog.log.config import TopicConfig
+from segmentlog.log.findings import Severity
+from segmentlog.log.settle import recover
+from segmentlog.log.verify import verify_log
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.job import WriteJob
+
+#: A segment takes four of the pieces that a task stages at a time; the first is copied.
+CONFIG = ProducerConfig(TopicConfig(segment_bytes=400_000), batch_size=9_000, buffer_memory=80_000)
+
+
+def rows(first: int, n_rows: int, partition: int = 0) -> pa.RecordBatch:
+    """Values of a hundred bytes that count on."""
+    values = pa.array([b"%0100d" % i for i in range(first, first + n_rows)], pa.binary())
+    numbers = pa.array([partition] * n_rows, pa.int32())
+    return pa.record_batch({"value": values, "partition": numbers})
+
+
+def pieces(first: int, n_rows: int, partition: int = 0) -> Iterator[pa.RecordBatch]:
+    """The same, in Arrow batches of a buffer's size."""
+    for at in range(first, first + n_rows, 700):
+        yield rows(at, min(700, first + n_rows - at), partition)
+
+
+def write(directory: Path, *jobs: Iterator[pa.RecordBatch], config: ProducerConfig) -> None:
+    """One job."""
+    with segmentlog.open_writer(directory, "t", num_partitions=2, config=config) as writer:
+        for job in jobs:
+            for batch in job:
+                writer.append(batch)
+
+
+def values(directory: Path, partition: int = 0) -> list[int]:
+    """What a reader sees."""
+    log = segmentlog.open_log_dir(directory).log("t", partition)
+    return [int(value) for value in log.scan().read_all()["value"].to_pylist()]
+
+
+def assert_sound(directory: Path) -> None:
+    """`verify` finds nothing, and no file of ours but the state is left."""
+    opened = segmentlog.open_log_dir(directory)
+    for topic_partition in opened.topic_partitions():
+        found = list(verify_log(opened.log(*topic_partition), with_records=True))
+        assert [] == [each for each in found if each.severity != Severity.NOTE]
+    assert ["segmentlog.state"] == [path.name for path in directory.glob("segmentlog.*")]
+
+
+@pytest.fixture
+def moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Base offsets of the segments that were moved, as they come."""
+    found: list[int] = []
+    real = commit.move_segment
+
+    def seen(*arguments: object, **keywords: object) -> object:
+        sizes = real(*arguments, **keywords)
+        found.append(sizes.base_offset)
+        return sizes
+
+    monkeypatch.setattr(commit, "move_segment", seen)
+    return found
+
+
+def test_files_are_moved_and_read_as_if_copied(tmp_path: Path, moved: list[int]) -> None:
+    """Between small jobs, in two partitions, with the offsets that copies get."""
+    write(tmp_path / "a", pieces(0, 50), config=CONFIG)
+    write(tmp_path / "a", pieces(50, 9000), pieces(0, 9000, 1), config=CONFIG)
+    write(tmp_path / "a", pieces(9050, 50), config=CONFIG)
+    n_moved = len(moved)
+    copied = TopicConfig(segment_bytes=1 << 30)
+    config = ProducerConfig(copied, batch_size=9_000, buffer_memory=80_000)
+    write(tmp_path / "b", pieces(0, 9100), pieces(0, 9000, 1), config=config)
+
+    assert n_moved > 4
+    assert n_moved == len(moved)
+    for partition in (0, 1):
+        one, other = (
+            segmentlog.open_log_dir(tmp_path / name).log("t", partition) for name in "ab"
+        )
+        columns = ["offset", "value"]
+        assert one.scan(columns=columns).read_all() == other.scan(columns=columns).read_all()
+        assert all(segment.size <= 400_000 for segment in one.segments)
+        assert len(one.segments) > 2
+    assert_sound(tmp_path / "a")
+    assert_sound(tmp_path / "b")
+
+
+def test_the_first_segment_of_a_new_log_is_moved_into_its_place(
+    tmp_path: Path, moved: list[int]
+) -> None:
+    """The empty one that stands there gives way to it."""
+    job = WriteJob.begin(str(tmp_path), CONFIG, topic="t")
+    stager = job.stager(0)
+    stager._stage._staged[("t", 0)] = 1 << 30  # as if it had staged much already
+    for batch in pieces(0, 2000):
+        stager.add(batch)
+    job.commit(stager.close())
+
+    assert moved == [0]
+    assert [*range(2000)] == values(tmp_path)
+    assert_sound(tmp_path)
+
+
+def test_a_file_in_which_a_segment_would_roll_is_copied(tmp_path: Path, moved: list[int]) -> None:
+    """By time: its records are days apart."""
+    config = ProducerConfig(
+        TopicConfig(segment_bytes=400_000, segment_ms=1_000_000),
+        batch_size=9_000, buffer_memory=80_000, use_timestamps=True,
+    )  # fmt: skip
+
+    def days() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(pieces(0, 7000)):
+            micros = pa.array([number * 10**9 * 3] * batch.num_rows, pa.timestamp("us", "UTC"))
+            yield batch.append_column("timestamp", micros)
+
+    write(tmp_path, days(), config=config)
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+
+    assert [] == moved
+    assert len(log.segments) > 5
+    assert [*range(7000)] == values(tmp_path)
+    assert_sound(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["shorter", "other", "header"])
+def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: str) -> None:
+    """Is refused, and nothing becomes visible."""
+    write(tmp_path, pieces(0, 50), config=CONFIG)
+    job = WriteJob.begin(str(tmp_path), CONFIG, topic="t")
+    stager = job.stager(0)
+    for batch in pieces(50, 5000):
+        stager.add(batch)
+    extents = stager.close()
+    own = max(extents, key=lambda extent: extent.end)
+    path = tmp_path / own.name
+    data = bytearray(path.read_bytes())
+    if damage == "shorter":
+        del data[-1:]
+    elif damage == "header":
+        data[8] = 0x7F
+    else:
+        data = bytearray(len(data))
+    path.write_bytes(data)
+    with pytest.raises(SegmentLogError, match=own.name):
+        job.commit(extents)
+    job.abort()
+
+    assert [*range(50)] == values(tmp_path)
+    assert_sound(tmp_path)
+
+
+def test_a_crash_at_every_step_of_a_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: list[int]
+) -> None:
+    """Whole or out, and the next writer goes on; in new logs and in old ones."""
+    outcomes = set()
+    for number in range(1000):
+        directory = tmp_path / str(number)
+        if number % 2:
+            write(directory, pieces(0, 50), config=CONFIG)
+        first = 50 if number % 2 else 0
+        job = WriteJob.begin(str(directory), CONFIG, topic="t", num_partitions=2)
+        stager = job.stager(0)
+        stager._stage._staged[("t", 0)] = 1 << 30
+        for batch in (*pieces(first, 4000), *pieces(0, 50, 1)):
+            stager.add(batch)
+        extents = stager.close()
+        is_done = False
+        with monkeypatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                job.commit(extents)
+                is_done = True
+            except Crash:
+                pass
+        seen = len(values(directory)), len(values(directory, 1))
+        assert seen in {(first, 0), (first + 4000, 50)}, number
+        with DirectoryLock(str(directory)):
+            recover(str(directory))
+        assert seen == (len(values(directory)), len(values(directory, 1))), number
+        write(directory, pieces(seen[0], 10), config=CONFIG)
+        assert [*range(seen[0] + 10)] == values(directory), number
+        outcomes.add((number % 2, seen))
+        job.abort()
+        assert_sound(directory)
+        if is_done:
+            break
+    assert len(outcomes) == 4
+    assert len(moved) > 50
+
+
+def test_files_belong_to_the_owner_of_the_directory(tmp_path: Path) -> None:
+    """A broker under a user of its own could not open them otherwise."""
+    if os.geteuid():
+        pytest.skip("only root can give files away")
+    os.chown(tmp_path, 1234, 2345)
+    write(tmp_path, pieces(0, 3000), config=CONFIG)
+
+    made = [*tmp_path.rglob("*")]
+    assert len(made) > 10
+    assert {(1234, 2345)} == {(path.stat().st_uid, path.stat().st_gid) for path in made}
