@@ -144,11 +144,14 @@ class _Commit:
     def intend(self, grouped: dict[TopicPartition, list[Extent]], *, is_emptied: bool) -> Intent:
         """What the partitions are now, and what they will be."""
         was_clean = os.path.exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
+        ready = ready_to_append(
+            self.directory, grouped, self.config, is_clean=was_clean, flush=self.flush
+        )
         high_watermarks = read_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT)
         partitions = []
         for topic_partition, extents in grouped.items():
             path = partition_path(self.directory, topic_partition)
-            sizes, end = ready_to_append(path, self.config, is_clean=was_clean)
+            sizes, end = ready[topic_partition]
             visible = min(high_watermarks.get(topic_partition, end), end)
             extents.sort(key=lambda extent: extent.first_offset)  # of those that keep theirs
             new_start = end if is_emptied else -1
@@ -179,7 +182,6 @@ class _Commit:
                 os.path.join(self.directory, CLEAN_SHUTDOWN_FILE),
                 os.path.join(self.guard.path, CLEAN_SHUTDOWN_FILE),
             )
-            sync_directory(self.guard.path)
             sync_directory(self.directory)
 
     def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
@@ -224,7 +226,6 @@ class _Commit:
         """Step 4."""
         path = os.path.join(self.directory, STATE_FILE)
         write_new_file(self.guard.state_path, state.encode())
-        sync_directory(self.guard.path)
         os.replace(self.guard.state_path, path)
         try:
             sync_directory(self.directory)
@@ -248,5 +249,5 @@ def _replaced_by(intent: Intent) -> list[Replaced]:
 
 def _unlink_staged(directory: str, extents: Iterable[Extent]) -> None:
     for name in {extent.name for extent in extents}:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # decided is decided, and leavings are swept
             os.unlink(os.path.join(directory, name))

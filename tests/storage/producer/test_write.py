@@ -215,9 +215,9 @@ def test_two_writers_and_a_reader_never_meet_half_a_job(tmp_path: Path) -> None:
     assert_sound(tmp_path)
 
 
-def staged(directory: Path, first: int) -> tuple[WriteJob, tuple[Extent, ...]]:
+def staged(directory: Path, first: int, **settings: object) -> tuple[WriteJob, tuple[Extent, ...]]:
     """A job of twenty rows that is about to commit."""
-    job = WriteJob.begin(str(directory), ProducerConfig(), topic="t")
+    job = WriteJob.begin(str(directory), ProducerConfig(**settings), topic="t")
     stager = job.stager(0)
     stager.add(rows(first, 20).to_batches()[0])
     return job, stager.close()
@@ -229,7 +229,7 @@ def test_a_log_that_is_shorter_than_before_the_commit(
 ) -> None:
     """Refused where everything had been synced; else it is what a power cut has left."""
     write(tmp_path, 0, 20, flush=flush, batch_size=200)
-    job, extents = staged(tmp_path, 20)
+    job, extents = staged(tmp_path, 20, flush=flush)
     with monkeypatch.context() as patch:
         # The guard stands, nothing is appended, and nothing can be undone.
         patch.setattr(commit._Commit, "append", lambda *_, **__: crash_at(patch, 0) and None)
