@@ -182,7 +182,6 @@ class _Commit:
                 os.path.join(self.directory, CLEAN_SHUTDOWN_FILE),
                 os.path.join(self.guard.path, CLEAN_SHUTDOWN_FILE),
             )
-            sync_directory(self.guard.path)
             sync_directory(self.directory)
 
     def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
@@ -227,7 +226,6 @@ class _Commit:
         """Step 4."""
         path = os.path.join(self.directory, STATE_FILE)
         write_new_file(self.guard.state_path, state.encode())
-        sync_directory(self.guard.path)
         os.replace(self.guard.state_path, path)
         try:
             sync_directory(self.directory)
@@ -251,5 +249,5 @@ def _replaced_by(intent: Intent) -> list[Replaced]:
 
 def _unlink_staged(directory: str, extents: Iterable[Extent]) -> None:
     for name in {extent.name for extent in extents}:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # decided is decided, and leavings are swept
             os.unlink(os.path.join(directory, name))

@@ -136,7 +136,6 @@ def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
             os.rename(mark, os.path.join(directory, CLEAN_SHUTDOWN_FILE))
         else:
             os.unlink(mark)
-    sync_directory(directory)
     _remove_guard(directory, guard)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
-from segmentlog.files.durable import create_file
+from segmentlog.files.durable import create_file, sync_directory
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
@@ -20,7 +20,7 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.log.commit import commit_staged
-from segmentlog.log.journal import SinkVersion
+from segmentlog.log.journal import STATE_FILE, SinkVersion
 from segmentlog.log.settle import recover
 from segmentlog.log.stage import STAGE_SUFFIX, Extent, TaskStage
 from segmentlog.log.topics import check_topic_name, create_partitions
@@ -105,7 +105,7 @@ class WriteJob:
         with DirectoryLock(directory, lock_timeout_seconds):
             recover(directory)
             _sweep(Path(directory))
-            if topic is not None and n_new and topic not in _partitions(directory):
+            if topic is not None and n_new:
                 create_partitions(directory, topic, n_new)
             found = _partitions(directory)
             job = cls(
@@ -169,7 +169,7 @@ class WriteJob:
         with DirectoryLock(self.directory, self.lock_timeout_seconds):
             recover(self.directory)
             for topic in dict.fromkeys(extent.topic for extent in extents):
-                if topic not in self.partitions:
+                if self.num_partitions:
                     create_partitions(self.directory, topic, self.n_partitions(topic))
             is_new = commit_staged(
                 self.directory,
@@ -191,10 +191,15 @@ class WriteJob:
         return [TopicPartition(self.topic, number) for number in range(n_partitions)]
 
     def abort(self) -> None:
-        """Remove what the job has staged; the log stays as it is."""
-        self.mark.unlink(missing_ok=True)  # first: a task that comes late finds no job any more
-        for staged in Path(self.directory).glob(f"segmentlog.{self.token}.*{STAGE_SUFFIX}"):
-            staged.unlink(missing_ok=True)
+        """Remove what the job has staged; the log stays as it is.
+
+        What cannot be removed is swept later: an error here would say that a job has failed which
+        is committed, or hide why it has failed.
+        """
+        staged = Path(self.directory).glob(f"segmentlog.{self.token}.*{STAGE_SUFFIX}")
+        for path in (self.mark, *staged):  # first the mark: a late task finds no job any more
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     @property
     def mark(self) -> Path:
@@ -203,11 +208,15 @@ class WriteJob:
 
 
 def _make_directory(directory: str) -> None:
-    """A new log directory is a clean one."""
+    """A new log directory is a clean one, and what it is called is on the disk."""
     path = Path(directory)
     path.mkdir(parents=True, exist_ok=True)
     if next(path.iterdir(), None) is None:
         os.close(create_file(str(path / CLEAN_SHUTDOWN_FILE)))
+    if not Path(path, STATE_FILE).exists():  # whoever made it may have died before it synced
+        for parent in path.parents:
+            with contextlib.suppress(PermissionError):
+                sync_directory(str(parent))
 
 
 def _sweep(directory: Path) -> None:
