@@ -12,7 +12,6 @@ The order of the durable steps is the argument; each is on the disk before the n
 `segmentlog.log.settle` undoes a commit that did not come to 4, and finishes one that did.
 """
 
-import contextlib
 import logging
 import os
 import time
@@ -100,7 +99,6 @@ def commit_staged(
     """
     state = State.read(directory)
     if state.has(sink):
-        _unlink_staged(directory, extents)
         return False
     grouped: dict[TopicPartition, list[Extent]] = {each: [] for each in emptied}
     n_emptied = len(grouped)
@@ -127,7 +125,6 @@ def commit_staged(
         SegmentLogError,
     ) as error:  # decided is decided: the next writer does the rest
         logger.warning("%s: committed, but the guard still stands: %s", commit.guard.path, error)
-    _unlink_staged(directory, extents)
     return True
 
 
@@ -245,9 +242,3 @@ def _replaced_by(intent: Intent) -> list[Replaced]:
         for each in intent.partitions
         if each.new_start >= 0
     ]
-
-
-def _unlink_staged(directory: str, extents: Iterable[Extent]) -> None:
-    for name in {extent.name for extent in extents}:
-        with contextlib.suppress(OSError):  # decided is decided, and leavings are swept
-            os.unlink(os.path.join(directory, name))

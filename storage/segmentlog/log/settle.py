@@ -10,7 +10,7 @@ import logging
 import os
 
 from segmentlog.files.checkpoint import read_offsets, write_offsets
-from segmentlog.files.durable import sync_directory, sync_file
+from segmentlog.files.durable import cut_file, sync_directory, sync_file
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -118,7 +118,7 @@ def _cut_back(path: str, sizes: SegmentSizes, guard: Guard, *, was_clean: bool) 
             raise CommitInDoubtError(guard.path, reason)
         descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.ftruncate(descriptor, min(found, size))
+            cut_file(descriptor, min(found, size))
             sync_file(descriptor, file)
         finally:
             os.close(descriptor)
