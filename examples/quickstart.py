@@ -1,21 +1,30 @@
-"""Read a Kafka broker's log directory with Spark, and no broker.
+"""Read a Kafka broker's log directory, write a log of one's own, and look at it; no broker runs.
 
-Run with ``pip install '.[spark]' && python examples/quickstart.py``.  ``examples/data`` was left
-by a real Apache Kafka broker; ``examples/MANIFEST.md`` says how.
+Run with ``pip install '.[spark]' && python examples/quickstart.py [DIRECTORY]``; the new log goes
+to DIRECTORY, or to one that is removed afterwards.  ``examples/data`` was left by a real Apache
+Kafka broker; ``examples/MANIFEST.md`` says how.
 """
 
+import json
 import os
+import subprocess
 import sys
+import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+import segmentlog
 
-def main() -> None:
-    """Count, look at, and query three topics."""
+BROKER = str(Path(__file__).parent / "data")
+SINCE = datetime(2025, 10, 12, tzinfo=UTC)
+
+
+def start_spark() -> SparkSession:
+    """A local session that keeps quiet."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    directory = str(Path(__file__).parent / "data")
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("segmentlog quickstart")
@@ -26,35 +35,81 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
 
-    print(f"\nEvery topic in {directory}, without a broker:\n")
-    records = spark.read.format("segmentlog").load(directory)
-    records.groupBy("topic", "partition").agg(
-        F.count("*").alias("records"),
-        F.min("offset").alias("first_offset"),
-        F.max("offset").alias("last_offset"),
-        F.date_trunc("second", F.min("timestamp")).alias("from"),
-        F.date_trunc("second", F.max("timestamp")).alias("to"),
-    ).orderBy("topic", "partition").show(truncate=False)
 
-    print("The five largest orders, with the shop they came from:\n")
-    orders = (
-        spark.read.format("segmentlog")
-        .option("subscribe", "orders")
-        .option("includeHeaders", "true")
-        .load(directory)
+def read_all(spark: SparkSession) -> DataFrame:
+    """Every topic of the broker's directory, a row for each partition."""
+    records = spark.read.format("segmentlog").load(BROKER)
+    return (
+        records.groupBy("topic", "partition")
+        .agg(
+            F.count("*").alias("records"),
+            F.min("offset").alias("first_offset"),
+            F.max("offset").alias("last_offset"),
+            F.date_trunc("second", F.min("timestamp")).alias("from"),
+            F.date_trunc("second", F.max("timestamp")).alias("to"),
+        )
+        .orderBy("topic", "partition")
     )
+
+
+def write(spark: SparkSession, directory: str) -> None:
+    """Orders above 400, in a topic of their own: all of them become visible at once."""
+    orders = spark.read.format("segmentlog").option("subscribe", "orders").load(BROKER)
     order = F.from_json(F.col("value").cast("string"), "order int, customer string, cents int")
-    orders.select(
-        order["order"].alias("order"),
-        order["customer"].alias("customer"),
-        (order["cents"] / 100).alias("amount"),
-        F.col("headers")[0]["value"].cast("string").alias("source"),
-        "partition",
-        "offset",
-    ).orderBy(F.desc("amount")).show(5, truncate=False)
+    (
+        orders.where(order["cents"] > 40_000)
+        .select("key", "value", "timestamp")
+        .orderBy("timestamp")  # tasks are committed in their order
+        .write.format("segmentlog")
+        .option("topic", "large-orders")
+        .option("numPartitions", "2")
+        .option("includeTimestamp", "true")
+        .option("kafka.compression.type", "zstd")
+        .mode("append")
+        .save(directory)
+    )
+
+
+def read_since(spark: SparkSession, directory: str) -> DataFrame:
+    """From a time on: the time index tells the offset of each partition to begin at."""
+    opened = segmentlog.open_log_dir(directory)
+    starts = {}
+    for partition in opened.topics()["large-orders"]:
+        log = opened.log("large-orders", partition)
+        found = log.offset_for_timestamp(int(SINCE.timestamp() * 1000))
+        starts[str(partition)] = found.offset if found else log.end_offset()
+    return (
+        spark.read.format("segmentlog")
+        .option("subscribe", "large-orders")
+        .option("startingOffsets", json.dumps({"large-orders": starts}))
+        .load(directory)
+        .where(F.col("timestamp") >= F.lit(SINCE))
+        .selectExpr("partition", "offset", "timestamp", "cast(value as string) value")
+        .orderBy("timestamp")
+    )
+
+
+def main(directory: str) -> None:
+    """One step after the other."""
+    spark = start_spark()
+    print(f"\nEvery topic in {BROKER}:\n")
+    read_all(spark).show(truncate=False)
+
+    write(spark, directory)
+    print(f"Large orders of {SINCE:%d %B %Y}, from the log that was just written:\n")
+    read_since(spark, directory).show(5, truncate=False)
     spark.stop()
+
+    for command in ("describe", "verify"):
+        print(f"\n$ segmentlog {command} {directory}", flush=True)
+        subprocess.run([sys.executable, "-m", "segmentlog", command, directory], check=True)
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        main(sys.argv[1])
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            main(scratch)

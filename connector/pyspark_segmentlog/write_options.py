@@ -56,8 +56,8 @@ WRITE_OPTIONS = (
     Option("segment.index.bytes", "`10485760`", "a number", "Size of an index at which it rolls"),
     Option("index.interval.bytes", "`4096`", "a number", "Bytes from index entry to index entry"),
     Option("max.message.bytes", "`1048588`", "a number", "Largest record batch"),
-    Option("compression.type", "`producer`", "`producer`, `uncompressed` or a codec", "Of the topic: "
-           "unless `producer`, it comes before `kafka.compression.type`"),
+    Option("compression.type", "`producer`", "`producer`, `uncompressed` or a codec", "Of the "
+           "topic: unless `producer`, it comes before `kafka.compression.type`"),
     Option("message.timestamp.type", "`CreateTime`", "`CreateTime` or `LogAppendTime`",
            "Whose timestamps the records have"),
     Option("flush", "`commit`", "`commit` or `none`", "Whether everything is on the disk before "

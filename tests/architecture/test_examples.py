@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,10 +22,10 @@ COMMANDS = re.findall(
 )
 
 
-def output(name: str) -> str:
+def output(name: str, *arguments: str) -> str:
     """What an example prints."""
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
+        [sys.executable, str(EXAMPLES / name), *arguments],
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
@@ -33,20 +34,18 @@ def output(name: str) -> str:
 
 
 @pytest.mark.spark
-def test_the_quickstart_prints_its_tables() -> None:
-    """The counts of every partition and the five largest orders."""
-    printed = output("quickstart.py")
+def test_the_quickstart_prints_its_tables(tmp_path: Path) -> None:
+    """What the broker has, what was written and is found by time, and that it is sound."""
+    printed = output("quickstart.py", str(tmp_path / "logs"))
+    log = segmentlog.open_log_dir(tmp_path / "logs").log("large-orders", 0)
 
     assert "|orders   |0        |335" in printed
-    assert "|865  |customer-15|500.34|" in printed
-
-
-@pytest.mark.spark
-def test_what_was_written_is_counted() -> None:
-    """A topic from nothing, in three partitions."""
-    printed = output("write_and_read.py")
-
-    assert "1,000 orders in " in printed
+    assert '|2025-10-12 00:00:32|{"order":789,"customer":"customer-03","cents":48190}|' in printed
+    assert f"large-orders     0      0        {log.log_end_offset}" in printed
+    assert "2 partitions, 2 segments, " in printed
+    assert "0 errors, 0 warnings, 0 notes" in printed
+    times = log.scan().read_all()["timestamp"].to_pylist()
+    assert times == sorted(times)
 
 
 def test_the_engine_works_without_spark() -> None:
@@ -55,13 +54,17 @@ def test_the_engine_works_without_spark() -> None:
 
     assert "orders-0            0    335" in printed
     assert "at offset 125" in printed
+    assert "420 records were written, " in printed
 
 
 @pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[each[0] for each in COMMANDS])
-def test_the_commands_of_the_readme_print_what_it_shows(command: str, shown: str) -> None:
-    """Each command beside the output that the README gives it, to the letter."""
+def test_the_commands_of_the_readme_print_what_it_shows(
+    command: str, shown: str, tmp_path: Path
+) -> None:
+    """Each command beside the output that the README gives it, to the letter; on a copy."""
+    shutil.copytree(EXAMPLES / "data", tmp_path / "examples" / "data")
     done = subprocess.run(
-        [sys.executable, "-m", "segmentlog", *command.split()], cwd=TOP,
+        [sys.executable, "-m", "segmentlog", *command.split()], cwd=tmp_path,
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip

@@ -79,6 +79,15 @@ def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path
         ("select 'v' value", {"topic": "t", "kafka.compression.type": "brotli"}, "give none"),
         ("select 'v' value", {"topic": "t", "segment.bytes": "1m"}, "give a number from 14"),
         ("select 'v' value", {"topic": "t", "txnAppId": "a"}, "go together"),
+        ("select 'v' value", {"topic": "t", "kafka.compression.type": "lz4",
+                              "kafka.compression.lz4.level": "18"}, "1 to 17"),
+        ("select 'v' value", {"topic": "t", "compression.type": "xz"}, "give producer"),
+        ("select 'v' value", {"topic": "t", "includeTimestampType": "true"}, "includeTimestamp="),
+        ("select 'v' value", {"topic": "t", "includeOffset": "true"}, "need a column 'partition'"),
+        ("select 'v' value, 0 partition, 'x' offset", {"topic": "t", "includeOffset": "true"},
+         "'offset' is 'string'; the column has to be bigint"),
+        ("select repeat('v', 2000) value", {"topic": "t", "kafka.max.request.size": "1k"},
+         "the limit is 1024"),
         ("select 'v' value, null topic", {}, "'void'"),
         ("select 'v' value, cast(null as string) topic", {}, "its topic is null"),
         ("select 'v' value, 7 partition", {"topic": "t"}, "the topic has no such partition"),
@@ -94,11 +103,44 @@ def test_what_cannot_be_written_is_explained(
     assert [] == [path for path in tmp_path.iterdir() if path.name.endswith((".stage", ".job"))]
 
 
-def test_overwriting_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """A log only grows."""
+def test_overwriting_has_to_be_meant(spark: SparkSession, tmp_path: Path) -> None:
+    """A log only grows, unless an option says that its records are to be deleted."""
+    save(spark.sql("select 'old' value"), tmp_path, topic="t")
     frame = spark.sql("select 'v' value").write.format("segmentlog").option("topic", "t")
-    with pytest.raises(PySparkException, match="mode\\('append'\\)"):
+    with pytest.raises(PySparkException, match=r'mode\("append"\).*deleteRecords'):
         frame.mode("overwrite").save(str(tmp_path))
+    frame = frame.option("deleteRecords", "true")
+    with pytest.raises(PySparkException, match=r'for mode\("overwrite"\)'):
+        frame.mode("append").save(str(tmp_path))
+    frame.mode("overwrite").save(str(tmp_path))
+
+    assert [(1, b"v")] == [(row.offset, row.value) for row in load(spark, tmp_path).collect()]
+
+
+def test_a_log_is_restored_with_its_offsets_and_times(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows as they were read, sorted, into another directory."""
+    frame = spark.range(0, 1000, 1, 4).selectExpr(
+        "cast(id as string) value",
+        "'t' topic",
+        "cast(id % 2 as int) partition",
+        "id * 7 + 5 offset",
+        "timestamp_millis(id * 1000) timestamp",
+        "cast(id div 500 as int) timestampType",
+    )
+    options = dict.fromkeys(("includeOffset", "includeTimestamp"), "true")
+    options |= {"includeTimestampType": "true", "numPartitions": "2"}
+    with pytest.raises(PySparkException, match="sortWithinPartitions"):
+        save(frame.orderBy(F.desc("offset")), tmp_path / "a", **options)
+    order = ("topic", "partition", "offset")
+    ordered = frame.repartition("topic", "partition").sortWithinPartitions(*order)
+    save(ordered, tmp_path / "a", **options)
+    again = load(spark, tmp_path / "a").repartition("partition").sortWithinPartitions(*order)
+    save(again, tmp_path / "b", **options)
+
+    names = frame.columns
+    expected = frame.withColumn("value", F.col("value").cast("binary")).collect()
+    found = load(spark, tmp_path / "b").select(names).collect()
+    assert sorted(expected) == sorted(found)
 
 
 def test_a_repeated_transaction_is_written_once(spark: SparkSession, tmp_path: Path) -> None:

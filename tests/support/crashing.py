@@ -1,18 +1,42 @@
-"""Calls that go wrong: a process that dies between two of them, a disk that fails."""
+"""What a test does to the calls by which the engine changes a disk: watch, fail, end them."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import pytest
 
-__all__ = ["Crash", "act_at", "crash_at", "fail_at"]
+__all__ = ["Crash", "Forward", "act_at", "around_calls", "crash_at", "fail_at"]
 
-#: Every call of `os` by which the engine changes what is on a disk.
-CALLS = ("pwrite", "fsync", "rename", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
+#: Every call of `os` by which the engine changes what is on a disk, but for opening a new file.
+CALLS = (
+    "pwrite", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir", "ftruncate",
+)  # fmt: skip
+
+#: A call that is about to be made: ``forward.args`` are its arguments, ``forward()`` makes it.
+Forward = partial[object]
 
 
 class Crash(BaseException):
     """The process is gone; no `except` of the engine's may do anything about it."""
+
+
+def around_calls(
+    patch: pytest.MonkeyPatch, names: Iterable[str], around: Callable[[str, Forward], object]
+) -> None:
+    """Let ``around(name, forward)`` stand for each call of these functions of `os`, until undone.
+
+    What is put around calls later is outside: it decides whether the earlier one gets them.
+    """
+
+    def wrapped(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **keywords: object) -> object:
+            return around(name, partial(real, *arguments, **keywords))
+
+        return call
+
+    for name in names:
+        patch.setattr(os, name, wrapped(name, getattr(os, name)))
 
 
 def crash_at(patch: pytest.MonkeyPatch, number: int) -> list[str]:
@@ -74,14 +98,10 @@ def _intercept(
     """Ask `before` ahead of each call of `CALLS`; names of those that it lets through."""
     made: list[str] = []
 
-    def counted(name: str, real: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object, **keywords: object) -> object:
-            before(made, name, arguments)
-            made.append(name)
-            return real(*arguments, **keywords)
+    def counted(name: str, forward: Forward) -> object:
+        before(made, name, forward.args)
+        made.append(name)
+        return forward()
 
-        return call
-
-    for name in CALLS:
-        patch.setattr(os, name, counted(name, getattr(os, name)))
+    around_calls(patch, CALLS, counted)
     return made

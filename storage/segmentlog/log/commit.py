@@ -66,6 +66,7 @@ def commit_staged(
     flush: bool = True,
     sink: SinkVersion | None = None,
     emptied: Iterable[TopicPartition] = (),
+    rolls: bool = False,
 ) -> bool:
     """Commit what tasks have staged; the caller holds the lock, and has recovered.
 
@@ -78,6 +79,7 @@ def commit_staged(
     flush : whether everything is synced before it is decided.
     sink : whose numbered write this is; one that was committed before is not again.
     emptied : partitions of which no earlier record is to be left (``DeleteRecords``).
+    rolls : whether each partition begins a new segment first.
 
     Returns
     -------
@@ -102,7 +104,7 @@ def commit_staged(
     n_emptied = len(grouped)
     for extent in extents:
         grouped.setdefault(extent.topic_partition, []).append(extent)
-    commit = _Commit(directory, Guard.of_job(directory, token), config, flush)
+    commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
     intent = commit.intend(grouped, is_emptied=n_emptied > 0)
     replaced = [*delete_replaced(directory, state.replaced), *_replaced_by(intent)]
     try:
@@ -134,15 +136,19 @@ class _Commit:
     guard: Guard
     config: TopicConfig
     flush: bool
+    rolls: bool
 
     def intend(self, grouped: dict[TopicPartition, list[Extent]], *, is_emptied: bool) -> Intent:
         """What the partitions are now, and what they will be."""
         was_clean = os.path.exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
+        ready = ready_to_append(
+            self.directory, grouped, self.config, is_clean=was_clean, flush=self.flush
+        )
         high_watermarks = read_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT)
         partitions = []
         for topic_partition, extents in grouped.items():
             path = partition_path(self.directory, topic_partition)
-            sizes, end = ready_to_append(path, self.config, is_clean=was_clean)
+            sizes, end = ready[topic_partition]
             visible = min(high_watermarks.get(topic_partition, end), end)
             extents.sort(key=lambda extent: extent.first_offset)  # of those that keep theirs
             new_start = end if is_emptied else -1
@@ -173,7 +179,6 @@ class _Commit:
                 os.path.join(self.directory, CLEAN_SHUTDOWN_FILE),
                 os.path.join(self.guard.path, CLEAN_SHUTDOWN_FILE),
             )
-            sync_directory(self.guard.path)
             sync_directory(self.directory)
 
     def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
@@ -183,9 +188,10 @@ class _Commit:
         epoch = epochs[-1][0] if epochs else 0
         appender = LogAppender(path, self.config, intent.sizes)
         try:
-            if intent.new_start > appender.base_offset:
-                appender.roll(intent.new_start)
             next_offset = max(intent.end_offset, intent.new_start)
+            has_to_roll = intent.new_start >= 0 or self.rolls
+            if has_to_roll and next_offset > appender.base_offset:
+                appender.roll(next_offset)
             for extent in extents:
                 appender = self._append_extent(path, appender, extent, next_offset, epoch)
                 next_offset = extent.end_offset(next_offset)
@@ -217,7 +223,6 @@ class _Commit:
         """Step 4."""
         path = os.path.join(self.directory, STATE_FILE)
         write_new_file(self.guard.state_path, state.encode())
-        sync_directory(self.guard.path)
         os.replace(self.guard.state_path, path)
         try:
             sync_directory(self.directory)

@@ -75,7 +75,7 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
         each.topic_partition: each.new_start for each in intent.partitions if each.new_start >= 0
     }
     news = {LOG_START_CHECKPOINT: starts, HIGH_WATERMARK_CHECKPOINT: ends}
-    if intent.is_flushed and intent.was_clean:  # it vouches for all that stands before it
+    if intent.is_flushed:  # and so is all that stands before it
         news[RECOVERY_POINT_CHECKPOINT] = ends
     for name, offsets in news.items():
         if offsets:
@@ -136,7 +136,6 @@ def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
             os.rename(mark, os.path.join(directory, CLEAN_SHUTDOWN_FILE))
         else:
             os.unlink(mark)
-    sync_directory(directory)
     _remove_guard(directory, guard)
 
 

@@ -12,13 +12,15 @@ import uuid
 
 from segmentlog.errors import OptionError
 from segmentlog.files.checkpoint import read_offsets, write_leader_epochs, write_offsets
-from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
+from segmentlog.files.durable import adopt, create_file, replace_file, sync_directory
 from segmentlog.files.metadata import read_topic_id
 from segmentlog.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA_FILE,
+    DirectoryState,
     FileKind,
+    parse_partition_directory,
     partition_path,
     segment_file_name,
 )
@@ -46,22 +48,38 @@ def check_topic_name(topic: str) -> None:
 
 
 def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
-    """Make the partitions from 0 to ``n_partitions - 1`` that are not there; under the lock.
+    """Make the partitions of a topic, if it has none, or those that a crash has left out.
 
-    Everything here can be done again after a crash.  The high watermarks come first, so that no
-    reader ever takes the log end for what is committed.
+    The caller holds the lock.  The high watermarks come first: no reader ever takes the log end
+    for what is committed, and after a crash they tell which partitions there were to be.  Then
+    comes the last partition, which tells everyone else how many there are.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    topic : whose; the name is a legal one.
+    n_partitions : of a topic that is not there yet.
     """
-    wanted = [TopicPartition(topic, number) for number in range(n_partitions)]
-    missing = [each for each in wanted if not _is_there(directory, each)]
+    offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
+    known = {each for each in offsets if each.topic == topic} | _found(directory, topic)
+    wanted = known or {TopicPartition(topic, number) for number in range(n_partitions)}
+    missing = [each for each in sorted(wanted, reverse=True) if not _is_there(directory, each)]
     if not missing:
         return
-    offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
     offsets.update((each, 0) for each in missing)
     write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets)
-    topic_id = _topic_id(directory, wanted)
+    topic_id = _topic_id(directory, sorted(wanted))
     for each in missing:
         _create(partition_path(directory, each), topic_id)
-    sync_directory(directory)
+        if each in (missing[0], missing[-1]):
+            sync_directory(directory)
+
+
+def _found(directory: str, topic: str) -> set[TopicPartition]:
+    """Partitions of a topic that have a directory, whatever is in it."""
+    parsed = map(parse_partition_directory, os.listdir(directory))
+    current = [each[0] for each in parsed if each and each[1] == DirectoryState.CURRENT]
+    return {each for each in current if each.topic == topic}
 
 
 def _is_there(directory: str, topic_partition: TopicPartition) -> bool:
@@ -93,5 +111,5 @@ def _create(path: str, topic_id: str) -> None:
     write_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT), [(0, 0)])
     for kind in _FILES:
         with contextlib.suppress(FileExistsError):
-            write_new_file(os.path.join(path, segment_file_name(0, kind)), b"")
+            os.close(create_file(os.path.join(path, segment_file_name(0, kind))))
     sync_directory(path)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
-from segmentlog.files.durable import create_file
+from segmentlog.files.durable import create_file, sync_directory
 from segmentlog.files.lock import DirectoryLock
+from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     META_PROPERTIES_FILE,
@@ -19,7 +20,7 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.log.commit import commit_staged
-from segmentlog.log.journal import SinkVersion
+from segmentlog.log.journal import STATE_FILE, SinkVersion
 from segmentlog.log.settle import recover
 from segmentlog.log.stage import STAGE_SUFFIX, Extent, TaskStage
 from segmentlog.log.topics import check_topic_name, create_partitions
@@ -95,6 +96,7 @@ class WriteJob:
             check_topic_name(topic)
         elif deletes_records:
             raise OptionError("topic", "", "name the topic whose records are to be deleted")
+        refuse_object_store(directory)
         _make_directory(directory)
         if creates_topics is None:
             creates_topics = not Path(directory, META_PROPERTIES_FILE).exists()
@@ -103,7 +105,7 @@ class WriteJob:
         with DirectoryLock(directory, lock_timeout_seconds):
             recover(directory)
             _sweep(Path(directory))
-            if topic is not None and n_new and topic not in _partitions(directory):
+            if topic is not None and n_new:
                 create_partitions(directory, topic, n_new)
             found = _partitions(directory)
             job = cls(
@@ -166,8 +168,12 @@ class WriteJob:
             )
             raise LogDirectoryError(self.directory, reason)
 
-    def commit(self, extents: Sequence[Extent]) -> bool:
+    def commit(self, extents: Sequence[Extent], *, rolls: bool = False) -> bool:
         """Make everything visible at once; False when `sink` had committed it before.
+
+        Parameters
+        ----------
+        rolls : whether each partition begins a new segment first.
 
         Raises
         ------
@@ -179,7 +185,7 @@ class WriteJob:
         with DirectoryLock(self.directory, self.lock_timeout_seconds):
             recover(self.directory)
             for topic in dict.fromkeys(extent.topic for extent in extents):
-                if topic not in self.partitions:
+                if self.num_partitions:
                     create_partitions(self.directory, topic, self.n_partitions(topic))
             is_new = commit_staged(
                 self.directory,
@@ -189,6 +195,7 @@ class WriteJob:
                 flush=self.config.flush or n_records >= topic_config.flush_messages,
                 sink=self.sink,
                 emptied=self._emptied(),
+                rolls=rolls,
             )
         self.abort()  # what attempts have staged that lost
         return is_new
@@ -219,11 +226,15 @@ class WriteJob:
 
 
 def _make_directory(directory: str) -> None:
-    """A new log directory is a clean one."""
+    """A new log directory is a clean one, and what it is called is on the disk."""
     path = Path(directory)
     path.mkdir(parents=True, exist_ok=True)
     if next(path.iterdir(), None) is None:
         os.close(create_file(str(path / CLEAN_SHUTDOWN_FILE)))
+    if not Path(path, STATE_FILE).exists():  # whoever made it may have died before it synced
+        for parent in path.parents:
+            with contextlib.suppress(PermissionError):
+                sync_directory(str(parent))
 
 
 def _sweep(directory: Path) -> None:

@@ -1,0 +1,163 @@
+"""The power is cut after every step: what was acknowledged is there, and no half job ever.
+
+What broke a promise here, and was repaired; the scenarios that show it are run with the others:
+
+| defect | what was wrong | scenario |
+|---|---|---|
+| unsynced directory | the name of a new log directory: all of it could vanish | first write |
+| half a topic | one that was half made kept its few partitions for good | first write |
+| empty partition | no writer could go on once one had a directory and no log | first write |
+| times from nowhere | rebuilt time indexes held whatever was in memory | first write |
+| failed, but there | a job was, if what it had staged could not be removed | fails at call 44 |
+"""
+
+import itertools
+import logging
+import os
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from crash_disk.explore import Explorer
+from crash_disk.image import Image, read_tree
+from crash_disk.operations import dies, fails
+from crash_disk.recorder import Recorder
+from crash_disk.runs import Run
+from crash_disk.scenarios import SEQUENCES, SINGLES, Scenario
+from crash_disk.states import crash_states
+
+_Table = list[tuple[str, int, int]]
+
+
+@pytest.fixture(scope="module")
+def explored() -> Iterator[tuple[Explorer, _Table]]:
+    """Shared by all tests: a state that was opened once is not opened again."""
+    explorer, table = Explorer(), []
+    logging.disable(logging.CRITICAL)  # each recovery says what it does
+    yield explorer, table
+    logging.disable(logging.NOTSET)
+    explorer.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def print_table(
+    explored: tuple[Explorer, _Table], request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Say what was done, when all is done."""
+    yield
+    explorer, table = explored
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print(f"\n{'operations':80} {'prefixes':>8} {'states':>7}")
+        for name, n_prefixes, n_states in table:
+            print(f"{name:80} {n_prefixes:8,} {n_states:7,}")
+        total = sum(n_prefixes for _, n_prefixes, _ in table)
+        print(f"{'all of them, each state once':80} {total:8,} {explorer.n_opened:7,}")
+
+
+def explore(explored: tuple[Explorer, _Table], scenario: Scenario) -> Run:
+    """One scenario, and its row."""
+    explorer, table = explored
+    run = scenario.record(explorer)
+    table.append((scenario.name, len(run.recorder.steps) + 1, explorer.explore(run)))
+    return run
+
+
+@pytest.mark.parametrize("name", SINGLES)
+def test_each_operation_alone(explored: tuple[Explorer, _Table], name: str) -> None:
+    """Cut off anywhere, with anything lost that was not synced."""
+    explore(explored, SINGLES[name])
+
+
+@pytest.mark.parametrize("length", [2, 3])
+@pytest.mark.parametrize(
+    "n_sequences",
+    [4, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])],
+)
+def test_operations_in_turn(
+    explored: tuple[Explorer, _Table], length: int, n_sequences: int
+) -> None:
+    """Each ends in a sync; what an earlier one has left unsynced does the later ones no harm."""
+    all_of_them = [each for each in SEQUENCES if len(each.operations) == length]
+    for scenario in random.Random(1).sample(all_of_them, min(n_sequences, len(all_of_them))):
+        explore(explored, scenario)
+
+
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("operation", [dies, fails])
+def test_any_call_is_the_last_or_fails(
+    explored: tuple[Explorer, _Table], operation: Callable[..., None], stride: int
+) -> None:
+    """The process dies there, or goes on as errors let it; and then the power is cut."""
+    for number in itertools.count(stride // 2, stride):
+        name = f"{operation.__name__} at call {number}"
+        if not explore(explored, Scenario(name, [partial(operation, number=number)])).is_disturbed:
+            break
+
+    assert number > 30
+
+
+@pytest.mark.parametrize(
+    ("name", "depth"),
+    [
+        ("append", 2),
+        pytest.param("overwrite", 2, marks=pytest.mark.slow),
+        pytest.param("append that rolls", 2, marks=pytest.mark.slow),
+        pytest.param("append that moves files", 2, marks=pytest.mark.slow),
+        pytest.param("fail", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_recoveries_that_are_cut_off(
+    explored: tuple[Explorer, _Table], name: str, depth: int
+) -> None:
+    """From every state that needs one; and again from every state that one leaves."""
+    explorer, table = explored
+    run = SINGLES[name].record(explorer)
+    n_states = explorer.explore_recoveries(run, depth)
+    table.append((f"recoveries, {depth} in turn: {name}", len(run.recorder.steps) + 1, n_states))
+
+    assert n_states
+
+
+def test_nothing_escapes_the_recorder(tmp_path: Path) -> None:
+    """What changes the disk by a call that it does not know is noticed at the next one."""
+    (tmp_path / "old").write_bytes(b"old")
+    with pytest.MonkeyPatch.context() as patch:
+        recorder = Recorder(tmp_path, patch)
+        (tmp_path / "new").mkdir()
+        descriptor = os.open(tmp_path / "new" / "file", os.O_WRONLY | os.O_CREAT)
+        os.pwrite(descriptor, b"bytes", 3)
+        (tmp_path / "old").replace(tmp_path / "new" / "old")
+        os.link(tmp_path / "new" / "old", tmp_path / "linked")
+        os.ftruncate(descriptor, 4)
+        mapped = np.memmap(tmp_path / "linked", np.uint8, "r+")
+        mapped[1] = ord("!")
+        os.fsync(descriptor)
+        os.close(descriptor)
+        image = Image(recorder.image.files, recorder.image.directories)
+        for step in recorder.steps:
+            image.apply(step)
+        assert read_tree(tmp_path) == image.tree()
+        assert b"o!d" == image.tree()["linked"]
+        (tmp_path / "old").write_bytes(b"not by a call of os")
+        with pytest.raises(AssertionError, match="changed by more than unlink"):
+            (tmp_path / "linked").unlink()
+
+
+def test_a_rename_before_the_sync_leaves_what_it_is_known_to_leave(tmp_path: Path) -> None:
+    """A file that was written, renamed over another, and never synced: whole, torn, empty, old."""
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.MonkeyPatch.context() as patch:
+        recorder = Recorder(tmp_path, patch)
+        descriptor = os.open(tmp_path / "tmp", os.O_WRONLY | os.O_CREAT)
+        os.pwrite(descriptor, b"news", 0)
+        os.close(descriptor)
+        (tmp_path / "tmp").replace(tmp_path / "file")
+    states = [*crash_states(recorder.image, recorder.steps)]
+    last = [state.tree for state in states if state.n_steps == len(recorder.steps)]
+
+    assert {b"old", b"news", b"ne", b"", bytes(4)} == {tree["file"] for tree in last}
+    assert {b"old"} == {state.tree["file"] for state in states if state.n_steps < 3}

@@ -1,0 +1,162 @@
+"""Whether a directory that a power cut has left keeps what was promised."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import segmentlog
+from crash_disk.runs import (
+    N_PARTITIONS,
+    TOPIC,
+    Job,
+    Promise,
+    has_topic,
+    outcome,
+    read,
+    values_of,
+    write,
+)
+from segmentlog.files.checkpoint import read_offsets
+from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
+from segmentlog.log.findings import Finding
+from segmentlog.log.journal import list_guards
+from segmentlog.log.verify import verify_log
+
+__all__ = ["BEHIND_THE_LOG", "BrokenPromiseError", "check", "check_unsynced"]
+
+#: The job of the writer that comes after the power cut.
+_NEXT = Job(99, {0: 3, 1: 3})
+
+#: What a crash before all this may have left behind a log; it is cut off, and kept aside.
+BEHIND_THE_LOG = b"torn" * 9
+
+#: What a dead job may leave; it is swept after a week.
+_SWEPT_LATER = (".job", ".stage")
+
+
+class BrokenPromiseError(AssertionError):
+    """A promise that was not kept: who has noticed, and what."""
+
+    def __init__(self, who: str, what: str) -> None:
+        super().__init__(who, what)
+        self.who, self.what = who, what
+
+    def __str__(self) -> str:
+        return f"{self.who}: {self.what}"
+
+
+def check(directory: Path, promise: Promise) -> None:
+    """Look at a directory as it lies, let the next writer work, and look again.
+
+    Raises
+    ------
+    BrokenPromiseError
+        If a job is missing, half there or there twice, before or after; if anything does not fit
+        together or is left over; if the next writer does not get its own rows in.
+    """
+    with _noticed_by("a reader"):
+        seen = read(directory)
+        jobs = outcome(promise, seen)
+    with _noticed_by("a reader up to the log end"):
+        to_the_end = read(directory, read_up_to=segmentlog.ReadUpTo.LOG_END)
+        assert seen == to_the_end, f"sees {to_the_end}, not {seen}"
+    with _noticed_by("a broker"):
+        _start_as_a_broker(directory, promise)
+    with _noticed_by("the next writer"):
+        write(directory, _NEXT)
+    with _noticed_by("a reader after recovery"):
+        after, expected = read(directory), values_of([*jobs, _NEXT])
+        assert after == expected, f"sees {after}, not {expected}"
+    with _noticed_by("verify"):
+        _assert_sound(directory)
+    with _noticed_by("a look at the names"):
+        left = _left_over(directory)
+        assert [] == left, left
+    with _noticed_by("a look at what was cut off"):
+        cut = {path.read_bytes() for path in directory.rglob("*.broken")}
+        assert cut <= {BEHIND_THE_LOG}, cut
+
+
+def check_unsynced(directory: Path, promise: Promise) -> None:
+    """The same where a job was not synced, and something of it was lost.
+
+    What was synced is there, and of the rest what comes first; nothing vouches for more.
+    """
+    with _noticed_by("a broker"):
+        _start_as_a_broker(directory, promise)
+    with _noticed_by("the next writer"):
+        write(directory, _NEXT)
+    with _noticed_by("a reader after recovery"):
+        after = read(directory)
+        synced = [job for job in promise.acknowledged if job.flush]
+        most, least = values_of(promise.outcomes[-1]), values_of(synced)
+        for partition, values in after.items():
+            own = _NEXT.values(partition)
+            kept = values[: -len(own)]
+            assert values == [*kept, *own], values
+            assert most[partition][: len(kept)] == kept, kept
+            assert least[partition] == kept[: len(least[partition])], kept
+    with _noticed_by("verify"):
+        _assert_sound(directory)
+    with _noticed_by("a look at the names"):
+        left = _left_over(directory)
+        assert [] == left, left
+
+
+@contextmanager
+def _noticed_by(who: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        what = str(error) if type(error) is AssertionError else repr(error)
+        raise BrokenPromiseError(who, what.split("\nassert")[0]) from error
+
+
+def _start_as_a_broker(directory: Path, promise: Promise) -> None:
+    """Where no guard keeps a broker out, what is written about the logs must be true.
+
+    A broker that finds the mark of a clean stop trusts every file.  It has to find it, and its
+    recovery points, where a job that was synced is acknowledged: it reads all logs otherwise.
+    """
+    if not has_topic(directory):
+        return
+    guards = list_guards(str(directory))
+    assert not (guards and promise.is_at_rest), f"is kept out by {guards[0].path}"
+    is_marked = (directory / CLEAN_SHUTDOWN_FILE).exists()
+    if not guards and is_marked:
+        found = _findings(directory)
+        assert [] == found, f"trusts files of which verify says {found}"
+    if promise.is_at_rest:
+        assert promise.was_clean == is_marked, f"the mark of a clean stop: {is_marked}"
+    if promise.is_at_rest and is_marked:
+        points = read_offsets(str(directory), RECOVERY_POINT_CHECKPOINT)
+        opened = segmentlog.open_log_dir(directory)
+        ends = {each: opened.log(*each).log_end_offset for each in opened.topic_partitions()}
+        assert ends == points, f"recovers from {points}, the logs end at {ends}"
+
+
+def _findings(directory: Path) -> list[Finding]:
+    opened = segmentlog.open_log_dir(directory)
+    return [
+        finding
+        for topic_partition in opened.topic_partitions()
+        for finding in verify_log(opened.log(*topic_partition))
+    ]
+
+
+def _assert_sound(directory: Path) -> None:
+    """Nothing is found, not even a gap, and the topic has all of its partitions."""
+    found = _findings(directory)
+    assert [] == found, found
+    topics = segmentlog.open_log_dir(directory).topics()
+    assert {TOPIC: [*range(N_PARTITIONS)]} == topics, topics
+
+
+def _left_over(directory: Path) -> list[str]:
+    """Names that nobody is to find when all is done."""
+    names = [str(path.relative_to(directory)) for path in directory.rglob("*")]
+    ours = [name for name in names if name.startswith("segmentlog.")]
+    left = [
+        name for name in ours if not name.endswith(_SWEPT_LATER) and name != "segmentlog.state"
+    ]
+    return left + [name for name in names if name.endswith(".tmp")]

@@ -1,0 +1,121 @@
+"""Goes through everything that a run may leave, and opens each directory once."""
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from crash_disk.check import BrokenPromiseError, check, check_unsynced
+from crash_disk.image import Tree, write_tree
+from crash_disk.runs import Promise, Run, outcome, read, recover_as_a_writer, same_names_again
+from crash_disk.states import CrashState, crash_states
+
+__all__ = ["Explorer"]
+
+
+class Explorer:
+    """Opens crash states; one that has kept its promise once is not opened again.
+
+    Attributes
+    ----------
+    n_opened : states so far, no two of them the same.
+    """
+
+    def __init__(self) -> None:
+        memory = Path("/dev/shm")  # a few hundred thousand files are made and removed
+        self._scratch = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+        self.n_opened = 0
+        self._n_made = 0
+        self._kept: set[tuple[object, ...]] = set()
+        self._recovered: set[frozenset[tuple[str, bytes | None]]] = set()
+
+    def close(self) -> None:
+        """Remove what was made."""
+        shutil.rmtree(self._scratch)
+
+    def new_root(self, tree: Tree | None = None) -> Path:
+        """A directory with this content, by itself."""
+        self._n_made += 1
+        root = self._scratch / str(self._n_made)
+        write_tree(tree or {}, root)
+        return root
+
+    def explore(self, run: Run) -> int:
+        """Check all that a power cut during a run may leave; how many states were opened.
+
+        Raises
+        ------
+        BrokenPromiseError
+            With the step, and with what was lost.
+        """
+        before = self.n_opened
+        for state, promise in _promised_states(run):
+            try:
+                self._open(run, state, promise)
+            except BrokenPromiseError as error:
+                what = f"{error.what}\n{_describe(run, state)}"
+                raise BrokenPromiseError(error.who, what) from error
+        return self.n_opened - before
+
+    def explore_recoveries(self, run: Run, depth: int) -> int:
+        """The same of recoveries from all of these states, and of recoveries from theirs."""
+        before = self.n_opened
+        states = [(state.tree, promise) for state, promise in _promised_states(run)]
+        for _ in range(depth):
+            runs = [*self._recoveries(run, states)]
+            for each in runs:
+                self.explore(each)
+            states = [
+                (state.tree, promise) for each in runs for state, promise in _promised_states(each)
+            ]
+        return self.n_opened - before
+
+    def _recoveries(self, run: Run, states: Iterable[tuple[Tree, Promise]]) -> Iterator[Run]:
+        """Recoveries where a guard stands, each recorded once."""
+        for tree, promise in states:
+            key = frozenset(tree.items())
+            if key in self._recovered or not any(".unfinished." in name for name in tree):
+                continue
+            self._recovered.add(key)
+            root = self.new_root(tree)
+            with pytest.MonkeyPatch.context() as patch:
+                same_names_again(patch, 500)
+                directory = root / run.directory.relative_to(run.recorder.root)
+                jobs = outcome(promise, read(directory))
+                recovery = Run(root, patch, jobs, is_at_rest=False)
+                recover_as_a_writer(directory)
+            shutil.rmtree(root)
+            yield recovery
+
+    def _open(self, run: Run, state: CrashState, promise: Promise) -> None:
+        """Check one directory, unless that was done before."""
+        is_whole = promise.is_synced or state.is_whole
+        key = (frozenset(state.tree.items()), repr(promise), is_whole)
+        if key in self._kept:
+            return
+        self.n_opened += 1
+        root = self.new_root(state.tree)
+        directory = root / run.directory.relative_to(run.recorder.root)
+        try:
+            (check if is_whole else check_unsynced)(directory, promise)
+        finally:
+            shutil.rmtree(root)
+        self._kept.add(key)
+
+
+def _promised_states(run: Run) -> Iterator[tuple[CrashState, Promise]]:
+    """All states of a run, with what is promised there."""
+    for state in crash_states(run.recorder.image, run.recorder.steps):
+        for promise in run.promises_at(state.n_steps):
+            yield state, promise
+
+
+def _describe(run: Run, state: CrashState) -> str:
+    """What had been done when the power was cut, and what of that was not on the disk."""
+    calls = run.recorder.calls
+    done = f"after step {state.n_steps} of {len(calls)}, {calls[state.n_steps - 1]}; "
+    others = f"what was not synced is {state.others}"
+    alone = f", but step {state.index + 1}, {calls[state.index]}, is {state.fate}"
+    return (done if state.n_steps else "") + others + (alone if state.index >= 0 else "")

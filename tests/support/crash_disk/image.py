@@ -1,0 +1,136 @@
+"""Files and directories as values, and the steps that change them.
+
+A step belongs to one file or directory, its `inode`, and is durable once that is synced:
+
+- `Write` and `Resize` change the bytes of a file.
+- `Enter` changes entries of one directory at once: a name that is made, removed, or renamed over
+  another.  A rename from one directory to another is two steps, one for each, as POSIX promises
+  no more: after a power cut both names may be there, or neither.
+- `Sync` changes nothing.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = [
+    "ROOT",
+    "Enter",
+    "Entry",
+    "Image",
+    "Resize",
+    "Step",
+    "Sync",
+    "Tree",
+    "Write",
+    "read_tree",
+    "write_tree",
+]
+
+ROOT = 0  #: the inode of the directory at the top
+
+#: Paths below the top, and what is there: bytes of a file, None for a directory.
+Tree = dict[str, bytes | None]
+
+
+class Write(NamedTuple):
+    """Bytes that a file has from `position` on."""
+
+    inode: int
+    position: int
+    data: bytes
+
+
+class Resize(NamedTuple):
+    """A file is cut, or filled up with zeros."""
+
+    inode: int
+    size: int
+
+
+class Entry(NamedTuple):
+    """What a name leads to."""
+
+    inode: int
+    is_directory: bool
+
+
+class Enter(NamedTuple):
+    """Names of a directory that lead to something else now, or to nothing any more."""
+
+    inode: int
+    names: Mapping[str, Entry | None]
+
+
+class Sync(NamedTuple):
+    """What was done to a file or a directory before is durable."""
+
+    inode: int
+
+
+Step = Write | Resize | Enter | Sync
+
+
+class Image:
+    """The state of a disk: bytes of each file, and entries of each directory, by inode.
+
+    Steps put new values in the place of old ones, so a copy costs next to nothing.
+    """
+
+    def __init__(
+        self, files: Mapping[int, bytes], directories: Mapping[int, Mapping[str, Entry]]
+    ) -> None:
+        self.files = dict(files)
+        self.directories = dict(directories)
+
+    def copy(self) -> "Image":
+        """A copy that can be changed by itself."""
+        return Image(self.files, self.directories)
+
+    def apply(self, step: Step) -> None:
+        """Do one step."""
+        if isinstance(step, Write):
+            held = self.files.get(step.inode, b"").ljust(step.position, b"\0")
+            behind = held[step.position + len(step.data) :]
+            self.files[step.inode] = held[: step.position] + step.data + behind
+        elif isinstance(step, Resize):
+            held = self.files.get(step.inode, b"")
+            self.files[step.inode] = held[: step.size].ljust(step.size, b"\0")
+        elif isinstance(step, Enter):
+            entries = {**self.directories.get(step.inode, {}), **step.names}
+            kept = {name: entry for name, entry in entries.items() if entry is not None}
+            self.directories[step.inode] = kept
+
+    def tree(self) -> Tree:
+        """Everything that can be reached from the top, by path."""
+        found: Tree = {}
+        self._collect("", ROOT, found)
+        return found
+
+    def _collect(self, prefix: str, directory: int, found: Tree) -> None:
+        for name, entry in self.directories.get(directory, {}).items():
+            if entry.is_directory:
+                found[prefix + name] = None
+                self._collect(f"{prefix}{name}/", entry.inode, found)
+            else:
+                found[prefix + name] = self.files.get(entry.inode, b"")
+
+
+def read_tree(root: Path) -> Tree:
+    """The same of a real directory."""
+    return {
+        str(path.relative_to(root)): None if path.is_dir() else path.read_bytes()
+        for path in root.rglob("*")
+    }
+
+
+def write_tree(tree: Tree, root: Path) -> None:
+    """Make a real directory of it."""
+    root.mkdir()
+    for name in sorted(tree):
+        data = tree[name]
+        path = root / name
+        if data is None:
+            path.mkdir()
+        else:
+            path.write_bytes(data)

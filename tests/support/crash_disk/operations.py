@@ -1,0 +1,91 @@
+"""What is done to a recorded log directory: each operation once, or several in turn.
+
+One more is a function that takes a `Run`, begins its job, does its work and says how it ended,
+and a row of `OPERATIONS`.
+"""
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+from crashing import CALLS, Crash, Forward, around_calls, crash_at
+
+from crash_disk.runs import Run, read, recover_as_a_writer, values_of, write
+from segmentlog.write_errors import CommitInDoubtError, SyncFailedError
+
+__all__ = ["OPERATIONS", "ROLLING", "Operation", "dies", "fails", "writes"]
+
+Operation = Callable[[Run], None]
+
+_TWO = {0: 4, 1: 2}
+#: Enough rows for three segments.
+ROLLING = {0: 40, 1: 2}
+
+
+def writes(run: Run, rows: Mapping[int, int] = _TWO, **how: Any) -> None:
+    """A job that is acknowledged."""
+    job = run.begin(rows, **how)
+    write(run.directory, job)
+    run.end(job, is_committed=True, is_at_rest=True)
+
+
+def dies(
+    run: Run, number: int, rows: Mapping[int, int] = _TWO, again: int | None = None, **how: Any
+) -> None:
+    """A job whose process is gone after so many calls; then the next writer's recovery.
+
+    With `again` that one is gone after so many calls as well, and another one recovers.
+    """
+    job = run.begin(rows, **how)
+    with pytest.MonkeyPatch.context() as patch:
+        crash_at(patch, number)
+        try:
+            write(run.directory, job)
+        except Crash:
+            run.is_disturbed = True
+    if again is not None:
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, again)
+            with contextlib.suppress(Crash):
+                recover_as_a_writer(run.directory)
+    recover_as_a_writer(run.directory)
+    run.end(job, is_committed=values_of([*run.jobs, job]) == read(run.directory))
+
+
+def fails(run: Run, number: int, rows: Mapping[int, int] = _TWO, **how: Any) -> None:
+    """A job of which one call fails, the one behind so many: it goes on as errors let it."""
+    job = run.begin(rows, **how)
+    n_made = 0
+
+    def around(name: str, forward: Forward) -> object:
+        nonlocal n_made
+        n_made += 1
+        if n_made == number + 1:
+            run.is_disturbed = True
+            raise OSError(errno.EIO, os.strerror(errno.EIO), name)
+        return forward()
+
+    with pytest.MonkeyPatch.context() as patch:
+        around_calls(patch, CALLS, around)
+        try:
+            write(run.directory, job)
+        except CommitInDoubtError:  # it stays undecided
+            return
+        except (OSError, SyncFailedError):
+            is_committed = False
+        else:
+            is_committed = True
+    run.end(job, is_committed=is_committed)
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "append": partial(writes, rows={0: 4}),
+    "append to two partitions": writes,
+    "append that rolls": partial(writes, rows=ROLLING),
+    "append that moves files": partial(writes, rows={0: 2, 1: 15}, value_bytes=5000),
+    "overwrite": partial(writes, overwrites=True),
+}

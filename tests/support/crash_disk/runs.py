@@ -1,0 +1,245 @@
+"""Operations on a recorded log directory, and what has been promised at each moment of them."""
+
+import itertools
+import secrets
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+import segmentlog
+from crash_disk.recorder import Recorder
+from segmentlog.files.lock import DirectoryLock
+from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.log.config import TopicConfig
+from segmentlog.log.settle import recover
+from segmentlog.producer.config import ProducerConfig
+
+__all__ = [
+    "N_PARTITIONS",
+    "TOPIC",
+    "Job",
+    "Promise",
+    "Run",
+    "has_topic",
+    "outcome",
+    "read",
+    "recover_as_a_writer",
+    "same_names_again",
+    "values_of",
+    "write",
+]
+
+TOPIC, N_PARTITIONS = "t", 2
+
+#: Bytes of a value from which jobs have large files, which are moved into the log.
+_LARGE_BYTES = 4096
+
+
+class Job(NamedTuple):
+    """One write.
+
+    Attributes
+    ----------
+    number : of the job; its rows tell it.
+    rows : how many of them each of its partitions gets.
+    value_bytes : of each row.
+    overwrites : whether all earlier records go.
+    flush : whether it is synced.
+    """
+
+    number: int
+    rows: Mapping[int, int]
+    value_bytes: int = 9
+    overwrites: bool = False
+    flush: bool = True
+
+    def values(self, partition: int) -> list[int]:
+        """What it writes to one partition; no two rows are the same."""
+        first = 10_000 * self.number + 1000 * partition
+        return [*range(first, first + self.rows.get(partition, 0))]
+
+    def table(self) -> pa.Table:
+        """All of its rows."""
+        rows = [(partition, value) for partition in self.rows for value in self.values(partition)]
+        width = self.value_bytes
+        return pa.table(
+            {
+                "value": pa.array([b"%0*d" % (width, value) for _, value in rows], pa.binary()),
+                "partition": pa.array([partition for partition, _ in rows], pa.int32()),
+                "timestamp": pa.array([value for _, value in rows], pa.timestamp("ms", "UTC")),
+            }
+        )
+
+    @property
+    def config(self) -> ProducerConfig:
+        """Small batches and segments; of large rows, staged files that are segments."""
+        is_large = self.value_bytes >= _LARGE_BYTES
+        return ProducerConfig(
+            topic_config=TopicConfig(
+                segment_bytes=60_000 if is_large else 1000, index_interval_bytes=100
+            ),
+            batch_size=100,
+            buffer_memory=20_000,
+            use_timestamps=True,
+            flush=self.flush,
+        )
+
+
+class Promise(NamedTuple):
+    """What must be in the log at one moment.
+
+    Attributes
+    ----------
+    acknowledged : jobs, in their order; all of them.
+    undecided : a job that may be there as well, whole, behind them.
+    is_at_rest : whether no write is going on, so that no guard may stand.
+    was_clean : whether the directory had the mark of a clean stop, and each job was synced.
+    """
+
+    acknowledged: Sequence[Job]
+    undecided: Job | None = None
+    is_at_rest: bool = False
+    was_clean: bool = True
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether a power cut, too, loses nothing that was acknowledged."""
+        return all(job.flush for jobs in self.outcomes for job in jobs)
+
+    @property
+    def outcomes(self) -> list[list[Job]]:
+        """What may be there."""
+        known = [*self.acknowledged]
+        return [known] if self.undecided is None else [known, [*known, self.undecided]]
+
+
+def values_of(jobs: Sequence[Job]) -> dict[int, list[int]]:
+    """What a reader sees of these jobs, by partition."""
+    begin = max((i for i, job in enumerate(jobs) if job.overwrites), default=0)
+    return {
+        partition: [value for job in jobs[begin:] for value in job.values(partition)]
+        for partition in range(N_PARTITIONS)
+    }
+
+
+def outcome(promise: Promise, seen: Mapping[int, Sequence[int]]) -> list[Job]:
+    """The jobs that a reader has seen, if the promise allows that."""
+    for jobs in promise.outcomes:
+        if values_of(jobs) == seen:
+            return jobs
+    message = f"sees {seen}, not one of {[*map(values_of, promise.outcomes)]}"
+    raise AssertionError(message)
+
+
+def recover_as_a_writer(directory: Path) -> None:
+    """What every writer does first."""
+    if directory.exists():
+        with DirectoryLock(str(directory)):
+            recover(str(directory))
+
+
+def has_topic(directory: Path) -> bool:
+    """Whether there is anything that a reader could open."""
+    return any(directory.glob(f"{TOPIC}-*"))
+
+
+def read(directory: Path, **how: object) -> dict[int, list[int]]:
+    """What a reader sees, by partition; a topic that is not there is empty."""
+    found: dict[int, list[int]] = {partition: [] for partition in range(N_PARTITIONS)}
+    if not has_topic(directory):
+        return found
+    opened = segmentlog.open_log_dir(directory)
+    for partition in opened.topics()[TOPIC]:
+        rows = opened.log(TOPIC, partition).scan(columns=["value"], **how).read_all()
+        found[partition] = [int(value[-9:]) for value in rows["value"].to_pylist()]
+    return found
+
+
+def write(directory: Path, job: Job) -> None:
+    """Write a job, a few rows at a time."""
+    with segmentlog.open_writer(
+        directory,
+        TOPIC,
+        num_partitions=N_PARTITIONS,
+        config=job.config,
+        delete_records=job.overwrites,
+    ) as writer:
+        for batch in job.table().to_batches(max_chunksize=5):
+            writer.append(batch)
+
+
+class Run:
+    """One or more operations on a directory that is recorded meanwhile.
+
+    Parameters
+    ----------
+    root : holds the log directory, or will hold it.
+    patch : undone when the recording is to end.
+    acknowledged : jobs that are in the log in the beginning.
+    is_at_rest : whether no write is unfinished there.
+
+    Attributes
+    ----------
+    is_disturbed : whether a process has died, or a call has failed.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        patch: pytest.MonkeyPatch,
+        acknowledged: Sequence[Job] = (),
+        *,
+        is_at_rest: bool = True,
+    ) -> None:
+        self.directory = root / "new" / "logs"
+        self.jobs = list(acknowledged)
+        self.recorder = Recorder(root, patch)
+        self.promises: list[tuple[int, Promise]] = []
+        self.is_disturbed = False
+        self._was_clean = (
+            not self.directory.exists() or (self.directory / CLEAN_SHUTDOWN_FILE).exists()
+        )
+        self._n_begun = max((job.number for job in self.jobs), default=0)
+        self._promise(Promise((*self.jobs,), is_at_rest=is_at_rest))
+
+    def begin(self, rows: Mapping[int, int], **how: Any) -> Job:
+        """A job that may become visible from now on."""
+        self._n_begun += 1
+        job = Job(self._n_begun, rows, **how)
+        self._promise(Promise((*self.jobs,), job))
+        return job
+
+    def end(self, job: Job, *, is_committed: bool, is_at_rest: bool = False) -> None:
+        """It is there for good, or will never be."""
+        if is_committed:
+            self.jobs.append(job)
+        self._promise(Promise((*self.jobs,), is_at_rest=is_at_rest))
+
+    def _promise(self, promise: Promise) -> None:
+        was_clean = self._was_clean and promise.is_synced
+        promise = promise._replace(was_clean=was_clean)
+        self.promises.append((len(self.recorder.steps), promise))
+
+    def promises_at(self, n_steps: int) -> Iterator[Promise]:
+        """What must hold once so many steps are made; two promises meet at the step between."""
+        ends = [*(begin for begin, _ in self.promises[1:]), len(self.recorder.steps)]
+        for (begin, promise), end in zip(self.promises, ends, strict=True):
+            if begin <= n_steps <= end:
+                yield promise
+
+
+def same_names_again(patch: pytest.MonkeyPatch, first: int = 1) -> None:
+    """Let the engine's random names and clocks be the same in each run.
+
+    So the same operations leave the same bytes, and a state that was looked at once need not be
+    looked at again.
+    """
+    numbers = itertools.count(first)
+    patch.setattr(secrets, "token_hex", lambda n_bytes: f"{next(numbers):0{2 * n_bytes}x}")
+    patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=next(numbers)))
+    patch.setattr(time, "time", lambda: 1_000_000_000.0)

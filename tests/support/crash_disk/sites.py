@@ -1,0 +1,97 @@
+"""Where the engine syncs and renames, and what it is like when one of these calls does nothing."""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pytest
+from crashing import Forward, around_calls
+
+__all__ = ["CALLS", "Site", "sites_met", "without"]
+
+CALLS = ("fsync", "rename", "replace", "link")
+
+_HELPERS = "segmentlog.files."  # of these, the caller says what the call is for
+
+
+class Site(NamedTuple):
+    """A call in the engine.
+
+    Attributes
+    ----------
+    caller : module and function, and the helpers that they call.
+    call : of `os`.
+    target : what kind of file or directory it is about.
+    lines : of the source, for functions that do the same twice.
+    """
+
+    caller: str
+    call: str
+    target: str
+    lines: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.caller}: {self.call} {self.target}"
+
+
+def _site(call: str, forward: Forward) -> Site:
+    """Who is making a call right now."""
+    names, lines, module = [], [], _HELPERS
+    frame = sys._getframe()
+    while frame is not None and module.startswith(_HELPERS):
+        found = str(frame.f_globals["__name__"])
+        if found.startswith("segmentlog."):
+            module = found
+            names.append(frame.f_code.co_name.strip("_"))
+            lines.append(frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    where = module.removeprefix("segmentlog.")
+    caller = " > ".join([f"{where}.{names[-1]}", *names[-2::-1]])
+    return Site(caller, call, _target(call, forward), tuple(lines))
+
+
+def _target(call: str, forward: Forward) -> str:
+    """What a call is about, without what is different each time."""
+    if call == "fsync":
+        path = os.readlink(f"/proc/self/fd/{forward.args[0]}")
+    else:
+        path = os.fspath(forward.args[1])
+    name = os.path.basename(path)
+    if re.fullmatch(r"t-\d+", name):
+        return "partition"
+    if name.startswith("segmentlog.unfinished."):
+        return "guard"
+    if os.path.isdir(path):
+        return "log directory" if name == "logs" else "a directory above"
+    return re.sub(r"^(\d{20}|segmentlog\..*(?=\.stage))", "*", name.removesuffix(".tmp"))
+
+
+@contextmanager
+def sites_met() -> Iterator[list[Site]]:
+    """Sites that the engine comes by meanwhile, each once."""
+    met: list[Site] = []
+
+    def around(name: str, forward: Forward) -> object:
+        site = _site(name, forward)
+        if site not in met:
+            met.append(site)
+        return forward()
+
+    with pytest.MonkeyPatch.context() as patch:
+        around_calls(patch, CALLS, around)
+        yield met
+
+
+@contextmanager
+def without(site: Site) -> Iterator[None]:
+    """Let one site do nothing meanwhile."""
+
+    def around(name: str, forward: Forward) -> object:
+        return None if _site(name, forward) == site else forward()
+
+    with pytest.MonkeyPatch.context() as patch:
+        around_calls(patch, CALLS, around)
+        yield

@@ -1,0 +1,112 @@
+"""The directories that a power cut may leave, after each step of what was recorded.
+
+What was synced is there.  What was not may be there or not, each step by itself and in any order:
+nothing lost (only the process died), all lost, each step alone lost, each alone kept.  A write may
+also be torn: its first half only, or the size without the bytes, which are zeros then.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from crash_disk.image import Image, Step, Sync, Tree, Write
+
+__all__ = ["CrashState", "Fate", "crash_states"]
+
+
+class Fate(StrEnum):
+    """What has become of a step that was not synced."""
+
+    KEPT = "kept"
+    LOST = "lost"
+    HALF = "half"
+    ZEROS = "zeros"
+
+
+class CrashState(NamedTuple):
+    """One directory that may be left.
+
+    Attributes
+    ----------
+    n_steps : that had been made.
+    others : what has become of all steps that were not synced, but for one.
+    index, fate : that one, and what has become of it; -1 when there is none.
+    tree : what is on the disk.
+    """
+
+    n_steps: int
+    others: Fate
+    index: int
+    fate: Fate
+    tree: Tree
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was lost: only the process has died."""
+        return self.others == self.fate == Fate.KEPT
+
+
+class CrashDisk:
+    """Takes one step after the other, and knows what may be left each time.
+
+    Parameters
+    ----------
+    image : durable in the beginning.
+    """
+
+    def __init__(self, image: Image) -> None:
+        self._durable = image.copy()
+        self._pending: list[tuple[int, Step]] = []
+        self._n_steps = 0
+
+    def take(self, step: Step) -> None:
+        """Do one step more."""
+        if isinstance(step, Sync):
+            for _, each in self._pending:
+                if each.inode == step.inode:
+                    self._durable.apply(each)
+            self._pending = [each for each in self._pending if each[1].inode != step.inode]
+        else:
+            self._pending.append((self._n_steps, step))
+        self._n_steps += 1
+
+    def states(self) -> Iterator[CrashState]:
+        """What may be left now; the same directory may come more than once."""
+        yield self._state(Fate.KEPT, -1, Fate.KEPT)
+        yield self._state(Fate.LOST, -1, Fate.LOST)
+        for index, step in self._pending:
+            yield self._state(Fate.KEPT, index, Fate.LOST)
+            yield self._state(Fate.LOST, index, Fate.KEPT)
+            if isinstance(step, Write):
+                for others in (Fate.KEPT, Fate.LOST):
+                    for fate in (Fate.HALF, Fate.ZEROS):
+                        yield self._state(others, index, fate)
+
+    def _state(self, others: Fate, index: int, fate: Fate) -> CrashState:
+        image = self._durable.copy()
+        for i, step in self._pending:
+            _apply(image, step, fate if i == index else others)
+        return CrashState(self._n_steps, others, index, fate, image.tree())
+
+
+def crash_states(image: Image, steps: Sequence[Step]) -> Iterator[CrashState]:
+    """States after each number of steps, from none to all of them."""
+    disk = CrashDisk(image)
+    yield from disk.states()
+    for step in steps:
+        disk.take(step)
+        yield from disk.states()
+
+
+def _apply(image: Image, step: Step, fate: Fate) -> None:
+    """Do a step as far as it has reached the disk."""
+    if fate == Fate.KEPT:
+        image.apply(step)
+    elif fate != Fate.LOST and isinstance(step, Write):
+        half = len(step.data) // 2
+        if fate == Fate.HALF:
+            image.apply(step._replace(data=step.data[:half]))
+        else:  # bytes that the file had stay as they were
+            held = len(image.files.get(step.inode, b""))
+            behind = max(step.position + len(step.data) - held, 0)
+            image.apply(Write(step.inode, held, bytes(behind)))
