@@ -102,6 +102,7 @@ class Driver:
             until = time.monotonic() + 30
             while not list_guards(str(in_guard_of)) and time.monotonic() < until:
                 time.sleep(0.001)
+            time.sleep(after / 50)  # at any of its steps: it stands for some tens of milliseconds
         victims = {pid for pid, kind in self.members() if kind in kinds}
         for pid in victims:
             with contextlib.suppress(ProcessLookupError):
