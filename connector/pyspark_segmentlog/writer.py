@@ -44,7 +44,9 @@ class SegmentLogWriter(DataSourceArrowWriter):
         try:
             for batch in iterator:
                 stager.add(batch)
-            return StagedMessage(task, stager.close())
+            message = StagedMessage(task, stager.close())
+            self._job.check_begun()
+            return message
         except BaseException:
             stager.discard()
             raise

@@ -1,4 +1,4 @@
-"""Kafka's log on disk, read without a broker: directories, offsets, look-ups, Arrow streams.
+"""Kafka's log on disk, read and written without a broker: offsets, look-ups, Arrow streams.
 
 >>> import segmentlog
 >>> directory = segmentlog.open_log_dir("examples/data")
@@ -26,9 +26,11 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
+from segmentlog.log.config import TopicConfig
 from segmentlog.log.log import Log
 from segmentlog.log.logdir import LogDirectory, open_log_dir
 from segmentlog.model import (
+    Codec,
     IsolationLevel,
     LogSlice,
     OnCorruptBatch,
@@ -44,11 +46,14 @@ from segmentlog.write_errors import (
     CommitInDoubtError,
     InvalidRecordError,
     LogLockedError,
+    OffsetsOutOfOrderError,
     RecordTooLargeError,
+    SyncFailedError,
 )
 
 __all__ = [
     "ChecksumMismatchError",
+    "Codec",
     "CommitInDoubtError",
     "CorruptCheckpointError",
     "CorruptIndexError",
@@ -65,6 +70,7 @@ __all__ = [
     "LogWriter",
     "MalformedBatchError",
     "OffsetOutOfRangeError",
+    "OffsetsOutOfOrderError",
     "OnCorruptBatch",
     "OptionError",
     "ProducerConfig",
@@ -72,9 +78,11 @@ __all__ = [
     "RecordTooLargeError",
     "ScanPolicy",
     "SegmentLogError",
+    "SyncFailedError",
     "TimestampAndOffset",
     "TimestampOverflowError",
     "TimestampType",
+    "TopicConfig",
     "TopicPartition",
     "TornTransactionError",
     "TruncatedBatchError",

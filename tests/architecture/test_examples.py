@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,13 +54,17 @@ def test_the_engine_works_without_spark() -> None:
 
     assert "orders-0            0    335" in printed
     assert "at offset 125" in printed
+    assert "420 records were written, " in printed
 
 
 @pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[each[0] for each in COMMANDS])
-def test_the_commands_of_the_readme_print_what_it_shows(command: str, shown: str) -> None:
-    """Each command beside the output that the README gives it, to the letter."""
+def test_the_commands_of_the_readme_print_what_it_shows(
+    command: str, shown: str, tmp_path: Path
+) -> None:
+    """Each command beside the output that the README gives it, to the letter; on a copy."""
+    shutil.copytree(EXAMPLES / "data", tmp_path / "examples" / "data")
     done = subprocess.run(
-        [sys.executable, "-m", "segmentlog", *command.split()], cwd=TOP,
+        [sys.executable, "-m", "segmentlog", *command.split()], cwd=tmp_path,
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip

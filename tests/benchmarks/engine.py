@@ -24,6 +24,7 @@ from segmentlog.records.encoder import RecordEncoder
 from segmentlog.records.source import record_source
 
 _WINDOW = 4 << 20
+_ROWS = 50_000  # of an Arrow batch
 _JIT_ROUNDS = 10  # until Java's compiler is done with its hot loops
 
 
@@ -102,18 +103,23 @@ def against_roofline(name: str, log: segmentlog.Log, goal: str, rounds: int) -> 
     return Row(name, against, goal, f"{roofline / results['decode'].median:.2f}", detail)
 
 
-def columns(log: segmentlog.Log) -> list[tuple[pa.RecordBatch, np.ndarray]]:
-    """Keys and values of a log, and their timestamps in milliseconds."""
-    wanted = ["key", "value", "timestamp"]
-    return [
-        (batch, batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000)
-        for batch in log.scan(columns=wanted)
-    ]
+def _columns(n_rows: int) -> list[tuple[pa.RecordBatch, np.ndarray]]:
+    """Keys and values of about 100 bytes, and their timestamps in milliseconds."""
+    blob = np.random.default_rng(1).bytes(1 << 20)
+    text = b'{"customer":"name","state":"open","n":' * 2
+    found = []
+    for start in range(0, n_rows, _ROWS):
+        rows = range(start, min(start + _ROWS, n_rows))
+        keys = pa.array([b"key-%06d" % (row % 1_000_000) for row in rows])
+        values = pa.array([text[:48] + blob[row * 37 % 1_000_000 :][:40] for row in rows])
+        batch = pa.RecordBatch.from_pydict({"key": keys, "value": values})
+        found.append((batch, 1_700_000_000_000 + np.arange(rows.start, rows.stop) // 8))
+    return found
 
 
-def encode_against_roofline(log: segmentlog.Log, goal: str, rounds: int) -> Row:
+def encode_against_roofline(n_rows: int, goal: str, rounds: int) -> Row:
     """Encode columns as batches of 16 KiB against memcpy plus checksum of the same bytes."""
-    source, encoder = columns(log), RecordEncoder(batch_size=16384)
+    source, encoder = _columns(n_rows), RecordEncoder(batch_size=16384)
     where = segmentlog.TopicPartition("t", 0)
 
     def batches() -> Iterator[np.ndarray]:

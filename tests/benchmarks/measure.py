@@ -39,8 +39,14 @@ class Row(NamedTuple):
     detail: str
 
 
-def compare(contestants: Mapping[str, Callable[[], Digest]], rounds: int = 5) -> dict[str, Result]:
+def compare(
+    contestants: Mapping[str, Callable[[], Digest]],
+    rounds: int = 5,
+    between: Callable[[], None] = lambda: None,
+) -> dict[str, Result]:
     """Run each contestant once to warm up, then all of them in turn, `rounds` times.
+
+    What has to be done between two rounds, `between` does, and nobody's clock runs.
 
     Raises
     ------
@@ -55,6 +61,7 @@ def compare(contestants: Mapping[str, Callable[[], Digest]], rounds: int = 5) ->
         print(f"{name}: digest {digest}", file=sys.stderr)
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
+        between()
         for name, run in contestants.items():
             start = time.perf_counter()
             found = run()

@@ -96,7 +96,7 @@ def plan(scratch: Path, n_partitions: int, rounds: int) -> Row:
             stem.with_suffix(".log").write_bytes(data)
             stem.with_suffix(".index").write_bytes(b"")
             stem.with_suffix(".timeindex").write_bytes(b"")
-    runs = [_run(_PLAN, os.environ, str(scratch)) for _ in range(rounds + 1)][1:]
+    runs = [run_program(_PLAN, os.environ, str(scratch)) for _ in range(rounds + 1)][1:]
     seconds = statistics.median(run[0] for run in runs)
     most = max(run[1] for run in runs)
     detail = f"{most:.0f} MB at most, {runs[0][2]:,.0f} slices; {_range(run[0] for run in runs)}"
@@ -104,7 +104,7 @@ def plan(scratch: Path, n_partitions: int, rounds: int) -> Row:
     return Row(work, "–", "< 3 s, < 500 MB", f"{seconds:.1f} s", detail)
 
 
-def _run(program: str, environment: Mapping[str, str], *arguments: str) -> list[float]:
+def run_program(program: str, environment: Mapping[str, str], *arguments: str) -> list[float]:
     """The numbers that `program` prints in a new interpreter."""
     command = [sys.executable, "-c", _PEAK + program, *arguments]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -138,8 +138,8 @@ def memory_and_compile(log_dir: Path, topic: str, rounds: int) -> list[Row]:
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as cache:
             environment = os.environ | {"NUMBA_CACHE_DIR": cache}
-            cold.append(_run(_SCAN, environment, str(log_dir), topic))
-            warm.append(_run(_SCAN, environment, str(log_dir), topic))
+            cold.append(run_program(_SCAN, environment, str(log_dir), topic))
+            warm.append(run_program(_SCAN, environment, str(log_dir), topic))
     if len({run[2] for run in cold + warm}) > 1:
         message = f"the scans disagree: {cold + warm}"
         raise SystemExit(message)

@@ -1,6 +1,7 @@
 """Measure everything side by side in one run and print a table of ratios.
 
-``python tests/benchmarks/run.py [--quick] [--write]``; ``--write`` puts the table into README.md.
+``python tests/benchmarks/run.py [--only reads|writes] [--quick] [--write]``; ``--write`` puts the
+table into README.md.
 Needs the extra ``test``, Java, and two idle cores.  A real broker makes the data.
 """
 
@@ -21,6 +22,8 @@ import planning  # noqa: E402
 import pyarrow  # noqa: E402
 import pyspark  # noqa: E402
 import spark_scan  # noqa: E402
+import spark_write  # noqa: E402
+import staging  # noqa: E402
 from confluent_kafka import Producer  # noqa: E402
 from kafka_here import Broker, JavaClient  # noqa: E402
 from measure import Row, table  # noqa: E402
@@ -74,32 +77,41 @@ def make_topics(broker: Broker, n_records: int) -> None:
         produce(broker, codec, n_records // 2, 1, batch_size=16384, compression_codec=codec)
 
 
-def measure(n_records: int, rounds: int, n_partitions: int) -> list[Row]:
-    """All rows of the table."""
-    with tempfile.TemporaryDirectory() as name:
-        scratch = Path(name)
-        for part in ("ipc", "seek", "plan"):
-            (scratch / part).mkdir()
-        with Broker(scratch / "kafka", _VERSION) as broker:
-            make_topics(broker, n_records)
-            rows = spark_scan.rows(broker, "plain", scratch / "ipc", rounds)
-        directory = segmentlog.open_log_dir(broker.log_dir)
-        plain = [directory.log("plain", partition) for partition in range(4)]
-        rows += [
-            engine.against_roofline("decode, one core", plain[0], "≥ 0.7", rounds),
-            engine.against_roofline(
-                "decode one-record batches, one core", directory.log("single", 0), "≥ 0.5", rounds
-            ),
-            engine.encode_against_roofline(plain[0], "≥ 0.6", rounds),
-            engine.against_codec("lz4", directory.log("lz4", 0), "≥ 0.8", rounds),
-            engine.against_codec("zstd", directory.log("zstd", 0), "≥ 0.8", rounds),
-            engine.against_java(broker.jars, plain, "≥ 1.9×", rounds),
-            engine.against_checksum(plain, "≥ 0.7", rounds),
-            *planning.seek(scratch / "seek", rounds),
-            planning.plan(scratch / "plan", n_partitions, rounds),
-            *planning.memory_and_compile(broker.log_dir, "plain", rounds),
-        ]
-    return rows
+def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int) -> list[Row]:
+    """The rows of the table that are about reading."""
+    for part in ("ipc", "seek", "plan"):
+        (scratch / part).mkdir()
+    with Broker(scratch / "kafka", _VERSION) as broker:
+        make_topics(broker, n_records)
+        rows = spark_scan.rows(broker, "plain", scratch / "ipc", rounds)
+    directory = segmentlog.open_log_dir(broker.log_dir)
+    plain = [directory.log("plain", partition) for partition in range(4)]
+    return [
+        *rows,
+        engine.against_roofline("decode, one core", plain[0], "≥ 0.7", rounds),
+        engine.against_roofline(
+            "decode one-record batches, one core", directory.log("single", 0), "≥ 0.5", rounds
+        ),
+        engine.against_codec("lz4", directory.log("lz4", 0), "≥ 0.8", rounds),
+        engine.against_codec("zstd", directory.log("zstd", 0), "≥ 0.8", rounds),
+        engine.against_java(broker.jars, plain, "≥ 1.9×", rounds),
+        engine.against_checksum(plain, "≥ 0.7", rounds),
+        *planning.seek(scratch / "seek", rounds),
+        planning.plan(scratch / "plan", n_partitions, rounds),
+        *planning.memory_and_compile(broker.log_dir, "plain", rounds),
+    ]
+
+
+def measure_writes(scratch: Path, n_records: int, rounds: int, commit_bytes: int) -> list[Row]:
+    """The rows of the table that are about writing."""
+    with Broker(scratch / "empty", _VERSION) as broker:
+        rows = spark_write.rows(broker, scratch, n_records, rounds)
+    return [
+        *rows,
+        engine.encode_against_roofline(n_records // 4, "≥ 0.6", rounds),
+        *staging.commit_time(scratch, commit_bytes),
+        staging.memory(scratch, commit_bytes // 10),
+    ]
 
 
 def machine() -> str:
@@ -120,14 +132,21 @@ def machine() -> str:
 def main() -> None:
     """Measure, print, and perhaps write."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("reads", "writes"), help="half of the table")
     parser.add_argument("--quick", action="store_true", help="small data, to see that it works")
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
     arguments = parser.parse_args()
-    if arguments.quick and arguments.write:
-        parser.error("--quick measures overheads: its figures are not for the README")
-    n_records = 100_000 if arguments.quick else 4_000_000
-    n_partitions = 500 if arguments.quick else 10_000
-    printed = table(measure(n_records, 5 if arguments.quick else 7, n_partitions), machine())
+    if arguments.write and (arguments.quick or arguments.only):
+        parser.error("the README has the whole table, and --quick measures overheads")
+    quick, only = arguments.quick, arguments.only
+    n_records, rounds = (100_000, 5) if quick else (4_000_000, 7)
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        if only != "writes":
+            rows += measure_reads(Path(scratch), n_records, rounds, 500 if quick else 10_000)
+        if only != "reads":
+            rows += measure_writes(Path(scratch), n_records, rounds, 5 * 10 ** (7 if quick else 9))
+    printed = table(rows, machine())
     print(printed)
     if arguments.write:
         readme = TOP / "README.md"

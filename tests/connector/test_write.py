@@ -150,27 +150,3 @@ def test_a_repeated_transaction_is_written_once(spark: SparkSession, tmp_path: P
         save(spark.sql("select 'v' value"), tmp_path, **options)
 
     assert 2 == load(spark, tmp_path).count()
-
-
-def test_a_task_that_fails_once_is_written_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Its first attempt leaves nothing, and its rows come once."""
-    marker = str(tmp_path / "failed")
-
-    def fail_once(value: str) -> str:
-        import os
-        from pathlib import Path
-
-        if value == "4999" and not Path(marker).exists():
-            Path(marker).touch()
-            os._exit(1)
-        return value
-
-    udf = F.udf(fail_once, "string", useArrow=False)
-    frame = numbers(spark, 5000).withColumn("value", udf("value"))
-    save(frame, tmp_path / "logs", topic="t")
-    found = load(spark, tmp_path / "logs")
-
-    assert Path(marker).exists()
-    assert (5000, 5000) == (found.count(), found.select("value").distinct().count())
-    left = [path.name for path in (tmp_path / "logs").iterdir()]
-    assert ["segmentlog.state"] == [name for name in left if name.startswith("segmentlog.")]

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import segmentlog
 from segmentlog.errors import CorruptLogError, LogChangedError
+from segmentlog.log.unclean import DirectoryRecovery
 
 pytestmark = pytest.mark.interop
 
@@ -336,7 +337,10 @@ def cleaned(
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_clean_that_was_cut_short_is_read_as_the_broker_recovers_it(
-    cleaned: tuple[Broker, Path, Path], state: str, caplog: pytest.LogCaptureFixture
+    cleaned: tuple[Broker, Path, Path],
+    state: str,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
 ) -> None:
     """Old or cleaned records, whichever a broker that starts there serves, and none twice."""
     broker, before, after = cleaned
@@ -347,9 +351,19 @@ def test_a_clean_that_was_cut_short_is_read_as_the_broker_recovers_it(
     with caplog.at_level(logging.WARNING):
         log = segmentlog.open_log_dir(broker.log_dir).log("swapped", 0)
         found = log.scan(columns=["offset", "value"]).read_all().to_pylist()
+    recovered = tmp_path / "recovered"
+    shutil.copytree(broker.log_dir, recovered)
+    (recovered / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    list(DirectoryRecovery(str(recovered), 500).run())
     with broker, JavaClient(broker) as client:
         expected = client.consume("swapped")
 
+    log = segmentlog.open_log_dir(recovered).log("swapped", 0)
+    assert found == log.scan(columns=["offset", "value"]).read_all().to_pylist()
+    assert not [*recovered.glob("*/*.swap"), *recovered.glob("*/*.cleaned")]
+    assert {path.name for path in recovered.glob("swapped-0/*.log")} == {
+        path.name for path in place.glob("*.log")
+    }
     assert 40 <= len(expected) <= 300
     assert [(each.offset, each.value) for each in expected] == [
         (row["offset"], row["value"]) for row in found

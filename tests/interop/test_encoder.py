@@ -1,13 +1,15 @@
-"""Batches of every codec, read by Kafka's own Java classes."""
+"""Batches as Kafka's Java producer makes them, and batches of every codec, read by its classes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from kafka_here import JavaClient
+from kafka_here import Broker, JavaClient
+from kafka_here.java import Outgoing
 
+from segmentlog.kernels.source import SourceArrays
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.records.encoder import RecordEncoder
 from segmentlog.records.source import record_source
@@ -15,28 +17,30 @@ from segmentlog.records.source import record_source
 pytestmark = pytest.mark.interop
 
 N_ROWS = 300
+PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+LEVELS = {
+    Codec.GZIP: [-1, *range(1, 10)],
+    Codec.LZ4: range(1, 18),
+    Codec.ZSTD: [-131072, -1000, *range(-20, 23)],
+}
 
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_java_reads_what_was_encoded(client: JavaClient, codec: Codec) -> None:
     """Checksums, offsets, times, keys, values and headers; several blocks, several batches."""
-    pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     rng = np.random.default_rng(3)
     keys = [None if i % 7 == 0 else b"%d" % i for i in range(N_ROWS)]
     values = [None if i % 11 == 0 else rng.bytes(i * 3) + bytes(i) for i in range(N_ROWS)]
     headers = [[{"key": "h", "value": None}] * (i % 3) for i in range(N_ROWS)]
     batch = pa.RecordBatch.from_arrays(
-        [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), pa.array(headers, pairs)],
+        [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), pa.array(headers, PAIRS)],
         ["key", "value", "headers"],
     )
     times = np.arange(N_ROWS) + 1_700_000_000_000
     found = RecordEncoder(codec, batch_size=140_000).encode(
         TopicPartition("t", 0), record_source(batch, times), np.arange(N_ROWS)
     )
-    buffer = client.jvm.java.nio.ByteBuffer.wrap(found.buffer.tobytes())
-    records = client.jvm.org.apache.kafka.common.record.internal.MemoryRecords.readableRecords(
-        buffer
-    )
+    records = _readable(client, found.buffer.tobytes())
 
     assert len(found.table) > 1
     for each, size in zip(_each(records.batches()), found.sizes, strict=True):
@@ -48,6 +52,71 @@ def test_java_reads_what_was_encoded(client: JavaClient, codec: Codec) -> None:
         for each in _each(records.records())
     ]  # fmt: skip
     assert read == [(i, int(times[i]), keys[i], values[i], len(headers[i])) for i in range(N_ROWS)]
+
+
+@pytest.mark.parametrize("codec", list(LEVELS))
+def test_java_reads_every_level(client: JavaClient, codec: Codec) -> None:
+    """All that Kafka has, of zstd some of those below -20; records that can be made smaller."""
+    values = [b"%d" % i * 200 for i in range(20)]
+    batch = pa.RecordBatch.from_pydict({"value": pa.array(values)})
+    source, rows = record_source(batch, np.zeros(20, np.int64)), np.arange(20)
+    found = [
+        RecordEncoder(codec, level).encode(TopicPartition("t", 0), source, rows)
+        for level in LEVELS[codec]
+    ]
+    records = _readable(client, b"".join(each.buffer.tobytes() for each in found))
+
+    for each in _each(records.batches()):
+        each.ensureValid()
+    read = [_bytes(client, each.value()) for each in _each(records.records())]
+    assert read == values * len(LEVELS[codec])
+
+
+@pytest.mark.parametrize("batch_size", [0, 700, 16_384])
+def test_a_java_producer_makes_the_same_bytes(
+    client: JavaClient, broker: Broker, batch_size: int
+) -> None:
+    """It ends its batches at the same records, as long as it lingers."""
+    rng = np.random.default_rng(batch_size)
+    sent = [
+        Outgoing(
+            None if i % 5 == 0 else b"%d" % i,
+            None if i % 13 == 0 else rng.bytes(int(rng.integers(0, 1200 if i % 40 == 0 else 90))),
+            [("h", b"1"), ("h", None)][: i % 3],
+            1_700_000_000_000 + int(rng.integers(-500, 500)) * (100 if i % 50 == 0 else 1),
+            0,
+        )
+        for i in range(N_ROWS * 2)
+    ]
+    client.create_topic("made", 1)
+    client.produce(
+        "made", sent, batch_size=batch_size, linger_ms=600_000, enable_idempotence="false"
+    )
+    encoder = RecordEncoder(batch_size=batch_size)
+    found = encoder.encode(TopicPartition("made", 0), _source(sent), np.arange(len(sent)))
+
+    (log,) = (broker.log_dir / "made-0").glob("*.log")
+    assert log.read_bytes() == found.buffer.tobytes()
+    assert len(found.table) > 2
+
+
+def _source(sent: Sequence[Outgoing]) -> SourceArrays:
+    """The records as columns."""
+    headers = [[{"key": key, "value": value} for key, value in each.headers] for each in sent]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([each.key for each in sent], pa.binary()),
+            "value": pa.array([each.value for each in sent], pa.binary()),
+            "headers": pa.array(headers, PAIRS),
+        }
+    )
+    return record_source(batch, np.array([each.timestamp_ms for each in sent]))
+
+
+def _readable(client: JavaClient, data: bytes) -> Any:
+    """Record batches as Java sees them."""
+    buffer = client.jvm.java.nio.ByteBuffer.wrap(data)
+    return client.jvm.org.apache.kafka.common.record.internal.MemoryRecords.readableRecords(buffer)
 
 
 def _each(iterable: Any) -> Iterator[Any]:

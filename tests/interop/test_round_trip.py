@@ -83,13 +83,13 @@ def large(first: int, n_rows: int) -> pa.Table:
 
 
 def test_a_broker_serves_what_was_moved_and_what_was_overwritten(
-    version: str, tmp_path: Path
+    new_version: str, tmp_path: Path
 ) -> None:
     """Segments that were staged files; then a new log start, and a producer that goes on."""
     config = ProducerConfig(
         TopicConfig(segment_bytes=2_000_000), batch_size=16_000, buffer_memory=500_000
     )
-    broker = Broker(tmp_path / "kafka", version)
+    broker = Broker(tmp_path / "kafka", new_version)
     with broker, JavaClient(broker) as client:
         client.create_topic("t", 2, **KEEP)
         client.produce("t", [Outgoing(b"first", b"1", partition=i) for i in range(2)])

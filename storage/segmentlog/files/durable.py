@@ -11,12 +11,14 @@ takes its whole log directory for lost over one file that it may not open.
 
 import contextlib
 import os
+from collections.abc import Iterator
 
 from segmentlog.write_errors import SyncFailedError
 
 __all__ = [
     "adopt",
     "create_file",
+    "cut_file",
     "replace_file",
     "sync_directory",
     "sync_file",
@@ -32,8 +34,26 @@ def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
     """Write all of `data` at byte `position`; ``pwrite`` alone may stop short without an error."""
     view = memoryview(data)
     while len(view):
-        written = os.pwrite(descriptor, view[:_MOST_AT_ONCE], position)
+        with _naming(descriptor):
+            written = os.pwrite(descriptor, view[:_MOST_AT_ONCE], position)
         view, position = view[written:], position + written
+
+
+def cut_file(descriptor: int, size: int) -> None:
+    """Cut a file to its first `size` bytes."""
+    with _naming(descriptor):
+        os.ftruncate(descriptor, size)
+
+
+@contextlib.contextmanager
+def _naming(descriptor: int) -> Iterator[None]:
+    """Have an error say which file: the system does not tell whoever holds a descriptor."""
+    try:
+        yield
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            error.filename = os.readlink(f"/proc/self/fd/{descriptor}")
+        raise
 
 
 def sync_file(descriptor: int, path: str) -> None:

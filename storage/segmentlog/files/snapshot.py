@@ -16,14 +16,22 @@ The file is named by the offset up to which it tells, ``00000000000000000042.sna
 
 import os
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import crc32c
 
 from segmentlog.errors import CorruptIndexError
+from segmentlog.files.durable import replace_file
 from segmentlog.files.names import FileKind, FileState, parse_segment_file, segment_file_name
 
-__all__ = ["ProducerSnapshot", "list_snapshots", "read_snapshot", "snapshot_path"]
+__all__ = [
+    "ProducerSnapshot",
+    "list_snapshots",
+    "read_snapshot",
+    "snapshot_path",
+    "write_snapshot",
+]
 
 _HEADER = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -82,3 +90,11 @@ def read_snapshot(path: str) -> list[ProducerSnapshot]:
     if len(data) != _HEADER.size + n_entries * _ENTRY.size:
         raise CorruptIndexError(path, f"{n_entries} producers do not take {len(data)} bytes")
     return [ProducerSnapshot._make(each) for each in _ENTRY.iter_unpack(data[_HEADER.size :])]
+
+
+def write_snapshot(path: str, producers: Sequence[ProducerSnapshot]) -> None:
+    """Write a snapshot durably; in the place of one that was there."""
+    covered = struct.pack(">i", len(producers)) + b"".join(
+        _ENTRY.pack(*each) for each in producers
+    )
+    replace_file(path, struct.pack(">hI", _VERSION, crc32c.crc32c(covered)) + covered)

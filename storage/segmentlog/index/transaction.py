@@ -13,12 +13,12 @@ aborts has no such file, so a missing one says nothing: reads go by the markers 
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from segmentlog.errors import CorruptIndexError
 
-__all__ = ["AbortedTransaction", "read_transaction_index"]
+__all__ = ["AbortedTransaction", "encode_transactions", "read_transaction_index"]
 
 _ENTRY = struct.Struct(">hqqqq")
 
@@ -53,3 +53,8 @@ def read_transaction_index(path: str) -> Iterator[AbortedTransaction]:
         yield AbortedTransaction(*fields)
     if left:
         raise CorruptIndexError(path, f"{len(data)} bytes are not a number of entries of 34")
+
+
+def encode_transactions(entries: Iterable[AbortedTransaction]) -> bytes:
+    """Bytes of a file with these entries."""
+    return b"".join(_ENTRY.pack(0, *each) for each in entries)

@@ -151,6 +151,17 @@ def load_u8(typingctx, buf, at):
 
 
 @intrinsic
+def load_item(typingctx, array, at):
+    """One element of an array of integers as int64; without numba's question, as `load_u8`."""
+
+    def codegen(context, builder, signature, arguments):
+        loaded = builder.load(_pointer(context, builder, signature.args[0], *arguments))
+        return builder.sext(loaded, _I64) if loaded.type.width < 64 else loaded
+
+    return types.int64(array, types.int64), codegen
+
+
+@intrinsic
 def trailing_zeros(typingctx, word):
     """Number of zero bits below the lowest set one; 64 for zero."""
 

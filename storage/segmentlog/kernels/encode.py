@@ -1,4 +1,4 @@
-"""Columns to record batches: cut the rows into batches and write them, then seal the batches.
+"""Columns to record batches: cut the rows into batches, write them, and seal the batches.
 
 How long a row's fields are is known before (`source.measure_rows`), so a record's length can be
 written in front of it, and whether it still fits is known before a byte of it is written.
@@ -16,6 +16,8 @@ from segmentlog.kernels.memory import (
     copy_bytes,
     copy_wide,
     load_i64,
+    load_item,
+    prefetch,
     store_i16,
     store_i32,
     store_i64,
@@ -23,7 +25,7 @@ from segmentlog.kernels.memory import (
     store_u64,
 )
 from segmentlog.kernels.source import BinaryArrays, SourceArrays, is_null, length_of
-from segmentlog.kernels.varint import short_varint, varint_bytes, write_varint
+from segmentlog.kernels.varint import varint_bytes, varint_word, write_varint
 
 __all__ = [
     "FIRST_ROW",
@@ -47,18 +49,40 @@ MOST_OVERHEAD = layout.HEADER_BYTES + 5 + 1 + 10 + 5
 _LARGEST_I32 = 2**31 - 1
 _LARGEST_I64 = 2**63 - 1
 _NO_TIMESTAMP = -1
-_SHORT = 1 << 14  #: what `short_varint` takes is below it
+_AHEAD = 16  #: rows that are asked for before they are written
 
 
 @inlined
 def _put_quickly(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
-    """Write a value of up to `MOST_WIDE_BYTES` behind its length; the position behind it."""
-    length = length_of(column, row)
-    word, n_bytes = short_varint((length << 1) ^ (length >> 63))
+    """Write a value that has `COPY_SLACK` bytes behind it; the position behind it."""
+    start = load_item(column.ends, row)
+    length = load_item(column.ends, row + 1) - start
+    if is_null(column.valid, column.first_bit + row):
+        store_u8(out, to, 1)
+        return to + 1
+    word, n_bytes = varint_word(length << 1)
     store_u64(out, to, word)
-    length = max(length, 0)
-    copy_wide(out, to + n_bytes, column.data, int(column.ends[row]), length)
-    return to + n_bytes + length
+    to += n_bytes
+    if length <= MOST_WIDE_BYTES:
+        copy_wide(out, to, column.data, start, length)
+    else:
+        copy_bytes(out, to, column.data, start, length)
+    return to + length
+
+
+@inlined
+def _put_headers_quickly(out: Bytes, to: int, source: SourceArrays, row: int) -> None:
+    """Write the headers of a record, all of which have `COPY_SLACK` bytes behind them."""
+    if is_null(source.list_valid, source.list_first_bit + row):
+        store_u8(out, to, 0)
+        return
+    start, end = load_item(source.list_ends, row), load_item(source.list_ends, row + 1)
+    word, n_bytes = varint_word((end - start) << 1)
+    store_u64(out, to, word)
+    to += n_bytes
+    for i in range(start, end):
+        to = _put_quickly(out, to, source.header_keys, i)
+        to = _put_quickly(out, to, source.header_values, i)
 
 
 @inlined
@@ -68,34 +92,46 @@ def _write_quickly(
 ) -> tuple[int, int]:  # fmt: skip
     """Write rows of a batch while nothing is unusual about them; where that ends.
 
-    Unusual are fields of more than `MOST_WIDE_BYTES`, or so close to the end of their column
-    that they cannot be copied in whole vectors; deltas and lengths of more than two bytes; and
-    whatever is wrong.
+    Unusual are fields so close to the end of their column that they cannot be copied in whole
+    vectors, offsets and timestamps that are very far apart, and whatever is wrong.
     """
     base_offset, base_ms = batch[layout.BASE_OFFSET], batch[layout.BASE_TIMESTAMP]
     max_ms, max_ms_offset = batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET]
     keys, values, n_rows = source.keys, source.values, source.n_wide_rows
     while at < rows.shape[0]:
-        row, offset = rows[at], offsets[at]
+        row, offset = load_item(rows, at), load_item(offsets, at)
         if not 0 <= row < n_rows:
             break
-        ms, n_bytes = source.timestamps[row], source.row_bytes[row]
-        delta_ms, delta = ms - base_ms, offset - base_offset
-        zigzag_ms = (delta_ms << 1) ^ (delta_ms >> 63)
-        if not 0 <= zigzag_ms | (delta << 1) < _SHORT or not 0 <= n_bytes <= MOST_WIDE_BYTES:
+        if at + _AHEAD < rows.shape[0]:
+            next_row = load_item(rows, at + _AHEAD)
+            if next_row != row + _AHEAD and 0 <= next_row < n_rows:
+                prefetch(keys.data, load_item(keys.ends, next_row))
+                start = load_item(values.ends, next_row)
+                prefetch(values.data, start)
+                prefetch(values.data, start + 64)
+        ms, n_bytes = load_item(source.timestamps, row), load_item(source.row_bytes, row)
+        ms_groups = ((ms - base_ms) << 1) ^ ((ms - base_ms) >> 63)
+        delta_groups = (offset - base_offset) << 1
+        if ms_groups >> 56 != 0 or delta_groups >> 32 != 0 or n_bytes < 0:
             break
-        ms_word, ms_bytes = short_varint(zigzag_ms)
-        delta_word, delta_bytes = short_varint(delta << 1)
-        word, length_bytes = short_varint((1 + ms_bytes + delta_bytes + n_bytes) << 1)
-        behind_ms = length_bytes + 1 + ms_bytes
-        behind = to + behind_ms + delta_bytes + n_bytes
+        ms_word, ms_bytes = varint_word(ms_groups)
+        delta_word, delta_bytes = varint_word(delta_groups)
+        n_bytes += 1 + ms_bytes + delta_bytes
+        word, length_bytes = varint_word(n_bytes << 1)
+        behind = to + length_bytes + n_bytes
         if behind > end:
             break
-        word |= (ms_word << (8 * (length_bytes + 1))) | (delta_word << (8 * behind_ms))
-        store_u64(out, to, word)
-        to = _put_quickly(out, to + behind_ms + delta_bytes, keys, row)
+        store_u64(out, to, word)  # and the attributes, which are 0
+        to += length_bytes + 1
+        store_u64(out, to, ms_word)
+        to += ms_bytes
+        store_u64(out, to, delta_word)
+        to = _put_quickly(out, to + delta_bytes, keys, row)
         to = _put_quickly(out, to, values, row)
-        store_u8(out, to, 0)
+        if source.list_ends.shape[0] > 0:
+            _put_headers_quickly(out, to, source, row)
+        else:
+            store_u8(out, to, 0)
         to = behind
         if ms > max_ms:
             max_ms, max_ms_offset = ms, offset
@@ -164,9 +200,29 @@ def _write_carefully(
 
 
 @kernel
+def _seal(buf: Bytes, batch: Int64s) -> None:
+    """Write the header of a batch: leader epoch 0, the fields of idempotent producers -1."""
+    at, base_offset = batch[layout.POSITION], batch[layout.BASE_OFFSET]
+    store_i64(buf, at + layout.BASE_OFFSET_AT, base_offset)
+    store_i32(buf, at + layout.BATCH_LENGTH_AT, batch[layout.SIZE] - layout.LOG_OVERHEAD)
+    store_i32(buf, at + layout.LEADER_EPOCH_AT, 0)
+    store_u8(buf, at + layout.MAGIC_AT, layout.MAGIC)
+    store_i16(buf, at + layout.ATTRIBUTES_AT, batch[layout.ATTRIBUTES])
+    store_i32(buf, at + layout.LAST_OFFSET_DELTA_AT, batch[layout.LAST_OFFSET] - base_offset)
+    store_i64(buf, at + layout.BASE_TIMESTAMP_AT, batch[layout.BASE_TIMESTAMP])
+    store_i64(buf, at + layout.MAX_TIMESTAMP_AT, batch[layout.MAX_TIMESTAMP])
+    store_i64(buf, at + layout.PRODUCER_ID_AT, -1)
+    store_i16(buf, at + layout.PRODUCER_EPOCH_AT, -1)
+    store_i32(buf, at + layout.BASE_SEQUENCE_AT, -1)
+    store_i32(buf, at + layout.RECORDS_COUNT_AT, batch[layout.RECORDS_COUNT])
+    crc = crc32c(buf, at + layout.ATTRIBUTES_AT, at + batch[layout.SIZE])
+    store_i32(buf, at + layout.CRC_AT, crc)
+
+
+@kernel
 def _write_batch(
     source: SourceArrays, rows: Int64s, offsets: Int64s, first: int, batch_size: int,
-    max_bytes: int, batch: Int64s, out: Bytes,
+    max_bytes: int, attributes: int, append_time_ms: int, batch: Int64s, out: Bytes,
 ) -> tuple[int, int]:  # fmt: skip
     """Write rows from `first` on, while one batch takes them, to where ``batch[POSITION]`` says.
 
@@ -181,12 +237,10 @@ def _write_batch(
     batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET] = _NO_TIMESTAMP, offsets[at]
     limit = start + min(max(batch_size, MOST_OVERHEAD + source.row_bytes[row]), max_bytes)
     end = min(limit, out.shape[0] - COPY_SLACK)
-    is_plain = source.list_ends.shape[0] == 0
     while at < rows.shape[0]:
-        if is_plain:
-            at, to = _write_quickly(source, rows, offsets, batch, at, to, end, out)
-            if at == rows.shape[0]:
-                break
+        at, to = _write_quickly(source, rows, offsets, batch, at, to, end, out)
+        if at == rows.shape[0]:
+            break
         status, behind = _write_carefully(source, rows, offsets, batch, at, to, end, out)
         if status == st.BATCH_FULL:
             if end < behind <= limit:
@@ -203,15 +257,23 @@ def _write_batch(
     batch[layout.RECORDS_START], batch[layout.RECORDS_END] = start + layout.HEADER_BYTES, to
     batch[layout.SIZE], batch[layout.RECORDS_COUNT] = to - start, at - first
     batch[FIRST_ROW] = first
+    batch[layout.ATTRIBUTES], batch[layout.PRODUCER_ID] = attributes, -1
+    batch[layout.OFFSET_SHIFT] = 0
+    if attributes & layout.TIMESTAMP_TYPE_MASK:
+        batch[layout.MAX_TIMESTAMP] = append_time_ms
+    if attributes & layout.TIMESTAMP_TYPE_MASK or batch[layout.MAX_TIMESTAMP] < 0:
+        batch[MAX_TIMESTAMP_OFFSET] = batch[layout.LAST_OFFSET]
+    if attributes & layout.CODEC_MASK == 0:
+        _seal(out, batch)  # while it is in the processor's caches
     return st.OK, at
 
 
 @kernel
 def write_batches(
     source: SourceArrays, rows: Int64s, offsets: Int64s, begin: int, batch_size: int,
-    max_bytes: int, table: Int64s, out: Bytes, to: int,
+    max_bytes: int, attributes: int, append_time_ms: int, table: Int64s, out: Bytes, to: int,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Write rows as records of batches, with holes where the headers of batches go.
+    """Write rows as records of batches, and their headers; with a codec, holes in their place.
 
     A batch ends where ``ProducerBatch`` ends it: before the row that would make it larger than
     `batch_size`, or than its first record could have been at the most, if that is more
@@ -227,8 +289,10 @@ def write_batches(
     begin : position in `rows` to begin at
     batch_size : bytes of a batch, its header included
     max_bytes : what no batch may be larger than, even with one record
-    table : int64 array, shape (n_lines, `N_BATCH_COLUMNS`); written: position, size, offsets,
-        timestamps, record count, where the records are, and the columns behind those of `layout`
+    attributes : of every batch; its codec is for `seal_batches`, when the records are compressed
+    append_time_ms : largest timestamp of every batch, if the attributes say that it is the time
+        of appending
+    table : int64 array, shape (n_lines, `N_BATCH_COLUMNS`); written
     out : uint8 array; written, up to `COPY_SLACK` bytes before its end
     to : byte of `out` at which the first batch begins
 
@@ -245,8 +309,9 @@ def write_batches(
             return st.TABLE_FULL, at, n_batches
         table[n_batches, layout.POSITION] = to
         status, at = _write_batch(
-            source, rows, offsets, at, batch_size, max_bytes, table[n_batches], out
-        )
+            source, rows, offsets, at, batch_size, max_bytes, attributes, append_time_ms,
+            table[n_batches], out,
+        )  # fmt: skip
         if status != st.OK:
             return status, at, n_batches
         to = table[n_batches, layout.RECORDS_END]
@@ -258,31 +323,13 @@ def write_batches(
 def seal_batches(buf: Bytes, table: Int64s) -> None:
     """Write the headers of batches whose records are there, with their checksums.
 
-    Leader epoch is 0, and the fields of idempotent producers are -1.
-
     Parameters
     ----------
     buf : uint8 array; written; the caller has checked that it holds every batch of `table`
     table : int64 array, shape (n_batches, at least `layout.N_HEADER_COLUMNS`); read only
     """
     for number in range(table.shape[0]):
-        batch = table[number]
-        at = batch[layout.POSITION]
-        base_offset = batch[layout.BASE_OFFSET]
-        store_i64(buf, at + layout.BASE_OFFSET_AT, base_offset)
-        store_i32(buf, at + layout.BATCH_LENGTH_AT, batch[layout.SIZE] - layout.LOG_OVERHEAD)
-        store_i32(buf, at + layout.LEADER_EPOCH_AT, 0)
-        store_u8(buf, at + layout.MAGIC_AT, layout.MAGIC)
-        store_i16(buf, at + layout.ATTRIBUTES_AT, batch[layout.ATTRIBUTES])
-        store_i32(buf, at + layout.LAST_OFFSET_DELTA_AT, batch[layout.LAST_OFFSET] - base_offset)
-        store_i64(buf, at + layout.BASE_TIMESTAMP_AT, batch[layout.BASE_TIMESTAMP])
-        store_i64(buf, at + layout.MAX_TIMESTAMP_AT, batch[layout.MAX_TIMESTAMP])
-        store_i64(buf, at + layout.PRODUCER_ID_AT, -1)
-        store_i16(buf, at + layout.PRODUCER_EPOCH_AT, -1)
-        store_i32(buf, at + layout.BASE_SEQUENCE_AT, -1)
-        store_i32(buf, at + layout.RECORDS_COUNT_AT, batch[layout.RECORDS_COUNT])
-        crc = crc32c(buf, at + layout.ATTRIBUTES_AT, at + batch[layout.SIZE])
-        store_i32(buf, at + layout.CRC_AT, crc)
+        _seal(buf, table[number])
 
 
 @kernel

@@ -26,9 +26,11 @@ __all__ = [
     "load_i16",
     "load_i32",
     "load_i64",
+    "load_item",
     "load_u8",
     "load_u32",
     "load_u64",
+    "prefetch",
     "store_i16",
     "store_i32",
     "store_i64",
@@ -66,6 +68,15 @@ def load_i16(buf: Bytes, at: int) -> int:
 def load_u8(buf: Bytes, at: int) -> int:
     """The byte at `at`; the caller has checked ``0 <= at < buf.size``."""
     return int(buf[at])
+
+
+def load_item(array: Int32s | Int64s, at: int) -> int:
+    """Element `at` of an array without gaps; the caller has checked ``0 <= at < array.size``."""
+    return int(array[at])
+
+
+def prefetch(buf: Bytes, at: int) -> None:
+    """Ask for the cache line of byte `at`, which may lie outside the buffer."""
 
 
 def load_u32(buf: Bytes, at: int) -> np.uint64:
@@ -148,6 +159,16 @@ def _load_i16(buf, at):
 @overload(load_u8)
 def _load_u8(buf, at):
     return lambda buf, at: _llvm.load_u8(buf, at)
+
+
+@overload(load_item)
+def _load_item(array, at):
+    return lambda array, at: _llvm.load_item(array, at)
+
+
+@overload(prefetch)
+def _prefetch(buf, at):
+    return lambda buf, at: _llvm.prefetch(buf, at)
 
 
 @overload(load_u32)

@@ -42,8 +42,9 @@ class SourceArrays(NamedTuple):
 
     `list_ends`, `list_valid` and `list_first_bit` are as in `BinaryArrays`, and point into the two
     columns of headers; a null list is an empty one, and where there are no headers at all
-    `list_ends` has length 0.  `row_bytes` is what `measure_rows` has found.  Keys and values of
-    the first `n_wide_rows` have `COPY_SLACK` bytes behind them: they can be copied in vectors.
+    `list_ends` has length 0.  `row_bytes` is what `measure_rows` has found.  Keys, values and
+    headers of the first `n_wide_rows` have `COPY_SLACK` bytes behind them: they can be copied in
+    vectors.
     """
 
     timestamps: Int64s

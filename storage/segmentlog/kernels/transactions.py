@@ -5,6 +5,9 @@ A transaction's end marker is a control batch with one record, whose key says wh
     length | attributes | timestamp delta | offset delta | key length | version | type | …
     varint | 1 byte     | varlong         | varint       | varint: 4  | i16     | i16  |
 
+    … value length | version | coordinator epoch | headers
+      varint: 6    | i16     | i32               | varint: 0
+
 Type 0 aborts and 1 commits.
 
 The first marker of a producer behind a batch of its decides about that batch: while its
@@ -29,6 +32,7 @@ __all__ = [
     "collect_markers",
     "drop_aborted",
     "find_undecided",
+    "read_end_marker",
     "walk_headers",
 ]
 
@@ -42,6 +46,7 @@ MARKER_TYPE = 2
 N_MARKER_COLUMNS = 3
 
 _LARGEST_OFFSET = 2**63 - 1
+_MARKER_VALUE_BYTES = 6
 
 
 @kernel
@@ -123,15 +128,19 @@ def _timestamps(buf: Bytes, position: int, magic: int) -> tuple[int, int]:
 
 
 @kernel
-def _marker_type(buf: Bytes, at: int, end: int) -> int:
-    """Type of the control record in ``buf[at:end]``, or -1 when it cannot be read."""
+def read_end_marker(buf: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Type and coordinator epoch of the control record in ``buf[at:end]``; -1 if unreadable."""
     _, at = read_varint(buf, at, end)
     _, at = read_varlong(buf, at + 1, end)
     _, at = read_varint(buf, at, end)
     key_length, at = read_varint(buf, at, end)
     if key_length < 4 or at + 4 > end or load_i16(buf, at) < 0:
-        return -1
-    return load_i16(buf, at + 2)
+        return -1, -1
+    kind = load_i16(buf, at + 2)
+    value_length, at = read_varint(buf, at + key_length, end)
+    if value_length < _MARKER_VALUE_BYTES or at + _MARKER_VALUE_BYTES > end:
+        return kind, -1
+    return kind, load_i32(buf, at + 2)
 
 
 @kernel
@@ -159,7 +168,7 @@ def collect_markers(buf: Bytes, headers: Int64s, markers: Int64s) -> tuple[int, 
         if headers[row, layout.RECORDS_COUNT] == 0:
             continue
         start, end = headers[row, layout.RECORDS_START], headers[row, layout.RECORDS_END]
-        kind = _marker_type(buf, start, end)
+        kind, _ = read_end_marker(buf, start, end)
         if kind != ABORT and kind != COMMIT:
             return n_markers, row
         markers[n_markers, MARKER_PRODUCER_ID] = headers[row, layout.PRODUCER_ID]

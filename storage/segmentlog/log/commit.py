@@ -12,7 +12,6 @@ The order of the durable steps is the argument; each is on the disk before the n
 `segmentlog.log.settle` undoes a commit that did not come to 4, and finishes one that did.
 """
 
-import contextlib
 import logging
 import os
 import time
@@ -67,6 +66,7 @@ def commit_staged(
     flush: bool = True,
     sink: SinkVersion | None = None,
     emptied: Iterable[TopicPartition] = (),
+    rolls: bool = False,
 ) -> bool:
     """Commit what tasks have staged; the caller holds the lock, and has recovered.
 
@@ -79,6 +79,7 @@ def commit_staged(
     flush : whether everything is synced before it is decided.
     sink : whose numbered write this is; one that was committed before is not again.
     emptied : partitions of which no earlier record is to be left (``DeleteRecords``).
+    rolls : whether each partition begins a new segment first.
 
     Returns
     -------
@@ -98,13 +99,12 @@ def commit_staged(
     """
     state = State.read(directory)
     if state.has(sink):
-        _unlink_staged(directory, extents)
         return False
     grouped: dict[TopicPartition, list[Extent]] = {each: [] for each in emptied}
     n_emptied = len(grouped)
     for extent in extents:
         grouped.setdefault(extent.topic_partition, []).append(extent)
-    commit = _Commit(directory, Guard.of_job(directory, token), config, flush)
+    commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
     intent = commit.intend(grouped, is_emptied=n_emptied > 0)
     replaced = [*delete_replaced(directory, state.replaced), *_replaced_by(intent)]
     try:
@@ -125,7 +125,6 @@ def commit_staged(
         SegmentLogError,
     ) as error:  # decided is decided: the next writer does the rest
         logger.warning("%s: committed, but the guard still stands: %s", commit.guard.path, error)
-    _unlink_staged(directory, extents)
     return True
 
 
@@ -137,15 +136,19 @@ class _Commit:
     guard: Guard
     config: TopicConfig
     flush: bool
+    rolls: bool
 
     def intend(self, grouped: dict[TopicPartition, list[Extent]], *, is_emptied: bool) -> Intent:
         """What the partitions are now, and what they will be."""
         was_clean = os.path.exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
+        ready = ready_to_append(
+            self.directory, grouped, self.config, is_clean=was_clean, flush=self.flush
+        )
         high_watermarks = read_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT)
         partitions = []
         for topic_partition, extents in grouped.items():
             path = partition_path(self.directory, topic_partition)
-            sizes, end = ready_to_append(path, self.config, is_clean=was_clean)
+            sizes, end = ready[topic_partition]
             visible = min(high_watermarks.get(topic_partition, end), end)
             extents.sort(key=lambda extent: extent.first_offset)  # of those that keep theirs
             new_start = end if is_emptied else -1
@@ -185,9 +188,10 @@ class _Commit:
         epoch = epochs[-1][0] if epochs else 0
         appender = LogAppender(path, self.config, intent.sizes)
         try:
-            if intent.new_start > appender.base_offset:
-                appender.roll(intent.new_start)
             next_offset = max(intent.end_offset, intent.new_start)
+            has_to_roll = intent.new_start >= 0 or self.rolls
+            if has_to_roll and next_offset > appender.base_offset:
+                appender.roll(next_offset)
             for extent in extents:
                 appender = self._append_extent(path, appender, extent, next_offset, epoch)
                 next_offset = extent.end_offset(next_offset)
@@ -238,9 +242,3 @@ def _replaced_by(intent: Intent) -> list[Replaced]:
         for each in intent.partitions
         if each.new_start >= 0
     ]
-
-
-def _unlink_staged(directory: str, extents: Iterable[Extent]) -> None:
-    for name in {extent.name for extent in extents}:
-        with contextlib.suppress(OSError):  # decided is decided, and leavings are swept
-            os.unlink(os.path.join(directory, name))

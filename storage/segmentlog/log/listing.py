@@ -15,7 +15,7 @@ from segmentlog.files.names import FileKind, FileState, parse_segment_file
 from segmentlog.kernels import layout
 from segmentlog.records.header import parse_header
 
-__all__ = ["SegmentFiles", "list_segments", "lone_segment"]
+__all__ = ["SegmentFiles", "list_segments", "lone_segment", "next_offset_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -97,12 +97,12 @@ def _with_swaps(
     finished = {offset: swap for offset, swap in swaps.items() if offset < first_cleaned}
     if not finished:
         return live
-    first, behind = min(finished), max(map(_next_offset, finished.values()))
+    first, behind = min(finished), max(map(next_offset_of, finished.values()))
     kept = {offset: files for offset, files in live.items() if not first <= offset < behind}
     return kept | finished
 
 
-def _next_offset(swap: SegmentFiles) -> int:
+def next_offset_of(swap: SegmentFiles) -> int:
     """Offset behind the last batch: compaction merges segments, so it may be in a later one."""
     next_offset, position = swap.base_offset, 0
     try:

@@ -1,76 +1,135 @@
-"""Make the active segment of a log ready to be appended to, as a starting broker would.
+"""Make logs ready to be appended to, as a starting broker would.
 
-Torn bytes behind the last whole batch are cut off and kept aside; indexes that are missing, or not
-trimmed to their entries, are built again from the log.
+In a directory without the mark of a clean stop, what may not have reached the disk is recovered.
+That goes by itself only where nothing is lost that had been promised: at and behind the recovery
+point nothing was ever known to be synced.  Damage below it is left to `segmentlog recover`.
 """
 
 import logging
 import os
+from collections.abc import Iterable
 
 from segmentlog.errors import LogDirectoryError
-from segmentlog.files.durable import replace_file, sync_file
+from segmentlog.files.checkpoint import (
+    read_leader_epochs,
+    read_offsets,
+    write_leader_epochs,
+    write_offsets,
+)
+from segmentlog.files.names import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    partition_path,
+)
 from segmentlog.log.config import TopicConfig
 from segmentlog.log.journal import SegmentSizes
 from segmentlog.log.listing import list_segments
+from segmentlog.log.recovery import (
+    RecoveryPlan,
+    lower_high_watermarks,
+    plan_recovery,
+    recover_log,
+)
 from segmentlog.log.reindex import rebuild_indexes
 from segmentlog.log.segment import Segment
-from segmentlog.log.tail import LogEnd, find_log_end
+from segmentlog.log.tail import find_log_end
+from segmentlog.model import TopicPartition
 
 __all__ = ["ready_to_append"]
 
 logger = logging.getLogger(__name__)
 
+_REMEDY = (
+    "nothing can be appended to it: segmentlog verify says where, and segmentlog recover "
+    "cuts the log there as a broker would"
+)
+
 
 def ready_to_append(
-    directory: str, config: TopicConfig, *, is_clean: bool
-) -> tuple[SegmentSizes, int]:
-    """Sizes of the active segment, and the log end; the caller holds the lock.
+    directory: str,
+    partitions: Iterable[TopicPartition],
+    config: TopicConfig,
+    *,
+    is_clean: bool,
+    flush: bool,
+) -> dict[TopicPartition, tuple[SegmentSizes, int]]:
+    """Sizes of the active segment of each log, and its end; the caller holds the lock.
 
     Parameters
     ----------
-    directory : the partition's.
-    config : of the topic.
-    is_clean : whether whoever wrote last has stopped cleanly, so that indexes can be believed.
+    directory : the log directory.
+    partitions : which of its logs.
+    config : of their topics.
+    is_clean : whether whoever wrote last has stopped cleanly, so that all is synced, and indexes
+        can be believed.
+    flush : whether active segments are synced as well, where that is not known.
 
     Raises
     ------
     LogDirectoryError
-        If there is no segment, or bad bytes stand before good ones: cutting there would lose
-        records.
+        If a log has no segment, or is damaged where it had been synced.
     """
-    segments = list_segments(directory)
+    starts = read_offsets(directory, LOG_START_CHECKPOINT)
+    points = read_offsets(directory, RECOVERY_POINT_CHECKPOINT)
+    ready, synced_to = {}, {}
+    for each in partitions:
+        path, point = partition_path(directory, each), points.get(each, 0)
+        plan = _plan(path, point, starts.get(each, 0), is_clean=is_clean)
+        if plan is not None:
+            _recover(plan, config, flush=flush)
+        ready[each] = _sizes(path, config), _end(path) if plan is None else plan.end_offset
+        if not is_clean:
+            sizes, end = ready[each]
+            synced_to[each] = end if flush else max(sizes.base_offset, point)
+    if synced_to != {each: points.get(each) for each in synced_to}:
+        write_offsets(directory, RECOVERY_POINT_CHECKPOINT, {**points, **synced_to})
+    lower_high_watermarks(directory, {each: end for each, (_, end) in ready.items()})
+    return ready
+
+
+def _plan(path: str, point: int, log_start: int, *, is_clean: bool) -> RecoveryPlan | None:
+    """How to recover a log, if it has to be; refused where that takes away what was promised."""
+    segments = list_segments(path)
     if not segments or any(each.is_swap for each in segments):
         reason = "holds no segment" if not segments else "holds a compaction's .swap files"
-        raise LogDirectoryError(directory, f"{reason}; start its broker once, and stop it")
-    active = Segment(segments[-1], is_sealed=False)
-    end = find_log_end(active)
-    if end.damaged_from is not None:
-        reason = f"is damaged from offset {end.damaged_from} on; nothing can be appended to it"
-        raise LogDirectoryError(active.path, f"{reason}; segmentlog verify says where")
-    if active.size > end.position:
-        _cut_tail(active, end)
-    if not is_clean or not _are_trimmed(active):
-        rebuild_indexes(active, end.position, config.index_interval_bytes)
-    sizes = [os.path.getsize(path) for path in (active.offset_index_path, active.time_index_path)]
-    return SegmentSizes(active.base_offset, end.position, *sizes), end.offset
+        raise LogDirectoryError(path, f"{reason}; segmentlog recover sees to that")
+    if is_clean:
+        active = Segment(segments[-1], is_sealed=False)
+        end = find_log_end(active, warns=False)
+        if end.damaged_from is not None:
+            reason = f"is damaged from offset {end.damaged_from} on; {_REMEDY}"
+            raise LogDirectoryError(active.path, reason)
+        if active.size == end.position:
+            return None
+    plan = plan_recovery(path, segments[-1].base_offset if is_clean else point, log_start)
+    if plan.end_offset < point:
+        reason = f"has lost offset {plan.end_offset}, and was synced up to {point}; {_REMEDY}"
+        raise LogDirectoryError(path, reason)
+    return plan
 
 
-def _cut_tail(segment: Segment, end: LogEnd) -> None:
-    """Cut off what a crash has torn, once a copy of it is on the disk."""
-    descriptor = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        rest = os.pread(descriptor, segment.size - end.position, end.position)
-        if rest.strip(b"\0"):  # zeros are preallocation
-            kept = f"{segment.path}.{end.position}.broken"
-            replace_file(kept, rest)
-            logger.warning(
-                "%s: %d bytes behind offset %d were half written; they are in %s now",
-                segment.path, len(rest), end.offset, kept,
-            )  # fmt: skip
-        os.ftruncate(descriptor, end.position)
-        sync_file(descriptor, segment.path)
-    finally:
-        os.close(descriptor)
+def _recover(plan: RecoveryPlan, config: TopicConfig, *, flush: bool) -> None:
+    told = plan.loss
+    kept = recover_log(plan, config.index_interval_bytes, syncs_active=flush)
+    epochs = os.path.join(plan.path, LEADER_EPOCH_CHECKPOINT)
+    if not read_leader_epochs(epochs):  # batches to come have epoch 0, and consumers ask for it
+        write_leader_epochs(epochs, [(0, plan.end_offset)])
+    if kept:
+        logger.warning("%s: %s; kept in %s", plan.path, told, ", ".join(kept))
+
+
+def _end(path: str) -> int:
+    return find_log_end(Segment(list_segments(path)[-1], is_sealed=False)).offset
+
+
+def _sizes(path: str, config: TopicConfig) -> SegmentSizes:
+    """Sizes of the active segment, once its indexes are there and trimmed."""
+    active = Segment(list_segments(path)[-1], is_sealed=False)
+    if not _are_trimmed(active):
+        rebuild_indexes(active, config.index_interval_bytes)
+    indexes = (active.offset_index_path, active.time_index_path)
+    return SegmentSizes(active.base_offset, active.size, *map(os.path.getsize, indexes))
 
 
 def _are_trimmed(segment: Segment) -> bool:

@@ -142,13 +142,26 @@ class Segment:
                 yield placed
                 position = placed.end
             if position < limit == self.size and not self.is_active:
-                raise self._truncated(window, position - window_at, position)
+                at = position - window_at
+                raise self._truncated(window[at : at + layout.LOG_OVERHEAD], position)
         finally:
             os.close(descriptor)
 
-    def _truncated(self, window: bytes, at: int, position: int) -> TruncatedBatchError:
-        """The error for a batch at byte `at` of `window` that is not whole."""
-        prefix = window[at : at + layout.LOG_OVERHEAD]
+    def size_of_batch(self, prefix: bytes, position: int) -> int:
+        """Bytes of the batch at byte `position`, which begins with `prefix`.
+
+        Raises
+        ------
+        TruncatedBatchError
+            If the file ends before that.
+        """
+        error = self._truncated(prefix, position)
+        if len(prefix) < layout.LOG_OVERHEAD or error.needed > error.available:
+            raise error
+        return error.needed
+
+    def _truncated(self, prefix: bytes, position: int) -> TruncatedBatchError:
+        """The error for the batch that begins with `prefix` and is not whole."""
         base_offset = int.from_bytes(prefix[:8], "big", signed=True)
         size = layout.LOG_OVERHEAD + int.from_bytes(prefix[8:], "big", signed=True)
         return TruncatedBatchError(self.path, position, base_offset, size, self.size - position)

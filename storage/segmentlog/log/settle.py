@@ -10,7 +10,7 @@ import logging
 import os
 
 from segmentlog.files.checkpoint import read_offsets, write_offsets
-from segmentlog.files.durable import sync_directory, sync_file
+from segmentlog.files.durable import cut_file, sync_directory, sync_file
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -75,7 +75,7 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
         each.topic_partition: each.new_start for each in intent.partitions if each.new_start >= 0
     }
     news = {LOG_START_CHECKPOINT: starts, HIGH_WATERMARK_CHECKPOINT: ends}
-    if intent.is_flushed and intent.was_clean:  # it vouches for all that stands before it
+    if intent.is_flushed:  # and so is all that stands before it
         news[RECOVERY_POINT_CHECKPOINT] = ends
     for name, offsets in news.items():
         if offsets:
@@ -118,7 +118,7 @@ def _cut_back(path: str, sizes: SegmentSizes, guard: Guard, *, was_clean: bool) 
             raise CommitInDoubtError(guard.path, reason)
         descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.ftruncate(descriptor, min(found, size))
+            cut_file(descriptor, min(found, size))
             sync_file(descriptor, file)
         finally:
             os.close(descriptor)

@@ -185,5 +185,5 @@ class TaskStage:
         for file in self._files:
             with contextlib.suppress(OSError):
                 file.close(flush=False)
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 os.unlink(file.path)

@@ -15,12 +15,14 @@ from segmentlog.log.resync import behind_damage
 from segmentlog.log.segment import Segment
 from segmentlog.records.header import parse_header
 
-__all__ = ["LogEnd", "find_log_end"]
+__all__ = ["MOST_OFFSETS", "LogEnd", "find_log_end", "is_newer_format"]
 
 logger = logging.getLogger(__name__)
 
+#: That a segment can hold: index entries are relative to its base, in 31 bits.
+MOST_OFFSETS = 1 << 31
+
 _ENTRIES_TRIED = 4
-_MOST_OFFSETS = 1 << 31  # of one segment
 
 #: How much of what follows a bad batch is searched for a good one.
 _SEARCH_BYTES = 16 << 20
@@ -38,7 +40,7 @@ class LogEnd(NamedTuple):
     damaged_from: int | None = None
 
 
-def find_log_end(segment: Segment) -> LogEnd:
+def find_log_end(segment: Segment, *, warns: bool = True) -> LogEnd:
     """End of the active segment; a torn tail is left out, with a warning unless it is all zeros.
 
     Reads what stands behind the last index entry, and checks the checksums of that.
@@ -51,7 +53,7 @@ def find_log_end(segment: Segment) -> LogEnd:
     if end.position == position:  # the batch that the index leads to is the damaged one
         end = _last_good(segment, start)
     while end.position < segment.size:
-        behind = _behind_damage(segment, end)
+        behind = _behind_damage(segment, end, warns=warns)
         if behind is None:
             break
         end = _last_good(segment, behind)
@@ -84,7 +86,7 @@ def _last_good(segment: Segment, end: LogEnd) -> LogEnd:
     return end
 
 
-def _behind_damage(segment: Segment, end: LogEnd) -> LogEnd | None:
+def _behind_damage(segment: Segment, end: LogEnd, *, warns: bool) -> LogEnd | None:
     """Where the log goes on behind bad bytes at `end`; None when they are its torn tail."""
     damaged_from = end.offset if end.damaged_from is None else end.damaged_from
     n_bytes = segment.size - end.position
@@ -99,26 +101,28 @@ def _behind_damage(segment: Segment, end: LogEnd) -> LogEnd | None:
         os.close(descriptor)
     if found is not None:
         return LogEnd(found.base_offset, found.position, damaged_from)
-    if _is_newer_format(rest, end.offset):
+    if is_newer_format(rest, end.offset, len(rest)):
         header = parse_header(rest)
         position = end.position + header.size_in_bytes
         return LogEnd(header.base_offset + 1, position, damaged_from)
-    logger.warning(
-        "%s ends in the middle of a batch: reading stops at byte %d (offset %d), "
-        "%d bytes behind it are left out",
-        segment.path, end.position, end.offset, n_bytes,
-    )  # fmt: skip
+    if warns:
+        logger.warning(
+            "%s ends in the middle of a batch: reading stops at byte %d (offset %d), "
+            "%d bytes behind it are left out",
+            segment.path, end.position, end.offset, n_bytes,
+        )  # fmt: skip
     return None
 
 
-def _is_newer_format(rest: bytes, next_offset: int) -> bool:
+def is_newer_format(rest: bytes, next_offset: int, n_bytes: int) -> bool:
     """Whether a whole batch of a magic above 2 comes next, which nothing half-written looks like.
 
+    `rest` begins where the batch would, of which not more than `n_bytes` are there.
     The magic is under no checksum: it is a newer format, or damage that takes acknowledged records
     with it, and both are for the read to report.
     """
     if len(rest) < layout.HEADER_BYTES or rest[layout.MAGIC_AT] <= layout.MAGIC:
         return False
     header = parse_header(rest)
-    is_whole = layout.HEADER_BYTES <= header.size_in_bytes <= len(rest)
-    return is_whole and 0 <= header.base_offset - next_offset < _MOST_OFFSETS
+    is_whole = layout.HEADER_BYTES <= header.size_in_bytes <= n_bytes
+    return is_whole and 0 <= header.base_offset - next_offset < MOST_OFFSETS

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from segmentlog.errors import CorruptIndexError, CorruptLogError, TornTransactionError
-from segmentlog.files.snapshot import list_snapshots, read_snapshot, snapshot_path
+from segmentlog.errors import CorruptLogError, TornTransactionError
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.kernels.transactions import (
@@ -28,6 +27,7 @@ from segmentlog.kernels.transactions import (
     find_undecided,
 )
 from segmentlog.log.listing import list_segments
+from segmentlog.log.producers import newest_snapshot
 from segmentlog.log.segment import Segment
 from segmentlog.log.tail import find_log_end
 from segmentlog.log.walk import WalkedBatches, markers_among, walk_batches
@@ -55,35 +55,19 @@ def find_open_transactions(
     CorruptLogError, UnsupportedFormatError
         If a header that has to be read cannot be true.
     """
-    replay_from, opened = _newest_snapshot(partition_path, segments, end_offset)
+    start_offset = segments[0].base_offset if segments else 0
+    found = newest_snapshot(partition_path, start_offset, end_offset)
+    replay_from, producers = found or (start_offset, [])
+    opened = {
+        each.producer_id: each.current_txn_first_offset
+        for each in producers
+        if each.current_txn_first_offset >= 0
+    }
     for batches in walk_batches(segments, replay_from):
         _replay(batches, opened, end_offset)
         if batches.next_offset >= end_offset:
             break
     return opened
-
-
-def _newest_snapshot(
-    partition_path: str, segments: Sequence[Segment], end_offset: int
-) -> tuple[int, dict[int, int]]:
-    """Offset to replay from, and the transactions that are open there."""
-    start_offset = segments[0].base_offset if segments else 0
-    for offset in list_snapshots(partition_path):
-        if not start_offset <= offset <= end_offset:
-            continue
-        try:
-            producers = read_snapshot(snapshot_path(partition_path, offset))
-        except FileNotFoundError:
-            continue
-        except CorruptIndexError as error:
-            logger.warning("%s; reading an older one", error)
-            continue
-        return offset, {
-            each.producer_id: each.current_txn_first_offset
-            for each in producers
-            if each.current_txn_first_offset >= 0
-        }
-    return start_offset, {}
 
 
 def _replay(batches: WalkedBatches, opened: dict[int, int], end_offset: int) -> None:

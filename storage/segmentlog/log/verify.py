@@ -9,11 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from segmentlog.errors import (
-    CorruptLogError,
-    TruncatedBatchError,
-    UnsupportedFormatError,
-)
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.log.findings import Finding, FindingKind, Severity
@@ -173,19 +169,8 @@ class _LogCheck:
             position += begin
             wanted = _WINDOW_BYTES
             if not begin:
-                wanted = self._size_of_first(segment, held, position)
-
-    def _size_of_first(self, segment: Segment, held: int, position: int) -> int:
-        """Bytes of the batch that does not fit the window; an error when it cannot be read."""
-        size = layout.LOG_OVERHEAD
-        if held >= size:
-            length = self._buffer[layout.BATCH_LENGTH_AT : size].tobytes()
-            size += int.from_bytes(length, "big", signed=True)
-        if position + size > segment.size or held < layout.LOG_OVERHEAD:
-            base_offset = int.from_bytes(self._buffer[:8].tobytes(), "big", signed=True)
-            left = segment.size - position
-            raise TruncatedBatchError(segment.path, position, base_offset, size, left)
-        return size
+                prefix = self._buffer[: min(held, layout.LOG_OVERHEAD)].tobytes()
+                wanted = segment.size_of_batch(prefix, position)
 
     def _batches(
         self,

@@ -32,8 +32,8 @@ class WalkedBatches(NamedTuple):
 
     `headers` is an int64 array of shape (n_batches, `layout.N_HEADER_COLUMNS`) and `markers` one
     of shape (n_markers, `N_MARKER_COLUMNS`), the end markers among them; both are valid until the
-    next step.  `next_offset` is the offset behind them, `file_position` that of the buffer that
-    the headers' positions count from.
+    next step.  `next_offset` is the offset behind them, `file_position` that of the buffer `buf`,
+    which the headers' positions count from: headers lie in it, and control batches to their end.
     """
 
     path: str
@@ -41,6 +41,7 @@ class WalkedBatches(NamedTuple):
     markers: Int64s
     next_offset: int
     file_position: int
+    buf: Bytes
 
 
 def walk_batches(segments: Sequence[Segment], start_offset: int) -> Iterator[WalkedBatches]:
@@ -89,7 +90,7 @@ def _walk_file(
             found = found[first:]
             markers = markers_among(path, buf, found, position)
             next_offset = int(found[-1, layout.LAST_OFFSET]) + 1
-            yield WalkedBatches(path, found, markers, next_offset, position)
+            yield WalkedBatches(path, found, markers, next_offset, position, buf)
         position += behind
         is_large = behind > n_batches * _LARGE_BATCH_BYTES
         wanted = _SMALL_WINDOW_BYTES if is_large else _WINDOW_BYTES

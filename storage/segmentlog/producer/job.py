@@ -12,6 +12,7 @@ from pathlib import Path
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.durable import create_file, sync_directory
 from segmentlog.files.lock import DirectoryLock
+from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     META_PROPERTIES_FILE,
@@ -95,6 +96,7 @@ class WriteJob:
             check_topic_name(topic)
         elif deletes_records:
             raise OptionError("topic", "", "name the topic whose records are to be deleted")
+        refuse_object_store(directory)
         _make_directory(directory)
         if creates_topics is None:
             creates_topics = not Path(directory, META_PROPERTIES_FILE).exists()
@@ -141,17 +143,37 @@ class WriteJob:
         Raises
         ------
         LogDirectoryError
-            If this machine does not see the directory that the driver sees.
+            See `check_begun`.
         """
-        if not self.mark.exists():
-            reason = "is not the directory that the driver sees: a job that it began is not there"
-            raise LogDirectoryError(self.directory, reason)
+        self.check_begun()
         segment_bytes = self.config.topic_config.segment_bytes
         stage = TaskStage(self.directory, self.token, task, segment_bytes)
         return RowStager(stage, self.config, self.topic, self.n_partitions, task)
 
-    def commit(self, extents: Sequence[Extent]) -> bool:
+    def check_begun(self) -> None:
+        """Refuse to stage for a job that has ended, or that this machine does not see.
+
+        Asked again when all is staged: a job that ends removes its mark first, and then what
+        tasks have staged, so what it came too early for is found out by the task.
+
+        Raises
+        ------
+        LogDirectoryError
+            If the mark of the job is not there.
+        """
+        if not self.mark.exists():
+            reason = (
+                f"holds no {self.mark.name}: the job has ended, or this is not the directory that "
+                "the driver sees"
+            )
+            raise LogDirectoryError(self.directory, reason)
+
+    def commit(self, extents: Sequence[Extent], *, rolls: bool = False) -> bool:
         """Make everything visible at once; False when `sink` had committed it before.
+
+        Parameters
+        ----------
+        rolls : whether each partition begins a new segment first.
 
         Raises
         ------
@@ -173,6 +195,7 @@ class WriteJob:
                 flush=self.config.flush or n_records >= topic_config.flush_messages,
                 sink=self.sink,
                 emptied=self._emptied(),
+                rolls=rolls,
             )
         self.abort()  # what attempts have staged that lost
         return is_new
@@ -186,13 +209,15 @@ class WriteJob:
     def abort(self) -> None:
         """Remove what the job has staged; the log stays as it is.
 
-        What cannot be removed is swept later: an error here would say that a job has failed which
-        is committed, or hide why it has failed.
+        The job has ended one way or the other: what cannot be removed is only told of, and swept
+        by a later one.
         """
-        staged = Path(self.directory).glob(f"segmentlog.{self.token}.*{STAGE_SUFFIX}")
-        for path in (self.mark, *staged):  # first the mark: a late task finds no job any more
-            with contextlib.suppress(OSError):
-                path.unlink()
+        try:
+            self.mark.unlink(missing_ok=True)  # first: a late task finds no job any more
+            for staged in Path(self.directory).glob(f"segmentlog.{self.token}.*{STAGE_SUFFIX}"):
+                staged.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("what job %s has staged is not removed: %s", self.token, error)
 
     @property
     def mark(self) -> Path:

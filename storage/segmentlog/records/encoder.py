@@ -154,23 +154,15 @@ class RecordEncoder:
             raise ValueError(message)
         else:
             _check_offsets(partition, rows, offsets)
-        todo = _Rows(partition, source, array_view(rows), array_view(offsets))
-        if self._deflater is None:
-            batches = self._plain(todo)
-        else:
-            batches = self._compressed(todo, self._deflater)
-        table = batches.table
-        table[:, layout.ATTRIBUTES] = self._codec
-        table[:, layout.PRODUCER_ID] = -1
-        table[:, layout.OFFSET_SHIFT] = 0
-        without = table[:, layout.MAX_TIMESTAMP] < 0
+        attributes, append_time = int(self._codec), -1
         if append_time_ms is not None:
-            table[:, layout.ATTRIBUTES] |= layout.TIMESTAMP_TYPE_MASK
-            table[:, layout.MAX_TIMESTAMP] = append_time_ms
-            without[:] = True
-        table[without, MAX_TIMESTAMP_OFFSET] = table[without, layout.LAST_OFFSET]
-        seal_batches(batches.buffer, table)
-        return batches
+            attributes, append_time = attributes | layout.TIMESTAMP_TYPE_MASK, append_time_ms
+        todo = _Rows(
+            partition, source, array_view(rows), array_view(offsets), attributes, append_time
+        )
+        if self._deflater is None:
+            return self._plain(todo)
+        return self._compressed(todo, self._deflater)
 
     def _count_to(self, n: int) -> Int64s:
         """0, 1, 2, …, made once."""
@@ -201,6 +193,7 @@ class RecordEncoder:
         table[:, layout.POSITION] = ends - table[:, layout.SIZE]
         table[:, layout.RECORDS_START] = table[:, layout.POSITION] + layout.HEADER_BYTES
         table[:, layout.RECORDS_END] = ends
+        seal_batches(buffer, table)
         return EncodedBatches(buffer, table)
 
     def _deflate(self, todo: "_Rows", deflater: Deflater) -> Iterator[tuple[Int64s, list[bytes]]]:
@@ -245,6 +238,8 @@ class _Rows(NamedTuple):
     source: SourceArrays
     rows: Int64s
     offsets: Int64s
+    attributes: int
+    append_time_ms: int
 
     def part(self, begin: int, end: int) -> "_Rows":
         """Some of them."""
@@ -265,8 +260,9 @@ class _Rows(NamedTuple):
         """
         table = np.empty((min(_TABLE_LINES, len(self.rows) - at), N_BATCH_COLUMNS), np.int64)
         code, at, n_batches = write_batches(
-            self.source, self.rows, self.offsets, at, batch_size, max_bytes, table, out, to
-        )
+            self.source, self.rows, self.offsets, at, batch_size, max_bytes,
+            self.attributes, self.append_time_ms, table, out, to,
+        )  # fmt: skip
         if code == status.RECORD_TOO_LARGE:
             size = int(table[n_batches, layout.SIZE])
             raise RecordTooLargeError(*self.partition, int(self.rows[at]), size, max_bytes)

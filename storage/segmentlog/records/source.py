@@ -20,6 +20,9 @@ _ACCEPTED = {
 }
 #: Arrow's types with bounds of 64 bits, or with values that may need them, say so in their names.
 _WIDE = re.compile("large|view")
+#: A column is copied, to have `COPY_SLACK` behind it, where rows without that would have it in
+#: common that there are few bytes to each: keys that are nearly all null.
+_SPARSE_BYTES = 16
 
 
 def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
@@ -53,13 +56,14 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
     kind = pa.large_binary() if is_wide else pa.binary()
     keys = _binary(_cast(columns, "key", n_rows, kind))
     values = _binary(_cast(columns, "value", n_rows, kind))
+    headers = _headers(columns, n_rows, kind)
     source = SourceArrays(
         array_view(timestamps),
         keys,
         values,
-        *_headers(columns, n_rows, kind),
+        *headers,
         np.empty(n_rows, np.int64),
-        min(_n_wide_rows(keys), _n_wide_rows(values)),
+        min(_n_wide_rows(keys), _n_wide_rows(values), _n_wide_lists(n_rows, *headers)),
     )
     measure_rows(source)
     return source
@@ -113,14 +117,22 @@ def _ends(array: pa.Array, n_items: int) -> Ends:
 def _binary(array: pa.Array) -> BinaryArrays:
     buffer = array.buffers()[2]
     data = _NO_BYTES if buffer is None else np.frombuffer(buffer, np.uint8)
-    return BinaryArrays(_ends(array, data.size), *bitmap_view(array), data)
+    column = BinaryArrays(_ends(array, data.size), *bitmap_view(array), data)
+    if data.size <= _SPARSE_BYTES * (len(array) - _n_wide_rows(column)):
+        padded = np.concatenate([data, np.zeros(COPY_SLACK, np.uint8)])
+        return column._replace(data=array_view(padded))
+    return column
 
 
 def _n_wide_rows(column: BinaryArrays) -> int:
     """How many rows have `COPY_SLACK` bytes of the column behind them."""
-    limit = min(column.data.size - COPY_SLACK, int(column.ends[-1]))
+    return _n_below(column.ends, min(column.data.size - COPY_SLACK, int(column.ends[-1])))
+
+
+def _n_below(ends: Ends, limit: int) -> int:
+    """How many rows end at `limit` or before."""
     # In the type of the bounds, or numpy would convert them all.
-    behind = np.searchsorted(column.ends, column.ends.dtype.type(limit), side="right")
+    behind = np.searchsorted(ends, ends.dtype.type(limit), side="right")
     return max(0, int(behind) - 1)
 
 
@@ -139,6 +151,15 @@ def _headers(
     pairs = lists.values.flatten()  # a pair that is null has a null key
     keys, values = (_binary(each) for each in pairs)
     return _ends(lists, len(pairs[0])), *bitmap_view(lists), keys, values
+
+
+def _n_wide_lists(
+    n_rows: int, ends: Ends, _bitmap: Bytes, _first: int, keys: BinaryArrays, values: BinaryArrays
+) -> int:
+    """How many rows have headers of which all have `COPY_SLACK` bytes behind them, or none."""
+    if not len(ends):
+        return n_rows
+    return _n_below(ends, min(_n_wide_rows(keys), _n_wide_rows(values)))
 
 
 def _are_headers(kind: pa.DataType) -> bool:

@@ -58,8 +58,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
-        "Look into Kafka log directories without a broker. Nothing is written to them, and no "
-        "lock is taken: a running broker's directory will do, and so will a copy."
+        "Look into Kafka log directories without a broker. Only recover and reindex write to "
+        "them, and take the broker's lock; for the others a running broker's directory will do."
     ),
 )
 
@@ -222,6 +222,61 @@ def verify(
         with_records=records, with_notes=notes, as_json=as_json,
     )  # fmt: skip
     if not is_good:
+        raise typer.Exit(_PROBLEM)
+
+
+IndexInterval = Annotated[
+    int,
+    typer.Option(
+        "--index-interval-bytes",
+        help="Bytes of log from index entry to index entry: the topic's index.interval.bytes.",
+        min=0,
+    ),
+]
+
+
+@app.command(
+    epilog=_examples(
+        "segmentlog recover /var/lib/kafka --dry-run",
+        "segmentlog recover /var/lib/kafka",
+    )
+)
+def recover(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A log directory.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
+    ] = False,
+    index_interval_bytes: IndexInterval = 4096,
+) -> None:
+    """Bring a directory that was not cleanly stopped to where a clean stop would have left it.
+
+    Unfinished commits are finished or undone. Logs are read from their recovery points on, end
+    at the first bad batch, and get their indexes, snapshots and leader epochs built again, as a
+    broker does when it starts. What is cut off stays beside the log in .broken files. Nothing
+    may be running on the directory. The exit status is 1 when a log could not be recovered.
+    """
+    from segmentlog.tools.recover import recover_directory
+
+    if not recover_directory(directory, sys.stdout.write, index_interval_bytes, dry_run=dry_run):
+        raise typer.Exit(_PROBLEM)
+
+
+@app.command(
+    epilog=_examples(
+        "segmentlog reindex /var/lib/kafka/orders-0",
+        "segmentlog reindex /backup --index-interval-bytes 1024",
+    )
+)
+def reindex(paths: Paths, index_interval_bytes: IndexInterval = 4096) -> None:
+    """Build .index, .timeindex and .txnindex files again, as a broker's recovery would.
+
+    Batch headers are read, no records, and each file is replaced in one step. Files that were
+    right stay. Nothing may be running on the directory. The exit status is 1 when a segment is
+    too damaged to be indexed.
+    """
+    from segmentlog.tools.reindex import reindex_paths
+
+    if not reindex_paths(paths, sys.stdout.write, index_interval_bytes):
         raise typer.Exit(_PROBLEM)
 
 

@@ -28,7 +28,7 @@ def guarded():
     assert libc.mprotect(ctypes.c_void_p(start + PAGES * PAGE), PAGE, 0) == 0
     return np.frombuffer(memory, np.uint8)[: PAGES * PAGE]
 
-places = [guarded() for _ in range(12)]
+places = [guarded() for _ in range(20)]
 
 def place(number, data):
     buf = places[number][PAGES * PAGE - len(data) :]
@@ -39,7 +39,7 @@ def binary(number, values, rng, lie):
     ends = np.cumsum([0, *(len(v or b"") for v in values)]).astype(np.int32)
     if lie:
         ends[rng.randrange(len(ends))] = rng.choice([-1, 1, 2**31 - 1, -(2**31), 10_000])
-    bits = np.packbits([v is not None for v in values], bitorder="little")
+    bits = np.packbits(np.array([v is not None for v in values], bool), bitorder="little")
     data = b"".join(v or b"" for v in values)
     buffers = [place(number, bits.tobytes()), place(number + 1, ends.tobytes()),
                place(number + 2, data)]
@@ -50,6 +50,20 @@ def allocate(n_bytes):
     return places[11][len(places[11]) - n_bytes - COPY_SLACK :]
 
 encoder._allocate = allocate
+
+def headers(number, rng, n, lie):
+    ends = np.cumsum([0, *(rng.randrange(3) for _ in range(n))]).astype(np.int32)
+    names = [rng.randbytes(rng.choice(sizes)) for _ in range(ends[-1])]
+    data = values(rng, len(names))
+    lies = lie and n % 3 == 0
+    columns = [binary(number, names, rng, lies), binary(number + 3, data, rng, False)]
+    pairs = pa.StructArray.from_arrays(columns, ["key", "value"])
+    if lie:
+        ends[rng.randrange(len(ends))] = rng.choice([-1, 2**31 - 1, -(2**31), 10_000])
+    bounds = [None, place(number + 6, ends.tobytes())]
+    kind = pa.list_(pairs.type)
+    found = pa.Array.from_buffers(kind, n, bounds, children=[pairs])
+    return found, [list(zip(names[a:b], data[a:b])) for a, b in zip(ends, ends[1:])]
 sizes = [0, 1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300]
 
 def values(rng, n):
@@ -62,6 +76,9 @@ for number in range(ROUNDS):
     keys, data = values(rng, n), values(rng, n)
     try:
         columns = {"key": binary(0, keys, rng, lie), "value": binary(3, data, rng, lie and n % 2)}
+        pairs = [[]] * n
+        if number % 4 < 2:
+            columns["headers"], pairs = headers(12, rng, n, lie and n % 5 == 0)
         batch = pa.RecordBatch.from_pydict(columns)
         source = record_source(batch, np.arange(n))
         chosen = Partitioner("t", 3, 500).choose(source)
@@ -75,7 +92,9 @@ for number in range(ROUNDS):
             for at, size in zip(found.positions, found.sizes):
                 read += read_batch(found.buffer[at : at + size].tobytes())
             if not lie:
-                assert [(r.key, r.value) for r in read] == [(keys[i], data[i]) for i in mine]
+                assert [(r.key, r.value, list(r.headers)) for r in read] == [
+                    (keys[i], data[i], pairs[i]) for i in mine
+                ]
         outcomes["rows"] += 1
     except (pa.ArrowInvalid, SegmentLogError):
         outcomes["refused"] += 1

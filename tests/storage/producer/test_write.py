@@ -215,9 +215,9 @@ def test_two_writers_and_a_reader_never_meet_half_a_job(tmp_path: Path) -> None:
     assert_sound(tmp_path)
 
 
-def staged(directory: Path, first: int) -> tuple[WriteJob, tuple[Extent, ...]]:
+def staged(directory: Path, first: int, **settings: object) -> tuple[WriteJob, tuple[Extent, ...]]:
     """A job of twenty rows that is about to commit."""
-    job = WriteJob.begin(str(directory), ProducerConfig(), topic="t")
+    job = WriteJob.begin(str(directory), ProducerConfig(**settings), topic="t")
     stager = job.stager(0)
     stager.add(rows(first, 20).to_batches()[0])
     return job, stager.close()
@@ -229,7 +229,7 @@ def test_a_log_that_is_shorter_than_before_the_commit(
 ) -> None:
     """Refused where everything had been synced; else it is what a power cut has left."""
     write(tmp_path, 0, 20, flush=flush, batch_size=200)
-    job, extents = staged(tmp_path, 20)
+    job, extents = staged(tmp_path, 20, flush=flush)
     with monkeypatch.context() as patch:
         # The guard stands, nothing is appended, and nothing can be undone.
         patch.setattr(commit._Commit, "append", lambda *_, **__: crash_at(patch, 0) and None)
@@ -288,3 +288,45 @@ def test_a_writer_that_was_taken_over_undoes_nothing(
 
     assert dealt((0, 20), (40, 20)) == values(tmp_path)
     assert_sound(tmp_path)
+
+
+def test_a_writer_flushes_rolls_and_closes(tmp_path: Path) -> None:
+    """What was flushed is visible, and stays when the rest is given up."""
+    writer = segmentlog.open_writer(tmp_path, "t", num_partitions=2)
+    writer.append(rows(0, 20))
+    assert dealt() == values(tmp_path)
+    writer.flush()
+    assert dealt((0, 20)) == values(tmp_path)
+    writer.append(rows(20, 20))
+    writer.roll()
+    writer.roll()
+    writer.append(rows(40, 20))
+    writer.close()
+    writer.close()
+    assert dealt((0, 60)) == values(tmp_path)
+    segments = segmentlog.open_log_dir(tmp_path).log("t", 1).segments
+    assert [0, 20] == [segment.base_offset for segment in segments]
+    with pytest.raises(OptionError, match="closed"):
+        writer.append(rows(60, 20))
+
+    def fail_behind_a_flush() -> None:
+        with segmentlog.open_writer(tmp_path, "t") as writer:
+            writer.append(rows(60, 20))
+            writer.flush()
+            writer.append(rows(80, 20))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_behind_a_flush()
+    assert dealt((0, 80)) == values(tmp_path)
+    assert_sound(tmp_path)
+
+
+def test_one_transaction_number_is_one_commit(tmp_path: Path) -> None:
+    """A second flush under it would be taken for done."""
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=2, txn=("job", 1)) as writer:
+        writer.append(rows(0, 20))
+        writer.flush()
+        with pytest.raises(OptionError, match="one number is one commit"):
+            writer.append(rows(20, 20))
+    assert dealt((0, 20)) == values(tmp_path)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyspark
 
-__all__ = ["ArtifactsError", "java", "kafka_jars", "py4j_jar", "spark_kafka_jars"]
+__all__ = ["ArtifactsError", "java", "kafka_jars", "logging_jars", "py4j_jar", "spark_kafka_jars"]
 
-#: Kafka 4 logs through SLF4J 2, Kafka 3.9 and 2.8 through SLF4J 1; none brings a provider.
-_SLF4J = {"4": "2.0.16", "3": "1.7.36", "2": "1.7.30"}
+#: Kafka logs through SLF4J 1, also in version 4, and brings no provider.
+_SLF4J_SIMPLE = "1.7.36"
 _SECONDS = 600
 
 
@@ -90,11 +90,16 @@ def kafka_jars(version: str) -> Path:
     """
     wanted: list[tuple[Sequence[str], Sequence[str]]] = [
         (("org.apache.kafka", "kafka_2.13", version), ()),
-        (("org.slf4j", "slf4j-simple", _SLF4J[version[0]]), ("-notransitive",)),
     ]
     if version[0] != "2":
         wanted.append((("org.apache.kafka", "kafka-tools", version), ()))
     return _cached(f"kafka-{version}", *wanted)
+
+
+def logging_jars() -> Path:
+    """Directory with what lets a broker of any version print what it logs."""
+    wanted = (("org.slf4j", "slf4j-simple", _SLF4J_SIMPLE), ("-notransitive",))
+    return _cached(f"slf4j-simple-{_SLF4J_SIMPLE}", wanted)
 
 
 def spark_kafka_jars() -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from kafka_here.artifacts import java, kafka_jars
+from kafka_here.artifacts import java, kafka_jars, logging_jars
 
 __all__ = ["Broker", "free_port"]
 
@@ -120,7 +120,8 @@ class Broker:
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         options = ["-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        return [java(), *options, "-cp", str(self.jars / "*"), main, *arguments]
+        classpath = f"{self.jars}/*:{logging_jars()}/*"
+        return [java(), *options, "-cp", classpath, main, *arguments]
 
     def start(self) -> Self:
         """Start it and wait until it answers.

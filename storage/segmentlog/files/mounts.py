@@ -1,0 +1,53 @@
+"""What a directory is mounted from: object stores look like file systems, and are none.
+
+Behind a FUSE mount of an object store a rename copies, locks are each machine's own, and a sync
+says nothing: all three are what a commit rests on.
+"""
+
+import os
+import re
+
+from segmentlog.errors import LogDirectoryError
+
+__all__ = ["refuse_object_store"]
+
+_MOUNTS = "/proc/self/mountinfo"
+_OBJECT_STORES = re.compile(
+    r"s3fs|gcsfuse|goofys|geesefs|blobfuse2?|rclone|mountpoint-s3|ossfs|cosfs|dbfs|hdfs|tigrisfs",
+    re.IGNORECASE,
+)
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def refuse_object_store(directory: str, mounts: str = _MOUNTS) -> None:
+    """Refuse to write where an object store is mounted.
+
+    Parameters
+    ----------
+    directory : absolute path, of something that exists.
+    mounts : the system's table of mounts; nothing is refused where it has none (macOS).
+
+    Raises
+    ------
+    LogDirectoryError
+        Saying what it is.
+    """
+    try:
+        with open(mounts, encoding="utf-8", errors="surrogateescape") as table:
+            lines = table.readlines()
+    except OSError:
+        return
+    path = os.path.realpath(directory)
+    longest, kind = "", ""
+    for line in lines:
+        before, _, behind = line.partition(" - ")
+        point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), before.split()[4])
+        within = path == point or path.startswith(point.rstrip("/") + "/")
+        if within and len(point) >= len(longest):  # a later mount hides an earlier one
+            longest, kind = point, " ".join(behind.split()[:2])
+    if kind.startswith("fuse") and _OBJECT_STORES.search(kind):
+        reason = (
+            f"is an object store ({kind} at {longest}), which neither locks nor renames as a "
+            "commit needs it; write to a local file system or NFS 4, and copy the log there"
+        )
+        raise LogDirectoryError(directory, reason)

@@ -1,0 +1,86 @@
+"""Bytes that recovery takes out of a log are kept beside it, in ``.broken`` files.
+
+``segmentlog.<segment>.log.<byte>.broken`` holds what stood in that segment from that byte on.
+Nothing takes such a file for part of the log.  Brokers go by the ends of names and by the digits
+that names begin with: the former keep it from being loaded, the latter from being removed when an
+interrupted compaction is finished.
+"""
+
+import contextlib
+import itertools
+import os
+
+from segmentlog.files.durable import create_file, sync_directory, sync_file, write_all
+
+__all__ = ["is_zeros", "keep_segment", "keep_tail"]
+
+_PIECE_BYTES = 16 << 20
+
+
+def is_zeros(path: str, position: int) -> bool:
+    """Whether nothing but zeros stands in a file from byte `position` on: preallocation."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while piece := os.pread(descriptor, _PIECE_BYTES, position):
+            if piece.strip(b"\0"):
+                return False
+            position += len(piece)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def keep_tail(path: str, position: int) -> str:
+    """Copy what a segment holds from byte `position` on, durably; where to.
+
+    A recovery that is made again because it crashed finds its own copy, and makes no other.
+    """
+    for kept in _names(path, position):
+        if not os.path.exists(kept):
+            break
+        if _is_copy(path, position, kept):
+            return kept
+    temporary = f"{kept}.tmp"
+    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)  # left by a crash
+    target = create_file(temporary)
+    try:
+        at = 0
+        while piece := os.pread(source, _PIECE_BYTES, position + at):
+            write_all(target, piece, at)
+            at += len(piece)
+        sync_file(target, temporary)
+    finally:
+        os.close(target)
+        os.close(source)
+    os.replace(temporary, kept)
+    sync_directory(os.path.dirname(path))
+    return kept
+
+
+def keep_segment(path: str) -> str:
+    """Rename a whole segment, so that it is none any more; the caller syncs the directory."""
+    kept = next(name for name in _names(path, 0) if not os.path.exists(name))
+    os.rename(path, kept)
+    return kept
+
+
+def _names(path: str, position: int) -> "itertools.chain[str]":
+    """Names for the copy, of which the first is free unless there was damage before."""
+    directory, name = os.path.split(path)
+    stem = os.path.join(directory, f"segmentlog.{name}.{position}")
+    again = (f"{stem}.{number}.broken" for number in itertools.count(2))
+    return itertools.chain([f"{stem}.broken"], again)
+
+
+def _is_copy(path: str, position: int, kept: str) -> bool:
+    """Whether `kept` holds what the segment does from byte `position` on."""
+    if os.path.getsize(path) - position != os.path.getsize(kept):
+        return False
+    with open(path, "rb") as segment, open(kept, "rb") as copy:
+        segment.seek(position)
+        while piece := segment.read(_PIECE_BYTES):
+            if copy.read(_PIECE_BYTES) != piece:
+                return False
+    return True

@@ -1,0 +1,67 @@
+"""``segmentlog recover``: a log directory after a crash, a line for each thing that is done."""
+
+import os
+from collections.abc import Callable
+
+from segmentlog.errors import LogDirectoryError
+from segmentlog.files.lock import DirectoryLock
+from segmentlog.files.names import LOCK_FILE, META_PROPERTIES_FILE, parse_partition_directory
+from segmentlog.files.paths import local_path
+from segmentlog.log.journal import list_guards
+from segmentlog.log.unclean import DirectoryRecovery
+from segmentlog.tools.text import escape
+
+__all__ = ["recover_directory"]
+
+
+def recover_directory(
+    path: str, write: Callable[[str], object], interval_bytes: int, *, dry_run: bool = False
+) -> bool:
+    """Recover a log directory and write what was done; whether every log could be recovered.
+
+    Parameters
+    ----------
+    path : the log directory.
+    write : takes each line.
+    interval_bytes : of log from index entry to index entry.
+    dry_run : whether nothing is changed, and what would be done is written.
+
+    Raises
+    ------
+    LogDirectoryError
+        If `path` is no log directory.
+    LogLockedError
+        If a broker or a writer has it.
+    """
+    directory = local_path(path)
+    _check(directory)
+    if dry_run and not os.path.exists(os.path.join(directory, LOCK_FILE)):
+        return _run(directory, write, interval_bytes, dry_run=True)  # nobody has it
+    with DirectoryLock(directory):
+        return _run(directory, write, interval_bytes, dry_run=dry_run)
+
+
+def _run(
+    directory: str, write: Callable[[str], object], interval_bytes: int, *, dry_run: bool
+) -> bool:
+    recovery = DirectoryRecovery(directory, interval_bytes, dry_run=dry_run)
+    is_idle = True
+    for sentence in recovery.run():
+        write(f"{escape(sentence)}\n")
+        is_idle = False
+    if is_idle:
+        write("nothing to do: the directory was cleanly stopped, and no commit is unfinished\n")
+    return not recovery.failed
+
+
+def _check(directory: str) -> None:
+    """Refuse what is no log directory: recovering leaves files there."""
+    try:
+        names = os.listdir(directory)
+    except OSError as error:
+        raise LogDirectoryError(directory, f"cannot be listed: {error.strerror}") from error
+    if META_PROPERTIES_FILE in names or list_guards(directory):
+        return
+    if not any(map(parse_partition_directory, names)):
+        reason = "is no log directory: name the one that holds directories like orders-0"
+        raise LogDirectoryError(directory, reason)

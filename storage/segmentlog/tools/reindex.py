@@ -1,0 +1,105 @@
+"""``segmentlog reindex``: the index files of segments, built again from their batches."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+from segmentlog.errors import LogDirectoryError, SegmentLogError
+from segmentlog.files.lock import DirectoryLock
+from segmentlog.files.names import DirectoryState, parse_partition_directory
+from segmentlog.files.paths import local_path
+from segmentlog.log.journal import list_guards
+from segmentlog.log.listing import list_segments
+from segmentlog.log.producers import ProducerStates
+from segmentlog.log.reindex import follow_producers_to, rebuild_indexes
+from segmentlog.log.segment import Segment
+from segmentlog.log.swaps import has_swaps
+from segmentlog.log.tail import find_log_end
+from segmentlog.tools.dump import as_given
+from segmentlog.tools.text import escape
+
+__all__ = ["reindex_paths"]
+
+
+def reindex_paths(
+    paths: Sequence[str], write: Callable[[str], object], interval_bytes: int
+) -> bool:
+    """Build index files again and write which had to be; whether every segment could be read.
+
+    Parameters
+    ----------
+    paths : log directories, partition directories or ``.log`` files.
+    write : takes each line.
+    interval_bytes : of log from index entry to index entry.
+
+    Raises
+    ------
+    LogDirectoryError
+        If a path is none of these, or a commit or a compaction was cut short there.
+    LogLockedError
+        If a broker or a writer has the log directory.
+    """
+    wanted = [each for path in paths for each in _wanted(local_path(path))]
+    n_segments = n_changed = n_failed = 0
+    with ExitStack() as locks:
+        for directory in sorted({_log_directory(partition) for partition, _ in wanted}):
+            locks.enter_context(DirectoryLock(directory))
+            if list_guards(directory):
+                reason = "has an unfinished commit; run segmentlog recover first"
+                raise LogDirectoryError(directory, reason)
+        for partition, path in wanted:
+            try:
+                for changed in _reindex(partition, path, interval_bytes):
+                    n_segments += 1
+                    n_changed += len(changed)
+                    for file in changed:
+                        write(f"built {escape(as_given(file, paths))} again\n")
+            except SegmentLogError as error:
+                n_failed += 1
+                write(f"not indexed: {escape(str(error))}\n")
+    write(f"{n_segments:,} segments indexed, {n_changed:,} files were not there or not right\n")
+    return not n_failed
+
+
+def _wanted(path: str) -> list[tuple[str, str | None]]:
+    """Partition directories, each with the one segment file that is meant, or None for all."""
+    if os.path.isfile(path) and path.endswith(".log"):
+        return [(os.path.dirname(path), path)]
+    if parse_partition_directory(os.path.basename(path)) and os.path.isdir(path):
+        return [(path, None)]
+    found: list[tuple[str, str | None]] = []
+    if os.path.isdir(path):
+        for name in sorted(os.listdir(path)):
+            parsed = parse_partition_directory(name)
+            if parsed and parsed[1] == DirectoryState.CURRENT:
+                found.append((os.path.join(path, name), None))
+    if not found:
+        reason = "is no log directory, no partition directory and no .log file"
+        raise LogDirectoryError(path, reason)
+    return found
+
+
+def _log_directory(partition: str) -> str:
+    """The directory whose lock covers a partition."""
+    is_partition = parse_partition_directory(os.path.basename(partition)) is not None
+    return os.path.dirname(partition) if is_partition else partition
+
+
+def _reindex(partition: str, path: str | None, interval_bytes: int) -> Iterator[list[str]]:
+    """The changed files of each segment of a partition, or of the one at `path`."""
+    if has_swaps(partition):
+        reason = "was left in the middle of a compaction; run segmentlog recover first"
+        raise LogDirectoryError(partition, reason)
+    segments = [Segment(each, is_sealed=False) for each in list_segments(partition)]
+    if not segments:
+        return
+    segments[-1].size = find_log_end(segments[-1]).position
+    meant = [each for each in segments if path in {None, each.path}]
+    if not meant:
+        raise LogDirectoryError(path or partition, "is no segment of the log in its directory")
+    begin = meant[0].base_offset
+    producers = ProducerStates.load(partition, segments[0].base_offset - 1, begin)
+    follow_producers_to(producers, segments, begin)
+    for segment in meant:
+        producers.advance(segment.base_offset)
+        yield rebuild_indexes(segment, interval_bytes, producers)

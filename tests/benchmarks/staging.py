@@ -1,0 +1,147 @@
+"""What a write costs beside its rows: the commit of large jobs, and the memory of a task."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from measure import Row
+from planning import run_program
+
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.job import WriteJob
+
+_GIB = 1 << 30
+_EXTRAPOLATED_BYTES = 100e9
+_PARTITIONS = 4
+
+
+class _Commit(NamedTuple):
+    """One job, and how long its commit took."""
+
+    n_bytes: int
+    n_batches: int
+    seconds: float
+
+
+def commit_time(scratch: Path, most_bytes: int) -> list[Row]:
+    """Commits of staged jobs of up to `most_bytes`, and the line through them."""
+    return [_commit_row(scratch, most_bytes, flush=flush) for flush in (False, True)]
+
+
+def _commit_row(scratch: Path, most_bytes: int, *, flush: bool) -> Row:
+    # Sizes at one size of batch, and a size of batch at one size: the fit tells them apart.
+    shapes = [(most_bytes // 64, 17), (most_bytes // 5, 17), (most_bytes // 5, 14),
+              (most_bytes // 5, 17), (most_bytes // 5, 14), (most_bytes, 17)]  # fmt: skip
+    runs = [
+        _commit(scratch, n_bytes, ProducerConfig(batch_size=1 << bits, flush=flush))
+        for n_bytes, bits in shapes
+    ]
+    fixed, per_byte, per_batch = _fit(runs)
+    largest = runs[-1]
+    n_batches = _EXTRAPOLATED_BYTES * largest.n_batches / largest.n_bytes
+    seconds = fixed + per_byte * _EXTRAPOLATED_BYTES + per_batch * n_batches
+    detail = (
+        f"{fixed:.2f} s + {per_byte * 1e9:.2f} s a GB + {per_batch * 1e6:.1f} s a million "
+        f"batches, of {len(runs)} jobs; {largest.n_bytes / 1e9:.1f} GB in "
+        f"{largest.n_batches:,} batches took {largest.seconds:.2f} s"
+    )
+    name = "commit" if flush else "none"
+    return Row(
+        f"commit of 100 GB in batches of 128 KiB, `flush={name}`",
+        f"a fit of commits of up to {largest.n_bytes / 1e9:.1f} GB",
+        "≤ 10 s",
+        f"{seconds:.1f} s",
+        detail,
+    )
+
+
+def _commit(scratch: Path, n_bytes: int, config: ProducerConfig) -> _Commit:
+    """Stage rows as two tasks do, commit them, and remove everything."""
+    directory = scratch / "logs"
+    job = WriteJob.begin(str(directory), config, topic="t", num_partitions=_PARTITIONS)
+    rows = pa.RecordBatch.from_pydict({"value": _values(10_000, 1000)})
+    extents = []
+    for task in range(2):
+        stager = job.stager(task)
+        for _ in range(n_bytes // 2 // rows.nbytes):
+            stager.add(rows)
+        extents += stager.close()
+    os.sync()  # what a real job's tasks have left behind long ago is not the commit's
+    start = time.perf_counter()
+    job.commit(extents)
+    seconds = time.perf_counter() - start
+    staged = sum(path.stat().st_size for path in directory.glob("*/*.log"))
+    shutil.rmtree(directory)
+    os.sync()
+    return _Commit(staged, staged // config.batch_size, seconds)
+
+
+def _values(n_rows: int, size: int) -> pa.Array:
+    """Random values of one size."""
+    data = pa.py_buffer(np.random.default_rng(1).bytes(n_rows * size))
+    ends = pa.py_buffer(np.arange(0, (n_rows + 1) * size, size, dtype=np.int32).tobytes())
+    return pa.Array.from_buffers(pa.binary(), n_rows, [None, ends, data])
+
+
+def _fit(runs: list[_Commit]) -> tuple[float, float, float]:
+    """Seconds of a commit, of a byte and of a batch; none is below 0."""
+    facts = np.array([[1.0, run.n_bytes, run.n_batches] for run in runs])
+    seconds = np.array([run.seconds for run in runs])
+    best: tuple[float, tuple[float, ...]] = (float("inf"), (0.0, 0.0, 0.0))
+    for chosen in range(1, 8):
+        columns = [i for i in range(3) if chosen >> i & 1]
+        weights = np.zeros(3)
+        # Relative to what was measured, or the largest job alone would decide.
+        weights[columns] = np.linalg.lstsq(
+            facts[:, columns] / seconds[:, None], np.ones(len(runs)), rcond=None
+        )[0]
+        miss = float(np.square(facts @ weights / seconds - 1).sum())
+        if weights.min() >= 0 and miss < best[0]:
+            best = miss, tuple(weights)
+    return best[1]  # type: ignore[return-value]
+
+
+_STAGE = """
+before = peak()
+import dataclasses
+import numpy as np, pyarrow as pa
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.job import WriteJob
+directory, n_partitions, size, n_bytes = sys.argv[1], *map(int, sys.argv[2:])
+n_rows = max(1, (1 << 20) // size)
+config = ProducerConfig(flush=False)
+job = WriteJob.begin(directory, config, topic="t")
+job = dataclasses.replace(job, partitions={"t": n_partitions})  # a task does not look for them
+stager = job.stager(0)
+value, staged = pa.array([bytes(size)] * n_rows), 0
+while staged < n_bytes:
+    keys = np.arange(staged, staged + n_rows).astype(bytes)
+    stager.add(pa.RecordBatch.from_pydict({"key": pa.array(keys), "value": value}))
+    staged += n_rows * size
+stager.close()
+print(peak() - before)
+"""
+
+_SHAPES = {
+    "1 partition": (1, 100),
+    "100 partitions": (100, 100),
+    "10,000 partitions": (10_000, 100),
+    "values of 1 MB": (100, 1_000_000),
+}
+
+
+def memory(scratch: Path, n_bytes: int) -> Row:
+    """Staging of keyed rows in new interpreters, for some numbers of partitions."""
+    found = {}
+    for name, (n_partitions, size) in _SHAPES.items():
+        arguments = str(scratch / "logs"), str(n_partitions), str(size), str(n_bytes)
+        (found[name],) = run_program(_STAGE, os.environ, *arguments)
+        shutil.rmtree(scratch / "logs")
+    each = ", ".join(f"{name} {most:.0f} MB" for name, most in found.items())
+    detail = f"{n_bytes / 1e6:,.0f} MB of rows each: {each}"
+    work = "memory of a writing task over the interpreter"
+    return Row(work, "–", "< 400 MB", f"{max(found.values()):.0f} MB", detail)

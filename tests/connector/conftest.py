@@ -1,0 +1,24 @@
+"""Spark with executors that are processes, beside the session that all tests share."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+from spark_server import SparkServer
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Connect client of ``local-cluster``: nothing of the driver is in this process."""
+    directory = tmp_path_factory.mktemp("spark")
+    with SparkServer("local-cluster[2,1,1024]", directory) as server:
+        session = server.session()
+        yield session
+        session.stop()
+
+
+@pytest.fixture(params=["local", "cluster"])
+def any_spark(request: pytest.FixtureRequest) -> SparkSession:
+    """Tasks that are threads of the driver's JVM, and tasks in executors of their own."""
+    name = {"local": "spark", "cluster": "cluster"}[request.param]
+    return request.getfixturevalue(name)

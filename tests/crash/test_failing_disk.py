@@ -1,0 +1,185 @@
+"""Disks that are full, or that fail: nothing is half visible, and the next writer goes on."""
+
+import errno
+import os
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from crashing import act_at, fail_at
+
+import segmentlog
+from segmentlog.errors import SegmentLogError
+from segmentlog.log.config import TopicConfig
+from segmentlog.log.findings import Severity
+from segmentlog.log.journal import list_guards
+from segmentlog.log.verify import verify_log
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.write_errors import CommitInDoubtError
+
+N_PARTITIONS = 2
+
+
+def rows(job: int, n_rows: int = 40, n_bytes: int = 10) -> pa.Table:
+    """The rows of a job, which all tell its number, dealt out to the partitions in turn."""
+    values = [b"%d" % job + b" " * n_bytes] * n_rows
+    partitions = pa.array([i % N_PARTITIONS for i in range(n_rows)], pa.int32())
+    return pa.table({"value": pa.array(values, pa.binary()), "partition": partitions})
+
+
+def config(segment_bytes: int) -> ProducerConfig:
+    """Batches so small that there are several."""
+    return ProducerConfig(TopicConfig(segment_bytes=segment_bytes), batch_size=300)
+
+
+def write(directory: Path, job: int, settings: ProducerConfig, **how: int) -> None:
+    """One job."""
+    with segmentlog.open_writer(
+        directory, "t", num_partitions=N_PARTITIONS, config=settings
+    ) as writer:
+        writer.append(rows(job, **how))
+
+
+def jobs(directory: Path) -> list[int]:
+    """Jobs that a reader sees, each in all partitions with all of its rows."""
+    opened = segmentlog.open_log_dir(directory)
+    found = []
+    for partition in range(N_PARTITIONS):
+        values = opened.log("t", partition).scan(columns=["value"]).read_all()["value"]
+        found.append(Counter(map(int, values.to_pylist())))
+
+    assert all(each == found[0] for each in found)
+    return list(found[0])
+
+
+def assert_sound(directory: Path) -> None:
+    """`verify` finds nothing, and no guard stands."""
+    opened = segmentlog.open_log_dir(directory)
+    for topic_partition in opened.topic_partitions():
+        found = list(verify_log(opened.log(*topic_partition), with_records=True))
+        assert [] == [each for each in found if each.severity != Severity.NOTE]
+    assert [] == list_guards(str(directory))
+
+
+def names_a_path(error: BaseException, directory: Path) -> bool:
+    """Whether whoever reads the message knows what was being written."""
+    return isinstance(error, OSError | SegmentLogError) and str(directory) in str(error)
+
+
+#: Segments so small that logs roll and staged files are moved into them, or none of that.
+SEGMENTS = pytest.mark.parametrize("segment_bytes", [600, 1 << 20], ids=["moved", "copied"])
+
+
+@SEGMENTS
+@pytest.mark.parametrize("is_final", [False, True], ids=["once", "from then on"])
+def test_every_call_that_fails_leaves_the_job_whole_or_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int, *, is_final: bool
+) -> None:
+    """EIO of each call in turn, of it alone or of all from there on; then the disk is well."""
+    outcomes, settings = Counter(), config(segment_bytes)
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # of no use to whoever does not lose power
+    caught: BaseException | None = OSError()
+    for number in range(1000):
+        directory = tmp_path / str(number)
+        write(directory, 1, settings)
+        with monkeypatch.context() as patch:
+            made = fail_at(patch, number, errno.EIO, is_final=is_final)
+            caught = None
+            try:
+                write(directory, 2, settings)
+            except (OSError, SegmentLogError) as error:
+                caught = error
+        visible = jobs(directory)
+        outcome = "refused" if caught else "committed"
+        if isinstance(caught, CommitInDoubtError):
+            outcome = "in doubt"
+        outcomes[outcome] += 1
+        where = (number, made[-1:], caught)
+        assert caught is None or names_a_path(caught, directory), where
+        assert visible in {"refused": [[1]], "committed": [[1, 2]]}.get(outcome, [[1], [1, 2]]), (
+            where
+        )
+        write(directory, 3, settings)
+        assert [*visible, 3] == jobs(directory), where
+        assert_sound(directory)
+        shutil.rmtree(directory)
+        if len(made) < number:
+            break
+
+    print(dict(outcomes))
+    assert caught is None
+    assert min(outcomes[each] for each in ("refused", "committed", "in doubt")) > 0
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a file system is not permitted here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leave not a page of it free."""
+    stat = os.statvfs(disk)
+    with (disk / "ballast").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, stat.f_bfree * stat.f_bsize)
+
+
+def test_a_disk_that_is_full_while_tasks_stage(disk: Path) -> None:
+    """The error says so, nothing is visible or left, and what fits can be written."""
+    directory, settings = disk / "logs", ProducerConfig(buffer_memory=100_000)
+    write(directory, 1, settings)
+    with pytest.raises(OSError, match="No space left on device: ") as caught:
+        write(directory, 2, settings, n_rows=4000, n_bytes=1000)
+
+    assert names_a_path(caught.value, directory)
+    assert [1] == jobs(directory)
+    assert ["segmentlog.state"] == [path.name for path in directory.glob("segmentlog.*")]
+    write(directory, 3, settings)
+    assert [1, 3] == jobs(directory)
+    assert_sound(directory)
+
+
+@SEGMENTS
+def test_a_disk_that_fills_up_at_any_step(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
+) -> None:
+    """While rows are staged, while they are committed, while checkpoints are derived."""
+    settings, outcomes = config(segment_bytes), Counter()
+    for number in range(1000):
+        directory = disk / "logs"
+        write(directory, 1, settings)
+        caught = None
+        with monkeypatch.context() as patch:
+            made = act_at(patch, number, lambda: fill(disk))
+            try:
+                write(directory, 2, settings)
+            except (OSError, SegmentLogError) as error:
+                caught = error
+        visible, is_guarded = jobs(directory), bool(list_guards(str(directory)))
+        where = (number, made[-1:], caught)
+        outcomes["refused" if caught else "unfinished" if is_guarded else "committed"] += 1
+        if caught:
+            assert errno.ENOSPC == caught.errno, where
+            assert names_a_path(caught, directory), where
+            assert not is_guarded, where
+        assert visible == ([1] if caught else [1, 2]), where
+        (disk / "ballast").unlink(missing_ok=True)
+        write(directory, 3, settings)
+        assert [*visible, 3] == jobs(directory), where
+        assert_sound(directory)
+        shutil.rmtree(directory)
+        if len(made) < number:
+            break
+
+    print(dict(outcomes))
+    assert min(outcomes[each] for each in ("refused", "unfinished", "committed")) > 1

@@ -1,0 +1,171 @@
+"""Directories of killed brokers: recovered by us, and by a broker, to the same bytes."""
+
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kafka_here import Broker, JavaClient
+from kafka_here.java import Outgoing
+from typer.testing import CliRunner
+
+import segmentlog
+from segmentlog.tools.cli import app
+
+pytestmark = pytest.mark.interop
+
+#: So that a broker tells whether it recovers.
+LOUD = " ".join(
+    f"-Dorg.slf4j.simpleLogger.log.{logger}=info"
+    for logger in ("kafka.log", "org.apache.kafka.storage.internals.log")
+)
+
+
+def record(number: int) -> Outgoing:
+    """What gets offset `number` in a log without transactions."""
+    return Outgoing(b"key-%d" % (number % 40), b"%d " % number * 300, (), int(time.time() * 1000))
+
+
+def run(*arguments: object) -> str:
+    """A command of ours that succeeds; what it prints."""
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+Harm = Callable[[Path], None]
+
+
+class Load:
+    """Writes to three topics until the broker dies, and counts what was acknowledged."""
+
+    def __init__(self, client: JavaClient) -> None:
+        self.acknowledged = 0
+        self._client = client
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        client.create_topic("plain", internal_segment_bytes=100_000)
+        client.create_topic("zstd", internal_segment_bytes=20_000)
+        client.create_topic("ended", internal_segment_bytes=50_000)
+
+    def _run(self) -> None:
+        plain = self._client.producer(batch_size=3000, linger_ms=1, compression_type="none")
+        zstd = self._client.producer(batch_size=3000, linger_ms=1, compression_type="zstd")
+        ending = self._client.transactional_producer("ending", batch_size=2000)
+        while not self._stop.is_set():
+            records = [record(self.acknowledged + i) for i in range(100)]
+            self._client.send(plain, "plain", records)
+            self._client.send(zstd, "zstd", records)
+            ending.begin()
+            ending.send("ended", records)
+            ending.end("abort" if self.acknowledged % 300 else "commit")
+            self.acknowledged += len(records)
+        ending.begin()
+        ending.send("ended", records)
+        self._client.forget(plain)
+        self._client.forget(zstd)
+        self._client.forget(ending._producer)
+
+    def run(self) -> None:
+        """Write for a while; the last transaction stays open."""
+        self._thread.start()
+        until = time.monotonic() + 60
+        while self.acknowledged < 800 and time.monotonic() < until:
+            time.sleep(0.1)
+        self._stop.set()
+        self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def killed(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple]:
+    """A broker that was killed under load, a copy of its directory, and what was acknowledged."""
+    directory = tmp_path_factory.mktemp("kafka")
+    broker = Broker(directory / "kafka", new_version)
+    with broker, JavaClient(broker) as client:
+        load = Load(client)
+        load.run()
+        broker.kill()
+    shutil.copytree(broker.log_dir, directory / "left")
+    return broker, directory / "left", load.acknowledged
+
+
+def put(broker: Broker, directory: Path) -> None:
+    """Have the broker own a copy of `directory`."""
+    shutil.rmtree(broker.log_dir)
+    shutil.copytree(directory, broker.log_dir)
+
+
+def lines_since(broker: Broker, size: int) -> str:
+    """What the broker printed behind byte `size` of its output."""
+    return broker.output.read_bytes()[size:].decode(errors="replace")
+
+
+def contents(partition: Path) -> dict[str, bytes]:
+    """Bytes of a partition's files; an epoch that begins at the log end is the next leader's."""
+    log = segmentlog.open_log_dir(partition).log(partition.name[:-2], 0)
+    found = {}
+    for path in sorted(partition.iterdir()):
+        if path.suffix in {".broken", ".deleted"}:  # what was cut: kept by us, by a broker not
+            continue
+        found[path.name] = path.read_bytes()
+        if path.name == "leader-epoch-checkpoint":
+            lines = path.read_text().splitlines()[2:]
+            kept = [line for line in lines if int(line.split()[1]) < log.log_end_offset]
+            found[path.name] = "\n".join(kept).encode()
+    return found
+
+
+def tear(directory: Path) -> None:
+    """Leave what a crash may: a batch cut short, bits that flipped, indexes of any kind."""
+    for topic in ("plain", "zstd", "ended"):
+        last = max((directory / f"{topic}-0").glob("*.log"))
+        os.truncate(last, last.stat().st_size - 7)
+    indexes = sorted((directory / "plain-0").glob("*.index"))
+    indexes[-1].write_bytes(os.urandom(4099))
+    indexes[0].unlink()
+    max((directory / "zstd-0").glob("*.timeindex")).unlink()
+    for path in (directory / "ended-0").glob("*.snapshot"):
+        path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(directory: Path) -> None:
+    """Damage a segment behind which another one stands, and lose the recovery points."""
+    logs = sorted((directory / "plain-0").glob("*.log"))
+    data = bytearray(logs[-2].read_bytes())
+    data[len(data) // 2] ^= 1
+    logs[-2].write_bytes(data)
+    (directory / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+
+
+@pytest.mark.parametrize("harm", [None, tear, flip])
+def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
+    killed: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Harm | None
+) -> None:
+    """Logs, indexes, snapshots and epochs; and the broker takes ours for cleanly stopped."""
+    broker, left, acknowledged = killed
+    source = tmp_path / "harmed"
+    shutil.copytree(left, source)
+    if harm:
+        harm(source)
+    ours = tmp_path / "ours"
+    shutil.copytree(source, ours)
+    run("recover", ours)
+    put(broker, source)
+    broker.start()
+    broker.stop()
+    for topic in ("plain", "zstd", "ended"):
+        assert contents(broker.log_dir / f"{topic}-0") == contents(ours / f"{topic}-0"), topic
+
+    put(broker, ours)
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", LOUD)
+    seen = broker.output.stat().st_size
+    with broker, JavaClient(broker) as client:
+        served = {topic: len(client.consume(topic)) for topic in ("plain", "zstd", "ended")}
+        client.produce("plain", [record(0)])
+    assert re.search("Skipping recovery of .* since clean shutdown", lines_since(broker, seen))
+    if not harm:
+        assert min(served.values()) >= acknowledged

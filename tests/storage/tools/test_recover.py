@@ -1,0 +1,171 @@
+"""The commands that repair: what they say, what they leave alone, how they end."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from segmentlog.files.lock import DirectoryLock
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def stopped(example_data: str, tmp_path: Path) -> Path:
+    """A copy of a broker's directory."""
+    directory = tmp_path / "logs"
+    shutil.copytree(example_data, directory)
+    return directory
+
+
+@pytest.fixture
+def crashed(stopped: Path) -> Path:
+    """The same without the mark of a clean stop, one log torn and the indexes of one gone."""
+    (stopped / ".kafka_cleanshutdown").unlink()
+    log = stopped / "orders-0" / f"{0:020d}.log"
+    os.truncate(log, log.stat().st_size - 5)
+    for path in stopped.glob("payments-0/*index"):
+        path.unlink()
+    return stopped
+
+
+def tree(directory: Path) -> dict[Path, bytes]:
+    """Every file, but for the lock."""
+    files = (path for path in directory.rglob("*") if path.is_file() and path.name != ".lock")
+    return {path: path.read_bytes() for path in files}
+
+
+def test_a_clean_directory_has_nothing_to_recover(run: Run, stopped: Path) -> None:
+    """It is left as it is."""
+    before = tree(stopped)
+    result = run("recover", stopped)
+
+    assert result.stdout.startswith("nothing to do: ")
+    assert before == tree(stopped)
+
+
+def test_a_dry_run_says_what_would_be_done(run: Run, crashed: Path) -> None:
+    """In the words of the real one, and no file changes, not even the lock."""
+    before = tree(crashed)
+    said = run("recover", crashed, "--dry-run").stdout
+
+    assert "orders-0: would build the indexes of 1 segment up to offset 255 again" in said
+    assert "orders-0: 1390 bytes behind offset 255, the log end, would be cut off" in said
+    assert before == tree(crashed)
+    assert not (crashed / ".lock").exists()
+
+
+def test_recovering_leaves_a_directory_that_verifies(
+    run: Run, crashed: Path, example_data: str
+) -> None:
+    """What was cut is named; indexes are the broker's again; a second time there is nothing."""
+    indexes = list(Path(example_data, "payments-0").glob("*index"))
+    assert indexes
+    said = run("recover", crashed).stdout
+
+    kept = f"kept in segmentlog.{0:020d}.log.4986.broken"
+    assert f"orders-0: 1390 bytes behind offset 255, the log end, are cut off; {kept}" in said
+    assert "lowered high watermarks to the ends of their logs" in said
+    assert said.endswith("marked the directory as cleanly stopped\n")
+    for path in indexes:
+        assert path.read_bytes() == (crashed / "payments-0" / path.name).read_bytes()
+    assert "0 errors, 0 warnings" in run("verify", crashed).stdout
+    assert run("recover", crashed).stdout.startswith("nothing to do: ")
+
+
+def test_a_torn_tail_of_a_clean_directory_is_cut(run: Run, stopped: Path) -> None:
+    """The mark says nothing about what happened since; only that log is touched."""
+    log = stopped / "orders-1" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes() + b"torn")
+    said = run("recover", stopped).stdout
+
+    assert "orders-1: 4 bytes behind offset 317, the log end, are cut off" in said
+    assert "orders-0" not in said
+    assert (stopped / ".kafka_cleanshutdown").exists()
+
+
+def test_a_log_that_cannot_be_recovered_is_named(run: Run, crashed: Path) -> None:
+    """The others are, and the directory keeps without the mark; the exit status says so."""
+    log = crashed / "orders-2" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[16] = 3
+    log.write_bytes(data)
+    said = run("recover", crashed, status=1).stdout
+
+    assert "orders-2: not recovered: " in said
+    assert "orders-0: recovered 1 segment up to offset 255" in said
+    assert not (crashed / ".kafka_cleanshutdown").exists()
+
+
+def test_what_is_no_log_directory_is_refused(run: Run, stopped: Path, tmp_path: Path) -> None:
+    """Nothing is made there."""
+    for path in (tmp_path / "nothing", stopped / "orders-0", tmp_path):
+        assert "segmentlog: " in run("recover", path, status=2).stderr
+    assert not list(tmp_path.rglob(".lock"))
+    assert "is no log directory" in run("reindex", tmp_path / "nothing", status=2).stderr
+
+
+@pytest.mark.parametrize("command", ["recover", "reindex"])
+def test_a_directory_in_use_is_refused(run: Run, crashed: Path, command: str) -> None:
+    """Whoever has the lock may be about to write."""
+    before = tree(crashed)
+    with DirectoryLock(str(crashed)):
+        assert "is in use" in run(command, crashed, status=2).stderr
+    assert before == tree(crashed)
+
+
+def test_reindexing_makes_the_brokers_own_bytes(run: Run, stopped: Path) -> None:
+    """Of every index, missing or damaged; what was right is not written again."""
+    expected = tree(stopped)
+    indexes = sorted(stopped.rglob("*index"))
+    for number, path in enumerate(indexes[1:]):
+        if number % 2:
+            path.unlink()
+        else:
+            path.write_bytes(b"garbage")
+    (right,) = indexes[:1]
+    written = right.stat().st_ino
+    said = run("reindex", stopped).stdout
+
+    assert f"built {indexes[1]} again" in said
+    assert f"{len(indexes) - 1} files were not there or not right" in said
+    assert expected == tree(stopped)
+    assert written == right.stat().st_ino
+
+
+def test_one_segment_is_indexed_alone(run: Run, stopped: Path) -> None:
+    """With the transactions that began before it."""
+    expected = tree(stopped)
+    for path in stopped.glob("payments-0/*60.*index"):
+        path.unlink()
+    run("reindex", stopped / "payments-0" / f"{60:020d}.log")
+    assert expected == tree(stopped)
+
+    said = run("reindex", stopped / "payments-0").stdout
+    assert "2 segments indexed, 0 files" in said
+
+
+def test_a_segment_that_is_too_damaged_is_not_indexed(run: Run, stopped: Path) -> None:
+    """It keeps what it has; the others are indexed; the exit status says so."""
+    log = stopped / "payments-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[8] = 0xFF
+    log.write_bytes(data)
+    index = stopped / "orders-0" / f"{0:020d}.index"
+    index.write_bytes(b"garbage")
+    said = run("reindex", stopped, status=1).stdout
+
+    assert "not indexed: " in said
+    assert f"built {index} again" in said
+
+
+def test_the_interval_of_a_topic_can_be_given(run: Run, stopped: Path) -> None:
+    """The default is Kafka's."""
+    index = stopped / "orders-0" / f"{0:020d}.index"
+    before = index.stat().st_size
+    run("reindex", stopped / "orders-0", "--index-interval-bytes", "1")
+
+    assert before < index.stat().st_size

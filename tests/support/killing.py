@@ -1,0 +1,94 @@
+"""Numbered jobs of writers that are killed, and what a reader may see of them.
+
+Job `n` has ten rows of the value `n` in each of four partitions.  Run as a program, this looks at
+a directory again and again until its standard input ends, and prints how often it did.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+import segmentlog
+from segmentlog.log.findings import Severity
+from segmentlog.log.journal import State, list_guards
+from segmentlog.log.verify import verify_log
+
+__all__ = ["N_PARTITIONS", "N_ROWS", "Reader", "assert_sound", "n_whole_jobs", "step_of"]
+
+N_PARTITIONS = 4
+N_ROWS = 10
+
+
+def n_whole_jobs(directory: Path) -> int:
+    """How many jobs there are: from 0 on, in all partitions, each once, with all of its rows."""
+    opened = segmentlog.open_log_dir(directory)
+    ends = set()
+    for partition in range(N_PARTITIONS):
+        found = opened.log("t", partition).scan(columns=["value"]).read_all()["value"]
+        numbers = np.asarray(found.cast(pa.string()).cast(pa.int64()))
+        n_jobs = len(numbers) // N_ROWS
+        assert np.array_equal(np.repeat(np.arange(n_jobs), N_ROWS), numbers), partition
+        ends.add(n_jobs)
+    assert len(ends) == 1, ends
+    return ends.pop()
+
+
+def step_of(directory: Path) -> str:
+    """How far the commit had come that was killed."""
+    guards = list_guards(str(directory))
+    if not guards:
+        return "no guard"
+    if guards[0].intent() is None:
+        return "guard without intent"
+    is_decided = State.read(str(directory)).token == guards[0].token
+    return "decided" if is_decided else "appending"
+
+
+def assert_sound(directory: Path) -> None:
+    """`verify` finds nothing, and no guard stands."""
+    opened = segmentlog.open_log_dir(directory)
+    for partition in range(N_PARTITIONS):
+        found = verify_log(opened.log("t", partition), with_records=True)
+        assert [] == [each for each in found if each.severity != Severity.NOTE]
+    assert not list_guards(str(directory))
+
+
+class Reader:
+    """A process that reads without a pause while a ``with`` block runs, which fails if it does."""
+
+    def __init__(self, directory: Path) -> None:
+        self._command = [sys.executable, __file__, str(directory)]
+        self.n_looks = 0
+
+    def __enter__(self) -> Self:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self._process = subprocess.Popen(self._command, text=True, **pipes)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        output, errors = self._process.communicate()
+        assert self._process.returncode == 0, errors
+        self.n_looks = int(output)
+
+
+def _look_until_told(directory: Path) -> int:
+    is_over = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), is_over.set()), daemon=True).start()
+    n_looks, n_before = 0, 0
+    while not is_over.is_set():
+        n_jobs = n_whole_jobs(directory)
+        assert n_jobs >= n_before, "jobs that were visible are gone"
+        n_looks, n_before = n_looks + 1, n_jobs
+    return n_looks
+
+
+if __name__ == "__main__":
+    os.nice(10)  # whoever is killed needs the processor more
+    print(_look_until_told(Path(sys.argv[1])), flush=True)
+    os._exit(0)  # the thread at the end of standard input is still there

@@ -1,0 +1,77 @@
+"""A Spark Connect server in a process of its own, whose executors are processes, too."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pyspark
+from kafka_here.broker import free_port
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkServer"]
+
+_SERVER = """
+import sys
+from pyspark.sql import SparkSession
+settings = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": sys.argv[2],
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+}
+session = SparkSession.builder.master(sys.argv[1]).config(map=settings).getOrCreate()
+session.sparkContext.setLogLevel("OFF")
+print("ready", flush=True)
+sys.stdin.read()  # until whoever has started it ends
+session.stop()
+"""
+
+
+class SparkServer:
+    """Starts when a ``with`` block does, and stops with it.
+
+    Parameters
+    ----------
+    master : as in Spark's settings.
+    directory : for what Spark leaves: its home, which is pyspark's own in everything else.
+    """
+
+    def __init__(self, master: str, directory: Path) -> None:
+        self._port = free_port()
+        self._command = [sys.executable, "-c", _SERVER, master, str(self._port)]
+        self._output = directory / "spark.out"
+        self._home = directory / "spark-home"
+        self._home.mkdir()
+        for path in Path(pyspark.__file__).parent.iterdir():
+            if path.name != "work":  # where executors of a local cluster run
+                (self._home / path.name).symlink_to(path)
+
+    def __enter__(self) -> Self:
+        places = {"SPARK_HOME": str(self._home), "PYSPARK_PYTHON": sys.executable}
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                self._command, env={**os.environ, **places}, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=output,
+            )  # fmt: skip
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != b"ready\n":
+            self.__exit__()
+            raise RuntimeError(f"Spark did not start:\n{self._output.read_text()[-2000:]}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def session(self) -> "SparkSession":
+        """A session of its own; the caller stops it."""
+        from pyspark.sql.connect.session import SparkSession
+
+        return SparkSession.builder.remote(f"sc://127.0.0.1:{self._port}").create()
