@@ -9,7 +9,42 @@ from crash_disk.scenarios import SINGLES, Scenario
 from crash_disk.sites import Site, sites_met, without
 
 #: Calls that no power cut misses, and why they are made all the same.
-REASONS: Mapping[str, str] = {}
+REASONS: Mapping[str, str] = {
+    f"log.{call}": reason
+    for reason, calls in {
+        "the task whose disk fails learns it here; its pages may be another machine's": [
+            "stage.close > sync_file: fsync *.stage",
+        ],
+        "the appender that comes next syncs these files once more": [
+            "move.place > sync_file: fsync *.stage",
+            "move.move_segment > write_new_file > sync_file: fsync *.stage.index",
+            "move.move_segment > write_new_file > sync_file: fsync *.stage.timeindex",
+        ],
+        "a reader who looked before the guard stood would take the log end": [
+            "commit.intend > write_offsets > write > replace_file: "
+            "replace replication-offset-checkpoint",
+            "commit.intend > write_offsets > write > replace_file > sync_directory > sync_file: "
+            "fsync log directory",
+        ],
+        "a sync of the same directory, or the append's of the same file, comes behind it": [
+            "topics.create > replace_file > sync_directory > sync_file: fsync partition",
+            "broken.keep_tail > sync_directory > sync_file: fsync partition",
+            "recovery.cut > sync_directory > sync_file: fsync partition",
+            "recovery.cut > sync_file: fsync *.log",
+        ],
+        "a snapshot has a checksum, and one that is wrong is passed over": [
+            "producers.take_snapshot > write_snapshot > replace_file > write_new_file > "
+            "sync_file: fsync *.snapshot",
+        ],
+        "indexes are trusted where the mark is; the command that puts it there is not run here": [
+            "reindex.put > replace_file > write_new_file > sync_file: fsync *.index",
+            "reindex.put > replace_file > sync_directory > sync_file: fsync partition",
+            "reindex.put > sync_file: fsync *.timeindex",
+            "reindex.put > sync_file: fsync *.index",
+        ],
+    }.items()
+    for call in calls
+}
 
 Sites = dict[Site, list[Scenario]]
 
