@@ -33,9 +33,9 @@ def commit_time(scratch: Path, most_bytes: int) -> list[Row]:
 
 
 def _commit_row(scratch: Path, most_bytes: int, *, flush: bool) -> Row:
-    # Sizes at one size of batch, and a size of batch at one size: the fit tells them apart.
-    shapes = [(most_bytes // 64, 17), (most_bytes // 5, 17), (most_bytes // 5, 14),
-              (most_bytes // 5, 17), (most_bytes // 5, 14), (most_bytes, 17)]  # fmt: skip
+    # Two sizes of job and two of batch: the fit tells them apart. What each task stages of a
+    # partition before that gets a file of its own is copied, and is the same in all of them.
+    shapes = [(most_bytes // 5, bits) for bits in (17, 14, 17, 14)] + [(most_bytes, 17)]
     runs = [
         _commit(scratch, n_bytes, ProducerConfig(batch_size=1 << bits, flush=flush))
         for n_bytes, bits in shapes
@@ -46,7 +46,7 @@ def _commit_row(scratch: Path, most_bytes: int, *, flush: bool) -> Row:
     seconds = fixed + per_byte * _EXTRAPOLATED_BYTES + per_batch * n_batches
     detail = (
         f"{fixed:.2f} s + {per_byte * 1e9:.2f} s a GB + {per_batch * 1e6:.1f} s a million "
-        f"batches, of {len(runs)} jobs; {largest.n_bytes / 1e9:.1f} GB in "
+        f"batches, of {len(runs)} jobs in 2 tasks; {largest.n_bytes / 1e9:.1f} GB in "
         f"{largest.n_batches:,} batches took {largest.seconds:.2f} s"
     )
     name = "commit" if flush else "none"
@@ -67,7 +67,7 @@ def _commit(scratch: Path, n_bytes: int, config: ProducerConfig) -> _Commit:
     extents = []
     for task in range(2):
         stager = job.stager(task)
-        for _ in range(n_bytes // 2 // rows.nbytes):
+        for _ in range(1 + n_bytes // 2 // rows.nbytes):
             stager.add(rows)
         extents += stager.close()
     os.sync()  # what a real job's tasks have left behind long ago is not the commit's

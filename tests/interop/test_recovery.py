@@ -154,6 +154,7 @@ def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
     ours = tmp_path / "ours"
     shutil.copytree(source, ours)
     run("recover", ours)
+    assert "0 errors, 0 warnings" in run("verify", ours)
     put(broker, source)
     broker.start()
     broker.stop()

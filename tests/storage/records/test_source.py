@@ -94,3 +94,12 @@ def test_every_row_has_a_timestamp() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([b"v"])], ["value"])
     with pytest.raises(ValueError, match="2 timestamps for 1 rows"):
         record_source(batch, np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k"])
+def test_rows_without_keys_can_be_copied_in_vectors(key: bytes | None) -> None:
+    """Few bytes of keys for many rows do not send all the rows through the careful loop."""
+    keys = pa.array([key] + [None] * 999, pa.binary())
+    batch = pa.RecordBatch.from_pydict({"key": keys, "value": pa.array([b"v" * 100] * 1000)})
+
+    assert record_source(batch, np.zeros(1000, np.int64)).n_wide_rows >= 998
