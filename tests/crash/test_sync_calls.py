@@ -21,10 +21,14 @@ REASONS: Mapping[str, str] = {
             "move.move_segment > write_new_file > sync_file: fsync *.stage.timeindex",
         ],
         "a reader who looked before the guard stood would take the log end": [
-            "commit.intend > write_offsets > write > replace_file: "
-            "replace replication-offset-checkpoint",
-            "commit.intend > write_offsets > write > replace_file > sync_directory > sync_file: "
-            "fsync log directory",
+            (
+                "commit.intend > write_offsets > write > replace_file: "
+                "replace replication-offset-checkpoint"
+            ),
+            (
+                "commit.intend > write_offsets > write > replace_file > sync_directory > sync_file: "
+                "fsync log directory"
+            ),
         ],
         "a sync of the same directory, or the append's of the same file, comes behind it": [
             "topics.create > replace_file > sync_directory > sync_file: fsync partition",
@@ -33,8 +37,10 @@ REASONS: Mapping[str, str] = {
             "recovery.cut > sync_file: fsync *.log",
         ],
         "a snapshot has a checksum, and one that is wrong is passed over": [
-            "producers.take_snapshot > write_snapshot > replace_file > write_new_file > "
-            "sync_file: fsync *.snapshot",
+            (
+                "producers.take_snapshot > write_snapshot > replace_file > write_new_file > "
+                "sync_file: fsync *.snapshot"
+            ),
         ],
         "indexes are trusted where the mark is; the command that puts it there is not run here": [
             "reindex.put > replace_file > write_new_file > sync_file: fsync *.index",
