@@ -12,7 +12,6 @@ What broke a promise here, and was repaired; the scenarios that show it are run 
 """
 
 import itertools
-import logging
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -29,47 +28,32 @@ from crash_disk.runs import Run
 from crash_disk.scenarios import SEQUENCES, SINGLES, Scenario
 from crash_disk.states import crash_states
 
-_Table = list[tuple[str, int, int]]
-
-
-@pytest.fixture(scope="module")
-def explored() -> Iterator[tuple[Explorer, _Table]]:
-    """Shared by all tests: a state that was opened once is not opened again."""
-    explorer, table = Explorer(), []
-    logging.disable(logging.CRITICAL)  # each recovery says what it does
-    yield explorer, table
-    logging.disable(logging.NOTSET)
-    explorer.close()
+Table = list[tuple[str, int, int]]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def print_table(
-    explored: tuple[Explorer, _Table], request: pytest.FixtureRequest
-) -> Iterator[None]:
-    """Say what was done, when all is done."""
-    yield
-    explorer, table = explored
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        print(f"\n{'operations':80} {'prefixes':>8} {'states':>7}")
-        for name, n_prefixes, n_states in table:
-            print(f"{name:80} {n_prefixes:8,} {n_states:7,}")
-        total = sum(n_prefixes for _, n_prefixes, _ in table)
-        print(f"{'all of them, each state once':80} {total:8,} {explorer.n_opened:7,}")
+def table(explorer: Explorer, say: Callable[[str], None]) -> Iterator[Table]:
+    """What was done; said when all is done."""
+    rows: Table = []
+    yield rows
+    say(f"\n{'operations':80} {'prefixes':>8} {'states':>7}")
+    for name, n_prefixes, n_states in rows:
+        say(f"{name:80} {n_prefixes:8,} {n_states:7,}")
+    total = sum(n_prefixes for _, n_prefixes, _ in rows)
+    say(f"{'all of them, each state once':80} {total:8,} {explorer.n_opened:7,}")
 
 
-def explore(explored: tuple[Explorer, _Table], scenario: Scenario) -> Run:
+def explore(explorer: Explorer, table: Table, scenario: Scenario) -> Run:
     """One scenario, and its row."""
-    explorer, table = explored
     run = scenario.record(explorer)
     table.append((scenario.name, len(run.recorder.steps) + 1, explorer.explore(run)))
     return run
 
 
 @pytest.mark.parametrize("name", SINGLES)
-def test_each_operation_alone(explored: tuple[Explorer, _Table], name: str) -> None:
+def test_each_operation_alone(explorer: Explorer, table: Table, name: str) -> None:
     """Cut off anywhere, with anything lost that was not synced."""
-    explore(explored, SINGLES[name])
+    explore(explorer, table, SINGLES[name])
 
 
 @pytest.mark.parametrize("length", [2, 3])
@@ -78,23 +62,25 @@ def test_each_operation_alone(explored: tuple[Explorer, _Table], name: str) -> N
     [4, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])],
 )
 def test_operations_in_turn(
-    explored: tuple[Explorer, _Table], length: int, n_sequences: int
+    explorer: Explorer, table: Table, length: int, n_sequences: int
 ) -> None:
     """Each ends in a sync; what an earlier one has left unsynced does the later ones no harm."""
     all_of_them = [each for each in SEQUENCES if len(each.operations) == length]
     for scenario in random.Random(1).sample(all_of_them, min(n_sequences, len(all_of_them))):
-        explore(explored, scenario)
+        explore(explorer, table, scenario)
 
 
 @pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("operation", [dies, fails])
 def test_any_call_is_the_last_or_fails(
-    explored: tuple[Explorer, _Table], operation: Callable[..., None], stride: int
+    explorer: Explorer, table: Table, operation: Callable[..., None], stride: int
 ) -> None:
     """The process dies there, or goes on as errors let it; and then the power is cut."""
     for number in itertools.count(stride // 2, stride):
         name = f"{operation.__name__} at call {number}"
-        if not explore(explored, Scenario(name, [partial(operation, number=number)])).is_disturbed:
+        if not explore(
+            explorer, table, Scenario(name, [partial(operation, number=number)])
+        ).is_disturbed:
             break
 
     assert number > 30
@@ -111,10 +97,9 @@ def test_any_call_is_the_last_or_fails(
     ],
 )
 def test_recoveries_that_are_cut_off(
-    explored: tuple[Explorer, _Table], name: str, depth: int
+    explorer: Explorer, table: Table, name: str, depth: int
 ) -> None:
     """From every state that needs one; and again from every state that one leaves."""
-    explorer, table = explored
     run = SINGLES[name].record(explorer)
     n_states = explorer.explore_recoveries(run, depth)
     table.append((f"recoveries, {depth} in turn: {name}", len(run.recorder.steps) + 1, n_states))

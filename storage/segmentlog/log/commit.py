@@ -179,7 +179,6 @@ class _Commit:
                 os.path.join(self.directory, CLEAN_SHUTDOWN_FILE),
                 os.path.join(self.guard.path, CLEAN_SHUTDOWN_FILE),
             )
-            sync_directory(self.directory)
 
     def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
         """Step 3, for one partition."""

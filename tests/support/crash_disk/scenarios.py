@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -55,8 +56,10 @@ class Scenario:
     without: Sequence[str] = ()
     behind_the_log: bytes = b""
 
-    def record(self, explorer: Explorer) -> Run:
-        """Do it, and write down what happens to the disk."""
+    def record(
+        self, explorer: Explorer, meanwhile: AbstractContextManager[object] | None = None
+    ) -> Run:
+        """Do it, `meanwhile` something else is so, and write down what happens to the disk."""
         tree = {} if self.begins_empty else dict(_written())
         for name in self.without:
             del tree[name]
@@ -66,8 +69,9 @@ class Scenario:
         with pytest.MonkeyPatch.context() as patch:
             same_names_again(patch)
             run = Run(root, patch, () if self.begins_empty else _JOBS)
-            for operation in self.operations:
-                operation(run)
+            with meanwhile or nullcontext():
+                for operation in self.operations:
+                    operation(run)
         return run
 
 

@@ -1,0 +1,35 @@
+"""The crash disk that all tests here share: a state that was opened once is not opened again."""
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+from crash_disk.explore import Explorer
+
+
+@pytest.fixture(scope="session")
+def explorer() -> Iterator[Explorer]:
+    """What was opened so far."""
+    explorer = Explorer()
+    yield explorer
+    explorer.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet() -> Iterator[None]:
+    """Each recovery says what it does."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(scope="session")
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Print although pytest keeps what tests print."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    def print_now(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(text)
+
+    return print_now

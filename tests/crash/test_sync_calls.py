@@ -1,0 +1,115 @@
+"""Every sync and every rename of a write is there for a reason: without it, something breaks."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from crash_disk.check import BrokenPromiseError
+from crash_disk.explore import Explorer
+from crash_disk.scenarios import SINGLES, Scenario
+from crash_disk.sites import Site, sites_met, without
+
+#: Calls that no power cut misses, and why they are made all the same.
+REASONS: Mapping[str, str] = {
+    f"log.{call}": reason
+    for reason, calls in {
+        "the task whose disk fails learns it here; its pages may be another machine's": [
+            "stage.close > sync_file: fsync *.stage",
+        ],
+        "the appender that comes next syncs these files once more": [
+            "move.place > sync_file: fsync *.stage",
+            "move.move_segment > write_new_file > sync_file: fsync *.stage.index",
+            "move.move_segment > write_new_file > sync_file: fsync *.stage.timeindex",
+        ],
+        "a reader who looked before the guard stood would take the log end": [
+            (
+                "commit.intend > write_offsets > write > replace_file: "
+                "replace replication-offset-checkpoint"
+            ),
+            (
+                "commit.intend > write_offsets > write > replace_file > sync_directory > sync_file: "
+                "fsync log directory"
+            ),
+        ],
+        "a sync of the same directory, or the append's of the same file, comes behind it": [
+            "topics.create > replace_file > sync_directory > sync_file: fsync partition",
+            "broken.keep_tail > sync_directory > sync_file: fsync partition",
+            "recovery.cut > sync_directory > sync_file: fsync partition",
+            "recovery.cut > sync_file: fsync *.log",
+        ],
+        "a snapshot has a checksum, and one that is wrong is passed over": [
+            (
+                "producers.take_snapshot > write_snapshot > replace_file > write_new_file > "
+                "sync_file: fsync *.snapshot"
+            ),
+        ],
+        "indexes are trusted where the mark is; the command that puts it there is not run here": [
+            "reindex.put > replace_file > write_new_file > sync_file: fsync *.index",
+            "reindex.put > replace_file > sync_directory > sync_file: fsync partition",
+            "reindex.put > sync_file: fsync *.timeindex",
+            "reindex.put > sync_file: fsync *.index",
+        ],
+    }.items()
+    for call in calls
+}
+
+Sites = dict[Site, list[Scenario]]
+
+
+@pytest.fixture(scope="module")
+def sites(explorer: Explorer) -> Sites:
+    """All calls that the scenarios come by, with the scenarios; their own states are opened."""
+    found: Sites = {}
+    for scenario in SINGLES.values():
+        with sites_met() as met:
+            run = scenario.record(explorer)
+        explorer.explore(run)
+        for site in met:
+            found.setdefault(site, []).append(scenario)
+    return found
+
+
+@pytest.fixture(scope="module")
+def table(say: Callable[[str], None]) -> Iterator[list[tuple[Site, str, str]]]:
+    """What was found out; said when all is done."""
+    rows: list[tuple[Site, str, str]] = []
+    yield rows
+    say(f"\n{'without':110} {'breaks':25} as is noticed by")
+    for site, scenario, who in rows:
+        say(f"{site!s:110} {scenario:25} {who}")
+
+
+def noticed(explorer: Explorer, site: Site, scenarios: list[Scenario]) -> tuple[str, str] | None:
+    """The scenario that breaks without a call, and who notices."""
+    for scenario in scenarios:
+        try:
+            run = scenario.record(explorer, without(site))
+        except Exception as error:  # noqa: BLE001 - whatever comes of it
+            return scenario.name, f"itself: {type(error).__name__}"
+        try:
+            explorer.explore(run)
+        except BrokenPromiseError as error:
+            return scenario.name, error.who
+    return None
+
+
+@pytest.mark.parametrize(
+    "stride", [6, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+def test_each_call_that_does_nothing_is_noticed(
+    explorer: Explorer, sites: Sites, table: list[tuple[Site, str, str]], stride: int
+) -> None:
+    """One at a time; those with a reason of another kind are listed, and they alone."""
+    tried = [site for site in sites if stride == 1 or str(site) not in REASONS][::stride]
+    unnoticed = []
+    for site in tried:
+        found = noticed(explorer, site, sites[site])
+        table.append((site, *(found or ("nothing", REASONS.get(str(site), "nobody")))))
+        if found is None:
+            unnoticed.append(str(site))
+
+    assert set(unnoticed) == (set(REASONS) if stride == 1 else set())
+
+
+def test_reasons_are_given_for_calls_that_there_are(sites: Sites) -> None:
+    """A reason goes when its call goes."""
+    assert REASONS.keys() <= {str(site) for site in sites}
