@@ -7,15 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from crashing import Crash, crash_at
+from soundness import assert_sound
 
 import segmentlog
 from segmentlog.errors import SegmentLogError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.log import commit
 from segmentlog.log.config import TopicConfig
-from segmentlog.log.findings import Severity
 from segmentlog.log.settle import recover
-from segmentlog.log.verify import verify_log
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 
@@ -48,15 +47,6 @@ def values(directory: Path, partition: int = 0) -> list[int]:
     """What a reader sees."""
     log = segmentlog.open_log_dir(directory).log("t", partition)
     return [int(value) for value in log.scan().read_all()["value"].to_pylist()]
-
-
-def assert_sound(directory: Path) -> None:
-    """`verify` finds nothing, and no file of ours but the state is left."""
-    opened = segmentlog.open_log_dir(directory)
-    for topic_partition in opened.topic_partitions():
-        found = list(verify_log(opened.log(*topic_partition), with_records=True))
-        assert [] == [each for each in found if each.severity != Severity.NOTE]
-    assert ["segmentlog.state"] == [path.name for path in directory.glob("segmentlog.*")]
 
 
 @pytest.fixture

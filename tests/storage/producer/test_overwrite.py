@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from crashing import Crash, crash_at
+from soundness import assert_sound
 
 import segmentlog
 from segmentlog.errors import OptionError
@@ -13,9 +14,7 @@ from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.log import replaced
 from segmentlog.log.config import TopicConfig
-from segmentlog.log.findings import Severity
 from segmentlog.log.settle import recover
-from segmentlog.log.verify import verify_log
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.write_errors import SyncFailedError
@@ -55,15 +54,6 @@ def values(directory: Path, topic: str = "t") -> list[list[int]]:
 def dealt(first: int, n_rows: int) -> list[list[int]]:
     """What a job has written, by partition."""
     return [[i for i in range(first, first + n_rows) if i % 2 == part] for part in (0, 1)]
-
-
-def assert_sound(directory: Path) -> None:
-    """`verify` finds nothing, and no file of ours but the state is left."""
-    opened = segmentlog.open_log_dir(directory)
-    for topic_partition in opened.topic_partitions():
-        found = list(verify_log(opened.log(*topic_partition), with_records=True))
-        assert [] == [each for each in found if each.severity != Severity.NOTE]
-    assert ["segmentlog.state"] == [path.name for path in directory.glob("segmentlog.*")]
 
 
 def test_the_log_start_moves_and_offsets_count_on(tmp_path: Path) -> None:

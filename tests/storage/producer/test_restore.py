@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from soundness import assert_sound
 
 import segmentlog
 from segmentlog.errors import OptionError
 from segmentlog.log.config import TopicConfig
-from segmentlog.log.findings import Severity
-from segmentlog.log.verify import verify_log
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.write_errors import InvalidRecordError, OffsetsOutOfOrderError
@@ -41,14 +40,6 @@ def restore(directory: Path, *tables: pa.Table, **settings: object) -> None:
     ) as writer:
         for table in tables:
             writer.append(table)
-
-
-def assert_sound(directory: Path) -> None:
-    """`verify` finds nothing."""
-    opened = segmentlog.open_log_dir(directory)
-    for topic_partition in opened.topic_partitions():
-        found = list(verify_log(opened.log(*topic_partition), with_records=True))
-        assert [] == [each for each in found if each.severity != Severity.NOTE]
 
 
 def test_offsets_and_times_are_kept(tmp_path: Path) -> None:

@@ -10,17 +10,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from crashing import Crash, crash_at
+from soundness import assert_sound
 
 import segmentlog
 from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.log import commit
 from segmentlog.log.config import TopicConfig
-from segmentlog.log.findings import Severity
 from segmentlog.log.journal import State, list_guards
 from segmentlog.log.settle import recover
 from segmentlog.log.stage import Extent
-from segmentlog.log.verify import verify_log
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
@@ -69,16 +68,6 @@ def dealt(*jobs: tuple[int, int]) -> dict[int, list[int]]:
     """What the jobs (first, number of rows) have written, by partition."""
     numbers = [i for first, n in jobs for i in range(first, first + n)]
     return {partition: [i for i in numbers if i % 2 == partition] for partition in (0, 1)}
-
-
-def assert_sound(directory: Path) -> None:
-    """`verify` finds nothing, and no file of ours but the state is left."""
-    opened = segmentlog.open_log_dir(directory)
-    for topic_partition in opened.topic_partitions():
-        found = list(verify_log(opened.log(*topic_partition), with_records=True))
-        assert [] == [each for each in found if each.severity != Severity.NOTE]
-    left = [path.name for path in directory.glob("segmentlog.*")]
-    assert ["segmentlog.state"] == left
 
 
 @pytest.mark.parametrize("codec", Codec)
