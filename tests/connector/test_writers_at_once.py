@@ -20,6 +20,9 @@ N_ROWS = 10  # of each job in each partition
 
 def by_spark(session: SparkSession, directory: Path, job: int) -> None:
     """One job of a session, in four tasks."""
+    if hasattr(session, "_jvm"):  # Spark asks the thread's session for Python sources: it has none
+        active = session._jvm.org.apache.spark.sql.classic.SparkSession
+        active.setActiveSession(session._jsparkSession)
     rows = session.range(0, N_ROWS * N_PARTITIONS, 1, 4)
     (
         rows.selectExpr(f"'{job}' value", f"cast(id % {N_PARTITIONS} as int) partition")

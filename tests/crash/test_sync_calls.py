@@ -26,8 +26,8 @@ REASONS: Mapping[str, str] = {
                 "replace replication-offset-checkpoint"
             ),
             (
-                "commit.intend > write_offsets > write > replace_file > sync_directory > "
-                "sync_file: fsync log directory"
+                "commit.intend > write_offsets > write > replace_file > sync_directory "
+                "> sync_file: fsync log directory"
             ),
         ],
         "a sync of the same directory, or the append's of the same file, comes behind it": [

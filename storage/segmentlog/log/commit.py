@@ -121,10 +121,8 @@ def commit_staged(
         raise
     try:
         finish(directory, commit.guard, intent)
-    except (
-        OSError,
-        SegmentLogError,
-    ) as error:  # decided is decided: the next writer does the rest
+    except (OSError, SegmentLogError) as error:
+        # Decided is decided: the next writer does the rest.
         logger.warning("%s: committed, but the guard still stands: %s", commit.guard.path, error)
     return True
 

@@ -65,7 +65,7 @@ def least_moved_bytes(segment_bytes: int) -> int:
 
     Copying less takes about as long as syncing one more file, and leaves fewer segments.
     """
-    return segment_bytes // 32
+    return segment_bytes // 64
 
 
 class _File:
@@ -158,7 +158,11 @@ class TaskStage:
         """Where the next bytes of a partition go, and whether that file is its own."""
         staged = self._staged.get(topic_partition, 0)
         self._staged[topic_partition] = staged + n_bytes
-        if n_bytes <= self._segment_bytes and staged >= least_moved_bytes(self._segment_bytes):
+        is_much = (
+            staged >= least_moved_bytes(self._segment_bytes)
+            or n_bytes >= self._segment_bytes // 1024  # more of it will come, perhaps
+        )
+        if is_much and n_bytes <= self._segment_bytes:
             own = self._own.get(topic_partition)
             if own is not None and own.size + n_bytes <= self._segment_bytes:
                 return own, True

@@ -19,12 +19,28 @@ from segmentlog.write_errors import InvalidRecordError, OffsetsOutOfOrderError
 
 __all__ = ["RowStager"]
 
+#: Full batches of each partition to hold before any is written: one in so many is cut short then,
+#: and of few partitions the rows are still in the processor's caches.
+_HELD_BATCHES = 16
+
+_COLUMNS = (
+    "key",
+    "value",
+    "headers",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+)
+
 
 class RowStager:
     """Stages the rows of one task attempt.
 
-    Rows are held until there are `ProducerConfig.buffer_memory` bytes of them, so memory does not
-    grow with the number of partitions, and batches are full unless there are very many.
+    Rows are held until there are some full batches for each partition, or
+    `ProducerConfig.buffer_memory` bytes of them: so memory does not grow with the number of
+    partitions, and batches are full unless there are very many.
 
     Parameters
     ----------
@@ -74,9 +90,10 @@ class RowStager:
             check_columns(batch.schema, self._topic, self._config)
             self._write_held()
             self._schema = batch.schema
-        self._held.append(batch)
-        self._n_bytes += batch.nbytes
-        if self._n_bytes >= self._config.buffer_memory:
+        taken = batch.select([name for name in _COLUMNS if name in batch.schema.names])
+        self._held.append(taken)
+        self._n_bytes += taken.nbytes
+        if self._n_bytes >= self._most_held_bytes():
             self._write_held()
 
     def close(self) -> tuple[Extent, ...]:
@@ -88,6 +105,13 @@ class RowStager:
         """Forget everything: the task has failed."""
         self._held.clear()
         self._stage.discard()
+
+    def _most_held_bytes(self) -> int:
+        most = self._config.buffer_memory
+        if self._topic is not None:
+            _, n_partitions = self._partitioner(self._topic)
+            most = min(most, _HELD_BATCHES * self._config.batch_size * n_partitions)
+        return most
 
     def _write_held(self) -> None:
         held, self._held, self._n_bytes = self._held, [], 0
