@@ -11,7 +11,13 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from segmentlog.errors import LogDirectoryError
-from segmentlog.files.names import FileKind, partition_path, segment_file_name
+from segmentlog.files.checkpoint import read_offsets
+from segmentlog.files.names import (
+    LOG_START_CHECKPOINT,
+    FileKind,
+    partition_path,
+    segment_file_name,
+)
 from segmentlog.log.journal import Replaced
 from segmentlog.log.listing import list_segments
 
@@ -32,11 +38,13 @@ def delete_replaced(directory: str, replaced: Iterable[Replaced]) -> list[Replac
     later : what is to be deleted another time.
     """
     before = int(time.time() * 1000) - _DELAY_MS
+    starts = read_offsets(directory, LOG_START_CHECKPOINT)
     later = []
     for each in replaced:
         if each.time_ms > before:
             later.append(each)
-        else:
+        # Another log has come in its place, if this one begins earlier: its topic was deleted.
+        elif starts.get(each.topic_partition, 0) >= each.end_offset:
             _delete(partition_path(directory, each.topic_partition), each.end_offset)
     return later
 

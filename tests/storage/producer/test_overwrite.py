@@ -1,5 +1,6 @@
 """Overwriting: the records of a topic go when those of the job come, and offsets count on."""
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -107,6 +108,26 @@ def test_the_files_go_with_a_later_job(tmp_path: Path, monkeypatch: pytest.Monke
     assert not any(path.name < f"{250:020d}" for path in (tmp_path / "t-1").iterdir())
     assert "replaced" in (tmp_path / "segmentlog.state").read_text()
     write(tmp_path, rows(1030, 10))
+    assert_sound(tmp_path)
+
+
+def test_a_topic_that_was_made_anew_keeps_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its predecessor was to lose is no concern of its."""
+    write(tmp_path, rows(0, 500))
+    write(tmp_path, rows(1000, 10), delete_records=True)
+    for path in tmp_path.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+    names = ("log-start-offset-checkpoint", "replication-offset-checkpoint")
+    for name in (*names, "recovery-point-offset-checkpoint"):
+        (tmp_path / name).write_text("0\n0\n")
+    write(tmp_path, rows(0, 500))
+    monkeypatch.setattr(replaced, "_DELAY_MS", -1000)
+    write(tmp_path, rows(500, 500))
+
+    assert dealt(0, 1000) == values(tmp_path)
     assert_sound(tmp_path)
 
 
