@@ -144,5 +144,5 @@ def test_a_rename_before_the_sync_leaves_what_it_is_known_to_leave(tmp_path: Pat
     states = [*crash_states(recorder.image, recorder.steps)]
     last = [state.tree for state in states if state.n_steps == len(recorder.steps)]
 
-    assert {b"old", b"news", b"ne", b"", bytes(4)} == {tree["file"] for tree in last}
+    assert {b"old", b"news", b"new", b"", bytes(4)} == {tree["file"] for tree in last}
     assert {b"old"} == {state.tree["file"] for state in states if state.n_steps < 3}

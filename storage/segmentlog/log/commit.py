@@ -4,7 +4,8 @@ The order of the durable steps is the argument; each is on the disk before the n
 
 1. The guard, with the intent in it.  From here on no broker starts, and readers take the ends of
    the partitions from the intent, not from the files.
-2. The mark of a clean stop goes into the guard, so that it cannot vouch for what follows.
+2. The mark of a clean stop goes into the guard, so that it cannot vouch for what follows.  This
+   is on the disk with 4: until then the guard stands, and what is undone leaves the mark true.
 3. Batches and index entries, behind the ends that the intent has written down.
 4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.
 5. Kafka's checkpoints, derived from the intent; then the mark comes back, and the guard goes.

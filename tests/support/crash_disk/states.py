@@ -103,7 +103,7 @@ def _apply(image: Image, step: Step, fate: Fate) -> None:
     if fate == Fate.KEPT:
         image.apply(step)
     elif fate != Fate.LOST and isinstance(step, Write):
-        half = len(step.data) // 2
+        half = len(step.data) // 2 | 1  # not between two entries of an index
         if fate == Fate.HALF:
             image.apply(step._replace(data=step.data[:half]))
         else:  # bytes that the file had stay as they were
