@@ -10,7 +10,7 @@ import os
 import re
 import uuid
 
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.files.durable import adopt, create_file, replace_file, sync_directory
 from segmentlog.files.metadata import read_topic_id
@@ -59,6 +59,11 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     directory : the log directory.
     topic : whose; the name is a legal one.
     n_partitions : of a topic that is not there yet.
+
+    Raises
+    ------
+    UnknownTopicOrPartitionError
+        If one is missing that had records.
     """
     offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
     known = {each for each in offsets if each.topic == topic} | _found(directory, topic)
@@ -66,6 +71,10 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     missing = [each for each in sorted(wanted, reverse=True) if not _is_there(directory, each)]
     if not missing:
         return
+    for each in missing:
+        if offsets.get(each, 0):
+            hint = f"its high watermark is {offsets[each]}, and its log is gone: put it back"
+            raise UnknownTopicOrPartitionError(*each, directory, hint)
     offsets.update((each, 0) for each in missing)
     write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets)
     topic_id = _topic_id(directory, sorted(wanted))

@@ -1,6 +1,7 @@
 """Plain Python appends to logs: what is written, where, and what becomes visible when."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -123,6 +124,18 @@ def test_a_brokers_directory_gets_no_new_topics(tmp_path: Path) -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="autoCreateTopics"):
         segmentlog.open_writer(tmp_path, "t")
     assert {"meta.properties", ".lock"} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_partition_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    """Its records are missed; one that never had any is made again."""
+    write(tmp_path, 0, 1)
+    shutil.rmtree(tmp_path / "t-1")
+    write(tmp_path, 1, 9)
+    assert dealt((0, 10)) == values(tmp_path)
+    shutil.rmtree(tmp_path / "t-0")
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"partition 0 of .* is 5, and"):
+        write(tmp_path, 10, 2)
+    assert not (tmp_path / "t-0").exists()
 
 
 def test_a_locked_directory_is_refused(tmp_path: Path) -> None:
