@@ -15,7 +15,7 @@ def explorer() -> Iterator[Explorer]:
     explorer.close()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def quiet() -> Iterator[None]:
     """Each recovery says what it does."""
     logging.disable(logging.CRITICAL)
