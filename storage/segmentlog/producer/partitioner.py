@@ -6,7 +6,7 @@ import pyarrow as pa
 from segmentlog.kernels import partition, status
 from segmentlog.kernels.memory import Bytes, Int32s, Int64s
 from segmentlog.kernels.source import SourceArrays
-from segmentlog.records.source import array_view, bitmap_view
+from segmentlog.records.source import array_view, bitmap_view, buffer_view
 from segmentlog.write_errors import InvalidRecordError
 
 __all__ = ["Partitioner", "group_rows"]
@@ -53,9 +53,8 @@ class Partitioner:
         """
         named, valid, first_bit = _NO_PARTITIONS, _NO_BITMAP, 0
         if explicit is not None and len(explicit):
-            named = np.frombuffer(
-                explicit.buffers()[1], np.int32, len(explicit), explicit.offset * 4
-            )
+            start = explicit.offset * 4
+            named = buffer_view(explicit.buffers()[1], np.int32, len(explicit), start)
             valid, first_bit = bitmap_view(explicit)
         chosen: Int32s = np.empty(len(source.timestamps), np.int32)
         code, row = partition.choose_partitions(

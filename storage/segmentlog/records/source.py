@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from segmentlog.errors import OptionError
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.kernels.source import BinaryArrays, Ends, SourceArrays, measure_rows
 
-__all__ = ["array_view", "bitmap_view", "record_source"]
+__all__ = ["array_view", "bitmap_view", "buffer_view", "record_source"]
 
 _ACCEPTED = {
     "key": "a key is binary or string",
@@ -70,10 +70,21 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
 
 
 def array_view(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, read-only as Arrow's are: kernels are compiled for those and for no others."""
+    """The array, read-only: kernels are compiled for those and for no others."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
+
+
+def buffer_view(
+    buffer: pa.Buffer, dtype: DTypeLike, n_items: int = -1, start: int = 0
+) -> NDArray[Any]:
+    """Items of an Arrow buffer from byte `start` on, read-only.
+
+    Arrow says of some buffers that they may be written to, such as those that a cast has made;
+    with every mixture of the nine of a batch, a kernel would be compiled anew, for seconds.
+    """
+    return array_view(np.frombuffer(buffer, dtype, n_items, start))
 
 
 _NO_BYTES: Bytes = array_view(np.empty(0, np.uint8))
@@ -83,7 +94,7 @@ def bitmap_view(array: pa.Array) -> tuple[Bytes, int]:
     """Bitmap of the rows that are not null, or nothing if all are there; the bit of the first."""
     if not array.null_count:
         return _NO_BYTES, 0
-    return np.frombuffer(array.buffers()[0], np.uint8), array.offset
+    return buffer_view(array.buffers()[0], np.uint8), array.offset
 
 
 def _cast(columns: dict[str, pa.Array], name: str, n_rows: int, kind: pa.DataType) -> pa.Array:
@@ -107,7 +118,7 @@ def _ends(array: pa.Array, n_items: int) -> Ends:
     if not len(array):
         return array_view(np.zeros(1, dtype))
     start = array.offset * dtype.itemsize
-    ends: Ends = np.frombuffer(array.buffers()[1], dtype, len(array) + 1, start)
+    ends: Ends = buffer_view(array.buffers()[1], dtype, len(array) + 1, start)
     if ends[0] < 0 or ends[-1] > n_items or np.any(ends[1:] < ends[:-1]):
         message = f"bounds of a column of {array.type} are not in order, or outside its values"
         raise pa.ArrowInvalid(message)
@@ -116,7 +127,7 @@ def _ends(array: pa.Array, n_items: int) -> Ends:
 
 def _binary(array: pa.Array) -> BinaryArrays:
     buffer = array.buffers()[2]
-    data = _NO_BYTES if buffer is None else np.frombuffer(buffer, np.uint8)
+    data = _NO_BYTES if buffer is None else buffer_view(buffer, np.uint8)
     column = BinaryArrays(_ends(array, data.size), *bitmap_view(array), data)
     if data.size <= _SPARSE_BYTES * (len(array) - _n_wide_rows(column)):
         padded = np.concatenate([data, np.zeros(COPY_SLACK, np.uint8)])
