@@ -10,26 +10,13 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, JavaObject, launch
 
 from kafka_here.artifacts import java, py4j_jar
 from kafka_here.broker import Broker
+from kafka_here.printed import KafkaRecord, parse_records
 
 __all__ = ["JavaClient", "KafkaRecord", "Outgoing"]
 
 _BYTES = "org.apache.kafka.common.serialization.ByteArraySerializer"
-_FROM_BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
-_TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+_AS_TEXT = "org.apache.kafka.common.serialization.StringDeserializer"
 _SECONDS = 60
-
-
-class KafkaRecord(NamedTuple):
-    """A record as a consumer returns it; `headers` is None when there are none, as in Spark."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] | None
 
 
 class Outgoing(NamedTuple):
@@ -271,8 +258,9 @@ class JavaClient:
             self._properties(
                 {
                     "bootstrap.servers": self._broker.bootstrap_servers,
-                    "key.deserializer": _FROM_BYTES,
-                    "value.deserializer": _FROM_BYTES,
+                    "key.deserializer": _AS_TEXT,
+                    "value.deserializer": _AS_TEXT,
+                    "deserializer.encoding": "ISO-8859-1",  # a character for every byte
                     "isolation.level": isolation,
                     "max.poll.records": 1000,
                     "enable.auto.commit": "false",
@@ -297,21 +285,8 @@ class JavaClient:
                 raise RuntimeError(message)
             polled = consumer.poll(timeout)
             for each in partitions:
-                found += map(self._record, polled.records(each))
+                found += parse_records(polled.records(each).toString())
         return found
-
-    def _record(self, record: JavaObject) -> KafkaRecord:
-        headers = tuple((each.key(), each.value()) for each in record.headers().toArray())
-        return KafkaRecord(
-            record.topic(),
-            record.partition(),
-            record.offset(),
-            record.timestamp(),
-            _TIMESTAMP_TYPES[record.timestampType().toString()],
-            record.key(),
-            record.value(),
-            headers or None,
-        )
 
     def wait_until_compacted(self, partition_path: Path, *, fewer_than: int) -> None:
         """Wait until the broker's cleaner has left fewer records than that.

@@ -1,0 +1,83 @@
+"""Records as Java prints them: one call fetches a thousand, where their fields take ten each."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+__all__ = ["KafkaRecord", "parse_records"]
+
+_TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+#: ``ConsumerRecord.toString`` up to the bytes of the key; what its headers hold comes as numbers.
+_RECORD = re.compile(
+    r"ConsumerRecord\(topic = (?P<topic>\S+), partition = (?P<partition>\d+),"
+    r"(?: leaderEpoch = \w+,)? offset = (?P<offset>\d+), (?P<type>\w+) = (?P<time>-?\d+),"
+    r"(?: deliveryCount = \w+,)? serialized key size = (?P<key>-?\d+),"
+    r" serialized value size = (?P<value>-?\d+),"
+    r" headers = RecordHeaders\(headers = \[(?P<headers>.*?)\], isReadOnly = \w+\), key = ",
+    re.DOTALL,
+)
+_HEADER = re.compile(
+    r"RecordHeader\(key = (.*?), value = (null|\[[-\d, ]*\])\)(?:, |\Z)", re.DOTALL
+)
+
+
+class KafkaRecord(NamedTuple):
+    """A record as a consumer returns it; `headers` is None when there are none, as in Spark."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] | None
+
+
+def parse_records(printed: str) -> Iterator[KafkaRecord]:
+    """The records of a printed list, whose keys and values are strings in ISO-8859-1.
+
+    Raises
+    ------
+    ValueError
+        If this is not such a list to its last character.
+    """
+    at, end = 1, len(printed) - 1
+    while at < end:
+        found = _RECORD.match(printed, at)
+        if not found:
+            message = f"not a record: {printed[at : at + 500]!r}"
+            raise ValueError(message)
+        key, at = _bytes(printed, found.end(), int(found["key"]), ", value = ")
+        value, at = _bytes(printed, at, int(found["value"]), ")")
+        yield KafkaRecord(
+            found["topic"], int(found["partition"]), int(found["offset"]), int(found["time"]),
+            _TIMESTAMP_TYPES[found["type"]], key, value, _headers(found["headers"]),
+        )  # fmt: skip
+        at += len(", ")
+
+
+def _bytes(printed: str, at: int, size: int, closing: str) -> tuple[bytes | None, int]:
+    """What stands at a place, null if its size is negative, and the place behind `closing`."""
+    behind = at + (len("null") if size < 0 else size)
+    if not printed.startswith(closing, behind):
+        message = f"{closing!r} is not at {behind} of {printed[at - 500 : behind + 20]!r}"
+        raise ValueError(message)
+    text = printed[at:behind]
+    return None if size < 0 else text.encode("latin-1"), behind + len(closing)
+
+
+def _headers(printed: str) -> tuple[tuple[str, bytes | None], ...] | None:
+    """Keys and values of headers; bytes are signed in Java."""
+    found, at = [], 0
+    while at < len(printed):
+        header = _HEADER.match(printed, at)
+        if not header:
+            message = f"not a header: {printed[at : at + 500]!r}"
+            raise ValueError(message)
+        key, numbers = header.groups()
+        signed = re.findall(r"-?\d+", numbers)
+        value = None if numbers == "null" else bytes(int(each) & 0xFF for each in signed)
+        found.append((key, value))
+        at = header.end()
+    return tuple(found) or None
