@@ -17,6 +17,7 @@ class Severity(StrEnum):
 class FindingKind(StrEnum):
     """What was found; the words stay, for programs that read reports."""
 
+    UNFINISHED_COMMIT = "unfinished-commit"
     CORRUPT_BATCH = "corrupt-batch"
     UNSUPPORTED_BATCH = "unsupported-batch"
     CORRUPT_RECORDS = "corrupt-records"
@@ -38,7 +39,8 @@ class FindingKind(StrEnum):
 class Finding(NamedTuple):
     """One thing that is not as it should be, and where.
 
-    `position` is the byte of the file, `offset` that of the log; -1 where it has none.
+    `position` is the byte of the file, `offset` that of the log; -1 where it has none.  What is
+    about a whole log directory has no topic, and partition -1.
     """
 
     severity: Severity

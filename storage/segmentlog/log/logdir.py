@@ -19,7 +19,7 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.paths import local_path
-from segmentlog.log.journal import Bounds, commits_seen, unfinished_bounds
+from segmentlog.log.journal import Bounds, commits_seen, list_guards, unfinished_bounds
 from segmentlog.log.log import Log
 from segmentlog.model import (
     INTERNAL_TOPICS,
@@ -229,6 +229,15 @@ class LogDirectory:
                 f", and {more} partitions more" if more > 0 else "",
                 remedy,
             )
+
+    @property
+    def unfinished_commits(self) -> list[str]:
+        """Paths of the guards that stand at this moment: of a writer at work, or of a crashed one.
+
+        While there is one, no broker starts on its directory.
+        """
+        parents = dict.fromkeys(_resolve(path)[0] for path in self.paths)
+        return [guard.path for parent in parents for guard in list_guards(parent)]
 
     @property
     def cluster_id(self) -> str | None:

@@ -1,5 +1,6 @@
 """What log directories hold: a row for each partition, from names, indexes and a few headers."""
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -8,15 +9,17 @@ from segmentlog.errors import SegmentLogError
 from segmentlog.log.log import Log
 from segmentlog.log.logdir import open_log_dir
 from segmentlog.log.segment import Segment
+from segmentlog.log.verify import verify_directory
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.records.header import BatchHeader
-from segmentlog.tools.dump import partitions_of
+from segmentlog.tools.dump import as_given, partitions_of
 from segmentlog.tools.rows import codec_name
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
 
 __all__ = ["Description", "describe_paths", "write_json", "write_table"]
 
+logger = logging.getLogger(__name__)
 
 _WIDEST = 1000  # columns of a table on a terminal
 
@@ -61,6 +64,8 @@ def describe_paths(
         If a path is none of these, or holds no such topic.
     """
     directory = open_log_dir(paths[0], *paths[1:])
+    for finding in verify_directory(directory):
+        logger.warning("%s: %s", as_given(finding.path, paths), finding.message)
     for topic_partition in partitions_of(directory, topics):
         log = directory.log(*topic_partition)
         try:

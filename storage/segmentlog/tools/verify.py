@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 from segmentlog.log.findings import Finding, Severity
 from segmentlog.log.logdir import open_log_dir
-from segmentlog.log.verify import verify_log
+from segmentlog.log.verify import verify_directory, verify_log
 from segmentlog.tools.dump import as_given, partitions_of
 from segmentlog.tools.text import escape, to_json
 
@@ -52,22 +53,22 @@ def verify_paths(
     counts: Counter[Severity] = Counter()
     started = time.perf_counter()
     with _torn_tails_are_findings(), _progress(n_bytes) as (advance, write):
-        for log in logs:
-            for finding in verify_log(log, with_records=with_records, progress=advance):
-                counts[finding.severity] += 1
-                if with_notes or finding.severity != Severity.NOTE:
-                    shown = _shown(finding, paths)
-                    write(to_json(_row(shown)) if as_json else _line(shown))
+        found = (verify_log(log, with_records=with_records, progress=advance) for log in logs)
+        for finding in chain(verify_directory(directory), *found):
+            counts[finding.severity] += 1
+            if with_notes or finding.severity != Severity.NOTE:
+                shown = _shown(finding, paths)
+                write(to_json(_row(shown)) if as_json else _line(shown))
     read = {
         "partitions": len(logs),
         "segments": sum(len(log.segments) for log in logs),
         "bytes": n_bytes,
     }
-    found = {f"{severity}s": counts[severity] for severity in Severity}
+    totals = {f"{severity}s": counts[severity] for severity in Severity}
     if as_json:
-        _write_line(to_json(read | found))
+        _write_line(to_json(read | totals))
     else:
-        _write_line(f"{_listed(read)}: {_listed(found)}")
+        _write_line(f"{_listed(read)}: {_listed(totals)}")
     if sys.stderr.isatty():
         seconds = max(time.perf_counter() - started, 1e-9)
         sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / seconds:,.0f} MiB/s\n")
@@ -94,7 +95,7 @@ def _shown(finding: Finding, paths: Sequence[str]) -> Finding:
 
 def _row(finding: Finding) -> dict[str, object]:
     row = finding._asdict()
-    return {name: None if value == -1 else value for name, value in row.items()}
+    return {name: None if value in (-1, "") else value for name, value in row.items()}
 
 
 def _line(finding: Finding) -> str:

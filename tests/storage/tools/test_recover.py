@@ -5,10 +5,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from crashing import Crash, crash_at
 from typer.testing import Result
 
 from segmentlog.files.lock import DirectoryLock
+from segmentlog.producer.writer import open_writer
 
 Run = Callable[..., Result]
 
@@ -169,3 +172,28 @@ def test_the_interval_of_a_topic_can_be_given(run: Run, stopped: Path) -> None:
     run("reindex", stopped / "orders-0", "--index-interval-bytes", "1")
 
     assert before < index.stat().st_size
+
+
+def test_an_unfinished_commit_is_named_until_it_is_ended(
+    run: Run, stopped: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By `verify`, which fails, and by `describe`, which warns; with what to do about it."""
+    writer = open_writer(stopped, "orders")
+    writer.append(pa.table({"value": [b"v"] * 10}))
+    with pytest.MonkeyPatch.context() as patch:
+        crash_at(patch, 15)
+        with pytest.raises(Crash):
+            writer.close()
+    (guard,) = stopped.glob("segmentlog.unfinished.*")
+    verified = run("verify", stopped, status=1)
+    assert run("describe", stopped).stdout
+
+    line = f"error   unfinished-commit: {guard}: a write job is at its commit, or died there"
+    assert verified.stdout.startswith(line)
+    assert f"segmentlog recover {stopped}, " in verified.stdout
+    assert f"{guard}: a write job is at its commit" in caplog.text
+    assert run("recover", stopped).stdout
+    assert run("verify", stopped).stdout
+    caplog.clear()
+    assert run("describe", stopped).stdout
+    assert not caplog.messages
