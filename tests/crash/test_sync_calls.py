@@ -15,11 +15,6 @@ REASONS: Mapping[str, str] = {
         "the task whose disk fails learns it here; its pages may be another machine's": [
             "stage.close > sync_file: fsync *.stage",
         ],
-        "the appender that comes next syncs these files once more": [
-            "move.place > sync_file: fsync *.stage",
-            "move.move_segment > write_new_file > sync_file: fsync *.stage.index",
-            "move.move_segment > write_new_file > sync_file: fsync *.stage.timeindex",
-        ],
         "a reader who looked before the guard stood would take the log end": [
             (
                 "commit.intend > write_offsets > write > replace_file: "

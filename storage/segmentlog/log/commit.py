@@ -212,10 +212,8 @@ class _Commit:
                 appender.append(buffer, headers)
             return appender
         appender.close(flush=self.flush)
-        sizes = move_segment(
-            self.directory, self.guard.path, path, extent, plan, epoch, flush=self.flush
-        )
-        return LogAppender(path, self.config, sizes, has_new_names=True)
+        sizes = move_segment(self.directory, self.guard.path, path, extent, plan, epoch)
+        return LogAppender(path, self.config, sizes, has_new_names=True)  # it syncs what has moved
 
     def decide(self, state: State) -> None:
         """Step 4."""

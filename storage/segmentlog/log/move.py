@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.errors import MalformedBatchError, TruncatedBatchError
-from segmentlog.files.durable import sync_file, write_new_file
+from segmentlog.files.durable import create_file, write_all
 from segmentlog.files.names import FileKind, segment_file_name
 from segmentlog.kernels import append as columns
 from segmentlog.kernels import layout, status
@@ -104,23 +104,21 @@ def move_segment(
     extent: Extent,
     plan: SegmentPlan,
     leader_epoch: int,
-    *,
-    flush: bool,
 ) -> SegmentSizes:
-    """Carry a plan out; the caller syncs the partition's directory.
+    """Carry a plan out; the caller syncs the files of the segment, and their directory.
 
     Everything goes through the guard: when another writer has taken that over, which renames it,
     nothing can come out of it any more, over whatever that writer has put there.  The log comes
     last, because with it the segment is there.
     """
     staged = os.path.join(directory, extent.name)
-    _place(staged, plan, leader_epoch, flush=flush)
+    _place(staged, plan, leader_epoch)
     within = {
         kind: os.path.join(guard_path, f"{extent.name}.{kind}")
         for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.LOG)
     }
-    write_new_file(within[FileKind.OFFSET_INDEX], plan.offset_entries)
-    write_new_file(within[FileKind.TIME_INDEX], plan.time_entries)
+    _write(within[FileKind.OFFSET_INDEX], plan.offset_entries)
+    _write(within[FileKind.TIME_INDEX], plan.time_entries)
     os.rename(staged, within[FileKind.LOG])
     for kind, path in within.items():
         os.rename(path, os.path.join(partition_path, segment_file_name(plan.base_offset, kind)))
@@ -129,10 +127,17 @@ def move_segment(
     )
 
 
-def _place(path: str, plan: SegmentPlan, leader_epoch: int, *, flush: bool) -> None:
+def _place(path: str, plan: SegmentPlan, leader_epoch: int) -> None:
     """Give the batches their offsets and their leader epoch."""
     with open(path, "r+b", buffering=0) as file:
         mapped: Bytes = np.memmap(file, np.uint8, "r+").view(np.ndarray)
         assign_offsets(mapped, plan.positions, plan.shift, leader_epoch)
-        if flush:  # of what is mapped, too
-            sync_file(file.fileno(), path)
+
+
+def _write(path: str, entries: bytes) -> None:
+    """Write the file of an index, which must not exist yet."""
+    descriptor = create_file(path)
+    try:
+        write_all(descriptor, entries, 0)
+    finally:
+        os.close(descriptor)
