@@ -81,7 +81,7 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
     """The rows of the table that are about reading."""
     for part in ("ipc", "seek", "plan"):
         (scratch / part).mkdir()
-    with Broker(scratch / "kafka", _VERSION) as broker:
+    with Broker(scratch / "kafka", _VERSION, is_measured=True) as broker:
         make_topics(broker, n_records)
         rows = spark_scan.rows(broker, "plain", scratch / "ipc", rounds)
     directory = segmentlog.open_log_dir(broker.log_dir)
@@ -104,7 +104,7 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
 
 def measure_writes(scratch: Path, n_records: int, rounds: int, commit_bytes: int) -> list[Row]:
     """The rows of the table that are about writing."""
-    with Broker(scratch / "empty", _VERSION) as broker:
+    with Broker(scratch / "empty", _VERSION, is_measured=True) as broker:
         rows = spark_write.rows(broker, scratch, n_records, rounds)
     return [
         *rows,

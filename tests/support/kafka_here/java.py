@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from py4j.java_gateway import GatewayParameters, JavaGateway, JavaObject, launch_gateway
 
 from kafka_here.artifacts import java, py4j_jar
-from kafka_here.broker import Broker
+from kafka_here.broker import QUICK_START, Broker
 from kafka_here.printed import KafkaRecord, parse_records
 
 __all__ = ["JavaClient", "KafkaRecord", "Outgoing"]
@@ -72,7 +72,7 @@ class JavaClient:
         port, token, self._process = launch_gateway(
             jarpath=str(py4j_jar()),
             classpath=str(broker.jars / "*"),
-            javaopts=["-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"],
+            javaopts=["-Xmx512m", *QUICK_START, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"],
             java_path=java(),
             die_on_exit=True,
             enable_auth=True,
