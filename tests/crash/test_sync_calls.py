@@ -25,23 +25,21 @@ REASONS: Mapping[str, str] = {
                 "> sync_file: fsync log directory"
             ),
         ],
-        "a sync of the same directory, or the append's of the same file, comes behind it": [
+        "a sync of the same directory comes behind it": [
             "topics.create > replace_file > sync_directory > sync_file: fsync partition",
             "broken.keep_tail > sync_directory > sync_file: fsync partition",
             "recovery.cut > sync_directory > sync_file: fsync partition",
-            "recovery.cut > sync_file: fsync *.log",
+            "reindex.put > replace_file > sync_directory > sync_file: fsync partition",
+            (
+                "unclean.close > write_offsets > write > replace_file > sync_directory "
+                "> sync_file: fsync log directory"
+            ),
         ],
         "a snapshot has a checksum, and one that is wrong is passed over": [
             (
                 "producers.take_snapshot > write_snapshot > replace_file > write_new_file > "
                 "sync_file: fsync *.snapshot"
             ),
-        ],
-        "indexes are trusted where the mark is; the command that puts it there is not run here": [
-            "reindex.put > replace_file > write_new_file > sync_file: fsync *.index",
-            "reindex.put > replace_file > sync_directory > sync_file: fsync partition",
-            "reindex.put > sync_file: fsync *.timeindex",
-            "reindex.put > sync_file: fsync *.index",
         ],
     }.items()
     for call in calls

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from segmentlog.errors import SegmentLogError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
-from segmentlog.files.durable import sync_directory, write_new_file
+from segmentlog.files.durable import create_file, sync_directory
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     LOG_START_CHECKPOINT,
@@ -150,7 +150,7 @@ class DirectoryRecovery:
         if {**points, **self._ends} != points:
             write_offsets(self._directory, RECOVERY_POINT_CHECKPOINT, {**points, **self._ends})
         if not self.failed and not os.path.exists(self._mark):
-            write_new_file(self._mark, b"")
+            os.close(create_file(self._mark))
             sync_directory(self._directory)
             yield "marked the directory as cleanly stopped"
 

@@ -14,10 +14,19 @@ from typing import Any
 import pytest
 from crashing import CALLS, Crash, Forward, around_calls, crash_at
 
-from crash_disk.runs import Run, read, recover_as_a_writer, values_of, write
+from crash_disk.runs import (
+    INDEX_INTERVAL_BYTES,
+    Run,
+    read,
+    recover_as_a_writer,
+    values_of,
+    write,
+)
+from segmentlog.files.lock import DirectoryLock
+from segmentlog.log.unclean import DirectoryRecovery
 from segmentlog.write_errors import CommitInDoubtError, SyncFailedError
 
-__all__ = ["OPERATIONS", "ROLLING", "Operation", "dies", "fails", "writes"]
+__all__ = ["OPERATIONS", "ROLLING", "Operation", "dies", "fails", "recovers", "writes"]
 
 Operation = Callable[[Run], None]
 
@@ -80,6 +89,15 @@ def fails(run: Run, number: int, rows: Mapping[int, int] = _TWO, **how: Any) -> 
         else:
             is_committed = True
     run.end(job, is_committed=is_committed)
+
+
+def recovers(run: Run) -> None:
+    """What the command ``recover`` does."""
+    run.begin_recovery()
+    with DirectoryLock(str(run.directory)):
+        done = [*DirectoryRecovery(str(run.directory), INDEX_INTERVAL_BYTES).run()]
+    assert done[-1].startswith("marked")
+    run.end_recovery()
 
 
 OPERATIONS: Mapping[str, Operation] = {

@@ -20,6 +20,7 @@ from segmentlog.log.settle import recover
 from segmentlog.producer.config import ProducerConfig
 
 __all__ = [
+    "INDEX_INTERVAL_BYTES",
     "N_PARTITIONS",
     "TOPIC",
     "Job",
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 TOPIC, N_PARTITIONS = "t", 2
+INDEX_INTERVAL_BYTES = 100
 
 #: Bytes of a value from which jobs have large files, which are moved into the log.
 _LARGE_BYTES = 4096
@@ -81,7 +83,8 @@ class Job(NamedTuple):
         is_large = self.value_bytes >= _LARGE_BYTES
         return ProducerConfig(
             topic_config=TopicConfig(
-                segment_bytes=60_000 if is_large else 1000, index_interval_bytes=100
+                segment_bytes=60_000 if is_large else 1000,
+                index_interval_bytes=INDEX_INTERVAL_BYTES,
             ),
             batch_size=100,
             buffer_memory=20_000,
@@ -219,6 +222,16 @@ class Run:
         if is_committed:
             self.jobs.append(job)
         self._promise(Promise((*self.jobs,), is_at_rest=is_at_rest))
+
+    def begin_recovery(self) -> None:
+        """What is there stays there; whether it is in order is open from now on."""
+        self._promise(Promise((*self.jobs,)))
+
+    def end_recovery(self) -> None:
+        """The directory is as after a clean stop: all that is in it is on the disk."""
+        self.jobs = [job._replace(flush=True) for job in self.jobs]
+        self._was_clean = True
+        self._promise(Promise((*self.jobs,), is_at_rest=True))
 
     def _promise(self, promise: Promise) -> None:
         was_clean = self._was_clean and promise.is_synced

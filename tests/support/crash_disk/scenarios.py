@@ -11,7 +11,7 @@ import pytest
 from crash_disk.check import BEHIND_THE_LOG
 from crash_disk.explore import Explorer
 from crash_disk.image import Tree, read_tree
-from crash_disk.operations import OPERATIONS, ROLLING, Operation, dies, fails, writes
+from crash_disk.operations import OPERATIONS, ROLLING, Operation, dies, fails, recovers, writes
 from crash_disk.runs import Job, Run, same_names_again, write
 
 __all__ = ["SEQUENCES", "SINGLES", "Scenario"]
@@ -81,10 +81,17 @@ def _singles() -> Iterator[Scenario]:
     for name, operation in OPERATIONS.items():
         yield Scenario(name, [operation])
     yield Scenario("append without syncs", [partial(writes, flush=False)])
+    unsynced = [partial(writes, rows={0: 8, 1: 4}, flush=False), recovers]
+    yield Scenario("recover what was not synced", unsynced)
+    yield Scenario("recover a first write", unsynced, begins_empty=True)
     yield Scenario("append without high watermarks", [append], without=[_HIGH_WATERMARKS])
-    yield Scenario(
-        "append after a crash", [append], without=[_MARK, _INDEX], behind_the_log=BEHIND_THE_LOG
-    )
+    for name, operation in (("append", append), ("recover", recovers)):
+        yield Scenario(
+            f"{name} after a crash",
+            [operation],
+            without=[_MARK, _INDEX],
+            behind_the_log=BEHIND_THE_LOG,
+        )
     for number in (33, 48):  # before the decision, and behind it
         yield Scenario(f"die at call {number}", [partial(dies, number=number, rows=ROLLING)])
     yield Scenario("fail", [partial(fails, number=33, rows=ROLLING)])
