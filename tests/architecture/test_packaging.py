@@ -77,7 +77,7 @@ def test_an_installed_wheel_is_found(wheel: Path, tmp_path: Path, example_data: 
     """Plain `pip install`: the files of the wheel, in site-packages."""
     python, site = environment_without_us(tmp_path / "venv")
     zipfile.ZipFile(wheel).extractall(site)
-    printed = read(python, example_data, tmp_path)
+    printed = read(python, example_data, tmp_path, NUMBA_DISABLE_JIT="1")  # quicker, this once
 
     assert str(site) in printed
     assert "rows 1062" in printed
@@ -104,7 +104,7 @@ def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None
     subprocess.run([*command, str(target), "--editable", str(TOP)], check=True, timeout=300)
     for path in target.glob("*.pth"):
         (site / path.name).write_text(path.read_text())
-    printed = read(python, example_data, tmp_path)
+    printed = read(python, example_data, tmp_path, NUMBA_DISABLE_JIT="1")
 
     assert str(TOP / "connector") in printed
     assert "rows 1062" in printed

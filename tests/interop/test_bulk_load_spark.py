@@ -129,14 +129,16 @@ def stopped(version: str, tmp_path: Path) -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "codec"),
+    ("version", "n_rows", "codec"),
     [
-        (100_000, "none"),
+        ("4.3.1", 100_000, "none"),
+        pytest.param("3.9.2", 100_000, "none", marks=pytest.mark.slow),
         pytest.param(
-            3_000_000, "zstd", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]
+            "4.3.1", 3_000_000, "zstd", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]
         ),
     ],
-)  # fmt: skip
+    indirect=["version"],
+)
 def test_a_broker_goes_on_with_what_spark_wrote(
     stopped: Broker, spark: SparkSession, n_rows: int, codec: str
 ) -> None:

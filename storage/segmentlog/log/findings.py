@@ -1,9 +1,11 @@
 """What verifying a log can find, and how much it matters."""
 
+import os
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["Finding", "FindingKind", "Severity"]
+__all__ = ["Finding", "FindingKind", "Severity", "unfinished_commits"]
 
 
 class Severity(StrEnum):
@@ -51,3 +53,13 @@ class Finding(NamedTuple):
     position: int
     offset: int
     message: str
+
+
+def unfinished_commits(guards: Iterable[str]) -> Iterator[Finding]:
+    """What is to be said of the guards that stand in log directories, given their paths."""
+    for guard in guards:
+        yield Finding(
+            Severity.ERROR, FindingKind.UNFINISHED_COMMIT, "", -1, guard, -1, -1,
+            "a write job is at its commit, or died there; brokers refuse to start until the next "
+            f"writer, or segmentlog recover {os.path.dirname(guard)}, finishes or undoes it",
+        )  # fmt: skip

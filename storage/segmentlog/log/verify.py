@@ -14,7 +14,6 @@ from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.log.findings import Finding, FindingKind, Severity
 from segmentlog.log.log import Log
-from segmentlog.log.logdir import LogDirectory
 from segmentlog.log.resync import Found, behind_damage
 from segmentlog.log.segment import Segment
 from segmentlog.log.verify_indexes import IndexCheck
@@ -23,19 +22,9 @@ from segmentlog.model import LogSlice
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 
-__all__ = ["verify_directory", "verify_log"]
+__all__ = ["verify_log"]
 
 _WINDOW_BYTES = 4 << 20
-
-
-def verify_directory(directory: LogDirectory) -> Iterator[Finding]:
-    """Findings about what stands beside the logs: commits that have not come to their end."""
-    for guard in directory.unfinished_commits:
-        yield Finding(
-            Severity.ERROR, FindingKind.UNFINISHED_COMMIT, "", -1, guard, -1, -1,
-            "a write job is at its commit, or died there; brokers refuse to start until the next "
-            f"writer, or segmentlog recover {os.path.dirname(guard)}, finishes or undoes it",
-        )  # fmt: skip
 
 
 def verify_log(

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from segmentlog.errors import SegmentLogError
+from segmentlog.log.findings import unfinished_commits
 from segmentlog.log.log import Log
 from segmentlog.log.logdir import open_log_dir
 from segmentlog.log.segment import Segment
-from segmentlog.log.verify import verify_directory
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.records.header import BatchHeader
 from segmentlog.tools.dump import as_given, partitions_of
@@ -64,7 +64,7 @@ def describe_paths(
         If a path is none of these, or holds no such topic.
     """
     directory = open_log_dir(paths[0], *paths[1:])
-    for finding in verify_directory(directory):
+    for finding in unfinished_commits(directory.unfinished_commits):
         logger.warning("%s: %s", as_given(finding.path, paths), finding.message)
     for topic_partition in partitions_of(directory, topics):
         log = directory.log(*topic_partition)

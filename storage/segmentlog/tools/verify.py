@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
-from segmentlog.log.findings import Finding, Severity
+from segmentlog.log.findings import Finding, Severity, unfinished_commits
 from segmentlog.log.logdir import open_log_dir
-from segmentlog.log.verify import verify_directory, verify_log
+from segmentlog.log.verify import verify_log
 from segmentlog.tools.dump import as_given, partitions_of
 from segmentlog.tools.text import escape, to_json
 
@@ -54,7 +54,7 @@ def verify_paths(
     started = time.perf_counter()
     with _torn_tails_are_findings(), _progress(n_bytes) as (advance, write):
         found = (verify_log(log, with_records=with_records, progress=advance) for log in logs)
-        for finding in chain(verify_directory(directory), *found):
+        for finding in chain(unfinished_commits(directory.unfinished_commits), *found):
             counts[finding.severity] += 1
             if with_notes or finding.severity != Severity.NOTE:
                 shown = _shown(finding, paths)
