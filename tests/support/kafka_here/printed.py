@@ -61,7 +61,7 @@ def _bytes(printed: str, at: int, size: int, closing: str) -> tuple[bytes | None
     """What stands at a place, null if its size is negative, and the place behind `closing`."""
     behind = at + (len("null") if size < 0 else size)
     if not printed.startswith(closing, behind):
-        message = f"{closing!r} is not at {behind} of {printed[at - 500 : behind + 20]!r}"
+        message = f"{closing!r} is not behind {printed[max(0, at - 500) : behind + 20]!r}"
         raise ValueError(message)
     text = printed[at:behind]
     return None if size < 0 else text.encode("latin-1"), behind + len(closing)
