@@ -11,7 +11,7 @@ takes its whole log directory for lost over one file that it may not open.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from segmentlog.write_errors import SyncFailedError
 
@@ -24,6 +24,7 @@ __all__ = [
     "sync_file",
     "write_all",
     "write_new_file",
+    "write_pieces",
 ]
 
 #: What one ``write`` takes at the most on Linux (2 GiB less a page); more comes in pieces.
@@ -37,6 +38,15 @@ def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
         with _naming(descriptor):
             written = os.pwrite(descriptor, view[:_MOST_AT_ONCE], position)
         view, position = view[written:], position + written
+
+
+def write_pieces(descriptor: int, data: bytes, size: int, positions: Iterable[int]) -> None:
+    """Write each `size` bytes of `data` at a position of their own."""
+    with _naming(descriptor):
+        for start, position in zip(range(0, len(data), size), positions, strict=True):
+            written = os.pwrite(descriptor, data[start : start + size], position)
+            if written < size:
+                write_all(descriptor, data[start + written : start + size], position + written)
 
 
 def cut_file(descriptor: int, size: int) -> None:
@@ -94,12 +104,16 @@ def create_file(path: str, *, mode: int = 0o644) -> int:
     return descriptor
 
 
-def write_new_file(path: str, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a file that must not exist yet, and sync it; its name is for the caller to sync."""
+def write_new_file(path: str, data: bytes, *, mode: int = 0o644, sync: bool = True) -> None:
+    """Write a file that must not exist yet, and sync it; its name is for the caller to sync.
+
+    Without `sync`, so are its bytes.
+    """
     descriptor = create_file(path, mode=mode)
     try:
         write_all(descriptor, data, 0)
-        sync_file(descriptor, path)
+        if sync:
+            sync_file(descriptor, path)
     finally:
         os.close(descriptor)
 

@@ -206,13 +206,13 @@ class _Commit:
         base_offset = max(extent.first_offset, next_offset)
         if not appender.size:  # the segment in whose place it comes
             base_offset = appender.base_offset
-        plan = plan_segment(self.directory, extent, base_offset, shift, self.config)
+        plan = plan_segment(self.directory, extent, base_offset, shift, epoch, self.config)
         if plan is None:
             for buffer, headers in staged_batches(self.directory, extent, shift, epoch):
                 appender.append(buffer, headers)
             return appender
         appender.close(flush=self.flush)
-        sizes = move_segment(self.directory, self.guard.path, path, extent, plan, epoch)
+        sizes = move_segment(self.directory, self.guard.path, path, extent, plan)
         return LogAppender(path, self.config, sizes, has_new_names=True)  # it syncs what has moved
 
     def decide(self, state: State) -> None:

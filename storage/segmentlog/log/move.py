@@ -1,34 +1,58 @@
 """Make a staged file a segment of the log where it stands, without copying it.
 
 Of each batch only base offset and leader epoch change, and no checksum covers those: they are
-written through a memory map, one page a batch, and the indexes are built from the headers alone.
+written over, 16 bytes a batch, and the indexes are built from the headers alone.
+
+Neither goes through a memory map.  A page of one that cannot be read, or for which a file system
+that copies on write has no room, ends the process.  And Linux takes the large folio around a page
+that is written to for dirty as a whole: a commit of 5 GB had 5 GB to sync once more.
 """
 
 import os
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from segmentlog.errors import MalformedBatchError, TruncatedBatchError
-from segmentlog.files.durable import create_file, write_all
+from segmentlog.files.durable import write_new_file, write_pieces
 from segmentlog.files.names import FileKind, segment_file_name
 from segmentlog.kernels import append as columns
-from segmentlog.kernels import layout, status
+from segmentlog.kernels import layout
 from segmentlog.kernels.append import take_batches
-from segmentlog.kernels.encode import assign_offsets
-from segmentlog.kernels.memory import Bytes, Int64s
-from segmentlog.kernels.transactions import walk_headers
+from segmentlog.kernels.memory import Int64s
 from segmentlog.log.append import limits_of
 from segmentlog.log.config import TopicConfig
 from segmentlog.log.entries import encode_offsets, encode_times, last_time, new_state
 from segmentlog.log.journal import SegmentSizes
 from segmentlog.log.stage import Extent, least_moved_bytes
-from segmentlog.records.batch_error import batch_error
 
 __all__ = ["SegmentPlan", "move_segment", "plan_segment"]
 
-_TABLE_ROWS = 1 << 14
-_PAGE_BYTES = 4 << 10
+#: Batches with fewer bytes than this to each are sooner copied than written to one by one.
+_LEAST_BATCH_BYTES = 8 << 10
+
+#: What of a header changes, and what the index entries are made of.
+_FIELDS = {
+    "base_offset": (layout.BASE_OFFSET_AT, ">i8"),
+    "batch_length": (layout.BATCH_LENGTH_AT, ">i4"),
+    "leader_epoch": (layout.LEADER_EPOCH_AT, ">i4"),
+    "magic": (layout.MAGIC_AT, "u1"),
+    "last_offset_delta": (layout.LAST_OFFSET_DELTA_AT, ">i4"),
+    "max_timestamp": (layout.MAX_TIMESTAMP_AT, ">i8"),
+}
+_HEADER = np.dtype(
+    {
+        "names": [*_FIELDS],
+        "formats": [kind for _, kind in _FIELDS.values()],
+        "offsets": [at for at, _ in _FIELDS.values()],
+        "itemsize": layout.HEADER_BYTES,
+    }
+)
+_Headers: TypeAlias = NDArray[np.void]
+
+#: Base offset, length and leader epoch: all that stands before the magic.
+_PLACE_BYTES = layout.MAGIC_AT
 
 
 class SegmentPlan(NamedTuple):
@@ -37,25 +61,37 @@ class SegmentPlan(NamedTuple):
     Parameters
     ----------
     base_offset : of the segment.
-    shift : what is added to the base offset of each batch.
-    positions : int64 array, shape (n_batches,); bytes at which the batches begin.
+    positions : bytes at which the batches begin.
+    places : what is to stand there, `_PLACE_BYTES` for each.
     offset_entries, time_entries : bytes of its indexes.
     """
 
     base_offset: int
-    shift: int
-    positions: Int64s
+    positions: list[int]
+    places: bytes
     offset_entries: bytes
     time_entries: bytes
 
 
 def plan_segment(
-    directory: str, extent: Extent, base_offset: int, shift: int, config: TopicConfig
+    directory: str,
+    extent: Extent,
+    base_offset: int,
+    shift: int,
+    leader_epoch: int,
+    config: TopicConfig,
 ) -> SegmentPlan | None:
     """What the segment would be; None where batches have to be copied one behind the other.
 
     That is so where the file is small or holds other things, where a segment would have had to
-    roll within it, and where batches are so small that every page would be written to anyway.
+    roll within it, and where there is not much to a batch.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    base_offset : of the segment.
+    shift : what is added to the base offset of each batch.
+    leader_epoch : of the partition.
 
     Raises
     ------
@@ -64,37 +100,58 @@ def plan_segment(
     """
     if not extent.is_own or extent.end < least_moved_bytes(config.segment_bytes):
         return None
-    path = os.path.join(directory, extent.name)
-    found = os.path.getsize(path)
-    if found != extent.end:
-        raise TruncatedBatchError(path, 0, extent.first_offset, extent.end, found)
-    mapped = np.memmap(path, np.uint8, "r", shape=(extent.end,)).view(np.ndarray)
-    headers: Int64s = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
-    entries: Int64s = np.empty((_TABLE_ROWS, columns.ENTRY_COLUMNS), np.int64)
-    limits, state = limits_of(config), new_state(base_offset)
-    positions, offsets, times = [], [], []
-    begin, n_left = 0, extent.end // _PAGE_BYTES
-    while begin < extent.end:
-        code, begin, n_batches = walk_headers(mapped, begin, extent.end, headers)
-        if not n_batches or code not in {status.OK, status.TABLE_FULL}:
-            raise batch_error(path, mapped, begin, extent.end, 0, code)
-        rows = headers[:n_batches]
-        rows[:, layout.BASE_OFFSET : layout.LAST_OFFSET + 1] += shift
-        end, n_entries = take_batches(rows, 0, limits, state, entries)
-        n_left -= n_batches
-        if end < n_batches or n_left < 0:
-            return None
-        positions.append(rows[:, layout.POSITION].copy())
-        offsets.append(encode_offsets(entries[:n_entries]))
-        times.append(encode_times(entries[:n_entries]))
-    last = int(rows[-1, layout.LAST_OFFSET])
-    if begin != extent.end or last + 1 != extent.end_offset(shift):
-        reason = f"the last batch ends at byte {begin} and offset {last - shift}"
-        raise MalformedBatchError(path, begin, last - shift, reason)
-    times.append(last_time(state))
+    positions, headers = _read_headers(os.path.join(directory, extent.name), extent, shift)
+    if not positions:
+        return None
+    table: Int64s = np.zeros((len(headers), layout.N_HEADER_COLUMNS), np.int64)
+    table[:, layout.SIZE] = headers["batch_length"].astype(np.int64) + layout.LOG_OVERHEAD
+    table[:, layout.BASE_OFFSET] = headers["base_offset"] + shift
+    table[:, layout.LAST_OFFSET] = table[:, layout.BASE_OFFSET] + headers["last_offset_delta"]
+    table[:, layout.MAX_TIMESTAMP] = headers["max_timestamp"]
+    entries: Int64s = np.empty((len(headers), columns.ENTRY_COLUMNS), np.int64)
+    state = new_state(base_offset)
+    end, n_entries = take_batches(table, 0, limits_of(config), state, entries)
+    if end < len(headers):
+        return None
+    headers["base_offset"] += shift
+    headers["leader_epoch"] = leader_epoch
     return SegmentPlan(
-        base_offset, shift, np.concatenate(positions), b"".join(offsets), b"".join(times)
+        base_offset,
+        positions,
+        headers.view(np.uint8).reshape(-1, layout.HEADER_BYTES)[:, :_PLACE_BYTES].tobytes(),
+        encode_offsets(entries[:n_entries]),
+        encode_times(entries[:n_entries]) + last_time(state),
     )
+
+
+def _read_headers(path: str, extent: Extent, shift: int) -> tuple[list[int], _Headers]:
+    """Where the batches of a file begin, and their headers; nothing if there are too many."""
+    positions: list[int] = []
+    pieces: list[bytes] = []
+    position, n_left = 0, extent.end // _LEAST_BATCH_BYTES
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != extent.end:
+            raise TruncatedBatchError(path, 0, extent.first_offset, extent.end, size)
+        while position < size:
+            if len(positions) == n_left:
+                return [], np.empty(0, _HEADER)
+            piece = os.pread(file.fileno(), layout.HEADER_BYTES, position)
+            length = int.from_bytes(piece[layout.BATCH_LENGTH_AT : layout.LEADER_EPOCH_AT], "big")
+            if length < layout.MIN_BATCH_LENGTH or position + layout.LOG_OVERHEAD + length > size:
+                reason = f"its length is {length}, and {size - position} bytes are left"
+                raise MalformedBatchError(path, position, -1, reason)
+            positions.append(position)
+            pieces.append(piece)
+            position += layout.LOG_OVERHEAD + length
+    headers = np.frombuffer(bytearray().join(pieces), _HEADER)
+    last_offset = int(headers["base_offset"][-1]) + int(headers["last_offset_delta"][-1])
+    if np.any(headers["magic"] != layout.MAGIC) or shift + last_offset + 1 != extent.end_offset(
+        shift
+    ):
+        reason = f"not the batches that the task has staged; the last ends at offset {last_offset}"
+        raise MalformedBatchError(path, positions[-1], last_offset, reason)
+    return positions, headers
 
 
 def move_segment(
@@ -103,7 +160,6 @@ def move_segment(
     partition_path: str,
     extent: Extent,
     plan: SegmentPlan,
-    leader_epoch: int,
 ) -> SegmentSizes:
     """Carry a plan out; the caller syncs the files of the segment, and their directory.
 
@@ -112,32 +168,17 @@ def move_segment(
     last, because with it the segment is there.
     """
     staged = os.path.join(directory, extent.name)
-    _place(staged, plan, leader_epoch)
+    with open(staged, "r+b", buffering=0) as file:
+        write_pieces(file.fileno(), plan.places, _PLACE_BYTES, plan.positions)
     within = {
         kind: os.path.join(guard_path, f"{extent.name}.{kind}")
         for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.LOG)
     }
-    _write(within[FileKind.OFFSET_INDEX], plan.offset_entries)
-    _write(within[FileKind.TIME_INDEX], plan.time_entries)
+    write_new_file(within[FileKind.OFFSET_INDEX], plan.offset_entries, sync=False)
+    write_new_file(within[FileKind.TIME_INDEX], plan.time_entries, sync=False)
     os.rename(staged, within[FileKind.LOG])
     for kind, path in within.items():
         os.rename(path, os.path.join(partition_path, segment_file_name(plan.base_offset, kind)))
     return SegmentSizes(
         plan.base_offset, extent.end, len(plan.offset_entries), len(plan.time_entries)
     )
-
-
-def _place(path: str, plan: SegmentPlan, leader_epoch: int) -> None:
-    """Give the batches their offsets and their leader epoch."""
-    with open(path, "r+b", buffering=0) as file:
-        mapped: Bytes = np.memmap(file, np.uint8, "r+").view(np.ndarray)
-        assign_offsets(mapped, plan.positions, plan.shift, leader_epoch)
-
-
-def _write(path: str, entries: bytes) -> None:
-    """Write the file of an index, which must not exist yet."""
-    descriptor = create_file(path)
-    try:
-        write_all(descriptor, entries, 0)
-    finally:
-        os.close(descriptor)
