@@ -123,7 +123,7 @@ class Driver:
 
 @pytest.mark.parametrize(
     ("n_kills", "n_workers_killed_first"),
-    [(1, 0), pytest.param(200, 7, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
+    [(20, 19), pytest.param(200, 7, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
 )
 def test_killed_spark_jobs_lose_and_repeat_nothing(
     tmp_path: Path, n_kills: int, n_workers_killed_first: int
@@ -159,5 +159,4 @@ def test_killed_spark_jobs_lose_and_repeat_nothing(
     assert_sound(directory)
     assert reader.n_looks > n_kills
     n_guarded = sum(n for (_, step), n in steps.items() if step != "no guard")
-    if n_kills > 100:  # a few may miss
-        assert n_guarded >= 0.3 * n_kills
+    assert n_guarded >= (0.3 * n_kills if n_kills > 100 else 1)

@@ -68,7 +68,7 @@ def legacy(old_version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
     with broker, JavaClient(broker) as client:
         for topic, shape in legacy_shapes.LEGACY_SHAPES.items():
             shape.make(broker, client, topic)
-        records = {topic: client.consume(topic) for topic in legacy_shapes.LEGACY_SHAPES}
+        records = client.consume_each(legacy_shapes.LEGACY_SHAPES)
         # Asked for a time in a topic of magic 0, this broker refuses.
         topics = [topic for topic in records if topic.startswith(("magic-1", "mixed", "segments"))]
         times = [(topic, 1_700_000_000_000 + t) for topic in topics for t in (-6000, 0, 150, 9000)]

@@ -62,7 +62,8 @@ def test_a_broker_serves_restored_topics_as_they_were(version: str, tmp_path: Pa
                 writer.append(source.log(topic, partition).scan(include_headers=True).read_all())
     assert_sound(broker)
     with broker, JavaClient(broker) as client:
-        found = {topic: as_consumed(client.consume(topic)) for topic in topics}
+        consumed = client.consume_each(topics)
+    found = {topic: as_consumed(each) for topic, each in consumed.items()}
 
     assert sum(map(len, found.values())) > 500
     for topic in topics:

@@ -86,6 +86,9 @@ class Broker:
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
+            # The controller lets a killed broker come back when it has missed it for so long.
+            "broker.session.timeout.ms": 3000,
+            "broker.heartbeat.interval.ms": 500,
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
             "log.message.timestamp.after.max.ms": 2**63 - 1,

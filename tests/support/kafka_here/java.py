@@ -237,23 +237,34 @@ class JavaClient:
 
     def consume(self, topic: str, *, isolation: str = "read_uncommitted") -> list[KafkaRecord]:
         """Every record of a topic, partition by partition, as the Java consumer returns them."""
-        with self._consumer(topic, isolation) as (consumer, partitions):
+        return self.consume_each([topic], isolation=isolation)[topic]
+
+    def consume_each(
+        self, topics: Iterable[str], *, isolation: str = "read_uncommitted"
+    ) -> dict[str, list[KafkaRecord]]:
+        """The same of some topics, with one consumer."""
+        found: dict[str, list[KafkaRecord]] = {topic: [] for topic in topics}
+        with self._consumer(found, isolation) as (consumer, partitions):
             consumer.assign(partitions)
             consumer.seekToBeginning(partitions)
             ends = consumer.endOffsets(partitions)
-            return sorted(self._poll(consumer, partitions, ends), key=lambda r: r[:3])
+            for record in self._poll(consumer, partitions, ends):
+                found[record.topic].append(record)
+        return {topic: sorted(records, key=lambda r: r[:3]) for topic, records in found.items()}
 
     def offsets(
         self, topic: str, *, isolation: str = "read_uncommitted"
     ) -> dict[int, tuple[int, int]]:
         """Log start and log end, or last stable offset, of each partition."""
-        with self._consumer(topic, isolation) as (consumer, partitions):
+        with self._consumer([topic], isolation) as (consumer, partitions):
             starts = consumer.beginningOffsets(partitions)
             ends = consumer.endOffsets(partitions)
             return {each.partition(): (starts[each], ends[each]) for each in partitions}
 
     @contextlib.contextmanager
-    def _consumer(self, topic: str, isolation: str) -> Iterator[tuple[JavaObject, list]]:
+    def _consumer(
+        self, topics: Iterable[str], isolation: str
+    ) -> Iterator[tuple[JavaObject, list]]:
         consumer = self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
             self._properties(
                 {
@@ -268,8 +279,14 @@ class JavaClient:
             )
         )
         try:
-            infos = consumer.partitionsFor(topic)
-            yield consumer, [self._partition(topic, info.partition()) for info in infos]
+            yield (
+                consumer,
+                [
+                    self._partition(topic, info.partition())
+                    for topic in topics
+                    for info in consumer.partitionsFor(topic)
+                ],
+            )
         finally:
             consumer.close()
 
@@ -284,7 +301,7 @@ class JavaClient:
                 message = f"the consumer did not reach the end in {_SECONDS} s"
                 raise RuntimeError(message)
             polled = consumer.poll(timeout)
-            for each in partitions:
+            for each in polled.partitions():
                 found += parse_records(polled.records(each).toString())
         return found
 

@@ -214,7 +214,7 @@ def _single(_: Broker, client: JavaClient, topic: str) -> None:
 
 def _thousands(_: Broker, client: JavaClient, topic: str) -> None:
     client.create_topic(topic)
-    client.produce(topic, [Outgoing(b"k", b"%d" % i, (), _T0 + i) for i in range(6000)],
+    client.produce(topic, [Outgoing(b"k", b"%d" % i, (), _T0 + i) for i in range(2500)],
                    linger_ms=10_000, batch_size=900_000)  # fmt: skip
 
 
@@ -261,4 +261,4 @@ def make(broker: Broker, client: JavaClient) -> Made:
     """Make every shape on `broker`, and see it with the broker's own consumer."""
     for topic, shape in SHAPES.items():
         shape.make(broker, client, topic)
-    return Made(broker.log_dir, {topic: client.consume(topic) for topic in SHAPES})
+    return Made(broker.log_dir, client.consume_each(SHAPES))
