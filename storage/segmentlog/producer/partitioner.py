@@ -6,7 +6,7 @@ import pyarrow as pa
 from segmentlog.kernels import partition, status
 from segmentlog.kernels.memory import Bytes, Int32s, Int64s
 from segmentlog.kernels.source import SourceArrays
-from segmentlog.records.source import array_view, bitmap_view, buffer_view
+from segmentlog.records.source import array_view, bitmap_view, buffer_view, pooled_array
 from segmentlog.write_errors import InvalidRecordError
 
 __all__ = ["Partitioner", "group_rows"]
@@ -56,7 +56,7 @@ class Partitioner:
             start = explicit.offset * 4
             named = buffer_view(explicit.buffers()[1], np.int32, len(explicit), start)
             valid, first_bit = bitmap_view(explicit)
-        chosen: Int32s = np.empty(len(source.timestamps), np.int32)
+        chosen: Int32s = pooled_array(len(source.timestamps), np.int32)
         code, row = partition.choose_partitions(
             source, named, valid, first_bit,
             self._n_partitions, self._batch_size, self._sticky, chosen,
@@ -88,7 +88,7 @@ def group_rows(partitions: Int32s, n_partitions: int) -> tuple[Int64s, Int64s]:
     if len(partitions) and not 0 <= partitions.min() <= partitions.max() < n_partitions:
         message = f"partitions are from 0 to {n_partitions - 1}"
         raise IndexError(message)
-    rows: Int64s = np.empty(len(partitions), np.int64)
+    rows: Int64s = pooled_array(len(partitions), np.int64)
     starts: Int64s = np.empty(n_partitions + 1, np.int64)
     partition.group_rows(partitions, starts, rows)
     return rows, starts

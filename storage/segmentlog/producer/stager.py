@@ -14,7 +14,7 @@ from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.partitioner import Partitioner, group_rows
 from segmentlog.producer.sink_columns import check_columns, restored
 from segmentlog.records.encoder import RecordEncoder
-from segmentlog.records.source import record_source
+from segmentlog.records.source import pooled_array, record_source
 from segmentlog.write_errors import InvalidRecordError, OffsetsOutOfOrderError
 
 __all__ = ["RowStager"]
@@ -186,7 +186,9 @@ class RowStager:
         """Epoch milliseconds of each row: its own, where they are asked for, or now."""
         now = int(time.time() * 1000)
         if not self._config.use_timestamps or "timestamp" not in rows.schema.names:
-            return np.full(rows.num_rows, now, np.int64)
+            times: Int64s = pooled_array(rows.num_rows, np.int64)
+            times.fill(now)
+            return times
         column = rows.column("timestamp").cast(pa.timestamp("us", "UTC"), safe=False)
         micros = pc.fill_null(column.cast(pa.int64()), now * 1000).to_numpy(zero_copy_only=False)
         millis: Int64s = micros // 1000  # towards the past, as Kafka's source reads them

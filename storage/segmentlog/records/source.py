@@ -11,7 +11,7 @@ from segmentlog.errors import OptionError
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.kernels.source import BinaryArrays, Ends, SourceArrays, measure_rows
 
-__all__ = ["array_view", "bitmap_view", "buffer_view", "record_source"]
+__all__ = ["array_view", "bitmap_view", "buffer_view", "pooled_array", "record_source"]
 
 _ACCEPTED = {
     "key": "a key is binary or string",
@@ -62,7 +62,7 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
         keys,
         values,
         *headers,
-        np.empty(n_rows, np.int64),
+        pooled_array(n_rows, np.int64),
         min(_n_wide_rows(keys), _n_wide_rows(values), _n_wide_lists(n_rows, *headers)),
     )
     measure_rows(source)
@@ -74,6 +74,15 @@ def array_view(array: NDArray[Any]) -> NDArray[Any]:
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
+
+
+def pooled_array(n_items: int, dtype: DTypeLike) -> NDArray[Any]:
+    """An array that is not filled, in memory of Arrow's pool, which keeps what it was given back.
+
+    What numpy takes from the system for as many rows as a task holds goes back at once, and comes
+    again with a page fault for each 4 KiB: a fifth of what staging takes.
+    """
+    return np.frombuffer(pa.allocate_buffer(n_items * np.dtype(dtype).itemsize), dtype)
 
 
 def buffer_view(

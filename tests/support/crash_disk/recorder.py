@@ -1,6 +1,5 @@
 """Writes down every change of a real directory, while whoever changes it goes on as usual."""
 
-import mmap
 import os
 import threading
 from pathlib import Path
@@ -12,14 +11,13 @@ from crash_disk.image import ROOT, Enter, Entry, Image, Resize, Step, Sync, Writ
 
 __all__ = ["CALLS", "Recorder"]
 
-#: Calls of `os` that the recorder understands.  What changes the directory by another one is
-#: noticed after the next of these, because the directory is not what was written down.
+#: Calls of `os` that the recorder understands.  What changes the directory by another one, or
+#: through a memory map, is noticed after the next of these: the directory is not what was written
+#: down.
 CALLS = (
     "open", "write", "pwrite", "truncate", "ftruncate", "fsync", "fdatasync", "rename", "replace",
     "link", "unlink", "remove", "mkdir", "rmdir",
 )  # fmt: skip
-
-_PAGE_BYTES = 4096
 
 
 class Recorder:
@@ -43,12 +41,10 @@ class Recorder:
         self._n_inodes = 1
         self._inodes = {os.stat(root).st_ino: ROOT}
         self._device = os.stat(root).st_dev
-        self._mapped: set[int] = set()
         self._lock = threading.RLock()
         self._take_in(root, ROOT)
         self._now = self.image.copy()
         around_calls(patch, CALLS, self._around)
-        patch.setattr(mmap, "mmap", self._recorded_map())
 
     def _take_in(self, path: Path, inode: int) -> None:
         """What is there before anything is recorded."""
@@ -71,41 +67,9 @@ class Recorder:
     def _around(self, name: str, forward: Forward) -> object:
         with self._lock:
             assert not {"dir_fd", "src_dir_fd", "dst_dir_fd"} & forward.keywords.keys()
-            self._look_at_maps()
             result: object = getattr(self, f"_{name}")(forward)
             assert self._now.tree() == read_tree(self.root), f"changed by more than {name}"
             return result
-
-    def _look_at_maps(self) -> None:
-        """What was changed through a memory map has come without a call: a write of each page."""
-        for inode in self._mapped:
-            held, found = self._now.files.get(inode, b""), self._bytes_of(inode)
-            for begin in range(0, len(found), _PAGE_BYTES):
-                page = found[begin : begin + _PAGE_BYTES]
-                if page != held[begin : begin + _PAGE_BYTES]:
-                    self._add(f"memory map of {self._name_of(inode)}", Write(inode, begin, page))
-
-    def _recorded_map(self) -> type[mmap.mmap]:
-        recorder = self
-
-        class RecordedMap(mmap.mmap):
-            """A map whose changes are written down, and whose ``flush`` is a sync."""
-
-            def __new__(cls, fileno: int, *arguments: int, **keywords: int) -> "RecordedMap":
-                made = super().__new__(cls, fileno, *arguments, **keywords)
-                made.inode = recorder._inode_at(fileno) if fileno >= 0 else None
-                if made.inode is not None:
-                    recorder._mapped.add(made.inode)
-                return made
-
-            def flush(self, *arguments: int) -> None:
-                super().flush(*arguments)
-                if self.inode is not None:
-                    with recorder._lock:
-                        recorder._look_at_maps()
-                        recorder._add("msync", Sync(self.inode))
-
-        return RecordedMap
 
     def _add(self, call: str, *steps: Step) -> None:
         for step in steps:
@@ -137,10 +101,6 @@ class Recorder:
                 if entry.is_directory:
                     tops.append((f"{prefix}{name}/", entry.inode))
         return "." if inode == ROOT else f"a file without a name ({inode})"
-
-    def _bytes_of(self, inode: int) -> bytes:
-        path = self.root / self._name_of(inode)
-        return path.read_bytes() if path.exists() else self._now.files.get(inode, b"")
 
     def _open(self, forward: Forward) -> object:
         path, flags = forward.args[0], forward.args[1] if len(forward.args) > 1 else os.O_RDONLY
