@@ -7,6 +7,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -14,34 +15,56 @@ from crashing import act_at, fail_at
 
 import segmentlog
 from segmentlog.errors import SegmentLogError
+from segmentlog.log import commit
 from segmentlog.log.config import TopicConfig
 from segmentlog.log.findings import Severity
 from segmentlog.log.journal import list_guards
 from segmentlog.log.verify import verify_log
+from segmentlog.model import BATCH_SIZE
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.write_errors import CommitInDoubtError
 
 N_PARTITIONS = 2
 
 
-def rows(job: int, n_rows: int = 40, n_bytes: int = 10) -> pa.Table:
+def rows(job: int, n_rows: int, n_bytes: int) -> pa.Table:
     """The rows of a job, which all tell its number, dealt out to the partitions in turn."""
     values = [b"%d" % job + b" " * n_bytes] * n_rows
     partitions = pa.array([i % N_PARTITIONS for i in range(n_rows)], pa.int32())
     return pa.table({"value": pa.array(values, pa.binary()), "partition": partitions})
 
 
-def config(segment_bytes: int) -> ProducerConfig:
-    """Batches so small that there are several."""
-    return ProducerConfig(TopicConfig(segment_bytes=segment_bytes), batch_size=300)
+class Kind(NamedTuple):
+    """How jobs write: batches so small that there are several, of rows that make some of them."""
+
+    segment_bytes: int
+    batch_size: int
+    n_bytes: int
+
+    buffer_memory: int = 1 << 20
+
+    @property
+    def config(self) -> ProducerConfig:
+        """Settings of the writer."""
+        return ProducerConfig(
+            TopicConfig(segment_bytes=self.segment_bytes),
+            batch_size=self.batch_size, buffer_memory=self.buffer_memory,
+        )  # fmt: skip
 
 
-def write(directory: Path, job: int, settings: ProducerConfig, **how: int) -> None:
+KINDS = {
+    "rolled": Kind(600, 300, 10),
+    "copied": Kind(1 << 20, 300, 10),
+    "moved": Kind(60_000, 17_000, 2000),
+}
+
+
+def write(directory: Path, job: int, kind: Kind, n_rows: int = 40) -> None:
     """One job."""
     with segmentlog.open_writer(
-        directory, "t", num_partitions=N_PARTITIONS, config=settings
+        directory, "t", num_partitions=N_PARTITIONS, config=kind.config
     ) as writer:
-        writer.append(rows(job, **how))
+        writer.append(rows(job, n_rows, kind.n_bytes))
 
 
 def jobs(directory: Path) -> list[int]:
@@ -70,27 +93,37 @@ def names_a_path(error: BaseException, directory: Path) -> bool:
     return isinstance(error, OSError | SegmentLogError) and str(directory) in str(error)
 
 
-#: Segments so small that logs roll and staged files are moved into them, or none of that.
-SEGMENTS = pytest.mark.parametrize("segment_bytes", [600, 1 << 20], ids=["moved", "copied"])
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kind]:
+    """Each of them; and it is what it is called."""
+    n_moved, real = 0, commit.move_segment
+
+    def counted(*arguments: object) -> object:
+        nonlocal n_moved
+        n_moved += 1
+        return real(*arguments)
+
+    monkeypatch.setattr(commit, "move_segment", counted)
+    yield KINDS[request.param]
+    assert (n_moved > 10) == (request.param == "moved")
 
 
-@SEGMENTS
 @pytest.mark.parametrize("is_final", [False, True], ids=["once", "from then on"])
 def test_every_call_that_fails_leaves_the_job_whole_or_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int, *, is_final: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, *, is_final: bool
 ) -> None:
     """EIO of each call in turn, of it alone or of all from there on; then the disk is well."""
-    outcomes, settings = Counter(), config(segment_bytes)
+    outcomes: Counter[str] = Counter()
     monkeypatch.setattr(os, "fsync", lambda _: None)  # of no use to whoever does not lose power
     caught: BaseException | None = OSError()
     for number in range(1000):
         directory = tmp_path / str(number)
-        write(directory, 1, settings)
+        write(directory, 1, kind)
         with monkeypatch.context() as patch:
             made = fail_at(patch, number, errno.EIO, is_final=is_final)
             caught = None
             try:
-                write(directory, 2, settings)
+                write(directory, 2, kind)
             except (OSError, SegmentLogError) as error:
                 caught = error
         visible = jobs(directory)
@@ -103,7 +136,7 @@ def test_every_call_that_fails_leaves_the_job_whole_or_out(
         assert visible in {"refused": [[1]], "committed": [[1, 2]]}.get(outcome, [[1], [1, 2]]), (
             where
         )
-        write(directory, 3, settings)
+        write(directory, 3, kind)
         assert [*visible, 3] == jobs(directory), where
         assert_sound(directory)
         shutil.rmtree(directory)
@@ -136,33 +169,32 @@ def fill(disk: Path) -> None:
 
 def test_a_disk_that_is_full_while_tasks_stage(disk: Path) -> None:
     """The error says so, nothing is visible or left, and what fits can be written."""
-    directory, settings = disk / "logs", ProducerConfig(buffer_memory=100_000)
-    write(directory, 1, settings)
+    directory, kind = disk / "logs", Kind(1 << 30, BATCH_SIZE, 1000, buffer_memory=100_000)
+    write(directory, 1, kind)
     with pytest.raises(OSError, match="No space left on device: ") as caught:
-        write(directory, 2, settings, n_rows=4000, n_bytes=1000)
+        write(directory, 2, kind, n_rows=4000)
 
     assert names_a_path(caught.value, directory)
     assert [1] == jobs(directory)
     assert ["segmentlog.state"] == [path.name for path in directory.glob("segmentlog.*")]
-    write(directory, 3, settings)
+    write(directory, 3, kind)
     assert [1, 3] == jobs(directory)
     assert_sound(directory)
 
 
-@SEGMENTS
 def test_a_disk_that_fills_up_at_any_step(
-    disk: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
+    disk: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     """While rows are staged, while they are committed, while checkpoints are derived."""
-    settings, outcomes = config(segment_bytes), Counter()
+    outcomes: Counter[str] = Counter()
     for number in range(1000):
         directory = disk / "logs"
-        write(directory, 1, settings)
+        write(directory, 1, kind)
         caught = None
         with monkeypatch.context() as patch:
             made = act_at(patch, number, lambda: fill(disk))
             try:
-                write(directory, 2, settings)
+                write(directory, 2, kind)
             except (OSError, SegmentLogError) as error:
                 caught = error
         visible, is_guarded = jobs(directory), bool(list_guards(str(directory)))
@@ -174,7 +206,7 @@ def test_a_disk_that_fills_up_at_any_step(
             assert not is_guarded, where
         assert visible == ([1] if caught else [1, 2]), where
         (disk / "ballast").unlink(missing_ok=True)
-        write(directory, 3, settings)
+        write(directory, 3, kind)
         assert [*visible, 3] == jobs(directory), where
         assert_sound(directory)
         shutil.rmtree(directory)

@@ -23,7 +23,7 @@ for number in range(int(sys.argv[2]), 10**9):
     rows = {{"value": pa.array([b"%d" % number] * {N_ROWS * N_PARTITIONS}, pa.binary()),
             "partition": pa.array(list(range({N_PARTITIONS})) * {N_ROWS}, pa.int32())}}
     if number % 3 == 0:
-        rows["key"] = pa.array([b"k" * 300] * {N_ROWS * N_PARTITIONS}, pa.binary())
+        rows["key"] = pa.array([b"k" * 1000] * {N_ROWS * N_PARTITIONS}, pa.binary())
     with segmentlog.open_writer(
         sys.argv[1], "t", num_partitions={N_PARTITIONS}, config=config, txn=("app", number)
     ) as writer:
@@ -63,4 +63,6 @@ def test_killed_writers_lose_and_repeat_nothing(tmp_path: Path, n_kills: int) ->
         pass
     assert_sound(directory)
     assert reader.n_looks > n_kills
+    segments = segmentlog.open_log_dir(directory).log("t", 0).segments
+    assert {*range(0, acknowledged, 3)} <= {each.base_offset // N_ROWS for each in segments}
     assert n_kills - steps["no guard"] >= (0.3 * n_kills if n_kills > 100 else 1)

@@ -12,6 +12,7 @@ from kafka_here.java import KafkaRecord, Outgoing
 from kafka_here.rows import rows_of
 
 import segmentlog
+from segmentlog.log.config import TopicConfig
 from segmentlog.log.journal import Guard, list_guards
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
@@ -128,7 +129,11 @@ def test_a_broker_refuses_to_start_while_a_commit_is_unfinished(
 def test_a_broker_never_takes_half_a_job_for_data(
     new_version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:
-    """Started after a crash at any step: it refuses, or serves all of the job or nothing of it."""
+    """Started after a crash at any step: it refuses, or serves all of the job or nothing of it.
+
+    Every other job has its files moved into the logs.
+    """
+    moving = ProducerConfig(TopicConfig(segment_bytes=100_000))
     broker, saved = Broker(tmp_path / "kafka", new_version), tmp_path / "saved"
     with broker, JavaClient(broker) as client:
         client.create_topic("t", 3)
@@ -139,7 +144,8 @@ def test_a_broker_never_takes_half_a_job_for_data(
     while not is_done:
         shutil.rmtree(broker.log_dir)
         shutil.copytree(saved, broker.log_dir)
-        job = WriteJob.begin(str(broker.log_dir), ProducerConfig(), topic="t")
+        config = moving if number % 2 else ProducerConfig()
+        job = WriteJob.begin(str(broker.log_dir), config, topic="t")
         stager = job.stager(0)
         stager.add(rows(600).to_batches()[0])
         extents = stager.close()

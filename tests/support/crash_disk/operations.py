@@ -26,7 +26,7 @@ from segmentlog.files.lock import DirectoryLock
 from segmentlog.log.unclean import DirectoryRecovery
 from segmentlog.write_errors import CommitInDoubtError, SyncFailedError
 
-__all__ = ["OPERATIONS", "ROLLING", "Operation", "dies", "fails", "recovers", "writes"]
+__all__ = ["OPERATIONS", "ROLLING", "Operation", "dies", "fails", "moves", "recovers", "writes"]
 
 Operation = Callable[[Run], None]
 
@@ -40,6 +40,13 @@ def writes(run: Run, rows: Mapping[int, int] = _TWO, **how: Any) -> None:
     job = run.begin(rows, **how)
     write(run.directory, job)
     run.end(job, is_committed=True, is_at_rest=True)
+
+
+def moves(run: Run) -> None:
+    """A job of which files are moved into the logs."""
+    writes(run, {0: 2, 1: 15}, value_bytes=9000)
+    moved = [call for call in run.recorder.calls if "rename" in call and ".stage " in call]
+    assert len(moved) > 1
 
 
 def dies(
@@ -104,6 +111,6 @@ OPERATIONS: Mapping[str, Operation] = {
     "append": partial(writes, rows={0: 4}),
     "append to two partitions": writes,
     "append that rolls": partial(writes, rows=ROLLING),
-    "append that moves files": partial(writes, rows={0: 2, 1: 15}, value_bytes=5000),
+    "append that moves files": moves,
     "overwrite": partial(writes, overwrites=True),
 }

@@ -39,7 +39,7 @@ TOPIC, N_PARTITIONS = "t", 2
 INDEX_INTERVAL_BYTES = 100
 
 #: Bytes of a value from which jobs have large files, which are moved into the log.
-_LARGE_BYTES = 4096
+_LARGE_BYTES = 9000
 
 
 class Job(NamedTuple):
@@ -83,11 +83,11 @@ class Job(NamedTuple):
         is_large = self.value_bytes >= _LARGE_BYTES
         return ProducerConfig(
             topic_config=TopicConfig(
-                segment_bytes=60_000 if is_large else 1000,
+                segment_bytes=100_000 if is_large else 1000,
                 index_interval_bytes=INDEX_INTERVAL_BYTES,
             ),
             batch_size=100,
-            buffer_memory=20_000,
+            buffer_memory=40_000 if is_large else 20_000,
             use_timestamps=True,
             flush=self.flush,
         )
