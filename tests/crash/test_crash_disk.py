@@ -89,7 +89,8 @@ def test_any_call_is_the_last_or_fails(
 @pytest.mark.parametrize(
     ("name", "depth"),
     [
-        ("append", 2),
+        ("append", 1),
+        pytest.param("append", 2, marks=pytest.mark.slow),
         pytest.param("overwrite", 2, marks=pytest.mark.slow),
         pytest.param("append that rolls", 2, marks=pytest.mark.slow),
         pytest.param("append that moves files", 2, marks=pytest.mark.slow),
