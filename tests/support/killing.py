@@ -1,11 +1,10 @@
 """Numbered jobs of writers that are killed, and what a reader may see of them.
 
 Job `n` has ten rows of the value `n` in each of four partitions.  Run as a program, this looks at
-a directory at random moments until its standard input ends, and prints how often it did.
+a directory again and again until its standard input ends, and prints how often it did.
 """
 
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -61,7 +60,7 @@ def assert_sound(directory: Path) -> None:
 
 
 class Reader:
-    """A process that reads all the while a ``with`` block runs, which fails if it does."""
+    """A process that reads without a pause while a ``with`` block runs, which fails if it does."""
 
     def __init__(self, directory: Path) -> None:
         self._command = [sys.executable, __file__, str(directory)]
@@ -82,7 +81,7 @@ def _look_until_told(directory: Path) -> int:
     is_over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), is_over.set()), daemon=True).start()
     n_looks, n_before = 0, 0
-    while not is_over.wait(random.uniform(0, 0.02)):  # whoever is killed needs the processor more
+    while not is_over.is_set():
         n_jobs = n_whole_jobs(directory)
         assert n_jobs >= n_before, "jobs that were visible are gone"
         n_looks, n_before = n_looks + 1, n_jobs
@@ -90,6 +89,6 @@ def _look_until_told(directory: Path) -> int:
 
 
 if __name__ == "__main__":
-    os.nice(10)
+    os.nice(10)  # whoever is killed needs the processor more
     print(_look_until_told(Path(sys.argv[1])), flush=True)
     os._exit(0)  # the thread at the end of standard input is still there
