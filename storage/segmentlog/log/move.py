@@ -5,7 +5,7 @@ written over, 16 bytes a batch, and the indexes are built from the headers alone
 
 Neither goes through a memory map.  A page of one that cannot be read, or for which a file system
 that copies on write has no room, ends the process.  And Linux takes the large folio around a page
-that is written to for dirty as a whole: a commit of 5 GB had 5 GB to sync once more.
+that is written to for dirty as a whole: a sync wrote all of 1 GB again, where 32 MB had changed.
 """
 
 import os
