@@ -35,12 +35,11 @@ def rows(job: int, n_rows: int, n_bytes: int) -> pa.Table:
 
 
 class Kind(NamedTuple):
-    """How jobs write: batches so small that there are several, of rows that make some of them."""
+    """How jobs write, all in bytes: there are some batches to a job."""
 
     segment_bytes: int
     batch_size: int
-    n_bytes: int
-
+    n_bytes: int  # of a value
     buffer_memory: int = 1 << 20
 
     @property

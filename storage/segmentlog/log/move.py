@@ -100,7 +100,7 @@ def plan_segment(
     """
     if not extent.is_own or extent.end < least_moved_bytes(config.segment_bytes):
         return None
-    positions, headers = _read_headers(os.path.join(directory, extent.name), extent, shift)
+    positions, headers = _read_headers(os.path.join(directory, extent.name), extent)
     if not positions:
         return None
     table: Int64s = np.zeros((len(headers), layout.N_HEADER_COLUMNS), np.int64)
@@ -124,7 +124,7 @@ def plan_segment(
     )
 
 
-def _read_headers(path: str, extent: Extent, shift: int) -> tuple[list[int], _Headers]:
+def _read_headers(path: str, extent: Extent) -> tuple[list[int], _Headers]:
     """Where the batches of a file begin, and their headers; nothing if there are too many."""
     positions: list[int] = []
     pieces: list[bytes] = []
@@ -145,12 +145,15 @@ def _read_headers(path: str, extent: Extent, shift: int) -> tuple[list[int], _He
             pieces.append(piece)
             position += layout.LOG_OVERHEAD + length
     headers = np.frombuffer(bytearray().join(pieces), _HEADER)
-    last_offset = int(headers["base_offset"][-1]) + int(headers["last_offset_delta"][-1])
-    if np.any(headers["magic"] != layout.MAGIC) or shift + last_offset + 1 != extent.end_offset(
-        shift
-    ):
-        reason = f"not the batches that the task has staged; the last ends at offset {last_offset}"
-        raise MalformedBatchError(path, positions[-1], last_offset, reason)
+    first = headers["base_offset"].astype(np.int64)
+    last = first + headers["last_offset_delta"]
+    is_right = (headers["magic"] == layout.MAGIC) & (first <= last)
+    is_right[1:] &= last[:-1] < first[1:]
+    is_right[-1] &= last[-1] + 1 == extent.end_offset(0)
+    if not is_right.all():
+        wrong = int(np.argmin(is_right))
+        reason = f"not what its task has staged: offsets {first[wrong]} to {last[wrong]}"
+        raise MalformedBatchError(path, positions[wrong], int(first[wrong]), reason)
     return positions, headers
 
 

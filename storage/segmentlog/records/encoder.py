@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from segmentlog.kernels import layout, status
 from segmentlog.kernels.encode import (
@@ -24,7 +23,7 @@ from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.kernels.source import SourceArrays, most_row_bytes
 from segmentlog.model import BATCH_SIZE, MAX_MESSAGE_BYTES, Codec, TopicPartition
 from segmentlog.records.deflater import Deflater
-from segmentlog.records.source import array_view
+from segmentlog.records.source import array_view, pooled_array
 from segmentlog.write_errors import InvalidRecordError, RecordTooLargeError
 
 __all__ = ["EncodedBatches", "RecordEncoder"]
@@ -172,7 +171,7 @@ class RecordEncoder:
 
     def _plain(self, todo: "_Rows") -> EncodedBatches:
         most_bytes, _ = todo.most_bytes(self._batch_size)
-        out = _allocate(most_bytes)
+        out = pooled_array(most_bytes + COPY_SLACK, np.uint8)
         tables, at, end = [_NO_TABLE], 0, 0
         while at < len(todo.rows):
             table, at = todo.write(at, self._batch_size, self._max_message_bytes, out, end)
@@ -199,7 +198,8 @@ class RecordEncoder:
     def _deflate(self, todo: "_Rows", deflater: Deflater) -> Iterator[tuple[Int64s, list[bytes]]]:
         """Runs of batches, and their compressed records; what is too large comes in halves."""
         most_bytes, most_of_one = todo.most_bytes(self._batch_size)
-        out = _allocate(min(most_bytes, max(_DEFLATE_BYTES, most_of_one)))
+        n_bytes = min(most_bytes, max(_DEFLATE_BYTES, most_of_one))
+        out = pooled_array(n_bytes + COPY_SLACK, np.uint8)
         at = 0
         while at < len(todo.rows):
             run, at = todo.write(at, self._batch_size, _LARGEST_BATCH, out, 0)
@@ -279,8 +279,3 @@ def _check_offsets(partition: TopicPartition, rows: Int64s, offsets: Int64s) -> 
     if wrong.any():
         row = int(rows[np.argmax(wrong)])
         raise InvalidRecordError(*partition, row, status.ROW_REASONS[status.BAD_OFFSET])
-
-
-def _allocate(n_bytes: int) -> Bytes:
-    """Memory from Arrow's pool, which stays warm, with room to copy in whole vectors."""
-    return np.frombuffer(pa.allocate_buffer(n_bytes + COPY_SLACK), np.uint8)

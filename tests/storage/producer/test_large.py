@@ -125,7 +125,7 @@ def test_a_file_in_which_a_segment_would_roll_is_copied(tmp_path: Path, moved: l
     assert_sound(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["shorter", "other", "header"])
+@pytest.mark.parametrize("damage", ["shorter", "other", "header", "delta"])
 def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: str) -> None:
     """Is refused, and nothing becomes visible."""
     write(tmp_path, pieces(0, 50), config=CONFIG)
@@ -141,6 +141,8 @@ def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: s
         del data[-1:]
     elif damage == "header":
         data[8] = 0x7F
+    elif damage == "delta":  # of the first of some batches: as if it ended behind the second
+        data[24] ^= 1
     else:
         data = bytearray(len(data))
     path.write_bytes(data)
