@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_segmentlog.options import ReadOptions
+from pyspark_segmentlog.python_worker import freeze_modules
 from segmentlog.model import LogSlice
 
 if TYPE_CHECKING:
@@ -50,3 +51,4 @@ class SegmentLogReader(DataSourceReader):
         yield from scan_slice(
             partition.log_slice, columns=self._columns, policy=self._options.policy
         )
+        freeze_modules()

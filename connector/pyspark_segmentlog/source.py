@@ -41,6 +41,7 @@ class SegmentLogDataSource(DataSource):
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         """Writer of a batch query; options and columns are checked here."""
+        from pyspark_segmentlog.python_worker import freeze_modules
         from pyspark_segmentlog.sink_schema import check_sink_schema
         from pyspark_segmentlog.write_options import WriteOptions
         from pyspark_segmentlog.writer import SegmentLogWriter
@@ -68,4 +69,5 @@ class SegmentLogDataSource(DataSource):
             sink=options.sink,
             deletes_records=options.deletes_records,
         )
+        freeze_modules()
         return SegmentLogWriter(job)

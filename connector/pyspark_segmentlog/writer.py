@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from pyspark_segmentlog.python_worker import freeze_modules
 from segmentlog.log.stage import Extent
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
                 stager.add(batch)
             message = StagedMessage(task, stager.close())
             self._job.check_begun()
+            freeze_modules()
             return message
         except BaseException:
             stager.discard()
@@ -56,6 +58,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
         staged = [each for each in messages if isinstance(each, StagedMessage)]
         staged.sort(key=lambda message: message.task)
         self._job.commit([extent for message in staged for extent in message.extents])
+        freeze_modules()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what the tasks have staged."""

@@ -1,11 +1,16 @@
 """A real broker's directory through Spark: columns, options, errors, plans."""
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
+
+from pyspark_segmentlog.source import SegmentLogDataSource
 
 pytestmark = pytest.mark.spark
 
@@ -226,3 +231,33 @@ def test_a_batch_beyond_the_bound_is_refused_in_a_task(
     """The bound reaches the tasks; the example data hold compressed batches."""
     with pytest.raises(PySparkException, match="inflate beyond 100 bytes"):
         load(spark, example_data, maxInflatedBatchBytes="100").collect()
+
+
+class WatchedSource(SegmentLogDataSource):
+    """The data source, which can also tell of the processes that its tasks run in."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "watched"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return HeapReader() if schema.names == ["partition"] else super().reader(schema)
+
+
+class HeapReader(DataSourceReader):
+    """How many objects the garbage collector leaves alone."""
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        yield (gc.get_freeze_count(),)
+
+
+def test_garbage_collection_after_a_task_leaves_the_modules_alone(
+    spark: SparkSession, example_data: str
+) -> None:
+    """Spark has a Python worker collect after each task; it would walk all of numba each time."""
+    spark.dataSource.register(WatchedSource)
+    reader = spark.read.format("watched")
+    assert 1062 == reader.load(example_data).count()
+    frozen = reader.schema("partition int").load(example_data).collect()
+
+    assert frozen[0].partition > 50_000
