@@ -62,7 +62,8 @@ def _commit_row(scratch: Path, most_bytes: int, *, flush: bool) -> Row:
 def _commit(scratch: Path, n_bytes: int, config: ProducerConfig) -> _Commit:
     """Stage rows as two tasks do, commit them, and remove everything."""
     directory = scratch / "logs"
-    job = WriteJob.begin(str(directory), config, topic="t", num_partitions=_PARTITIONS)
+    _write_one_each(directory, config)
+    job = WriteJob.begin(str(directory), config, topic="t")
     rows = pa.RecordBatch.from_pydict({"value": _values(10_000, 1000)})
     extents = []
     for task in range(2):
@@ -78,6 +79,18 @@ def _commit(scratch: Path, n_bytes: int, config: ProducerConfig) -> _Commit:
     shutil.rmtree(directory)
     os.sync()
     return _Commit(staged, staged // config.batch_size, seconds)
+
+
+def _write_one_each(directory: Path, config: ProducerConfig) -> None:
+    """Put a record into each partition: batches for an empty one are in their place as staged."""
+    job = WriteJob.begin(str(directory), config, topic="t", num_partitions=_PARTITIONS)
+    columns = {
+        "value": pa.array([b"first"] * _PARTITIONS),
+        "partition": pa.array(range(_PARTITIONS), pa.int32()),
+    }
+    stager = job.stager(0)
+    stager.add(pa.RecordBatch.from_pydict(columns))
+    job.commit(stager.close())
 
 
 def _values(n_rows: int, size: int) -> pa.Array:

@@ -61,7 +61,7 @@ class SegmentPlan(NamedTuple):
     Parameters
     ----------
     base_offset : of the segment.
-    positions : bytes at which the batches begin.
+    positions : bytes at which the batches begin that are not yet in their place.
     places : what is to stand there, `_PLACE_BYTES` for each.
     offset_entries, time_entries : bytes of its indexes.
     """
@@ -113,6 +113,9 @@ def plan_segment(
     end, n_entries = take_batches(table, 0, limits_of(config), state, entries)
     if end < len(headers):
         return None
+    if not shift and (headers["leader_epoch"] == leader_epoch).all():
+        # All of the first segment of a new log, and so what one task brings to it.
+        positions, headers = [], headers[:0]
     headers["base_offset"] += shift
     headers["leader_epoch"] = leader_epoch
     return SegmentPlan(

@@ -91,15 +91,20 @@ def test_files_are_moved_and_read_as_if_copied(tmp_path: Path, moved: list[int])
 def test_the_first_segment_of_a_new_log_is_moved_into_its_place(
     tmp_path: Path, moved: list[int]
 ) -> None:
-    """The empty one that stands there gives way to it."""
+    """The empty one that stands there gives way; its batches are in their place already."""
     job = WriteJob.begin(str(tmp_path), CONFIG, topic="t")
     stager = job.stager(0)
-    stager._stage._staged[("t", 0)] = 1 << 30  # as if it had staged much already
     for batch in pieces(0, 2000):
         stager.add(batch)
-    job.commit(stager.close())
+    extents = stager.close()
+    long_ago = 1_600_000_000_000_000_000
+    os.utime(tmp_path / extents[0].name, ns=(long_ago, long_ago))
+    job.commit(extents)
 
     assert moved == [0]
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    segment = Path(log.segments[0].path)
+    assert long_ago == segment.stat().st_mtime_ns  # never written to again
     assert [*range(2000)] == values(tmp_path)
     assert_sound(tmp_path)
 
@@ -158,7 +163,7 @@ def test_a_crash_at_every_step_of_a_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: list[int]
 ) -> None:
     """Whole or out, and the next writer goes on; in new logs and in old ones."""
-    outcomes = set()
+    outcomes, done = set(), set()
     for number in range(1000):
         directory = tmp_path / str(number)
         if number % 2:
@@ -166,16 +171,14 @@ def test_a_crash_at_every_step_of_a_move(
         first = 50 if number % 2 else 0
         job = WriteJob.begin(str(directory), CONFIG, topic="t", num_partitions=2)
         stager = job.stager(0)
-        stager._stage._staged[("t", 0)] = 1 << 30
         for batch in (*pieces(first, 4000), *pieces(0, 50, 1)):
             stager.add(batch)
         extents = stager.close()
-        is_done = False
         with monkeypatch.context() as patch:
             crash_at(patch, number)
             try:
                 job.commit(extents)
-                is_done = True
+                done.add(number % 2)
             except Crash:
                 pass
         seen = len(values(directory)), len(values(directory, 1))
@@ -188,7 +191,7 @@ def test_a_crash_at_every_step_of_a_move(
         outcomes.add((number % 2, seen))
         job.abort()
         assert_sound(directory)
-        if is_done:
+        if len(done) == 2:
             break
     assert len(outcomes) == 4
     assert len(moved) > 50
