@@ -121,10 +121,11 @@ def encode_against_roofline(n_rows: int, goal: str, rounds: int) -> Row:
     """Encode columns as batches of 16 KiB against memcpy plus checksum of the same bytes."""
     source, encoder = _columns(n_rows), RecordEncoder(batch_size=16384)
     where = segmentlog.TopicPartition("t", 0)
+    all_rows = np.arange(_ROWS)  # in a writer, the partitioner has them
 
     def batches() -> Iterator[np.ndarray]:
         for batch, timestamps in source:
-            rows = np.arange(batch.num_rows)
+            rows = all_rows[: batch.num_rows]
             yield encoder.encode(where, record_source(batch, timestamps), rows).buffer
 
     data = np.concatenate(list(batches()))
