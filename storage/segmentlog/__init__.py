@@ -48,6 +48,7 @@ from segmentlog.write_errors import (
     LogLockedError,
     OffsetsOutOfOrderError,
     RecordTooLargeError,
+    StagedFileError,
     SyncFailedError,
 )
 
@@ -78,6 +79,7 @@ __all__ = [
     "RecordTooLargeError",
     "ScanPolicy",
     "SegmentLogError",
+    "StagedFileError",
     "SyncFailedError",
     "TimestampAndOffset",
     "TimestampOverflowError",

@@ -17,6 +17,7 @@
     ├─ LogChangedError                 path: retention or compaction overtook a running read
     ├─ LogLockedError                  path: stop the broker, or wait for the other writer
     ├─ CommitInDoubtError              path, reason: look at it, then write again
+    ├─ StagedFileError (ValueError)    path, reason: run the job again
     ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
     ├─ RecordTooLargeError (ValueError)  topic, partition, row, size, limit
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
@@ -76,6 +77,7 @@ class ErrorCode(StrEnum):
     RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
     SYNC_FAILED = "SYNC_FAILED"
     OFFSETS_OUT_OF_ORDER = "OFFSETS_OUT_OF_ORDER"
+    STAGED_FILE = "STAGED_FILE"
 
 
 class SegmentLogError(Exception):
@@ -102,6 +104,11 @@ class CorruptLogError(SegmentLogError, ValueError):
         self.position = position
         self.base_offset = base_offset
 
+    @property
+    def finding(self) -> str:
+        """What is wrong, without what to do about it in a log."""
+        return self._where()
+
     def _where(self) -> str:
         """File, byte and offset, as every message of this branch begins."""
         return f"{self.path}: batch at byte {self.position} (base offset {self.base_offset})"
@@ -119,11 +126,14 @@ class ChecksumMismatchError(CorruptLogError):
         self.expected = expected
         self.found = found
 
+    @property
+    def finding(self) -> str:
+        """What is wrong."""
+        found, expected = f"{self.found:#010x}", f"{self.expected:#010x}"
+        return f"{self._where()} has checksum {found}, its header says {expected}"
+
     def __str__(self) -> str:
-        return (
-            f"{self._where()} has checksum {self.found:#010x}, "
-            f"its header says {self.expected:#010x}; restore the file from a replica or a backup"
-        )
+        return f"{self.finding}; restore the file from a replica or a backup"
 
 
 class MalformedBatchError(CorruptLogError):
@@ -135,8 +145,13 @@ class MalformedBatchError(CorruptLogError):
         super().__init__(path, position, base_offset, reason)
         self.reason = reason
 
+    @property
+    def finding(self) -> str:
+        """What is wrong."""
+        return f"{self._where()}: {self.reason}"
+
     def __str__(self) -> str:
-        return f"{self._where()}: {self.reason}; restore the file from a replica or a backup"
+        return f"{self.finding}; restore the file from a replica or a backup"
 
 
 class TruncatedBatchError(CorruptLogError):
@@ -151,11 +166,13 @@ class TruncatedBatchError(CorruptLogError):
         self.needed = needed
         self.available = available
 
+    @property
+    def finding(self) -> str:
+        """What is wrong."""
+        return f"{self._where()} needs {self.needed} bytes, the file has {self.available} left"
+
     def __str__(self) -> str:
-        return (
-            f"{self._where()} needs {self.needed} bytes, the file has {self.available} left; "
-            "the write was cut short, or the length is damaged"
-        )
+        return f"{self.finding}; the write was cut short, or the length is damaged"
 
 
 class TornTransactionError(CorruptLogError):

@@ -8,6 +8,7 @@ __all__ = [
     "LogLockedError",
     "OffsetsOutOfOrderError",
     "RecordTooLargeError",
+    "StagedFileError",
     "SyncFailedError",
 ]
 
@@ -58,6 +59,29 @@ class CommitInDoubtError(SegmentLogError):
         return (
             f"{self.path}: it is not known whether this commit took place: {self.reason}; see to "
             "the disk, then write again: the next writer finishes or undoes it first"
+        )
+
+
+class StagedFileError(SegmentLogError, ValueError):
+    """Staged batches that are no longer what a task of the job has written.
+
+    Parameters
+    ----------
+    path : the staged file.
+    finding : what is wrong with it, and where.
+    """
+
+    code = ErrorCode.STAGED_FILE
+
+    def __init__(self, path: str, finding: str) -> None:
+        super().__init__(path, finding)
+        self.path = path
+        self.finding = finding
+
+    def __str__(self) -> str:
+        return (
+            f"{self.finding}: not what the task has staged; nothing of this job is visible: see "
+            "to the disk, then run the job again"
         )
 
 

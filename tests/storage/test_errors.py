@@ -33,6 +33,7 @@ ERRORS = [
     write_errors.LogLockedError("/d", 4711, 60.0),
     write_errors.LogLockedError("/d", 0, 0.5),
     write_errors.SyncFailedError("/d/orders-7/0.log", "Input/output error"),
+    write_errors.StagedFileError("/d/segmentlog.1.0.2.stage", "/d/segmentlog.1.0.2.stage: short"),
     write_errors.CommitInDoubtError("/d/segmentlog.unfinished.1", "Input/output error"),
 ]
 
@@ -56,7 +57,7 @@ CODES = [
     "TORN_TRANSACTION", "CORRUPT_INDEX", "CORRUPT_CHECKPOINT", "UNSUPPORTED_FORMAT",
     "LOG_DIRECTORY", "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_OUT_OF_RANGE", "LOG_CHANGED",
     "TIMESTAMP_OVERFLOW", "OPTION", "LOG_LOCKED", "COMMIT_IN_DOUBT", "INVALID_RECORD",
-    "RECORD_TOO_LARGE", "SYNC_FAILED", "OFFSETS_OUT_OF_ORDER",
+    "RECORD_TOO_LARGE", "SYNC_FAILED", "OFFSETS_OUT_OF_ORDER", "STAGED_FILE",
 ]  # fmt: skip
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import CorruptLogError, SegmentLogError
 from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
 from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
 from segmentlog.files.names import (
@@ -50,6 +50,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.write_errors import (
     CommitInDoubtError,
     OffsetsOutOfOrderError,
+    StagedFileError,
     SyncFailedError,
 )
 
@@ -95,7 +96,7 @@ def commit_staged(
     SyncFailedError
         If the disk did not keep what was written.  Nothing is visible, and the guard stands until
         the next writer: what is undone on a disk that fails may not be undone.
-    OSError, CorruptLogError
+    OSError, StagedFileError
         If another step before the decision failed; nothing is visible then.
     """
     state = State.read(directory)
@@ -191,7 +192,10 @@ class _Commit:
             if has_to_roll and next_offset > appender.base_offset:
                 appender.roll(next_offset)
             for extent in extents:
-                appender = self._append_extent(path, appender, extent, next_offset, epoch)
+                try:
+                    appender = self._append_extent(path, appender, extent, next_offset, epoch)
+                except CorruptLogError as error:
+                    raise StagedFileError(error.path, error.finding) from error
                 next_offset = extent.end_offset(next_offset)
         except BaseException:
             appender.close(flush=False)

@@ -155,7 +155,8 @@ def _read_headers(path: str, extent: Extent) -> tuple[list[int], _Headers]:
     is_right[-1] &= last[-1] + 1 == extent.end_offset(0)
     if not is_right.all():
         wrong = int(np.argmin(is_right))
-        reason = f"not what its task has staged: offsets {first[wrong]} to {last[wrong]}"
+        magic = headers["magic"][wrong]
+        reason = f"it has magic {magic} and offsets {first[wrong]} to {last[wrong]}"
         raise MalformedBatchError(path, positions[wrong], int(first[wrong]), reason)
     return positions, headers
 

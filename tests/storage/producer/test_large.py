@@ -10,13 +10,13 @@ from crashing import Crash, crash_at
 from soundness import assert_sound
 
 import segmentlog
-from segmentlog.errors import SegmentLogError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.log import commit
 from segmentlog.log.config import TopicConfig
 from segmentlog.log.settle import recover
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
+from segmentlog.write_errors import StagedFileError
 
 #: A segment takes four of the pieces that a task stages at a time; the first is copied.
 CONFIG = ProducerConfig(TopicConfig(segment_bytes=400_000), batch_size=9_000, buffer_memory=80_000)
@@ -130,13 +130,13 @@ def test_a_file_in_which_a_segment_would_roll_is_copied(tmp_path: Path, moved: l
     assert_sound(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["shorter", "other", "header", "delta"])
+@pytest.mark.parametrize("damage", ["shorter", "other", "header", "delta", "copied"])
 def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: str) -> None:
     """Is refused, and nothing becomes visible."""
     write(tmp_path, pieces(0, 50), config=CONFIG)
     job = WriteJob.begin(str(tmp_path), CONFIG, topic="t")
     stager = job.stager(0)
-    for batch in pieces(50, 5000):
+    for batch in pieces(50, 20 if damage == "copied" else 5000):
         stager.add(batch)
     extents = stager.close()
     own = max(extents, key=lambda extent: extent.end)
@@ -146,13 +146,16 @@ def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: s
         del data[-1:]
     elif damage == "header":
         data[8] = 0x7F
+    elif damage == "copied":  # batches that are not moved are read, every one
+        data[-1] ^= 1
     elif damage == "delta":  # of the first of some batches: as if it ended behind the second
         data[24] ^= 1
     else:
         data = bytearray(len(data))
     path.write_bytes(data)
-    with pytest.raises(SegmentLogError, match=own.name):
+    with pytest.raises(StagedFileError, match="run the job again") as caught:
         job.commit(extents)
+    assert own.name in str(caught.value)
     job.abort()
 
     assert [*range(50)] == values(tmp_path)
