@@ -86,7 +86,9 @@ class Load:
 def killed(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple]:
     """A broker that was killed under load, a copy of its directory, and what was acknowledged."""
     directory = tmp_path_factory.mktemp("kafka")
-    broker = Broker(directory / "kafka", new_version)
+    # Or it dies before it has ever checkpointed a recovery point.
+    settings = {"log.initial.task.delay.ms": 100, "log.flush.offset.checkpoint.interval.ms": 100}
+    broker = Broker(directory / "kafka", new_version, settings=settings)
     with broker, JavaClient(broker) as client:
         load = Load(client)
         load.run()
@@ -124,8 +126,8 @@ def contents(partition: Path) -> dict[str, bytes]:
 def harm(directory: Path) -> None:
     """Leave what a crash may: a batch cut short, bits that flipped, indexes of any kind.
 
-    Of the last topic a segment is damaged behind which another one stands; the recovery points
-    are lost.
+    Of the last topic a segment is damaged behind which another one stands, and its recovery point
+    is lost; the others are recovered from theirs.
     """
     for topic in ("plain", "zstd", "ended"):
         last = max((directory / f"{topic}-0").glob("*.log"))
@@ -141,7 +143,10 @@ def harm(directory: Path) -> None:
     data = bytearray(logs[-2].read_bytes())
     data[len(data) // 2] ^= 1
     logs[-2].write_bytes(data)
-    (directory / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    checkpoint = directory / "recovery-point-offset-checkpoint"
+    kept = [line for line in checkpoint.read_text().splitlines()[2:] if "flipped" not in line]
+    assert len(kept) >= 3
+    checkpoint.write_text("\n".join(["0", str(len(kept)), *kept, ""]))
 
 
 @pytest.mark.parametrize("is_harmed", [False, True])
@@ -162,7 +167,14 @@ def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
     broker.start()
     broker.stop()
     for topic in TOPICS:
-        assert contents(broker.log_dir / f"{topic}-0") == contents(ours / f"{topic}-0"), topic
+        theirs, found = (contents(each / f"{topic}-0") for each in (broker.log_dir, ours))
+        # Of a segment below the recovery point of which an index is lost, a broker loads producers
+        # from before it, and on the way deletes all later snapshots (``truncateAndReload``).
+        lost = {name for name in found.keys() - theirs.keys() if name.endswith(".snapshot")}
+        assert is_harmed or not lost
+        before = contents(source / f"{topic}-0")
+        assert theirs == {name: found[name] for name in found.keys() - lost}, topic
+        assert {name: before[name] for name in lost} == {name: found[name] for name in lost}
 
     put(broker, ours)
     monkeypatch.setenv("JDK_JAVA_OPTIONS", LOUD)
