@@ -1,5 +1,6 @@
 """Time contestants side by side: alternating rounds, medians, and a digest that must agree."""
 
+import random
 import statistics
 import sys
 import time
@@ -46,7 +47,9 @@ def compare(
 ) -> dict[str, Result]:
     """Run each contestant once to warm up, then all of them in turn, `rounds` times.
 
-    What has to be done between two rounds, `between` does, and nobody's clock runs.
+    Each round has an order of its own: who always came behind the same one would pay for what
+    that leaves to the machine, each time.
+    What has to be done before each turn, `between` does, and nobody's clock runs.
 
     Raises
     ------
@@ -60,11 +63,12 @@ def compare(
     for name, digest in digests.items():
         print(f"{name}: digest {digest}", file=sys.stderr)
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    order = random.Random(rounds)
     for _ in range(rounds):
-        between()
-        for name, run in contestants.items():
+        for name in order.sample([*contestants], len(contestants)):
+            between()
             start = time.perf_counter()
-            found = run()
+            found = contestants[name]()
             seconds[name].append(time.perf_counter() - start)
             if found != digests[name]:
                 message = f"{name} found {found} after {digests[name]}"

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -37,13 +38,17 @@ class Targets:
         self.prepare()
 
     def prepare(self) -> None:
-        """Remove what the last round has written; a new topic for the `kafka` sink."""
+        """Remove what the last one has written; a new topic for the `kafka` sink.
+
+        And have the disk at rest, or whoever comes next pays for what the last one left.
+        """
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir()
         if self._topic:
             self._admin.delete_topics([self._topic])[self._topic].result()
         self._topic = f"written-{next(self._numbers)}"
         self._admin.create_topics([NewTopic(self._topic, _PARTITIONS)])[self._topic].result()
+        os.sync()
 
     def segmentlog(self, flush: str) -> Digest:
         """To a log directory of its own."""
