@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 USE = """
-import sys, segmentlog
+import sys, tempfile, segmentlog
 from segmentlog.records.one_batch import BatchReader
 from segmentlog.tools.warmup import _counts
 log = segmentlog.open_log_dir(sys.argv[1]).log("orders", 0)
@@ -15,6 +15,8 @@ log.offset_for_timestamp(log.offset_for_timestamp(0).timestamp_ms + 1)
 with open(log.segments[0].path, "rb") as file:
     header = next(iter(log.segments[0].headers(0))).header
     list(BatchReader("f").records(file.read(header.size_in_bytes), 0))
+with tempfile.TemporaryDirectory() as directory, segmentlog.open_writer(directory, "t") as writer:
+    writer.append(log.scan(columns=["key", "value"], include_headers=True).read_all())
 compiled, loaded, places = _counts()
 print(compiled, loaded > 0, places)
 """
@@ -31,7 +33,7 @@ def python(cache: Path, *arguments: str) -> str:
 
 
 def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -> None:
-    """Scans, look-ups and dumps find every kernel in the cache, which is where it said."""
+    """Scans, look-ups, dumps and writes find every kernel in the cache, which is where it said."""
     first = python(tmp_path, "-m", "segmentlog", "warmup")
     used = python(tmp_path, "-c", USE, example_data)
     second = python(tmp_path, "-m", "segmentlog", "warmup")
