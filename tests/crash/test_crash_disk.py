@@ -93,7 +93,7 @@ def test_any_call_is_the_last_or_fails(
         pytest.param("append", 2, marks=pytest.mark.slow),
         pytest.param("overwrite", 2, marks=pytest.mark.slow),
         pytest.param("append that rolls", 2, marks=pytest.mark.slow),
-        pytest.param("append that moves files", 2, marks=pytest.mark.slow),
+        pytest.param("append that moves files", 1, marks=pytest.mark.slow),
         pytest.param("fail", 2, marks=pytest.mark.slow),
     ],
 )

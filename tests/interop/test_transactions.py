@@ -97,9 +97,11 @@ def seen(version: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Se
         for topic, make in TOPICS.items():
             client.create_topic(topic, **{small: 20_000}, index_interval_bytes=500)
             make(client, topic)
-            rows = {level: client.consume(topic, isolation=level) for level in LEVELS}
+        rows = {level: client.consume_each(TOPICS, isolation=level) for level in LEVELS}
+        for topic in TOPICS:
             _, stable = client.offsets(topic, isolation="read_committed")[0]
-            found[topic] = Seen(broker.log_dir, rows, stable)
+            rows_of = {level: rows[level][topic] for level in LEVELS}
+            found[topic] = Seen(broker.log_dir, rows_of, stable)
     return found
 
 

@@ -76,7 +76,7 @@ def _librdkafka(codec: str) -> Shape:
             {
                 "bootstrap.servers": broker.bootstrap_servers,
                 "compression.codec": codec,
-                "linger.ms": 50,
+                "linger.ms": 5000,  # until the flush: one message alone is not compressed
                 "broker.address.family": "v4",
             }
         )
