@@ -17,7 +17,7 @@
     ├─ LogChangedError                 path: retention or compaction overtook a running read
     ├─ LogLockedError                  path: stop the broker, or wait for the other writer
     ├─ CommitInDoubtError              path, reason: look at it, then write again
-    ├─ StagedFileError (ValueError)    path, reason: run the job again
+    ├─ StagedFileError (ValueError)    path, finding: run the job again
     ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
     ├─ RecordTooLargeError (ValueError)  topic, partition, row, size, limit
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms

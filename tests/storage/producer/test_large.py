@@ -18,7 +18,7 @@ from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.write_errors import StagedFileError
 
-#: A segment takes four of the pieces that a task stages at a time; the first is copied.
+#: A segment takes four of the pieces that a task stages at a time.
 CONFIG = ProducerConfig(TopicConfig(segment_bytes=400_000), batch_size=9_000, buffer_memory=80_000)
 
 
