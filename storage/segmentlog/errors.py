@@ -250,11 +250,15 @@ class UnsupportedFormatError(SegmentLogError):
         self.what = what
         self.found = found
 
+    @property
+    def finding(self) -> str:
+        """What is not read, without what to do about it in a log."""
+        return f"{self.path}: batch at byte {self.position} has {self.what} {self.found}"
+
     def __str__(self) -> str:
         return (
-            f"{self.path}: batch at byte {self.position} has {self.what} {self.found}, "
-            "which this version of segmentlog does not read; upgrade segmentlog, "
-            "or check that the file is a Kafka log"
+            f"{self.finding}, which this version of segmentlog does not read; "
+            "upgrade segmentlog, or check that the file is a Kafka log"
         )
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from segmentlog.errors import CorruptLogError, SegmentLogError
+from segmentlog.errors import CorruptLogError, SegmentLogError, UnsupportedFormatError
 from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
 from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
 from segmentlog.files.names import (
@@ -194,7 +194,7 @@ class _Commit:
             for extent in extents:
                 try:
                     appender = self._append_extent(path, appender, extent, next_offset, epoch)
-                except CorruptLogError as error:
+                except (CorruptLogError, UnsupportedFormatError) as error:
                     raise StagedFileError(error.path, error.finding) from error
                 next_offset = extent.end_offset(next_offset)
         except BaseException:

@@ -130,13 +130,13 @@ def test_a_file_in_which_a_segment_would_roll_is_copied(tmp_path: Path, moved: l
     assert_sound(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["shorter", "other", "header", "delta", "copied"])
+@pytest.mark.parametrize("damage", ["shorter", "other", "header", "delta", "copied", "magic"])
 def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: str) -> None:
     """Is refused, and nothing becomes visible."""
     write(tmp_path, pieces(0, 50), config=CONFIG)
     job = WriteJob.begin(str(tmp_path), CONFIG, topic="t")
     stager = job.stager(0)
-    for batch in pieces(50, 20 if damage == "copied" else 5000):
+    for batch in pieces(50, 20 if damage in {"copied", "magic"} else 5000):
         stager.add(batch)
     extents = stager.close()
     own = max(extents, key=lambda extent: extent.end)
@@ -148,6 +148,8 @@ def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: s
         data[8] = 0x7F
     elif damage == "copied":  # batches that are not moved are read, every one
         data[-1] ^= 1
+    elif damage == "magic":  # as if by a Kafka of a later day
+        data[own.start + 16] = 3
     elif damage == "delta":  # of the first of some batches: as if it ended behind the second
         data[24] ^= 1
     else:
