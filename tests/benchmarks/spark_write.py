@@ -1,4 +1,4 @@
-"""Writes through Spark: ours, a sink that only counts, Spark's `kafka` sink, and Parquet."""
+"""Writes through Spark: ours, two ceilings of any Python sink, Spark's `kafka` sink, Parquet."""
 
 import itertools
 import json
@@ -58,12 +58,11 @@ class Targets:
         writer.mode("append").save(str(target))
         return (_rows_of_logs(target),)
 
-    def count(self) -> Digest:
-        """To nowhere."""
-        counts = self._scratch / "counts.json"
-        writer = self._frame.write.format("bench_count").option("counts", str(counts))
+    def ceiling(self, name: str) -> Digest:
+        """To nowhere, or to files of Arrow's bytes."""
+        writer = self._frame.write.format(name).option("directory", str(self._scratch))
         writer.mode("append").save()
-        return (json.loads(counts.read_text())[0],)
+        return (json.loads((self._scratch / "counts.json").read_text()),)
 
     def parquet(self) -> Digest:
         """To Parquet files, as they come."""
@@ -107,16 +106,18 @@ def _frame(n_rows: int) -> DataFrame:
 
 def rows(broker: Broker, scratch: Path, n_rows: int, rounds: int) -> list[Row]:
     """Writes of the same rows, one behind the other."""
-    from segmentlog_bench_count import CountingSource
+    from segmentlog_bench_ceilings import CopyingSource, CountingSource
 
     frame = _frame(n_rows)
     spark = frame.sparkSession
     spark.dataSource.register(CountingSource)
+    spark.dataSource.register(CopyingSource)
     targets = Targets(frame, broker, scratch / "written")
     contestants: dict[str, Callable[[], Digest]] = {
         "none": lambda: targets.segmentlog("none"),
         "commit": lambda: targets.segmentlog("commit"),
-        "count": targets.count,
+        "count": lambda: targets.ceiling("bench_count"),
+        "copy": lambda: targets.ceiling("bench_copy"),
         "parquet": targets.parquet,
         "kafka": targets.kafka,
     }
@@ -124,6 +125,7 @@ def rows(broker: Broker, scratch: Path, n_rows: int, rounds: int) -> list[Row]:
     spark.stop()
     return [
         _row(results, "none", "count", "a Python sink that only counts", "≥ 0.85"),
+        _row(results, "none", "copy", "one that only writes the Arrow bytes to files", "–"),
         _row(results, "none", "kafka", "Spark's `kafka` sink into a running broker", "≥ 2.5"),
         _row(results, "none", "parquet", "Spark's Parquet writer, uncompressed", "≥ 0.7"),
         _row(results, "commit", "none", "the same with `flush=none`, as in the rows above", "–"),

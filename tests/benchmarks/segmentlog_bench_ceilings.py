@@ -1,0 +1,81 @@
+"""The ceilings of any Python sink: one only counts what it is given, one only writes it down."""
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+_WRITE_BYTES = 2 << 20  # at once, as tasks of segmentlog stage
+_MOST_PIECES = 1000  # of one writev
+
+
+@dataclass
+class Counted(WriterCommitMessage):
+    """Of one task."""
+
+    rows: int
+
+
+class CountingSource(DataSource):
+    """``frame.write.format("bench_count").option("directory", "a")``."""
+
+    @classmethod
+    def name(cls):
+        return "bench_count"
+
+    def writer(self, schema, overwrite):
+        return CountingWriter(self.options["directory"])
+
+
+class CountingWriter(DataSourceArrowWriter):
+    """Leaves the sum in ``counts.json``: its driver's side runs in a process of its own."""
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def write(self, iterator):
+        return Counted(sum(batch.num_rows for batch in iterator))
+
+    def commit(self, messages):
+        Path(self.directory, "counts.json").write_text(json.dumps(sum(m.rows for m in messages)))
+
+
+class CopyingSource(CountingSource):
+    """The same, ``bench_copy``, with the bytes of all columns written to a file per task."""
+
+    @classmethod
+    def name(cls):
+        return "bench_copy"
+
+    def writer(self, schema, overwrite):
+        return CopyingWriter(self.options["directory"])
+
+
+class CopyingWriter(CountingWriter):
+    """Nothing is encoded, and nothing is to become visible at once."""
+
+    def write(self, iterator):
+        rows = size = 0
+        held = []
+        file, _ = tempfile.mkstemp(dir=self.directory)
+        for batch in iterator:
+            rows += batch.num_rows
+            buffers = [each for column in batch.columns for each in column.buffers() if each]
+            held += buffers
+            size += sum(each.size for each in buffers)
+            if size >= _WRITE_BYTES:
+                _write(file, held)
+                held, size = [], 0
+        _write(file, held)
+        os.close(file)
+        return Counted(rows)
+
+
+def _write(file, buffers):
+    for at in range(0, len(buffers), _MOST_PIECES):
+        pieces = buffers[at : at + _MOST_PIECES]
+        if os.writev(file, pieces) != sum(each.size for each in pieces):
+            raise OSError("the disk is full")
