@@ -5,8 +5,6 @@ llvmlite's builders and numba's contexts carry no types, so this module is exemp
 typing; `memory` and `crc32c` give each of these a typed name, a contract and a plain-Python twin.
 """
 
-import platform
-
 from llvmlite import ir
 from numba.core import types
 from numba.core.cgutils import raw_memcpy
@@ -16,16 +14,12 @@ from numba.extending import intrinsic
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
 
-def _host_features() -> str:
+def host_features() -> str:
     """CPU features that numba compiles for, as LLVM spells them: ``+sse4.2,+avx2,…``."""
     return str(cpu_target.target_context.codegen().magic_tuple()[2])
 
 
-#: Whether this processor has the crc32 instructions of x86 (SSE 4.2).
-HAS_X86_CRC32 = platform.machine() in {"x86_64", "AMD64"} and "+sse4.2" in _host_features()
-
-
-def _pointer(context, builder, array_type, array, at):
+def array_pointer(context, builder, array_type, array, at):
     """Address of byte `at` of `array`."""
     return builder.gep(context.make_array(array_type)(context, builder, array).data, [at])
 
@@ -37,7 +31,7 @@ def _loader(bits, *, swap):
     @intrinsic
     def load(typingctx, buf, at):
         def codegen(context, builder, signature, arguments):
-            pointer = _pointer(context, builder, signature.args[0], *arguments)
+            pointer = array_pointer(context, builder, signature.args[0], *arguments)
             loaded = builder.load(builder.bitcast(pointer, word.as_pointer()), align=1)
             if swap:
                 loaded = builder.bswap(loaded)
@@ -58,7 +52,7 @@ def load_le64(typingctx, buf, at):
     """Unaligned little-endian uint64."""
 
     def codegen(context, builder, signature, arguments):
-        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        pointer = array_pointer(context, builder, signature.args[0], *arguments)
         return builder.load(builder.bitcast(pointer, _I64.as_pointer()), align=1)
 
     return types.uint64(buf, types.int64), codegen
@@ -69,7 +63,7 @@ def load_le32(typingctx, buf, at):
     """Unaligned little-endian uint32, as uint64."""
 
     def codegen(context, builder, signature, arguments):
-        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        pointer = array_pointer(context, builder, signature.args[0], *arguments)
         loaded = builder.load(builder.bitcast(pointer, _I32.as_pointer()), align=1)
         return builder.zext(loaded, _I64)
 
@@ -83,7 +77,7 @@ def _storer(bits, *, swap):
     @intrinsic
     def store(typingctx, buf, at, value):
         def codegen(context, builder, signature, arguments):
-            pointer = _pointer(context, builder, signature.args[0], *arguments[:2])
+            pointer = array_pointer(context, builder, signature.args[0], *arguments[:2])
             stored = builder.trunc(arguments[2], word) if bits < 64 else arguments[2]
             if swap:
                 stored = builder.bswap(stored)
@@ -107,9 +101,10 @@ def memcpy(typingctx, target, to, source, at, n_bytes):
     """Copy exactly `n_bytes`."""
 
     def codegen(context, builder, signature, arguments):
-        to_pointer = _pointer(context, builder, signature.args[0], arguments[0], arguments[1])
-        at_pointer = _pointer(context, builder, signature.args[2], arguments[2], arguments[3])
-        raw_memcpy(builder, to_pointer, at_pointer, arguments[4], 1)
+        target, to, source, at, n_bytes = arguments
+        to_pointer = array_pointer(context, builder, signature.args[0], target, to)
+        at_pointer = array_pointer(context, builder, signature.args[2], source, at)
+        raw_memcpy(builder, to_pointer, at_pointer, n_bytes, 1)
         return context.get_dummy_value()
 
     word = types.int64
@@ -123,8 +118,9 @@ def _vector_copy(n_bytes):
     def copy(typingctx, target, to, source, at):
         def codegen(context, builder, signature, arguments):
             vector = ir.VectorType(_I8, n_bytes).as_pointer()
-            to_pointer = _pointer(context, builder, signature.args[0], arguments[0], arguments[1])
-            at_pointer = _pointer(context, builder, signature.args[2], arguments[2], arguments[3])
+            target, to, source, at = arguments
+            to_pointer = array_pointer(context, builder, signature.args[0], target, to)
+            at_pointer = array_pointer(context, builder, signature.args[2], source, at)
             loaded = builder.load(builder.bitcast(at_pointer, vector), align=1)
             builder.store(loaded, builder.bitcast(to_pointer, vector), align=1)
             return context.get_dummy_value()
@@ -144,7 +140,7 @@ def load_u8(typingctx, buf, at):
     """One byte; numba's own indexing first asks whether `at` is negative."""
 
     def codegen(context, builder, signature, arguments):
-        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        pointer = array_pointer(context, builder, signature.args[0], *arguments)
         return builder.zext(builder.load(pointer), _I64)
 
     return types.int64(buf, types.int64), codegen
@@ -155,7 +151,7 @@ def load_item(typingctx, array, at):
     """One element of an array of integers as int64; without numba's question, as `load_u8`."""
 
     def codegen(context, builder, signature, arguments):
-        loaded = builder.load(_pointer(context, builder, signature.args[0], *arguments))
+        loaded = builder.load(array_pointer(context, builder, signature.args[0], *arguments))
         return builder.sext(loaded, _I64) if loaded.type.width < 64 else loaded
 
     return types.int64(array, types.int64), codegen
@@ -186,7 +182,7 @@ def prefetch(typingctx, buf, at):
     """Ask for the cache line of byte `at`, which may lie outside the buffer."""
 
     def codegen(context, builder, signature, arguments):
-        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        pointer = array_pointer(context, builder, signature.args[0], *arguments)
         kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
         function = builder.module.declare_intrinsic("llvm.prefetch", [_I8.as_pointer()], fnty=kind)
         builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])

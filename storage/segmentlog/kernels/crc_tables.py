@@ -6,16 +6,13 @@ from numpy.typing import NDArray
 from segmentlog.kernels._jit import inlined
 from segmentlog.kernels.memory import Bytes
 
-__all__ = ["append_zero_byte", "byte_tables", "checksum_by_table"]
+__all__ = ["CASTAGNOLI", "byte_tables", "checksum_by_table", "powers_of_x"]
+
+CASTAGNOLI = 0x82F63B78  #: the polynomial of CRC-32C, bits reversed
 
 _U8 = np.uint64(8)
 _BYTE = np.uint64(0xFF)
 _ONES = np.uint64(0xFFFFFFFF)
-
-
-def append_zero_byte(crcs: NDArray[np.uint64], table: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each of `crcs`, raw, carried over one byte of zero."""
-    return table[(crcs & _BYTE).astype(np.intp)] ^ (crcs >> _U8)
 
 
 def byte_tables(polynomial: int) -> NDArray[np.uint64]:
@@ -31,8 +28,18 @@ def byte_tables(polynomial: int) -> NDArray[np.uint64]:
         crcs = (crcs >> np.uint64(1)) ^ np.where(odd, np.uint64(polynomial), np.uint64(0))
     rows = [crcs]
     while len(rows) < 8:
-        rows.append(append_zero_byte(rows[-1], rows[0]))
+        rows.append(rows[0][(rows[-1] & _BYTE).astype(np.intp)] ^ (rows[-1] >> _U8))
     return np.stack(rows)
+
+
+def powers_of_x(polynomial: int, exponents: range) -> list[int]:
+    """Powers of x, to rising `exponents`, modulo the `polynomial`; bits reversed."""
+    found, power = [], 1 << 31
+    for exponent in range(exponents[-1] + 1):
+        if exponent in exponents:
+            found.append(power)
+        power = (power >> 1) ^ (polynomial if power & 1 else 0)
+    return found
 
 
 @inlined

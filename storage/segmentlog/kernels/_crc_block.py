@@ -1,0 +1,182 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+"""The checksum of a block by x86's own instructions: streams side by side, then joined.
+
+One stream of the crc32 instruction waits three cycles for its own result, so there are four, over
+neighbouring parts of the block.  Where the processor multiplies without carry in vectors of 32
+bytes, four of those take the first half of the block at the same time: other units of the
+processor do it.  A kernel would have to hold the vectors in variables, and numba has none, so the
+loop is written as LLVM's own code.
+
+What is added to a checksum by the bytes behind it is a multiplication by a power of x, modulo the
+polynomial (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ").  Numbers
+have their bits reversed throughout, as the crc32 instruction has them.
+"""
+
+import platform
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.cgutils import alloca_once, alloca_once_value, for_range_slice
+from numba.extending import intrinsic
+
+from segmentlog.kernels._llvm import array_pointer, host_features
+from segmentlog.kernels.crc_tables import CASTAGNOLI, powers_of_x
+
+__all__ = [
+    "HAS_VECTORS",
+    "HAS_WORDS",
+    "LINE_BYTES",
+    "block_by_vectors",
+    "block_by_words",
+    "joints",
+]
+
+_FEATURES = set(host_features().split(",")) if platform.machine() in {"x86_64", "AMD64"} else set()
+
+#: Whether this processor has what `block_by_words` takes (every x86 since 2010) …
+HAS_WORDS = {"+sse4.2", "+pclmul"} <= _FEATURES
+#: … and what `block_by_vectors` takes (since 2019 or 2020).
+HAS_VECTORS = HAS_WORDS and {"+avx2", "+vpclmulqdq"} <= _FEATURES
+
+#: Bytes that each stream of words takes in one turn; vectors take four times as many.
+LINE_BYTES = 32
+
+_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_PAIR, _VECTOR = ir.VectorType(_I64, 2), ir.VectorType(_I64, 4)
+_N_STREAMS = 4  # of words
+_N_VECTORS = 4  # side by side: a product is there after about as many cycles as they take
+_VECTOR_BYTES = 32
+
+
+def joints(n: int) -> list[int]:
+    """Factors that carry a checksum over 1 to `n` lines: what is multiplied without carry."""
+    # Such a product of reversed numbers is x times too small; crc32 of a word adds 32 zeros.
+    n_bits = 8 * LINE_BYTES
+    return powers_of_x(CASTAGNOLI, range(n_bits - 33, n * n_bits, n_bits))
+
+
+def _folding(n_bytes):
+    """Factors that carry the halves of 16 bytes over `n_bytes` less those 16."""
+    n_bits = 8 * n_bytes
+    high, low = powers_of_x(CASTAGNOLI, range(n_bits - 32, n_bits + 33, 64))
+    return ir.Constant(_VECTOR, [low << 1, high << 1] * 2)
+
+
+class _Code:
+    """What both intrinsics write."""
+
+    def __init__(self, builder, base):
+        self.builder, self.base = builder, base
+        module = builder.module
+        crc_kind = ir.FunctionType(_I64, [_I64, _I64])
+        pair_kind = ir.FunctionType(_PAIR, [_PAIR, _PAIR, _I8])
+        vector_kind = ir.FunctionType(_VECTOR, [_VECTOR, _VECTOR, _I8])
+        self._crc = module.declare_intrinsic("llvm.x86.sse42.crc32.64.64", fnty=crc_kind)
+        self._multiply_pair = module.declare_intrinsic("llvm.x86.pclmulqdq", fnty=pair_kind)
+        # Declared for `block_by_words`, too, on processors that lack it: only calls need it.
+        self._multiply = module.declare_intrinsic("llvm.x86.pclmulqdq.256", fnty=vector_kind)
+
+    def load(self, at, kind):
+        pointer = self.builder.bitcast(self.builder.gep(self.base, [at]), kind.as_pointer())
+        return self.builder.load(pointer, align=1)
+
+    def crc(self, crc, word):
+        return self.builder.call(self._crc, [crc, word])
+
+    def fold(self, vector, factors):
+        """Carry each half of a vector over as many bytes as `factors` say."""
+        call = self.builder.call
+        halves = [call(self._multiply, [vector, factors, _I8(which)]) for which in (0x00, 0x11)]
+        return self.builder.xor(*halves)
+
+    def carry(self, crc, joint):
+        """A checksum, carried over a stream's bytes by one of `joints`."""
+        builder, zero = self.builder, ir.Constant(_PAIR, [0, 0])
+        operands = [builder.insert_element(zero, each, _I32(0)) for each in (crc, joint)]
+        product = builder.call(self._multiply_pair, [*operands, _I8(0)])
+        return self.crc(_I64(0), builder.extract_element(product, _I32(0)))
+
+    def take_words(self, streams, at, n_bytes):
+        """One line of each stream of words."""
+        builder = self.builder
+        for word in range(0, LINE_BYTES, 8):
+            for number, crc in enumerate(streams):
+                begin = builder.add(at, builder.mul(n_bytes, _I64(number)))
+                loaded = self.load(builder.add(begin, _I64(word)), _I64)
+                builder.store(self.crc(builder.load(crc), loaded), crc)
+
+    def take_vectors(self, vectors, at, factors):
+        """One line of the stream of vectors."""
+        builder = self.builder
+        for number, vector in enumerate(vectors):
+            loaded = self.load(builder.add(at, _I64(_VECTOR_BYTES * number)), _VECTOR)
+            folded = self.fold(builder.load(vector), factors)
+            builder.store(builder.xor(folded, loaded), vector)
+
+    def begin_vectors(self, vectors, at, crc):
+        """The first line of the stream of vectors, which the checksum so far belongs to."""
+        builder = self.builder
+        before = builder.insert_element(ir.Constant(_VECTOR, [0] * 4), crc, _I32(0))
+        for number, vector in enumerate(vectors):
+            loaded = self.load(builder.add(at, _I64(_VECTOR_BYTES * number)), _VECTOR)
+            builder.store(loaded if number else builder.xor(loaded, before), vector)
+
+    def end_vectors(self, vectors):
+        """The checksum of a stream of vectors."""
+        builder, factors = self.builder, _folding(_VECTOR_BYTES)
+        folded = builder.load(vectors[0])
+        for vector in vectors[1:]:
+            folded = builder.xor(self.fold(folded, factors), builder.load(vector))
+        crc = _I64(0)
+        for lane in range(4):
+            crc = self.crc(crc, builder.extract_element(folded, _I32(lane)))
+        return crc
+
+
+@intrinsic
+def block_by_words(typingctx, buf, at, n_lines, joint, crc):
+    """Raw checksum behind ``4 * n_lines`` lines of `buf`, of which there is at least one."""
+
+    def codegen(context, builder, signature, arguments):
+        buf, at, n_lines, joint, crc = arguments
+        code = _Code(builder, array_pointer(context, builder, signature.args[0], buf, _I64(0)))
+        n_bytes = builder.mul(n_lines, _I64(LINE_BYTES))
+        starts = [crc] + [_I64(0)] * (_N_STREAMS - 1)
+        streams = [alloca_once_value(builder, each) for each in starts]
+        step = _I64(LINE_BYTES)
+        with for_range_slice(builder, _I64(0), n_bytes, step, intp=_I64) as (done, _):
+            code.take_words(streams, builder.add(at, done), n_bytes)
+        crc = builder.load(streams[0])
+        for each in streams[1:]:
+            crc = builder.xor(code.carry(crc, joint), builder.load(each))
+        return crc
+
+    word = types.int64
+    return types.uint64(buf, word, word, types.uint64, types.uint64), codegen
+
+
+@intrinsic
+def block_by_vectors(typingctx, buf, at, n_lines, joint, crc):
+    """Raw checksum behind ``8 * n_lines`` lines of `buf`, of which there is at least one."""
+
+    def codegen(context, builder, signature, arguments):
+        buf, at, n_lines, joint, crc = arguments
+        code = _Code(builder, array_pointer(context, builder, signature.args[0], buf, _I64(0)))
+        n_bytes = builder.mul(n_lines, _I64(LINE_BYTES))
+        vectors = [alloca_once(builder, _VECTOR) for _ in range(_N_VECTORS)]
+        streams = [alloca_once_value(builder, _I64(0)) for _ in range(_N_STREAMS)]
+        behind = builder.add(at, builder.mul(n_bytes, _I64(_N_VECTORS)))
+        code.begin_vectors(vectors, at, crc)
+        code.take_words(streams, behind, n_bytes)
+        step, factors = _I64(LINE_BYTES), _folding(_N_VECTORS * _VECTOR_BYTES)
+        with for_range_slice(builder, step, n_bytes, step, intp=_I64) as (done, _):
+            line = builder.add(at, builder.mul(done, _I64(_N_VECTORS)))
+            code.take_vectors(vectors, line, factors)
+            code.take_words(streams, builder.add(behind, done), n_bytes)
+        crc = code.end_vectors(vectors)
+        for each in streams:
+            crc = builder.xor(code.carry(crc, joint), builder.load(each))
+        return crc
+
+    word = types.int64
+    return types.uint64(buf, word, word, types.uint64, types.uint64), codegen
