@@ -6,7 +6,7 @@ What a row takes but for its place in a batch is measured here, once for all par
 from typing import NamedTuple, TypeAlias
 
 from segmentlog.kernels._jit import inlined, kernel
-from segmentlog.kernels.memory import Bytes, Int32s, Int64s, load_u8
+from segmentlog.kernels.memory import Bytes, Int32s, Int64s, load_item, load_u8
 from segmentlog.kernels.varint import varint_bytes
 
 __all__ = [
@@ -80,16 +80,29 @@ def _length_bytes(length: int) -> int:
 
 
 @kernel
-def _add_binary(column: BinaryArrays, row_bytes: Int64s) -> None:
-    """Add the values of a column with their lengths."""
-    if column.valid.shape[0] > 0:
-        for row in range(row_bytes.shape[0]):
-            length = length_of(column, row)
-            row_bytes[row] += _length_bytes(length) + max(length, 0)
-        return
-    for row in range(row_bytes.shape[0]):  # apart, because this loop is compiled to vectors
-        length = int(column.ends[row + 1]) - int(column.ends[row])
+def _add_binary(column: BinaryArrays, row_bytes: Int64s) -> bool:
+    """Add the values of a column with their lengths; whether no value ends before it begins."""
+    shortest = 0
+    for row in range(row_bytes.shape[0]):
+        length = load_item(column.ends, row + 1) - load_item(column.ends, row)
+        shortest = min(shortest, length)
+        if is_null(column.valid, column.first_bit + row):
+            length = 0
         row_bytes[row] += _length_bytes(length) + length
+    return shortest == 0
+
+
+@kernel
+def _measure_plain(keys: Ends, values: Ends, timestamps: Int64s, row_bytes: Int64s) -> bool:
+    """`measure_rows` where no key and no value is null and there are no headers, in vectors."""
+    shortest = 0
+    for row in range(row_bytes.shape[0]):
+        key = load_item(keys, row + 1) - load_item(keys, row)
+        value = load_item(values, row + 1) - load_item(values, row)
+        shortest = min(shortest, key, value)
+        n_bytes = 1 + _length_bytes(key) + key + _length_bytes(value) + value
+        row_bytes[row] = n_bytes if load_item(timestamps, row) >= -1 else -1
+    return shortest == 0
 
 
 @kernel
@@ -108,7 +121,7 @@ def _header_bytes(source: SourceArrays, row: int) -> int:
 
 
 @kernel
-def measure_rows(source: SourceArrays) -> None:
+def measure_rows(source: SourceArrays) -> bool:
     """Fill `row_bytes`: key, value and headers of each row, with their lengths and count.
 
     A row that no record can be gets -1: one that has a header without a key, or a timestamp below
@@ -116,19 +129,28 @@ def measure_rows(source: SourceArrays) -> None:
 
     Parameters
     ----------
-    source : the columns; only `row_bytes` is written
+    source : the columns; only `row_bytes` is written.  That the bounds of keys and values rise is
+        checked here; their first and last, and all of the headers', the caller has checked
+
+    Returns
+    -------
+    is_in_order : False if a key or a value ends before it begins: none of `source` may be used
     """
-    row_bytes = source.row_bytes
+    row_bytes, timestamps = source.row_bytes, source.timestamps
+    keys, values = source.keys, source.values
     has_headers = source.list_ends.shape[0] > 0
+    if not has_headers and keys.valid.shape[0] == 0 and values.valid.shape[0] == 0:
+        return _measure_plain(keys.ends, values.ends, timestamps, row_bytes)
     row_bytes[:] = 0 if has_headers else 1
-    _add_binary(source.keys, row_bytes)
-    _add_binary(source.values, row_bytes)
+    if not (_add_binary(keys, row_bytes) and _add_binary(values, row_bytes)):
+        return False
     if has_headers:
         for row in range(row_bytes.shape[0]):
             n_bytes = _header_bytes(source, row)
             row_bytes[row] = row_bytes[row] + n_bytes if n_bytes > 0 else -1
     for row in range(row_bytes.shape[0]):
-        row_bytes[row] = row_bytes[row] if source.timestamps[row] >= -1 else -1
+        row_bytes[row] = row_bytes[row] if timestamps[row] >= -1 else -1
+    return True
 
 
 @kernel
@@ -142,8 +164,9 @@ def most_row_bytes(source: SourceArrays, rows: Int64s) -> tuple[int, int]:
     """
     total = most = 0
     for at in range(rows.shape[0]):
-        row = rows[at]
+        row = load_item(rows, at)
         if 0 <= row < source.row_bytes.shape[0]:
-            total += source.row_bytes[row]
-            most = max(most, source.row_bytes[row])
+            n_bytes = load_item(source.row_bytes, row)
+            total += n_bytes
+            most = max(most, n_bytes)
     return total, most

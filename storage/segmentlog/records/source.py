@@ -18,6 +18,7 @@ _ACCEPTED = {
     "value": "a value is binary or string",
     "headers": "headers are array<struct<key: string, value: binary>>",
 }
+_OUT_OF_ORDER = "bounds of a column of {} are not in order, or outside its values"
 #: Arrow's types with bounds of 64 bits, or with values that may need them, say so in their names.
 _WIDE = re.compile("large|view")
 #: A column is copied, to have `COPY_SLACK` behind it, where rows without that would have it in
@@ -65,7 +66,8 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
         pooled_array(n_rows, np.int64),
         min(_n_wide_rows(keys), _n_wide_rows(values), _n_wide_lists(n_rows, *headers)),
     )
-    measure_rows(source)
+    if not measure_rows(source):
+        raise pa.ArrowInvalid(_OUT_OF_ORDER.format(kind))
     return source
 
 
@@ -118,9 +120,9 @@ def _cast(columns: dict[str, pa.Array], name: str, n_rows: int, kind: pa.DataTyp
 
 
 def _ends(array: pa.Array, n_items: int) -> Ends:
-    """Bounds of the rows of a variable-length column of `n_items` bytes or headers, checked.
+    """Bounds of the rows of a variable-length column of `n_items` bytes or headers.
 
-    An array without rows may have none.
+    The first and the last are checked.  An array without rows may have none.
     """
     is_wide = _WIDE.match(str(array.type))
     dtype = np.dtype(np.int64 if is_wide else np.int32)
@@ -128,10 +130,15 @@ def _ends(array: pa.Array, n_items: int) -> Ends:
         return array_view(np.zeros(1, dtype))
     start = array.offset * dtype.itemsize
     ends: Ends = buffer_view(array.buffers()[1], dtype, len(array) + 1, start)
-    if ends[0] < 0 or ends[-1] > n_items or np.any(ends[1:] < ends[:-1]):
-        message = f"bounds of a column of {array.type} are not in order, or outside its values"
-        raise pa.ArrowInvalid(message)
+    if ends[0] < 0 or ends[-1] > n_items:
+        raise pa.ArrowInvalid(_OUT_OF_ORDER.format(array.type))
     return ends
+
+
+def _check_order(ends: Ends, kind: pa.DataType) -> None:
+    """Refuse bounds that fall; of keys and values, `measure_rows` sees it as it passes them."""
+    if np.any(ends[1:] < ends[:-1]):
+        raise pa.ArrowInvalid(_OUT_OF_ORDER.format(kind))
 
 
 def _binary(array: pa.Array) -> BinaryArrays:
@@ -170,7 +177,10 @@ def _headers(
     lists = _cast(columns, "headers", n_rows, of_pairs)
     pairs = lists.values.flatten()  # a pair that is null has a null key
     keys, values = (_binary(each) for each in pairs)
-    return _ends(lists, len(pairs[0])), *bitmap_view(lists), keys, values
+    ends = _ends(lists, len(pairs[0]))
+    for each in (ends, keys.ends, values.ends):
+        _check_order(each, lists.type)
+    return ends, *bitmap_view(lists), keys, values
 
 
 def _n_wide_lists(
