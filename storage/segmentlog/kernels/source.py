@@ -82,27 +82,27 @@ def _length_bytes(length: int) -> int:
 @kernel
 def _add_binary(column: BinaryArrays, row_bytes: Int64s) -> bool:
     """Add the values of a column with their lengths; whether no value ends before it begins."""
-    shortest = 0
+    n_falls = 0
     for row in range(row_bytes.shape[0]):
-        length = load_item(column.ends, row + 1) - load_item(column.ends, row)
-        shortest = min(shortest, length)
-        if is_null(column.valid, column.first_bit + row):
-            length = 0
+        start, end = load_item(column.ends, row), load_item(column.ends, row + 1)
+        n_falls += end < start  # compared, not subtracted: three bounds can wrap around 64 bits
+        length = 0 if is_null(column.valid, column.first_bit + row) else end - start
         row_bytes[row] += _length_bytes(length) + length
-    return shortest == 0
+    return n_falls == 0
 
 
 @kernel
 def _measure_plain(keys: Ends, values: Ends, timestamps: Int64s, row_bytes: Int64s) -> bool:
     """`measure_rows` where no key and no value is null and there are no headers, in vectors."""
-    shortest = 0
+    n_falls = 0
     for row in range(row_bytes.shape[0]):
-        key = load_item(keys, row + 1) - load_item(keys, row)
-        value = load_item(values, row + 1) - load_item(values, row)
-        shortest = min(shortest, key, value)
+        key_start, key_end = load_item(keys, row), load_item(keys, row + 1)
+        value_start, value_end = load_item(values, row), load_item(values, row + 1)
+        n_falls += (key_end < key_start) + (value_end < value_start)
+        key, value = key_end - key_start, value_end - value_start
         n_bytes = 1 + _length_bytes(key) + key + _length_bytes(value) + value
         row_bytes[row] = n_bytes if load_item(timestamps, row) >= -1 else -1
-    return shortest == 0
+    return n_falls == 0
 
 
 @kernel

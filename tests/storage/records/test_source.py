@@ -129,3 +129,24 @@ def test_rows_without_keys_can_be_copied_in_vectors(key: bytes | None) -> None:
     batch = pa.RecordBatch.from_pydict({"key": keys, "value": pa.array([b"v" * 100] * 1000)})
 
     assert record_source(batch, np.zeros(1000, np.int64)).n_wide_rows >= 998
+
+
+@pytest.mark.parametrize("column", ["key", "value", "headers"])
+@pytest.mark.parametrize("has_null", [False, True])
+@pytest.mark.parametrize(
+    "bounds", [[0, 3, 2, 4], [0, 2**63 - 1, -2, 4]], ids=["falls", "wraps around"]
+)
+def test_bounds_that_are_not_in_order_are_refused(
+    bounds: list[int], has_null: bool, column: str
+) -> None:
+    """None of the bytes that they say are there is read; Arrow sees to the first and the last."""
+    bitmap = pa.py_buffer(b"\x05") if has_null else None
+    buffers = [bitmap, pa.py_buffer(np.array(bounds).tobytes()), pa.py_buffer(b"abcd")]
+    array = pa.Array.from_buffers(pa.large_binary(), 3, buffers, int(has_null))
+    columns = {"key": pa.array([b"k"] * 3, pa.large_binary())}
+    if column == "headers":
+        pairs = pa.StructArray.from_arrays([array, array], ["key", "value"])
+        array = pa.LargeListArray.from_arrays(pa.array([0, 1, 2, 3]), pairs)
+
+    with pytest.raises(pa.ArrowInvalid):
+        written(columns | {column: array}, 3)
