@@ -130,7 +130,9 @@ class ReadOptions:
             include_headers=parse_boolean("includeHeaders", given, default=False),
             fail_on_data_loss=parse_boolean("failOnDataLoss", given, default=True),
             read_up_to=parse_one_of("readUpTo", given, ReadUpTo, ReadUpTo.HIGH_WATERMARK),
-            max_bytes_per_partition=parse_size("maxBytesPerPartition", given, default=128 * _MIB),
+            max_bytes_per_partition=parse_size(
+                "maxBytesPerPartition", given, default=128 * _MIB, zero="one task a partition"
+            ),
             policy=_policy(given),
         )
 
@@ -199,13 +201,10 @@ def _pattern(text: str | None) -> str | None:
 
 def _policy(given: Mapping[str, str]) -> ScanPolicy:
     """How the tasks read."""
-    bound = parse_size("maxInflatedBatchBytes", given, default=MAX_INFLATED_BATCH_BYTES)
-    if not bound:
-        raise OptionError("maxInflatedBatchBytes", "0", "give at least 1")
     return ScanPolicy(
         parse_one_of(
             "kafka.isolation.level", given, IsolationLevel, IsolationLevel.READ_UNCOMMITTED
         ),
         parse_one_of("onCorruptBatch", given, OnCorruptBatch, OnCorruptBatch.FAIL),
-        bound,
+        parse_size("maxInflatedBatchBytes", given, default=MAX_INFLATED_BATCH_BYTES),
     )

@@ -72,12 +72,14 @@ def parse_one_of(
     raise OptionError(name, text, f"give {' or '.join(accepted)}")
 
 
-def parse_size(name: str, given: Mapping[str, str], *, default: int) -> int:
-    """Bytes; 0 for no limit."""
+def parse_size(name: str, given: Mapping[str, str], *, default: int, zero: str = "") -> int:
+    """Bytes, or a size such as ``64m``; 0 if `zero` says what that is for."""
     text = given.get(name.lower())
     if text is None:
         return default
     match = re.fullmatch(r"([0-9]{1,18})([kmgt]?)b?", text.strip().lower())
-    if match is None:
-        raise OptionError(name, text, "give bytes, or a size such as 64m; 0 for no limit")
-    return int(match[1]) * _UNITS[match[2]]
+    size = int(match[1]) * _UNITS[match[2]] if match else -1
+    if size < 0 or (size == 0 and not zero):
+        accepted = "give bytes, or a size such as 64m"
+        raise OptionError(name, text, f"{accepted}; 0 for {zero}" if zero else accepted)
+    return size

@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import StructType
 
-from segmentlog.errors import OptionError
+from segmentlog.errors import ColumnError, OptionError
 from segmentlog.producer.config import ProducerConfig
 
 __all__ = ["check_sink_schema"]
@@ -36,8 +36,10 @@ def check_sink_schema(schema: StructType, topic: str | None, config: ProducerCon
 
     Raises
     ------
-    OptionError
+    ColumnError
         Naming the column, its type, and what is accepted.
+    OptionError
+        If there is no topic.
     """
     needed = ["value"]
     needed += ["timestamp"] * config.use_timestamps
@@ -46,10 +48,10 @@ def check_sink_schema(schema: StructType, topic: str | None, config: ProducerCon
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name in needed:
         if name not in types:
-            raise OptionError(name, ", ".join(types), f"the rows need a column {name!r}")
+            raise ColumnError(name, "missing", f"the rows have: {', '.join(types)}")
     if "topic" not in types and topic is None:
         raise OptionError("topic", "", "give the option topic, or rows with a column 'topic'")
     accepted = _ACCEPTED | {name: _RESTORED[name] for name in needed if name in _RESTORED}
     for name, found in types.items():
         if name in accepted and found not in accepted[name]:
-            raise OptionError(name, found, f"the column has to be {' or '.join(accepted[name])}")
+            raise ColumnError(name, found, f"it has to be {' or '.join(accepted[name])}")

@@ -27,7 +27,8 @@ WRITE_OPTIONS = (
            "all machines share; what `save(path)` sets"),
     Option("topic", "the column `topic`", "a topic's name", "Topic of all rows; comes before the "
            "column"),
-    Option("numPartitions", "`1`", "a number from 1", "Partitions of a topic that is created"),
+    Option("numPartitions", "`1`", "a number from 1", "Partitions of a topic that is created; one "
+           "that is there keeps its own"),
     Option("autoCreateTopics", "`true`, in a broker's own directory `false`", "`true` or `false`",
            "Whether topics that are missing are created; a broker moves topics that it does not "
            "know aside"),
@@ -50,7 +51,7 @@ WRITE_OPTIONS = (
     Option("kafka.buffer.memory", "`32m`", "bytes, or a size such as `64m`", "Rows that a task "
            "holds before it writes batches"),
     Option("kafka.max.request.size", "no limit", "bytes, or a size such as `1m`", "Largest record "
-           "batch, beside `max.message.bytes`"),
+           "batch, beside `max.message.bytes` and `segment.bytes`"),
     Option("segment.bytes", "`1073741824`", "a number", "Size at which a segment rolls"),
     Option("segment.ms", "`604800000`", "a number", "Age, in record time, at which it rolls"),
     Option("segment.index.bytes", "`10485760`", "a number", "Size of an index at which it rolls"),
@@ -59,15 +60,16 @@ WRITE_OPTIONS = (
     Option("compression.type", "`producer`", "`producer`, `uncompressed` or a codec", "Of the "
            "topic: unless `producer`, it comes before `kafka.compression.type`"),
     Option("message.timestamp.type", "`CreateTime`", "`CreateTime` or `LogAppendTime`",
-           "Whose timestamps the records have"),
+           "Whose timestamps the records have; the latter is the time of writing, also with "
+           "`includeTimestamp`"),
     Option("flush", "`commit`", "`commit` or `none`", "Whether everything is on the disk before "
            "a write succeeds, or left to the page cache as brokers do"),
     Option("flush.messages", "no limit", "a number from 1", "With `flush=none`: a job of as many "
            "records is synced all the same"),
-    Option("lockTimeout", "`60`", "seconds", "How long to wait for another writer"),
+    Option("lockTimeout", "`60`", "seconds", "How long to wait for another writer or a broker"),
     Option("txnAppId", "none", "a name", "With `txnVersion`: a write that was committed under "
            "this name with this or a later version is not done again"),
-    Option("txnVersion", "none", "a number", "See `txnAppId`"),
+    Option("txnVersion", "none", "a number from 0", "See `txnAppId`"),
 )  # fmt: skip
 
 _CONFIG = {"segment.bytes", "segment.ms", "segment.index.bytes", "index.interval.bytes",
@@ -148,14 +150,17 @@ def _config(given: Mapping[str, str]) -> ProducerConfig:
     flush = given.get("flush", "commit").strip().lower()
     if flush not in {"commit", "none"}:
         raise OptionError("flush", given["flush"], "give commit or none")
-    codec = _codec(given)
+    topic_config, codec = TopicConfig.parse(settings), _codec(given)
+    used = codec if topic_config.compression_type is None else topic_config.compression_type
+    zero = "a batch for each record"
     config = ProducerConfig(
-        topic_config=TopicConfig.parse(settings),
+        topic_config=topic_config,
         codec=codec,
-        level=_level(codec, given),
-        batch_size=parse_size("kafka.batch.size", given, default=BATCH_SIZE),
+        level=_level(used, given),
+        batch_size=parse_size("kafka.batch.size", given, default=BATCH_SIZE, zero=zero),
         buffer_memory=parse_size("kafka.buffer.memory", given, default=BUFFER_MEMORY),
-        max_request_size=parse_size("kafka.max.request.size", given, default=0) or None,
+        max_request_size=parse_size("kafka.max.request.size", given, default=0, zero="no limit")
+        or None,
         use_timestamps=parse_boolean("includeTimestamp", given, default=False),
         use_timestamp_types=parse_boolean("includeTimestampType", given, default=False),
         use_offsets=parse_boolean("includeOffset", given, default=False),
@@ -178,11 +183,14 @@ def _level(codec: Codec, given: Mapping[str, str]) -> int | None:
     """The level of the codec; as with Kafka's producer, those of other codecs do not matter."""
     name = f"kafka.compression.{codec.name.lower()}.level"
     text = given.get(name)
-    if text is None:
+    if text is None or name not in {option.name for option in WRITE_OPTIONS}:
         return None
     if re.fullmatch(r"-?[0-9]{1,9}", text.strip()) is None:
         raise OptionError(name, text, "give a number")
-    Deflater(codec, int(text))  # refuses what the codec does not have
+    try:
+        Deflater(codec, int(text))
+    except OptionError as error:  # the codec has no such level
+        raise OptionError(name, text, error.accepted) from error
     return int(text)
 
 

@@ -10,6 +10,7 @@ Importing this package is cheap: the compiled kernels load with the first scan.
 
 from segmentlog.errors import (
     ChecksumMismatchError,
+    ColumnError,
     CorruptCheckpointError,
     CorruptIndexError,
     CorruptLogError,
@@ -55,6 +56,7 @@ from segmentlog.write_errors import (
 __all__ = [
     "ChecksumMismatchError",
     "Codec",
+    "ColumnError",
     "CommitInDoubtError",
     "CorruptCheckpointError",
     "CorruptIndexError",

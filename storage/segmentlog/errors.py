@@ -18,15 +18,18 @@
     ├─ LogLockedError                  path: stop the broker, or wait for the other writer
     ├─ CommitInDoubtError              path, reason: look at it, then write again
     ├─ StagedFileError (ValueError)    path, finding: run the job again
+    ├─ SyncFailedError                 path, reason: see to the disk, then write again
     ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
     ├─ RecordTooLargeError (ValueError)  topic, partition, row, size, limit
+    ├─ OffsetsOutOfOrderError (ValueError)  topic, partition, offset, end_offset: sort the rows
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
     └─ OptionError (ValueError)        option, value, accepted: correct the option
+        └─ ColumnError                 the same of a column: select or cast it
 
 Constructor arguments are positional and all reach ``Exception.args``, so that an error survives
 pickling between a Spark worker and its driver.  Each class has a `code` of `ErrorCode`, which
 stays when classes are renamed or split.  Those that only writers raise, from `LogLockedError` to
-`RecordTooLargeError`, are in `segmentlog.write_errors`.  The module is the bottom floor: it
+`OffsetsOutOfOrderError`, are in `segmentlog.write_errors`.  The module is the bottom floor: it
 imports nothing of the others.
 """
 
@@ -35,6 +38,7 @@ from typing import ClassVar
 
 __all__ = [
     "ChecksumMismatchError",
+    "ColumnError",
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptLogError",
@@ -78,6 +82,7 @@ class ErrorCode(StrEnum):
     SYNC_FAILED = "SYNC_FAILED"
     OFFSETS_OUT_OF_ORDER = "OFFSETS_OUT_OF_ORDER"
     STAGED_FILE = "STAGED_FILE"
+    COLUMN = "COLUMN"
 
 
 class SegmentLogError(Exception):
@@ -382,3 +387,12 @@ class OptionError(SegmentLogError, ValueError):
 
     def __str__(self) -> str:
         return f"option {self.option!r} is {self.value!r}; {self.accepted}"
+
+
+class ColumnError(OptionError):
+    """A column that is missing or has another type; `option` is its name, `value` what it is."""
+
+    code = ErrorCode.COLUMN
+
+    def __str__(self) -> str:
+        return f"column {self.option!r} is {self.value}; {self.accepted}"

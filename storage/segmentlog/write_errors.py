@@ -35,7 +35,7 @@ class LogLockedError(SegmentLogError):
         who = f"process {self.process}" if self.process else "another process"
         return (
             f"{self.path} is in use: {who} holds its lock, also after {self.waited_seconds:g} s; "
-            "stop the broker, or give lockTimeout to wait longer for another writer"
+            "stop the broker, or let the other writer end: lockTimeout is how long a write waits"
         )
 
 
@@ -122,7 +122,8 @@ class InvalidRecordError(SegmentLogError, ValueError):
 
     def __str__(self) -> str:
         where = self.topic if self.partition < 0 else f"{self.topic}-{self.partition}"
-        return f"{where}: row {self.row} of the Arrow batch cannot be written: {self.reason}"
+        prefix = f"{where}: " if where else ""
+        return f"{prefix}row {self.row} of the Arrow batch cannot be written: {self.reason}"
 
 
 class RecordTooLargeError(SegmentLogError, ValueError):
@@ -141,7 +142,8 @@ class RecordTooLargeError(SegmentLogError, ValueError):
     def __str__(self) -> str:
         return (
             f"{self.topic}-{self.partition}: row {self.row} of the Arrow batch takes {self.size} "
-            f"bytes as a record batch, the limit is {self.limit}; raise max.message.bytes"
+            f"bytes as a record batch, the limit is {self.limit}: the least of max.message.bytes, "
+            "segment.bytes and kafka.max.request.size; raise that"
         )
 
 

@@ -69,10 +69,10 @@ def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize(
     ("query", "options", "says"),
     [
-        ("select 'k' key", {"topic": "t"}, "the rows need a column 'value'"),
+        ("select 'k' key", {"topic": "t"}, "column 'value' is missing; the rows have: k"),
         ("select 'v' value", {}, "give the option topic"),
-        ("select 1 value", {"topic": "t"}, "'value' is 'int'; the column has to be string or"),
-        ("select 'v' value, 1L partition", {"topic": "t"}, "'partition' is 'bigint'; the"),
+        ("select 1 value", {"topic": "t"}, "column 'value' is int; it has to be string or"),
+        ("select 'v' value, 1L partition", {"topic": "t"}, "column 'partition' is bigint; it"),
         ("select 'v' value, array('x') headers", {"topic": "t"}, "array<struct<key:string,val"),
         ("select 'v' value", {"topic": "a/b"}, "a topic is 1 to 249"),
         ("select 'v' value", {"topic": "t", "topics": "x"}, "did you mean 'topic'"),
@@ -83,14 +83,15 @@ def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path
                               "kafka.compression.lz4.level": "18"}, "1 to 17"),
         ("select 'v' value", {"topic": "t", "compression.type": "xz"}, "give producer"),
         ("select 'v' value", {"topic": "t", "includeTimestampType": "true"}, "includeTimestamp="),
-        ("select 'v' value", {"topic": "t", "includeOffset": "true"}, "need a column 'partition'"),
+        ("select 'v' value", {"topic": "t", "includeOffset": "true"}, "'partition' is missing"),
         ("select 'v' value, 0 partition, 'x' offset", {"topic": "t", "includeOffset": "true"},
-         "'offset' is 'string'; the column has to be bigint"),
+         "column 'offset' is string; it has to be bigint"),
         ("select repeat('v', 2000) value", {"topic": "t", "kafka.max.request.size": "1k"},
          "the limit is 1024"),
-        ("select 'v' value, null topic", {}, "'void'"),
+        ("select 'v' value, null topic", {}, "column 'topic' is void"),
         ("select 'v' value, cast(null as string) topic", {}, "its topic is null"),
-        ("select 'v' value, 7 partition", {"topic": "t"}, "the topic has no such partition"),
+        ("select 'v' value, 7 partition", {"topic": "t"},
+         "names partition 7, and the topic has 0 to 0"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_is_explained(

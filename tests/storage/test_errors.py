@@ -35,6 +35,7 @@ ERRORS = [
     write_errors.SyncFailedError("/d/orders-7/0.log", "Input/output error"),
     write_errors.StagedFileError("/d/segmentlog.1.0.2.stage", "/d/segmentlog.1.0.2.stage: short"),
     write_errors.CommitInDoubtError("/d/segmentlog.unfinished.1", "Input/output error"),
+    errors.ColumnError("value", "missing", "the rows have: key"),
 ]
 
 

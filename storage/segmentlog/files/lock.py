@@ -9,11 +9,13 @@ process closes any descriptor of the file.
 import fcntl
 import os
 import struct
+import sys
 import threading
 import time
 from types import TracebackType
 from typing import Self
 
+from segmentlog.errors import LogDirectoryError
 from segmentlog.files.durable import adopt
 from segmentlog.files.names import LOCK_FILE
 from segmentlog.write_errors import LogLockedError
@@ -41,11 +43,15 @@ class DirectoryLock:
 
     Raises
     ------
+    LogDirectoryError
+        On a system that has no such locks.
     LogLockedError
         On entering, if a broker or another writer still has it then.
     """
 
     def __init__(self, directory: str, timeout_seconds: float = 0.0) -> None:
+        if sys.platform != "linux":
+            raise LogDirectoryError(directory, "is written to and recovered on Linux only")
         self._directory = directory
         self._path = os.path.join(directory, LOCK_FILE)
         self._timeout_seconds = timeout_seconds

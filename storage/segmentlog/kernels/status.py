@@ -83,6 +83,5 @@ ROW_REASONS = {
     BAD_ROW: "there is no such row",
     BAD_TIMESTAMP: "its timestamp is below -1, which stands for none",
     BAD_OFFSET: "its offset is negative, too large, or not above that of the row before",
-    BAD_PARTITION: "the topic has no such partition",
     NULL_HEADER_KEY: "one of its headers, or a header's key, is null",
 }

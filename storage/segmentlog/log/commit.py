@@ -100,7 +100,11 @@ def commit_staged(
         If another step before the decision failed; nothing is visible then.
     """
     state = State.read(directory)
-    if state.has(sink):
+    if sink is not None and state.has(sink):
+        logger.warning(
+            "%s: version %d of %r is not written: version %d has been committed",
+            directory, sink.version, sink.app_id, state.sinks[sink.app_id],
+        )  # fmt: skip
         return False
     grouped: dict[TopicPartition, list[Extent]] = {each: [] for each in emptied}
     n_emptied = len(grouped)

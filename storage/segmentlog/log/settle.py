@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 
+from segmentlog.errors import LogDirectoryError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.durable import cut_file, sync_directory, sync_file
 from segmentlog.files.names import (
@@ -29,7 +30,6 @@ from segmentlog.log.journal import (
     State,
     list_guards,
 )
-from segmentlog.write_errors import CommitInDoubtError
 
 __all__ = ["finish", "give_up", "recover"]
 
@@ -38,8 +38,13 @@ logger = logging.getLogger(__name__)
 _KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
-def recover(directory: str) -> list[str]:
+def recover(directory: str, *, is_asked: bool = False) -> list[str]:
     """Finish or undo what a crash has left; the caller holds the lock.
+
+    Parameters
+    ----------
+    is_asked : whether somebody has asked for this: to go on with what is there, if bytes are
+        missing that had been synced, and to be told what was done.
 
     Returns
     -------
@@ -47,7 +52,7 @@ def recover(directory: str) -> list[str]:
 
     Raises
     ------
-    CommitInDoubtError
+    LogDirectoryError
         If a log is shorter than before the commit began: something else has been at it.
     """
     done = []
@@ -56,15 +61,16 @@ def recover(directory: str) -> list[str]:
         intent = guard.intent()
         if intent is None:
             _remove_guard(directory, guard)
-            done.append(f"removed {guard.path}, which had not begun to write")
+            done.append(f"removed {found.path}, which had not begun to write")
         elif State.read(directory).token == guard.token:
             finish(directory, guard, intent)
-            done.append(f"finished the commit of {guard.path}")
+            done.append(f"finished the commit of {found.path}")
         else:
-            _undo(directory, guard, intent)
-            done.append(f"undid the commit of {guard.path}")
-    for sentence in done:
-        logger.warning("%s", sentence)
+            _undo(directory, guard, intent, is_asked=is_asked)
+            done.append(f"undid the commit of {found.path}")
+    if not is_asked:  # or whoever has asked is told
+        for sentence in done:
+            logger.warning("%s", sentence)
     return done
 
 
@@ -92,20 +98,32 @@ def give_up(directory: str, guard: Guard, intent: Intent) -> None:
     _undo(directory, seized, intent)
 
 
-def _undo(directory: str, guard: Guard, intent: Intent) -> None:
-    """Cut every log back to what it was; everything here can be done twice."""
-    for each in intent.partitions:
-        path = partition_path(directory, each.topic_partition)
-        _cut_back(path, each.sizes, guard, was_clean=intent.was_clean)
-    _leave(directory, guard, is_clean=intent.was_clean)
-
-
-def _cut_back(path: str, sizes: SegmentSizes, guard: Guard, *, was_clean: bool) -> None:
-    """Remove the segments behind the active one, and cut its files back to their sizes.
+def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = False) -> None:
+    """Cut every log back to what it was; everything here can be done twice.
 
     A file that is shorter has lost what an earlier job with ``flush=none`` never synced, and the
     next writer looks for its end; where all had been synced, something else has been at it.
     """
+    is_whole = True
+    for each in intent.partitions:
+        lost = _cut_back(partition_path(directory, each.topic_partition), each.sizes)
+        if lost and intent.was_clean and not is_asked:
+            reason = (
+                f"this commit did not take place, and cannot be undone: {lost} before it began: "
+                "something else has cut the file. Restore it from a copy, or go on without what "
+                "is missing: segmentlog recover"
+            )
+            raise LogDirectoryError(guard.path, reason)
+        is_whole = is_whole and not lost
+    _leave(directory, guard, is_clean=intent.was_clean and is_whole)
+
+
+def _cut_back(path: str, sizes: SegmentSizes) -> str:
+    """Remove the segments behind the active one, and cut its files back to their sizes.
+
+    Returns what is missing, as a sentence without its end, or nothing.
+    """
+    lost = ""
     for name in os.listdir(path):
         parsed = parse_segment_file(name)
         if parsed and parsed.kind in _KINDS and parsed.offset > sizes.base_offset:
@@ -113,9 +131,8 @@ def _cut_back(path: str, sizes: SegmentSizes, guard: Guard, *, was_clean: bool) 
     for kind, size in zip(_KINDS, sizes[1:], strict=True):
         file = os.path.join(path, segment_file_name(sizes.base_offset, kind))
         found = os.path.getsize(file)
-        if found < size and was_clean:
-            reason = f"{file} has {found} bytes, and had {size} before the commit began"
-            raise CommitInDoubtError(guard.path, reason)
+        if found < size:
+            lost = f"{file} has {found} bytes, and had {size}"
         descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
         try:
             cut_file(descriptor, min(found, size))
@@ -123,6 +140,7 @@ def _cut_back(path: str, sizes: SegmentSizes, guard: Guard, *, was_clean: bool) 
         finally:
             os.close(descriptor)
     sync_directory(path)
+    return lost
 
 
 def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:

@@ -64,7 +64,7 @@ class DirectoryRecovery:
 
         Raises
         ------
-        CorruptCheckpointError, CommitInDoubtError
+        CorruptCheckpointError
             If it cannot be told where the logs begin and end.
         """
         yield from self._guards()
@@ -95,7 +95,7 @@ class DirectoryRecovery:
     def _guards(self) -> Iterator[str]:
         """Finish or undo the commits of writers that are gone."""
         if not self._dry_run:
-            yield from recover(self._directory)
+            yield from recover(self._directory, is_asked=True)
             return
         token = State.read(self._directory).token
         for guard in list_guards(self._directory):

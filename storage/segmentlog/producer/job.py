@@ -1,6 +1,7 @@
 """A write job: begun on the driver, staged by tasks wherever they run, committed on the driver."""
 
 import contextlib
+import itertools
 import logging
 import os
 import secrets
@@ -18,6 +19,7 @@ from segmentlog.files.names import (
     META_PROPERTIES_FILE,
     DirectoryState,
     parse_partition_directory,
+    parse_segment_file,
 )
 from segmentlog.log.commit import commit_staged
 from segmentlog.log.journal import STATE_FILE, SinkVersion
@@ -45,7 +47,8 @@ class WriteJob:
     directory : absolute path of the log directory.
     token : random, in the names of all that the job leaves there.
     topic : of all rows, or None to take the column ``topic``.
-    partitions : how many each topic had when the job began.
+    partitions : how many each topic had when the job began; -1 less the first number that is
+        missing of a topic that was not whole.
     num_partitions : of topics that the job creates; 0 to create none.
     config : how rows become batches.
     lock_timeout_seconds : how long to wait for another writer.
@@ -90,8 +93,12 @@ class WriteJob:
         OptionError
             If the topic has a name that Kafka does not allow.
         UnknownTopicOrPartitionError
-            If the topic is not there, and is not to be created.
+            If the topic, or a partition of it, is not there, and is not to be created.
+        LogDirectoryError
+            If the directory cannot be a log directory, or not this user's.
         """
+        if num_partitions < 1:
+            raise OptionError("numPartitions", str(num_partitions), "give a number from 1 on")
         if topic is not None:
             check_topic_name(topic)
         elif deletes_records:
@@ -129,11 +136,18 @@ class WriteJob:
         OptionError, UnknownTopicOrPartitionError
             If it has no legal name; if it is not there, and is not to be created.
         """
-        if topic in self.partitions:
-            return self.partitions[topic]
+        found = self.partitions.get(topic, 0)
+        if found > 0:
+            return found
+        if found < 0:
+            hint = (
+                "a topic is written whole: the number of its partitions, by which keys find "
+                "theirs, is that of its directories"
+            )
+            raise UnknownTopicOrPartitionError(topic, -1 - found, self.directory, hint)
         check_topic_name(topic)
         if not self.num_partitions:
-            hint = "create it with the broker, or give autoCreateTopics=true"
+            hint = "create it with the broker, or let it be created: autoCreateTopics=true"
             raise UnknownTopicOrPartitionError(topic, -1, self.directory, hint)
         return self.num_partitions
 
@@ -228,7 +242,16 @@ class WriteJob:
 def _make_directory(directory: str) -> None:
     """A new log directory is a clean one, and what it is called is on the disk."""
     path = Path(directory)
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise LogDirectoryError(directory, f"is not a directory: {error}") from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        reason = f"user {os.geteuid()} may not write there; write as the owner of the directory"
+        raise LogDirectoryError(directory, reason)
+    if any(parse_segment_file(each.name) for each in path.iterdir()):
+        reason = f"is the directory of a partition; name the log directory, {path.parent}"
+        raise LogDirectoryError(directory, reason)
     if next(path.iterdir(), None) is None:
         os.close(create_file(str(path / CLEAN_SHUTDOWN_FILE)))
     if not Path(path, STATE_FILE).exists():  # whoever made it may have died before it synced
@@ -255,11 +278,15 @@ def _sweep(directory: Path) -> None:
 
 
 def _partitions(directory: str) -> dict[str, int]:
-    """Number of partitions of each topic; they count from 0."""
-    found: dict[str, int] = {}
+    """Number of partitions of each topic; see `WriteJob.partitions`."""
+    found: dict[str, set[int]] = {}
     for path in Path(directory).iterdir():
         parsed = parse_partition_directory(path.name)
         if parsed is not None and parsed[1] == DirectoryState.CURRENT:
             topic, partition = parsed[0]
-            found[topic] = max(found.get(topic, 0), partition + 1)
-    return found
+            found.setdefault(topic, set()).add(partition)
+    counts = {}
+    for topic, numbers in found.items():
+        n_first = next(number for number in itertools.count() if number not in numbers)
+        counts[topic] = n_first if n_first == len(numbers) else -1 - n_first
+    return counts

@@ -62,7 +62,8 @@ class Partitioner:
             self._n_partitions, self._batch_size, self._sticky, chosen,
         )  # fmt: skip
         if code != status.OK:
-            reason = status.ROW_REASONS[code]
+            reason = f"it names partition {named[row]}, and the topic has 0 to "
+            reason += str(self._n_partitions - 1)
             raise InvalidRecordError(self._topic, int(named[row]), row, reason)
         return chosen
 

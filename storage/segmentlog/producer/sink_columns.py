@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from segmentlog.errors import OptionError
+from segmentlog.errors import ColumnError
 from segmentlog.kernels.memory import Int64s
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.write_errors import InvalidRecordError
 
-__all__ = ["Restored", "check_columns", "restored"]
+__all__ = ["Restored", "check_columns", "partition_numbers", "restored"]
 
 _TYPES: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "topic": (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), "a string"),
@@ -32,7 +32,7 @@ def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) 
 
     Raises
     ------
-    OptionError
+    ColumnError
         Naming the column, its type, and what is accepted.
     """
     needed = ["value"]
@@ -46,13 +46,12 @@ def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) 
         needed += ["partition", "offset"]
     for name in needed:
         if name not in schema.names:
-            found = ", ".join(schema.names)
-            raise OptionError(name, found, f"the rows need a column {name!r}")
+            raise ColumnError(name, "missing", f"the rows have: {', '.join(schema.names)}")
     taken = {*needed, "partition"} - {"value"}
     for field in schema:
         if field.name in taken and not _TYPES[field.name][0](field.type):
-            accepted = f"the column has to be {_TYPES[field.name][1]}"
-            raise OptionError(field.name, str(field.type), accepted)
+            accepted = f"it has to be {_TYPES[field.name][1]}"
+            raise ColumnError(field.name, str(field.type), accepted)
 
 
 class Restored(NamedTuple):
@@ -101,6 +100,7 @@ def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: In
     """
     offsets = append_times = None
     if config.use_offsets:
+        _check_not_null(topic, rows, "partition")  # its key may not be what has chosen it
         offsets = _numbers(topic, rows, "offset")
     if config.use_timestamp_types:
         kinds = _numbers(topic, rows, "timestampType")
@@ -108,10 +108,32 @@ def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: In
     return Restored(offsets, append_times)
 
 
-def _numbers(topic: str, rows: pa.RecordBatch, name: str) -> NDArray[np.int64]:
+def partition_numbers(topic: str, rows: pa.RecordBatch) -> pa.Array:
+    """The column ``partition`` as int32, of whatever integers it is.
+
+    Raises
+    ------
+    InvalidRecordError
+        If a row names one that no topic can have.
+    """
+    column = rows.column("partition")
+    try:
+        return column.cast(pa.int32())
+    except pa.ArrowInvalid as error:
+        narrow = column.cast(pa.int32(), safe=False)
+        row = pc.index(pc.equal(narrow.cast(column.type, safe=False), column), False).as_py()
+        reason = f"no topic has a partition {column[row].as_py()}"
+        raise InvalidRecordError(topic, -1, row, reason) from error
+
+
+def _check_not_null(topic: str, rows: pa.RecordBatch, name: str) -> None:
     column = rows.column(name)
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py()
         raise InvalidRecordError(topic, -1, row, f"its {name} is null")
-    numbers: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
+
+
+def _numbers(topic: str, rows: pa.RecordBatch, name: str) -> NDArray[np.int64]:
+    _check_not_null(topic, rows, name)
+    numbers: NDArray[np.int64] = rows.column(name).cast(pa.int64()).to_numpy()
     return numbers

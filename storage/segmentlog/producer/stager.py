@@ -12,7 +12,7 @@ from segmentlog.log.stage import Extent, TaskStage
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.partitioner import Partitioner, group_rows
-from segmentlog.producer.sink_columns import check_columns, restored
+from segmentlog.producer.sink_columns import check_columns, partition_numbers, restored
 from segmentlog.records.encoder import RecordEncoder
 from segmentlog.records.source import pooled_array, record_source
 from segmentlog.write_errors import InvalidRecordError, OffsetsOutOfOrderError
@@ -125,7 +125,7 @@ class RowStager:
             topics = rows.column("topic")
             if topics.null_count:
                 row = pc.index(topics.is_null(), True).as_py()
-                reason = "its topic is null; fill the column, or give the option topic"
+                reason = "its topic is null: fill the column, or give the option topic"
                 raise InvalidRecordError("", -1, row, reason)
             for topic in pc.unique(topics).to_pylist():
                 self._write_topic(topic, rows.filter(pc.equal(topics, topic)))
@@ -136,12 +136,12 @@ class RowStager:
         source = record_source(rows, timestamps)
         explicit = None
         if "partition" in rows.schema.names:
-            explicit = rows.column("partition").cast(pa.int32())
+            explicit = partition_numbers(topic, rows)
         chosen = partitioner.choose(source, explicit)
         order, starts = group_rows(chosen, n_partitions)
         keeps = restored(topic, rows, self._config, timestamps)
         kind = self._config.topic_config.message_timestamp_type
-        now = int(timestamps.max()) if kind == TimestampType.LOG_APPEND_TIME else None
+        now = int(time.time() * 1000) if kind == TimestampType.LOG_APPEND_TIME else None
         for partition in np.flatnonzero(np.diff(starts)).tolist():
             mine = order[starts[partition] : starts[partition + 1]]
             topic_partition = TopicPartition(topic, partition)

@@ -26,7 +26,7 @@ class LogWriter:
 
     Parameters
     ----------
-    begin : makes the job of the rows that come next; told whether it is the first one.
+    begin : makes the job of the rows that come next; told whether none was committed before.
     """
 
     def __init__(self, begin: "Callable[[bool], WriteJob]") -> None:
@@ -35,6 +35,8 @@ class LogWriter:
         self._stager = self._job.stager(0)
         self._rolls = False
         self._is_open = True
+        self._has_refused = False
+        self._has_committed = False
 
     def append(self, rows: "pa.Table | pa.RecordBatch") -> None:
         """Take rows with the columns ``key``, ``value``, ``headers``, ``partition``, ``topic``.
@@ -43,14 +45,26 @@ class LogWriter:
 
         Raises
         ------
+        ColumnError
+            If a column is missing, or has another type.
         OptionError
-            If a column is missing, or has another type; if the writer is closed.
+            If these are no Arrow rows; if the writer is closed, or has refused a row before.
         InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError
-            If a row cannot be written; close the writer by `abort` then.
+            If a row cannot be written.  It may be one of an earlier call, and others of the same
+            call are lost: nothing since the last `flush` can be committed any more.
         """
+        import pyarrow as pa
+
+        if not isinstance(rows, pa.Table | pa.RecordBatch):
+            accepted = "give a pyarrow.Table or a pyarrow.RecordBatch"
+            raise OptionError("rows", type(rows).__name__, accepted)
         self._need_job()
-        for batch in rows.to_batches() if hasattr(rows, "to_batches") else [rows]:
-            self._stager.add(batch)
+        try:
+            for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+                self._stager.add(batch)
+        except BaseException:
+            self._has_refused = True
+            raise
 
     def flush(self) -> None:
         """Make visible what was appended, and with ``ProducerConfig.flush`` durable; go on.
@@ -59,7 +73,11 @@ class LogWriter:
         ------
         LogLockedError, CommitInDoubtError, SyncFailedError, OSError
             If it could not be committed.
+        OptionError
+            If a row was refused.
         """
+        if self._job is not None:
+            self._check_refused()
         job, self._job = self._job, None
         if job is None:
             return
@@ -70,6 +88,7 @@ class LogWriter:
             job.abort()
             raise
         self._rolls = False
+        self._has_committed = True
 
     def roll(self) -> None:
         """Flush, and begin a new segment with the next rows of each partition."""
@@ -93,9 +112,16 @@ class LogWriter:
     def _need_job(self) -> None:
         if not self._is_open:
             raise OptionError("writer", "closed", "open another one to go on")
+        self._check_refused()
         if self._job is None:
-            self._job = self._begin(False)
+            self._job = self._begin(not self._has_committed)
             self._stager = self._job.stager(0)
+
+    def _check_refused(self) -> None:
+        """Rows of which one was refused are not written without it."""
+        if self._has_refused:
+            accepted = "abort, and append the others again, from the last flush on"
+            raise OptionError("writer", "one that has refused a row", accepted)
 
     def __enter__(self) -> Self:
         return self
@@ -106,10 +132,11 @@ class LogWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None:
-            self.abort()
-        else:
-            self.close()
+        try:
+            if error is None:
+                self.close()
+        finally:
+            self.abort()  # of what was committed, nothing is left
 
 
 def open_writer(
@@ -117,6 +144,7 @@ def open_writer(
     topic: str | None = None,
     *,
     num_partitions: int = 1,
+    creates_topics: bool | None = None,
     config: ProducerConfig | None = None,
     lock_timeout_seconds: float = 60.0,
     txn: tuple[str, int] | None = None,
@@ -137,10 +165,12 @@ def open_writer(
     path : a log directory; one that is not there is made.
     topic : of all rows, or None to take the column ``topic``.
     num_partitions : of topics that are not there yet.
+    creates_topics : whether those are made; by default they are, but not in a broker's own
+        directory, where the broker would move them aside.
     config : how rows become batches.
     lock_timeout_seconds : how long to wait for another writer.
-    txn : a name and a number; what was committed under the name with this number, or with a
-        later one, is not written again.
+    txn : a name and a number from 0 on; what was committed under the name with this number, or
+        with a later one, is not written again.
     delete_records : whether all earlier records of `topic` go when the new ones come; offsets
         count on, and the log start moves.
 
@@ -154,6 +184,8 @@ def open_writer(
     from segmentlog.producer.job import WriteJob  # the compiled kernels load here
 
     directory = local_path(path)
+    if txn and not 0 <= txn[1] < 2**63:
+        raise OptionError("txn", f"{txn[0]}, {txn[1]}", "give a number from 0 on")
 
     def begin(is_first: bool) -> WriteJob:
         if txn and not is_first:
@@ -164,6 +196,7 @@ def open_writer(
             config or ProducerConfig(),
             topic=topic,
             num_partitions=num_partitions,
+            creates_topics=creates_topics,
             lock_timeout_seconds=lock_timeout_seconds,
             sink=SinkVersion(*txn) if txn else None,
             deletes_records=delete_records and is_first,

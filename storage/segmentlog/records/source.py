@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
-from segmentlog.errors import OptionError
+from segmentlog.errors import ColumnError
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.kernels.source import BinaryArrays, Ends, SourceArrays, measure_rows
 
@@ -39,7 +39,7 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
 
     Raises
     ------
-    OptionError
+    ColumnError
         If a column has another type.
     pyarrow.ArrowInvalid
         If the buffers of `batch` are smaller than it says, or bounds lie outside them.
@@ -116,7 +116,7 @@ def _cast(columns: dict[str, pa.Array], name: str, n_rows: int, kind: pa.DataTyp
     try:
         return column.cast(kind)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise OptionError(name, str(column.type), _ACCEPTED[name]) from error
+        raise ColumnError(name, str(column.type), _ACCEPTED[name]) from error
 
 
 def _ends(array: pa.Array, n_items: int) -> Ends:
@@ -171,7 +171,7 @@ def _headers(
         nothing = _binary(pa.nulls(0, kind))
         return nothing.ends[:0], _NO_BYTES, 0, nothing, nothing
     if not _are_headers(columns["headers"].type):
-        raise OptionError("headers", str(columns["headers"].type), _ACCEPTED["headers"])
+        raise ColumnError("headers", str(columns["headers"].type), _ACCEPTED["headers"])
     pair = pa.struct([pa.field("key", kind), pa.field("value", kind)])
     of_pairs = pa.large_list(pair) if _WIDE.match(str(kind)) else pa.list_(pair)
     lists = _cast(columns, "headers", n_rows, of_pairs)

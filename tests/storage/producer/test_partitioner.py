@@ -78,7 +78,8 @@ def test_a_row_may_name_its_partition() -> None:
 def test_a_partition_that_is_not_there_is_refused(named: int) -> None:
     """With the row and what it named."""
     explicit = pa.array([None, 0, named], pa.int32())
-    with pytest.raises(InvalidRecordError, match="no such partition") as caught:
+    says = f"names partition {named}, and the topic has 0 to 1"
+    with pytest.raises(InvalidRecordError, match=says) as caught:
         Partitioner("t", 2, 1).choose(source([b"a"] * 3), explicit)
 
     assert (caught.value.row, caught.value.partition) == (2, named)

@@ -14,7 +14,7 @@ from crashing import Crash, crash_at
 from soundness import assert_sound
 
 import segmentlog
-from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
+from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.log import commit
 from segmentlog.log.config import TopicConfig
@@ -24,7 +24,7 @@ from segmentlog.log.stage import Extent
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
-from segmentlog.write_errors import CommitInDoubtError, LogLockedError
+from segmentlog.write_errors import LogLockedError
 
 
 def rows(first: int, n_rows: int, n_partitions: int = 2) -> pa.Table:
@@ -243,8 +243,20 @@ def test_a_log_that_is_shorter_than_before_the_commit(
     os.truncate(log, guard.intent().partitions[0].sizes.log - 10)
 
     if flush:
-        with pytest.raises(CommitInDoubtError, match="before the commit began"):
-            write(tmp_path, 40, 20)
+        for _ in range(2):
+            with pytest.raises(LogDirectoryError, match=r"before it began.*segmentlog recover"):
+                write(tmp_path, 40, 20)
+        done = subprocess.run(
+            [sys.executable, "-m", "segmentlog", "recover", str(tmp_path)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (0, "") == (done.returncode, done.stderr)
+        assert f"undid the commit of {guard.path}" in done.stdout
+        assert "are cut off" in done.stdout
+        write(tmp_path, 40, 20)
+        assert values(tmp_path)[0][-10:] == dealt((40, 20))[0]
+        job.abort()
+        assert_sound(tmp_path)
     else:
         write(tmp_path, 40, 20)
         assert dealt((0, 20), (40, 20))[1] == values(tmp_path)[1]

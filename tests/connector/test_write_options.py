@@ -1,0 +1,49 @@
+"""Options of a write that need no Spark to be judged."""
+
+import pytest
+
+from pyspark_segmentlog.write_options import WriteOptions
+from segmentlog.errors import OptionError
+from segmentlog.model import Codec
+from segmentlog.producer.config import ProducerConfig
+
+
+def config(**options: str) -> ProducerConfig:
+    """How rows become batches, with names as they cannot be written in Python."""
+    raw = {name.replace("__", "."): value for name, value in options.items()}
+    return WriteOptions.parse({"path": "/d", "topic": "t", **raw}).config
+
+
+def test_the_level_is_that_of_the_codec_that_is_used() -> None:
+    """Which is the topic's, if it has one; those of others do not matter."""
+    levels = {"kafka__compression__gzip__level": "1", "kafka__compression__zstd__level": "15"}
+
+    assert (Codec.NONE, None) == (config(**levels).batch_codec, config(**levels).level)
+    for name in ("compression__type", "kafka__compression__type"):
+        found = config(**levels, **{name: "gzip"})
+        assert (Codec.GZIP, 1) == (found.batch_codec, found.level)
+    found = config(**levels, compression__type="gzip", kafka__compression__type="zstd")
+    assert (Codec.GZIP, 1) == (found.batch_codec, found.level)
+
+
+def test_a_codec_without_levels_takes_none() -> None:
+    """As with any option that means nothing here."""
+    options = {"kafka__compression__type": "snappy", "kafka__compression__snappy__level": "3"}
+
+    assert config(**options).level is None
+
+
+def test_a_level_that_its_codec_does_not_have_is_refused_by_its_name() -> None:
+    """The one that was given."""
+    with pytest.raises(OptionError, match=r"option 'kafka\.compression\.gzip\.level' is '15'"):
+        config(compression__type="gzip", kafka__compression__gzip__level="15")
+
+
+def test_no_bytes_are_a_size_where_they_mean_something() -> None:
+    """In Kafka, a batch size of 0 is one record a batch."""
+    assert 0 == config(kafka__batch__size="0").batch_size
+    assert config(kafka__max__request__size="0").max_request_size is None
+    with pytest.raises(OptionError, match="64m; 0 for a batch for each record"):
+        config(kafka__batch__size="x")
+    with pytest.raises(OptionError, match=r"such as 64m$"):
+        config(kafka__buffer__memory="0")
