@@ -79,6 +79,8 @@ _CONFIG = {"segment.bytes", "segment.ms", "segment.index.bytes", "index.interval
 #: Options of the ``kafka`` sink that mean nothing without a broker, and change no row.
 _IGNORED = {"includeheaders"}
 
+_LARGEST_INT = 2**31 - 1  # of Java's: no batch can have more bytes
+
 _FORBIDDEN = {
     "key.serializer": "keys are written as they are; convert them with DataFrame operations",
     "value.serializer": "values are written as they are; convert them with DataFrame operations",
@@ -152,12 +154,14 @@ def _config(given: Mapping[str, str]) -> ProducerConfig:
         raise OptionError("flush", given["flush"], "give commit or none")
     topic_config, codec = TopicConfig.parse(settings), _codec(given)
     used = codec if topic_config.compression_type is None else topic_config.compression_type
-    zero = "a batch for each record"
+    zero = "the smallest batches"
     config = ProducerConfig(
         topic_config=topic_config,
         codec=codec,
         level=_level(used, given),
-        batch_size=parse_size("kafka.batch.size", given, default=BATCH_SIZE, zero=zero),
+        batch_size=min(
+            parse_size("kafka.batch.size", given, default=BATCH_SIZE, zero=zero), _LARGEST_INT
+        ),
         buffer_memory=parse_size("kafka.buffer.memory", given, default=BUFFER_MEMORY),
         max_request_size=parse_size("kafka.max.request.size", given, default=0, zero="no limit")
         or None,
@@ -208,6 +212,6 @@ def _number(name: str, given: Mapping[str, str], default: int, *, least: int) ->
     text = given.get(name.lower())
     if text is None:
         return default
-    if not text.strip().isdecimal() or int(text) < least or int(text) > 2**63 - 1:
+    if re.fullmatch(r"[0-9]{1,18}", text.strip()) is None or int(text) < least:
         raise OptionError(name, text, f"give a number from {least} on")
     return int(text)

@@ -1,5 +1,7 @@
 """Errors that only writers raise; the tree of all of them is in `segmentlog.errors`."""
 
+from typing import Self
+
 from segmentlog.errors import ErrorCode, SegmentLogError
 
 __all__ = [
@@ -108,41 +110,52 @@ class SyncFailedError(SegmentLogError):
         )
 
 
-class InvalidRecordError(SegmentLogError, ValueError):
+class _RowError(SegmentLogError, ValueError):
+    """A row that is not written; `row` counts from 0 in what a task has taken.
+
+    In plain Python, that is what a writer has taken since its last flush.
+    """
+
+    def __init__(self, topic: str, partition: int, row: int, *details: object) -> None:
+        super().__init__(topic, partition, row, *details)
+        self.topic = topic
+        self.partition = partition
+        self.row = row
+
+    def at_row(self, row: int) -> Self:
+        """The same of another row: where one was counted in a part of them."""
+        return type(self)(*self.args[:2], row, *self.args[3:])
+
+
+class InvalidRecordError(_RowError):
     """A row that cannot be a record; `partition` is -1 while none is chosen for it."""
 
     code = ErrorCode.INVALID_RECORD
 
     def __init__(self, topic: str, partition: int, row: int, reason: str) -> None:
         super().__init__(topic, partition, row, reason)
-        self.topic = topic
-        self.partition = partition
-        self.row = row
         self.reason = reason
 
     def __str__(self) -> str:
         where = self.topic if self.partition < 0 else f"{self.topic}-{self.partition}"
         prefix = f"{where}: " if where else ""
-        return f"{prefix}row {self.row} of the Arrow batch cannot be written: {self.reason}"
+        return f"{prefix}row {self.row} of the task cannot be written: {self.reason}"
 
 
-class RecordTooLargeError(SegmentLogError, ValueError):
+class RecordTooLargeError(_RowError):
     """A row whose batch, of `size` bytes with no other record in it, is above the limit."""
 
     code = ErrorCode.RECORD_TOO_LARGE
 
     def __init__(self, topic: str, partition: int, row: int, size: int, limit: int) -> None:
         super().__init__(topic, partition, row, size, limit)
-        self.topic = topic
-        self.partition = partition
-        self.row = row
         self.size = size
         self.limit = limit
 
     def __str__(self) -> str:
         return (
-            f"{self.topic}-{self.partition}: row {self.row} of the Arrow batch takes {self.size} "
-            f"bytes as a record batch, the limit is {self.limit}: the least of max.message.bytes, "
+            f"{self.topic}-{self.partition}: row {self.row} of the task takes {self.size} bytes "
+            f"as a record batch, the limit is {self.limit}: the least of max.message.bytes, "
             "segment.bytes and kafka.max.request.size; raise that"
         )
 

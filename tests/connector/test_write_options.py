@@ -40,10 +40,10 @@ def test_a_level_that_its_codec_does_not_have_is_refused_by_its_name() -> None:
 
 
 def test_no_bytes_are_a_size_where_they_mean_something() -> None:
-    """In Kafka, a batch size of 0 is one record a batch."""
+    """In Kafka, a batch size of 0 makes batches of a record or two."""
     assert 0 == config(kafka__batch__size="0").batch_size
     assert config(kafka__max__request__size="0").max_request_size is None
-    with pytest.raises(OptionError, match="64m; 0 for a batch for each record"):
+    with pytest.raises(OptionError, match="64m; 0 for the smallest batches"):
         config(kafka__batch__size="x")
     with pytest.raises(OptionError, match=r"such as 64m$"):
         config(kafka__buffer__memory="0")

@@ -6,6 +6,7 @@ POSIX locks as well, but belongs to the descriptor: a POSIX lock is lost as soon
 process closes any descriptor of the file.
 """
 
+import contextlib
 import fcntl
 import os
 import struct
@@ -54,14 +55,14 @@ class DirectoryLock:
             raise LogDirectoryError(directory, "is written to and recovered on Linux only")
         self._directory = directory
         self._path = os.path.join(directory, LOCK_FILE)
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = min(max(timeout_seconds, 0), threading.TIMEOUT_MAX)
         self._descriptor = -1
         with _held_guard:
             self._thread_lock = _held.setdefault(os.path.realpath(directory), threading.Lock())
 
     def __enter__(self) -> Self:
         until = time.monotonic() + self._timeout_seconds
-        if not self._thread_lock.acquire(timeout=max(self._timeout_seconds, 0)):
+        if not self._thread_lock.acquire(timeout=self._timeout_seconds):
             raise LogLockedError(self._directory, os.getpid(), self._timeout_seconds)
         try:
             while not self._try():
@@ -79,6 +80,10 @@ class DirectoryLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # Told, and not only closed: a process that was forked meanwhile has the descriptor, too.
+        with contextlib.suppress(OSError):
+            unlock = _FLOCK.pack(fcntl.F_UNLCK, 0, 0, 0, 0)
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, unlock)
         os.close(self._descriptor)
         self._thread_lock.release()
 

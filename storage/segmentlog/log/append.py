@@ -42,6 +42,7 @@ class LogAppender:
     directory : the partition's.
     config : of the topic.
     sizes : of the active segment, as they are; its indexes must be right and trimmed.
+    flush : whether files are synced before they are closed.
     has_new_names : whether its files are to be synced in their directory, too.
     """
 
@@ -51,6 +52,7 @@ class LogAppender:
         config: TopicConfig,
         sizes: SegmentSizes,
         *,
+        flush: bool,
         has_new_names: bool = False,
     ) -> None:
         base_offset = sizes.base_offset
@@ -59,9 +61,15 @@ class LogAppender:
         self._state = state_of(self._path(base_offset, FileKind.LOG), base_offset, sizes.log)
         self._ends = {FileKind.LOG: sizes.log, FileKind.OFFSET_INDEX: sizes.offset_index,
                       FileKind.TIME_INDEX: sizes.time_index}  # fmt: skip
-        self._files = {kind: self._open(base_offset, kind) for kind in _INDEXED}
-        self._to_sync: list[tuple[int, str]] = []
+        self._flush = flush
         self._has_new_names = has_new_names
+        self._files: dict[FileKind, tuple[int, str]] = {}
+        try:
+            for kind in _INDEXED:
+                self._files[kind] = self._open(base_offset, kind)
+        except OSError:
+            self.abandon()
+            raise
 
     def append(self, buffer: Bytes, headers: Int64s) -> None:
         """Append the batches of `headers`, whose bytes follow each other in `buffer`.
@@ -87,10 +95,13 @@ class LogAppender:
             begin = end
 
     def roll(self, base_offset: int) -> None:
-        """Begin a new active segment; the old one is synced when the job's bytes are."""
-        self._write(FileKind.TIME_INDEX, last_time(self._state))
-        self._to_sync += self._files.values()
-        self._files = {kind: self._new(base_offset, kind) for kind in _INDEXED}
+        """Begin a new active segment.
+
+        A job may roll thousands of times, so the old one's files are closed at once.
+        """
+        self._end_segment()
+        for kind in _INDEXED:
+            self._files[kind] = self._new(base_offset, kind)
         self._ends = dict.fromkeys(_INDEXED, 0)
         self._state = new_state(base_offset)
         self._has_new_names = True
@@ -105,23 +116,28 @@ class LogAppender:
         """Bytes of the active segment."""
         return self._ends[FileKind.LOG]
 
-    def close(self, *, flush: bool) -> None:
-        """End the active segment as a broker does when it stops: with its largest timestamp."""
-        if not self._files:
-            return
-        self._to_sync += self._files.values()
+    def close(self) -> None:
+        """End the active segment, and have its name on the disk if its bytes are to be."""
+        if self._files:
+            self._end_segment()
+            if self._flush and self._has_new_names:
+                sync_directory(self._directory)
+
+    def abandon(self) -> None:
+        """Close the files as they are: what was appended is undone."""
+        while self._files:
+            _, (descriptor, _) = self._files.popitem()
+            os.close(descriptor)
+
+    def _end_segment(self) -> None:
+        """End it as a broker does when it rolls or stops: with its largest timestamp."""
         try:
             self._write(FileKind.TIME_INDEX, last_time(self._state))
-            if flush:
-                for descriptor, path in self._to_sync:
+            if self._flush:
+                for descriptor, path in self._files.values():
                     sync_file(descriptor, path)
-                if self._has_new_names:
-                    sync_directory(self._directory)
         finally:
-            for descriptor, _ in self._to_sync:
-                os.close(descriptor)
-            self._to_sync.clear()
-            self._files.clear()
+            self.abandon()
 
     def _path(self, base_offset: int, kind: FileKind) -> str:
         return os.path.join(self._directory, segment_file_name(base_offset, kind))

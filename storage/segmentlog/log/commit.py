@@ -19,7 +19,12 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from segmentlog.errors import CorruptLogError, SegmentLogError, UnsupportedFormatError
+from segmentlog.errors import (
+    CorruptLogError,
+    LogDirectoryError,
+    SegmentLogError,
+    UnsupportedFormatError,
+)
 from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
 from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
 from segmentlog.files.names import (
@@ -38,17 +43,19 @@ from segmentlog.log.journal import (
     Replaced,
     SinkVersion,
     State,
+    list_guards,
 )
 from segmentlog.log.listing import list_segments
 from segmentlog.log.move import move_segment, plan_segment
 from segmentlog.log.ready import ready_to_append
 from segmentlog.log.replaced import delete_replaced
-from segmentlog.log.settle import finish, give_up
+from segmentlog.log.settle import finish, give_up, leave
 from segmentlog.log.stage import Extent
 from segmentlog.log.staged import staged_batches
 from segmentlog.model import TopicPartition
 from segmentlog.write_errors import (
     CommitInDoubtError,
+    LogLockedError,
     OffsetsOutOfOrderError,
     StagedFileError,
     SyncFailedError,
@@ -57,6 +64,8 @@ from segmentlog.write_errors import (
 __all__ = ["commit_staged"]
 
 logger = logging.getLogger(__name__)
+
+_LARGEST_END = 2**63 - 1  #: Java's largest long, which checkpoints are written with
 
 
 def commit_staged(
@@ -89,6 +98,8 @@ def commit_staged(
 
     Raises
     ------
+    LogLockedError
+        If another writer has come in between, which the lock should have kept out.
     CommitInDoubtError
         If the system does not say whether the decision has reached the disk.
     OffsetsOutOfOrderError
@@ -115,10 +126,11 @@ def commit_staged(
     replaced = [*delete_replaced(directory, state.replaced), *_replaced_by(intent)]
     try:
         commit.stand(intent)
+        commit.check_alone(intent, state)
         for each in intent.partitions:
             commit.append(each, grouped[each.topic_partition])
         commit.decide(state.next(token, sink, replaced))
-    except SyncFailedError:
+    except (SyncFailedError, LogLockedError):
         raise
     except BaseException:
         if State.read(directory).token != token:  # an interrupt may come behind the decision
@@ -163,6 +175,11 @@ class _Commit:
                 if extent.has_offsets and extent.first_offset < new_end:
                     raise OffsetsOutOfOrderError(*topic_partition, extent.first_offset, new_end)
                 new_end = extent.end_offset(new_end)
+            if new_end > _LARGEST_END:
+                raise OffsetsOutOfOrderError(*topic_partition, new_end - 1, end)
+            if os.path.islink(path):
+                reason = "is a symbolic link, which readers leave out; name what it leads to"
+                raise LogDirectoryError(path, reason)
             partitions.append(
                 PartitionIntent(*topic_partition, sizes, end, visible, new_end, new_start)
             )
@@ -184,12 +201,23 @@ class _Commit:
                 os.path.join(self.guard.path, CLEAN_SHUTDOWN_FILE),
             )
 
+    def check_alone(self, intent: Intent, state: State) -> None:
+        """Withdraw if somebody has committed since `state` was read, or is about to.
+
+        The lock keeps others out, unless it was lost while its holder was held up: a lease of a
+        network file system, a machine that was suspended.  The intent is then of a log that was.
+        """
+        others = [each for each in list_guards(self.directory) if each.path != self.guard.path]
+        if others or State.read(self.directory).token != state.token:
+            leave(self.directory, self.guard, is_clean=intent.was_clean)
+            raise LogLockedError(self.directory, 0, 0.0)
+
     def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
         """Step 3, for one partition."""
         path = partition_path(self.directory, intent.topic_partition)
         epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
         epoch = epochs[-1][0] if epochs else 0
-        appender = LogAppender(path, self.config, intent.sizes)
+        appender = LogAppender(path, self.config, intent.sizes, flush=self.flush)
         try:
             next_offset = max(intent.end_offset, intent.new_start)
             has_to_roll = intent.new_start >= 0 or self.rolls
@@ -201,10 +229,10 @@ class _Commit:
                 except (CorruptLogError, UnsupportedFormatError) as error:
                     raise StagedFileError(error.path, error.finding) from error
                 next_offset = extent.end_offset(next_offset)
+            appender.close()
         except BaseException:
-            appender.close(flush=False)
+            appender.abandon()
             raise
-        appender.close(flush=self.flush)
 
     def _append_extent(
         self, path: str, appender: LogAppender, extent: Extent, next_offset: int, epoch: int
@@ -219,9 +247,10 @@ class _Commit:
             for buffer, headers in staged_batches(self.directory, extent, shift, epoch):
                 appender.append(buffer, headers)
             return appender
-        appender.close(flush=self.flush)
+        appender.close()
         sizes = move_segment(self.directory, self.guard.path, path, extent, plan)
-        return LogAppender(path, self.config, sizes, has_new_names=True)  # it syncs what has moved
+        # It syncs what has moved.
+        return LogAppender(path, self.config, sizes, flush=self.flush, has_new_names=True)
 
     def decide(self, state: State) -> None:
         """Step 4."""

@@ -1,6 +1,7 @@
 """Settings of a topic that matter to whoever appends to its logs, under Kafka's names."""
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -91,6 +92,6 @@ def _value(name: str, text: str) -> int | None:
                 raise OptionError(name, text, f"give {' or '.join(words)}")
             return words[text]
     least, most = _BOUNDS[name]
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+    if re.fullmatch(r"[0-9]{1,19}", text) is None or not least <= int(text) <= most:
         raise OptionError(name, text, f"give a number from {least} to {most}")
     return int(text)

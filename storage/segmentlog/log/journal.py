@@ -241,7 +241,8 @@ class Guard:
 def list_guards(directory: str) -> list[Guard]:
     """Guards of unfinished commits; writers exclude each other, so more than one is a crash's."""
     names = sorted(name for name in os.listdir(directory) if name.startswith(_GUARD_PREFIX))
-    return [Guard(directory, name) for name in names]
+    # A topic may be called like a guard; the directories of its partitions have a dash.
+    return [Guard(directory, name) for name in names if "-" not in name]
 
 
 def commits_seen(directory: str) -> tuple[object, ...]:

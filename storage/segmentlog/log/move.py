@@ -98,7 +98,7 @@ def plan_segment(
     CorruptLogError
         If the file is not what the task has written.
     """
-    if not extent.is_own or extent.end < least_moved_bytes(config.segment_bytes):
+    if not extent.is_own or extent.start or extent.end < least_moved_bytes(config.segment_bytes):
         return None
     positions, headers = _read_headers(os.path.join(directory, extent.name), extent)
     if not positions:
@@ -151,6 +151,7 @@ def _read_headers(path: str, extent: Extent) -> tuple[list[int], _Headers]:
     first = headers["base_offset"].astype(np.int64)
     last = first + headers["last_offset_delta"]
     is_right = (headers["magic"] == layout.MAGIC) & (first <= last)
+    is_right[0] &= first[0] == max(extent.first_offset, 0)
     is_right[1:] &= last[:-1] < first[1:]
     is_right[-1] &= last[-1] + 1 == extent.end_offset(0)
     if not is_right.all():

@@ -31,7 +31,7 @@ from segmentlog.log.journal import (
     list_guards,
 )
 
-__all__ = ["finish", "give_up", "recover"]
+__all__ = ["finish", "give_up", "leave", "recover"]
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
     for name, offsets in news.items():
         if offsets:
             write_offsets(directory, name, {**read_offsets(directory, name), **offsets})
-    _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
+    leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
 
 
 def give_up(directory: str, guard: Guard, intent: Intent) -> None:
@@ -106,7 +106,10 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
     """
     is_whole = True
     for each in intent.partitions:
-        lost = _cut_back(partition_path(directory, each.topic_partition), each.sizes)
+        path = partition_path(directory, each.topic_partition)
+        if not os.path.isdir(path):  # its topic was deleted, and there is nothing to cut
+            continue
+        lost = _cut_back(path, each.sizes)
         if lost and intent.was_clean and not is_asked:
             reason = (
                 f"this commit did not take place, and cannot be undone: {lost} before it began: "
@@ -115,7 +118,7 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
             )
             raise LogDirectoryError(guard.path, reason)
         is_whole = is_whole and not lost
-    _leave(directory, guard, is_clean=intent.was_clean and is_whole)
+    leave(directory, guard, is_clean=intent.was_clean and is_whole)
 
 
 def _cut_back(path: str, sizes: SegmentSizes) -> str:
@@ -143,7 +146,7 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
     return lost
 
 
-def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
+def leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
     """Put the mark of a clean stop back, if it still tells the truth, and remove the guard.
 
     The mark comes first: a crash in between leaves a guard, and no harm.

@@ -158,17 +158,21 @@ class TaskStage:
         """Where the next bytes of a partition go, and whether that file is its own."""
         staged = self._staged.get(topic_partition, 0)
         self._staged[topic_partition] = staged + n_bytes
+        own = self._own.get(topic_partition)
         is_much = (
-            staged >= least_moved_bytes(self._segment_bytes)
+            own is not None
+            or staged >= least_moved_bytes(self._segment_bytes)
             or n_bytes >= self._segment_bytes // 1024  # more of it will come, perhaps
         )
         if is_much and n_bytes <= self._segment_bytes:
-            own = self._own.get(topic_partition)
             if own is not None and own.size + n_bytes <= self._segment_bytes:
                 return own, True
             if len(self._files) < _MOST_FILES:
                 self._own[topic_partition] = self._new_file()
                 return self._own[topic_partition], True
+        # What comes next is not to follow in the own file what came before this: a file that is
+        # moved is one extent.  Going back to it wrote rows twice, or failed every commit.
+        self._own.pop(topic_partition, None)
         if self._shared is None:
             self._shared = self._new_file()
         return self._shared, False

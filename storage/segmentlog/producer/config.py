@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from segmentlog.errors import OptionError
 from segmentlog.log.config import TopicConfig
 from segmentlog.model import BATCH_SIZE, Codec
 
@@ -27,6 +28,11 @@ class ProducerConfig:
         the time of that.
     use_offsets : whether the column ``offset`` is taken, instead of counting on.
     flush : whether everything is synced before a commit is decided.
+
+    Raises
+    ------
+    OptionError
+        If a size cannot be one.
     """
 
     topic_config: TopicConfig = field(default_factory=TopicConfig)
@@ -39,6 +45,12 @@ class ProducerConfig:
     use_timestamp_types: bool = False
     use_offsets: bool = False
     flush: bool = True
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch_size", 0), ("buffer_memory", 1), ("max_request_size", 1)):
+            size = getattr(self, name)
+            if size is not None and not least <= size < 2**63:
+                raise OptionError(name, str(size), f"give bytes, from {least} on")
 
     @property
     def batch_codec(self) -> Codec:

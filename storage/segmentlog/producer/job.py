@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
+    LOCK_FILE,
     META_PROPERTIES_FILE,
     DirectoryState,
     parse_partition_directory,
@@ -110,6 +111,7 @@ class WriteJob:
         n_new = num_partitions if creates_topics else 0
         token = secrets.token_hex(8)
         with DirectoryLock(directory, lock_timeout_seconds):
+            _mark_new(directory)
             recover(directory)
             _sweep(Path(directory))
             if topic is not None and n_new:
@@ -191,16 +193,23 @@ class WriteJob:
 
         Raises
         ------
+        LogDirectoryError
+            If the job has ended; if a topic has other partitions than its rows were spread over.
         LogLockedError, CommitInDoubtError, OSError
             See `segmentlog.log.commit.commit_staged`.
         """
         topic_config = self.config.topic_config
         n_records = sum(extent.n_records for extent in extents)
         with DirectoryLock(self.directory, self.lock_timeout_seconds):
+            self.check_begun()
             recover(self.directory)
-            for topic in dict.fromkeys(extent.topic for extent in extents):
-                if self.num_partitions:
+            topics = dict.fromkeys(extent.topic for extent in extents)
+            if self.deletes_records and self.topic:
+                topics[self.topic] = None
+            if self.num_partitions:
+                for topic in topics:
                     create_partitions(self.directory, topic, self.n_partitions(topic))
+            self._check_partitions(topics)
             is_new = commit_staged(
                 self.directory,
                 self.token,
@@ -213,6 +222,22 @@ class WriteJob:
             )
         self.abort()  # what attempts have staged that lost
         return is_new
+
+    def _check_partitions(self, topics: Iterable[str]) -> None:
+        """Refuse rows that were spread over a number of partitions that is not the topic's.
+
+        Another job may have created the topic meanwhile; one that had more added is as with a
+        producer that does not know of it yet.
+        """
+        found = _partitions(self.directory)
+        for topic in topics:
+            wanted, n_found = self.n_partitions(topic), found.get(topic, 0)
+            if n_found < wanted or (n_found > wanted and topic not in self.partitions):
+                reason = (
+                    f"topic {topic!r} has other partitions than the {wanted} that the job has "
+                    "spread its rows over; run the job again"
+                )
+                raise LogDirectoryError(self.directory, reason)
 
     def _emptied(self) -> list[TopicPartition]:
         if not self.deletes_records or self.topic is None:
@@ -240,7 +265,7 @@ class WriteJob:
 
 
 def _make_directory(directory: str) -> None:
-    """A new log directory is a clean one, and what it is called is on the disk."""
+    """Make it if it is not there; refuse what cannot be one."""
     path = Path(directory)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -252,7 +277,12 @@ def _make_directory(directory: str) -> None:
     if any(parse_segment_file(each.name) for each in path.iterdir()):
         reason = f"is the directory of a partition; name the log directory, {path.parent}"
         raise LogDirectoryError(directory, reason)
-    if next(path.iterdir(), None) is None:
+
+
+def _mark_new(directory: str) -> None:
+    """A new log directory is a clean one, and what it is called is on the disk."""
+    path = Path(directory)
+    if {each.name for each in path.iterdir()} <= {LOCK_FILE}:
         os.close(create_file(str(path / CLEAN_SHUTDOWN_FILE)))
     if not Path(path, STATE_FILE).exists():  # whoever made it may have died before it synced
         for parent in path.parents:

@@ -13,7 +13,10 @@ from segmentlog.kernels.memory import Int64s
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.write_errors import InvalidRecordError
 
-__all__ = ["Restored", "check_columns", "partition_numbers", "restored"]
+__all__ = ["Restored", "check_columns", "milliseconds", "partition_numbers", "restored"]
+
+_PER_MILLISECOND = {"s": 1, "ms": 1, "us": 1000, "ns": 1_000_000}
+_LARGEST_LONG = 2**63 - 1
 
 _TYPES: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "topic": (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), "a string"),
@@ -44,6 +47,9 @@ def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) 
         needed.append("timestampType")
     if config.use_offsets:
         needed += ["partition", "offset"]
+    for name in {*needed, *_TYPES, "key", "headers"}:
+        if schema.names.count(name) > 1:
+            raise ColumnError(name, "there more than once", "drop or rename all but one")
     for name in needed:
         if name not in schema.names:
             raise ColumnError(name, "missing", f"the rows have: {', '.join(schema.names)}")
@@ -106,6 +112,29 @@ def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: In
         kinds = _numbers(topic, rows, "timestampType")
         append_times = np.where(kinds == 1, times, -1)
     return Restored(offsets, append_times)
+
+
+def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
+    """The column ``timestamp`` in epoch milliseconds, `default` where it is null.
+
+    Raises
+    ------
+    InvalidRecordError
+        If seconds are too many to be milliseconds.
+    """
+    column = rows.column("timestamp")
+    counts = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    if column.type.unit == "s":
+        wrong = np.abs(counts) > _LARGEST_LONG // 1000
+        if wrong.any():
+            reason = "its timestamp does not fit 64-bit milliseconds"
+            raise InvalidRecordError(topic, -1, int(np.argmax(wrong)), reason)
+        counts = counts * 1000
+    # Towards the past, as Kafka's source reads them.
+    found: Int64s = counts // _PER_MILLISECOND[column.type.unit]
+    if column.null_count:
+        found = np.where(column.is_null().to_numpy(zero_copy_only=False), default, found)
+    return found
 
 
 def partition_numbers(topic: str, rows: pa.RecordBatch) -> pa.Array:

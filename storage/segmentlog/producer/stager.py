@@ -6,22 +6,35 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from segmentlog.kernels.memory import Int64s
 from segmentlog.log.stage import Extent, TaskStage
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.partitioner import Partitioner, group_rows
-from segmentlog.producer.sink_columns import check_columns, partition_numbers, restored
+from segmentlog.producer.sink_columns import (
+    check_columns,
+    milliseconds,
+    partition_numbers,
+    restored,
+)
 from segmentlog.records.encoder import RecordEncoder
 from segmentlog.records.source import pooled_array, record_source
-from segmentlog.write_errors import InvalidRecordError, OffsetsOutOfOrderError
+from segmentlog.write_errors import (
+    InvalidRecordError,
+    OffsetsOutOfOrderError,
+    RecordTooLargeError,
+)
 
 __all__ = ["RowStager"]
 
 #: Full batches of each partition to hold before any is written: one in so many is cut short then,
 #: and of few partitions the rows are still in the processor's caches.
 _HELD_BATCHES = 16
+
+#: A row is held for at least as much: columns of nothing but nulls have no bytes.
+_LEAST_ROW_BYTES = 16
 
 _COLUMNS = (
     "key",
@@ -73,6 +86,7 @@ class RowStager:
         self._partitioners: dict[str, tuple[Partitioner, int]] = {}
         self._held: list[pa.RecordBatch] = []
         self._n_bytes = 0
+        self._n_rows = 0  # before those that are held
         self._schema: pa.Schema | None = None
         self._last_offsets: dict[TopicPartition, int] = {}
 
@@ -92,7 +106,7 @@ class RowStager:
             self._schema = batch.schema
         taken = batch.select([name for name in _COLUMNS if name in batch.schema.names])
         self._held.append(taken)
-        self._n_bytes += taken.nbytes
+        self._n_bytes += max(taken.nbytes, _LEAST_ROW_BYTES * taken.num_rows)
         if self._n_bytes >= self._most_held_bytes():
             self._write_held()
 
@@ -119,20 +133,40 @@ class RowStager:
             return
         table = pa.Table.from_batches(held).combine_chunks()
         for rows in table.to_batches():
-            if self._topic is not None:
-                self._write_topic(self._topic, rows)
-                continue
-            topics = rows.column("topic")
-            if topics.null_count:
-                row = pc.index(topics.is_null(), True).as_py()
-                reason = "its topic is null: fill the column, or give the option topic"
-                raise InvalidRecordError("", -1, row, reason)
-            for topic in pc.unique(topics).to_pylist():
-                self._write_topic(topic, rows.filter(pc.equal(topics, topic)))
+            if self._topic is None:
+                self._write_topics(rows)
+            else:
+                self._write_run(self._topic, rows)
+            self._n_rows += rows.num_rows
+
+    def _write_topics(self, rows: pa.RecordBatch) -> None:
+        """Write rows that say their topics; those of one keep their order."""
+        topics = rows.column("topic")
+        if topics.null_count:
+            row = pc.index(topics.is_null(), True).as_py()
+            reason = "its topic is null: fill the column, or give the option topic"
+            raise InvalidRecordError("", -1, self._n_rows + row, reason)
+        encoded = topics.dictionary_encode()
+        order = pc.array_sort_indices(encoded.indices).to_numpy()
+        ends = np.cumsum(np.bincount(encoded.indices.to_numpy(), minlength=1)).tolist()
+        grouped, start = rows.take(pa.array(order)), 0
+        for topic, end in zip(encoded.dictionary.to_pylist(), ends, strict=True):
+            self._write_run(topic, grouped.slice(start, end - start), order[start:end])
+            start = end
+
+    def _write_run(
+        self, topic: str, rows: pa.RecordBatch, order: NDArray[np.uint64] | None = None
+    ) -> None:
+        """Write rows of one topic; an error names the row as the task has counted it."""
+        try:
+            self._write_topic(topic, rows)
+        except (InvalidRecordError, RecordTooLargeError) as error:
+            place = error.row if order is None else int(order[error.row])
+            raise error.at_row(self._n_rows + place) from error
 
     def _write_topic(self, topic: str, rows: pa.RecordBatch) -> None:
         partitioner, n_partitions = self._partitioner(topic)
-        timestamps = self._timestamps(rows)
+        timestamps = self._timestamps(topic, rows)
         source = record_source(rows, timestamps)
         explicit = None
         if "partition" in rows.schema.names:
@@ -182,14 +216,11 @@ class RowStager:
             self._partitioners[topic] = partitioner, n_partitions
         return self._partitioners[topic]
 
-    def _timestamps(self, rows: pa.RecordBatch) -> Int64s:
+    def _timestamps(self, topic: str, rows: pa.RecordBatch) -> Int64s:
         """Epoch milliseconds of each row: its own, where they are asked for, or now."""
         now = int(time.time() * 1000)
         if not self._config.use_timestamps or "timestamp" not in rows.schema.names:
             times: Int64s = pooled_array(rows.num_rows, np.int64)
             times.fill(now)
             return times
-        column = rows.column("timestamp").cast(pa.timestamp("us", "UTC"), safe=False)
-        micros = pc.fill_null(column.cast(pa.int64()), now * 1000).to_numpy(zero_copy_only=False)
-        millis: Int64s = micros // 1000  # towards the past, as Kafka's source reads them
-        return millis
+        return milliseconds(topic, rows, now)

@@ -21,14 +21,21 @@ from segmentlog.kernels.encode import (
 )
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.kernels.source import SourceArrays, most_row_bytes
-from segmentlog.model import BATCH_SIZE, MAX_MESSAGE_BYTES, Codec, TopicPartition
+from segmentlog.model import (
+    BATCH_SIZE,
+    MAX_INFLATED_BATCH_BYTES,
+    MAX_MESSAGE_BYTES,
+    Codec,
+    TopicPartition,
+)
 from segmentlog.records.deflater import Deflater
 from segmentlog.records.source import array_view, pooled_array
 from segmentlog.write_errors import InvalidRecordError, RecordTooLargeError
 
 __all__ = ["EncodedBatches", "RecordEncoder"]
 
-_LARGEST_BATCH = 2**31 - 1
+#: A batch before compression: readers refuse what inflates to more.
+_LARGEST_INFLATED = layout.HEADER_BYTES + MAX_INFLATED_BATCH_BYTES
 _LARGEST_OFFSET = 2**63 - 1
 _DEFLATE_BYTES = 4 << 20  # write this much, then compress: stays near the processor's caches
 _TABLE_LINES = 1 << 10
@@ -202,7 +209,7 @@ class RecordEncoder:
         out = pooled_array(n_bytes + COPY_SLACK, np.uint8)
         at = 0
         while at < len(todo.rows):
-            run, at = todo.write(at, self._batch_size, _LARGEST_BATCH, out, 0)
+            run, at = todo.write(at, self._batch_size, _LARGEST_INFLATED, out, 0)
             compressed = [
                 deflater.compress(out.data[start:end])
                 for start, end in run[:, layout.RECORDS_START : layout.RECORDS_END + 1].tolist()

@@ -41,7 +41,7 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
     ------
     ColumnError
         If a column has another type.
-    pyarrow.ArrowInvalid
+    pyarrow.ArrowInvalid, pyarrow.ArrowIndexError
         If the buffers of `batch` are smaller than it says, or bounds lie outside them.
     ValueError
         If there are not as many timestamps as rows.
@@ -113,6 +113,8 @@ def _cast(columns: dict[str, pa.Array], name: str, n_rows: int, kind: pa.DataTyp
     column = columns.get(name)
     if column is None:
         return pa.nulls(n_rows, kind)
+    if "view" in str(column.type):
+        column.validate(full=True)  # a cast reads where views lead, unchecked
     try:
         return column.cast(kind)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
