@@ -35,8 +35,9 @@ class LogLockedError(SegmentLogError):
 
     def __str__(self) -> str:
         who = f"process {self.process}" if self.process else "another process"
+        after = f", also after {self.waited_seconds:g} s" if self.waited_seconds else ""
         return (
-            f"{self.path} is in use: {who} holds its lock, also after {self.waited_seconds:g} s; "
+            f"{self.path} is in use: {who} holds its lock{after}; "
             "stop the broker, or let the other writer end: lockTimeout is how long a write waits"
         )
 

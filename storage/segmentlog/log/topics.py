@@ -26,7 +26,9 @@ from segmentlog.files.names import (
 )
 from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
-__all__ = ["check_topic_name", "create_partitions"]
+__all__ = ["MOST_PARTITIONS", "check_topic_name", "create_partitions"]
+
+MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker bears
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _FILES = (FileKind.TIME_INDEX, FileKind.OFFSET_INDEX, FileKind.LOG)  # a log is there when .log is

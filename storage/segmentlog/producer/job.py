@@ -26,7 +26,7 @@ from segmentlog.log.commit import commit_staged
 from segmentlog.log.journal import STATE_FILE, SinkVersion
 from segmentlog.log.settle import recover
 from segmentlog.log.stage import STAGE_SUFFIX, Extent, TaskStage
-from segmentlog.log.topics import check_topic_name, create_partitions
+from segmentlog.log.topics import MOST_PARTITIONS, check_topic_name, create_partitions
 from segmentlog.model import TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.stager import RowStager
@@ -98,8 +98,9 @@ class WriteJob:
         LogDirectoryError
             If the directory cannot be a log directory, or not this user's.
         """
-        if num_partitions < 1:
-            raise OptionError("numPartitions", str(num_partitions), "give a number from 1 on")
+        if not 1 <= num_partitions <= MOST_PARTITIONS:
+            accepted = f"give a number from 1 to {MOST_PARTITIONS}"
+            raise OptionError("numPartitions", str(num_partitions), accepted)
         if topic is not None:
             check_topic_name(topic)
         elif deletes_records:
