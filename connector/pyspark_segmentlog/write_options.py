@@ -212,6 +212,7 @@ def _number(name: str, given: Mapping[str, str], default: int, *, least: int) ->
     text = given.get(name.lower())
     if text is None:
         return default
-    if re.fullmatch(r"[0-9]{1,18}", text.strip()) is None or int(text) < least:
+    is_number = re.fullmatch(r"[0-9]{1,19}", text.strip()) is not None
+    if not is_number or not least <= int(text) < 2**63:
         raise OptionError(name, text, f"give a number from {least} on")
     return int(text)

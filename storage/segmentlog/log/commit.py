@@ -13,6 +13,7 @@ The order of the durable steps is the argument; each is on the disk before the n
 `segmentlog.log.settle` undoes a commit that did not come to 4, and finishes one that did.
 """
 
+import contextlib
 import logging
 import os
 import time
@@ -49,7 +50,7 @@ from segmentlog.log.listing import list_segments
 from segmentlog.log.move import move_segment, plan_segment
 from segmentlog.log.ready import ready_to_append
 from segmentlog.log.replaced import delete_replaced
-from segmentlog.log.settle import finish, give_up, leave
+from segmentlog.log.settle import finish, give_up, withdraw
 from segmentlog.log.stage import Extent
 from segmentlog.log.staged import staged_batches
 from segmentlog.model import TopicPartition
@@ -122,11 +123,10 @@ def commit_staged(
     for extent in extents:
         grouped.setdefault(extent.topic_partition, []).append(extent)
     commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
-    intent = commit.intend(grouped, is_emptied=n_emptied > 0)
+    intent = commit.intend(grouped, state, is_emptied=n_emptied > 0)
     replaced = [*delete_replaced(directory, state.replaced), *_replaced_by(intent)]
     try:
         commit.stand(intent)
-        commit.check_alone(intent, state)
         for each in intent.partitions:
             commit.append(each, grouped[each.topic_partition])
         commit.decide(state.next(token, sink, replaced))
@@ -154,8 +154,18 @@ class _Commit:
     flush: bool
     rolls: bool
 
-    def intend(self, grouped: dict[TopicPartition, list[Extent]], *, is_emptied: bool) -> Intent:
+    def intend(
+        self, grouped: dict[TopicPartition, list[Extent]], state: State, *, is_emptied: bool
+    ) -> Intent:
         """What the partitions are now, and what they will be."""
+        for topic_partition in grouped:
+            path = partition_path(self.directory, topic_partition)
+            if os.path.islink(path):
+                reason = (
+                    "is a symbolic link, and readers leave those out: move or mount the directory "
+                    "that it leads to to its place"
+                )
+                raise LogDirectoryError(path, reason)
         was_clean = os.path.exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
         ready = ready_to_append(
             self.directory, grouped, self.config, is_clean=was_clean, flush=self.flush
@@ -177,9 +187,6 @@ class _Commit:
                 new_end = extent.end_offset(new_end)
             if new_end > _LARGEST_END:
                 raise OffsetsOutOfOrderError(*topic_partition, new_end - 1, end)
-            if os.path.islink(path):
-                reason = "is a symbolic link, which readers leave out; name what it leads to"
-                raise LogDirectoryError(path, reason)
             partitions.append(
                 PartitionIntent(*topic_partition, sizes, end, visible, new_end, new_start)
             )
@@ -187,30 +194,31 @@ class _Commit:
         if not visible_ends.keys() <= high_watermarks.keys():  # readers would take the log end
             found = {**high_watermarks, **visible_ends}
             write_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT, found)
-        return Intent(self.guard.token, was_clean, self.flush, partitions)
+        return Intent(self.guard.token, state.token, was_clean, self.flush, partitions)
 
     def stand(self, intent: Intent) -> None:
-        """Steps 1 and 2."""
+        """Steps 1 and 2.
+
+        The lock keeps others out, unless it was lost while its holder was held up: a lease of a
+        network file system, a machine that was suspended.  Whoever has committed since, or is
+        about to, is seen here; the intent is of logs that were, and nobody undoes by it.
+        """
         os.mkdir(self.guard.path)
         adopt(self.guard.path)
         replace_file(self.guard.intent_path, intent.encode())
         sync_directory(self.directory)
-        if intent.was_clean:
-            os.rename(
-                os.path.join(self.directory, CLEAN_SHUTDOWN_FILE),
-                os.path.join(self.guard.path, CLEAN_SHUTDOWN_FILE),
-            )
-
-    def check_alone(self, intent: Intent, state: State) -> None:
-        """Withdraw if somebody has committed since `state` was read, or is about to.
-
-        The lock keeps others out, unless it was lost while its holder was held up: a lease of a
-        network file system, a machine that was suspended.  The intent is then of a log that was.
-        """
-        others = [each for each in list_guards(self.directory) if each.path != self.guard.path]
-        if others or State.read(self.directory).token != state.token:
-            leave(self.directory, self.guard, is_clean=intent.was_clean)
-            raise LogLockedError(self.directory, 0, 0.0)
+        guards = [each.path for each in list_guards(self.directory)]
+        is_alone = guards == [self.guard.path]
+        if is_alone and State.read(self.directory).token == intent.after:
+            if not intent.was_clean:
+                return
+            mark = os.path.join(self.directory, CLEAN_SHUTDOWN_FILE)
+            with contextlib.suppress(FileNotFoundError):  # another's commit has it
+                os.rename(mark, os.path.join(self.guard.path, CLEAN_SHUTDOWN_FILE))
+                return
+        with contextlib.suppress(OSError):  # it may have been taken over, and be gone
+            withdraw(self.directory, self.guard)
+        raise LogLockedError(self.directory, 0, 0.0)
 
     def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
         """Step 3, for one partition."""

@@ -168,12 +168,14 @@ class Intent:
     Attributes
     ----------
     token : of the job.
+    after : token of the `State` that it was made after: of another one it says nothing.
     was_clean : whether the directory had a broker's mark of a clean stop.
     is_flushed : whether what it appends is synced before it is decided.
     partitions : that it appends to.
     """
 
     token: str
+    after: str
     was_clean: bool
     is_flushed: bool
     partitions: Sequence[PartitionIntent]
@@ -259,9 +261,10 @@ def unfinished_bounds(directory: str) -> dict[TopicPartition, Bounds]:
     bounds: dict[TopicPartition, Bounds] = {}
     for guard in list_guards(directory):
         intent = guard.intent()
-        if intent is None:  # nothing has been touched, or all is done
-            continue
-        is_decided = State.read(directory).token == guard.token
+        token = State.read(directory).token
+        if intent is None or token not in {guard.token, intent.after}:
+            continue  # nothing has been touched, or all is done
+        is_decided = token == guard.token
         for each in intent.partitions:
             found = Bounds(-1, each.visible_end)
             if is_decided:

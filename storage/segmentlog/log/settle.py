@@ -31,7 +31,7 @@ from segmentlog.log.journal import (
     list_guards,
 )
 
-__all__ = ["finish", "give_up", "leave", "recover"]
+__all__ = ["finish", "give_up", "recover", "withdraw"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +58,12 @@ def recover(directory: str, *, is_asked: bool = False) -> list[str]:
     done = []
     for found in list_guards(directory):
         guard = found.seize()
-        intent = guard.intent()
-        if intent is None:
-            _remove_guard(directory, guard)
+        intent, token = guard.intent(), State.read(directory).token
+        if intent is None or token not in {guard.token, intent.after}:
+            # Not begun, or by a writer that had lost its lock: `_Commit.stand` tells of those.
+            withdraw(directory, guard)
             done.append(f"removed {found.path}, which had not begun to write")
-        elif State.read(directory).token == guard.token:
+        elif token == guard.token:
             finish(directory, guard, intent)
             done.append(f"finished the commit of {found.path}")
         else:
@@ -86,7 +87,7 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
     for name, offsets in news.items():
         if offsets:
             write_offsets(directory, name, {**read_offsets(directory, name), **offsets})
-    leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
+    _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
 
 
 def give_up(directory: str, guard: Guard, intent: Intent) -> None:
@@ -118,7 +119,7 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
             )
             raise LogDirectoryError(guard.path, reason)
         is_whole = is_whole and not lost
-    leave(directory, guard, is_clean=intent.was_clean and is_whole)
+    _leave(directory, guard, is_clean=intent.was_clean and is_whole)
 
 
 def _cut_back(path: str, sizes: SegmentSizes) -> str:
@@ -146,7 +147,7 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
     return lost
 
 
-def leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
+def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
     """Put the mark of a clean stop back, if it still tells the truth, and remove the guard.
 
     The mark comes first: a crash in between leaves a guard, and no harm.
@@ -158,6 +159,16 @@ def leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
         else:
             os.unlink(mark)
     _remove_guard(directory, guard)
+
+
+def withdraw(directory: str, guard: Guard) -> None:
+    """Remove a guard behind which nothing was written, without undoing anything.
+
+    The intent first: a guard without one is only removed, whoever meets it.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(guard.intent_path)
+    _leave(directory, guard, is_clean=False)
 
 
 def _remove_guard(directory: str, guard: Guard) -> None:

@@ -99,7 +99,8 @@ class DirectoryRecovery:
             return
         token = State.read(self._directory).token
         for guard in list_guards(self._directory):
-            if guard.intent() is None:
+            intent = guard.intent()
+            if intent is None or token not in {guard.token, intent.after}:
                 yield f"would remove {guard.path}, which had not begun to write"
             elif guard.token == token:
                 yield f"would finish the commit of {guard.path}"

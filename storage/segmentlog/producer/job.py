@@ -21,6 +21,7 @@ from segmentlog.files.names import (
     DirectoryState,
     parse_partition_directory,
     parse_segment_file,
+    segment_file_name,
 )
 from segmentlog.log.commit import commit_staged
 from segmentlog.log.journal import STATE_FILE, SinkVersion
@@ -48,8 +49,8 @@ class WriteJob:
     directory : absolute path of the log directory.
     token : random, in the names of all that the job leaves there.
     topic : of all rows, or None to take the column ``topic``.
-    partitions : how many each topic had when the job began; -1 less the first number that is
-        missing of a topic that was not whole.
+    partitions : how many each topic had when the job began.
+    missing : the first partition that is not there, of topics that are not whole.
     num_partitions : of topics that the job creates; 0 to create none.
     config : how rows become batches.
     lock_timeout_seconds : how long to wait for another writer.
@@ -61,6 +62,7 @@ class WriteJob:
     token: str
     topic: str | None
     partitions: Mapping[str, int]
+    missing: Mapping[str, int]
     num_partitions: int
     config: ProducerConfig
     lock_timeout_seconds: float
@@ -117,10 +119,12 @@ class WriteJob:
             _sweep(Path(directory))
             if topic is not None and n_new:
                 create_partitions(directory, topic, n_new)
-            found = _partitions(directory)
+            elif n_new:
+                _complete_topics(directory)
+            partitions, missing = _partitions(directory)
             job = cls(
-                directory, token, topic, found, n_new, config, lock_timeout_seconds, sink,
-                deletes_records,
+                directory, token, topic, partitions, missing, n_new, config,
+                lock_timeout_seconds, sink, deletes_records,
             )  # fmt: skip
             job.mark.touch(exist_ok=False)
         if topic is not None:
@@ -139,15 +143,16 @@ class WriteJob:
         OptionError, UnknownTopicOrPartitionError
             If it has no legal name; if it is not there, and is not to be created.
         """
-        found = self.partitions.get(topic, 0)
-        if found > 0:
-            return found
-        if found < 0:
+        keeps_partitions = self.config.use_offsets and not self.deletes_records
+        if topic in self.missing and not keeps_partitions:
             hint = (
                 "a topic is written whole: the number of its partitions, by which keys find "
                 "theirs, is that of its directories"
             )
-            raise UnknownTopicOrPartitionError(topic, -1 - found, self.directory, hint)
+            missing = self.missing[topic]
+            raise UnknownTopicOrPartitionError(topic, missing, self.directory, hint)
+        if topic in self.partitions:
+            return self.partitions[topic]
         check_topic_name(topic)
         if not self.num_partitions:
             hint = "create it with the broker, or let it be created: autoCreateTopics=true"
@@ -230,10 +235,11 @@ class WriteJob:
         Another job may have created the topic meanwhile; one that had more added is as with a
         producer that does not know of it yet.
         """
-        found = _partitions(self.directory)
+        found, missing = _partitions(self.directory)
         for topic in topics:
             wanted, n_found = self.n_partitions(topic), found.get(topic, 0)
-            if n_found < wanted or (n_found > wanted and topic not in self.partitions):
+            is_other = n_found < wanted or (n_found > wanted and topic not in self.partitions)
+            if is_other or missing.get(topic) != self.missing.get(topic):
                 reason = (
                     f"topic {topic!r} has other partitions than the {wanted} that the job has "
                     "spread its rows over; run the job again"
@@ -243,7 +249,7 @@ class WriteJob:
     def _emptied(self) -> list[TopicPartition]:
         if not self.deletes_records or self.topic is None:
             return []
-        n_partitions = _partitions(self.directory).get(self.topic, 0)
+        n_partitions = _partitions(self.directory)[0].get(self.topic, 0)
         return [TopicPartition(self.topic, number) for number in range(n_partitions)]
 
     def abort(self) -> None:
@@ -259,6 +265,16 @@ class WriteJob:
         except OSError as error:
             logger.warning("what job %s has staged is not removed: %s", self.token, error)
 
+    def renew(self) -> None:
+        """Say that the job is not one that a dead driver has left.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it was taken for one, and swept.
+        """
+        os.utime(self.mark)
+
     @property
     def mark(self) -> Path:
         """The file that says that the job has begun."""
@@ -270,12 +286,18 @@ def _make_directory(directory: str) -> None:
     path = Path(directory)
     try:
         path.mkdir(parents=True, exist_ok=True)
+        names = {each.name for each in path.iterdir()}
     except (FileExistsError, NotADirectoryError) as error:
         raise LogDirectoryError(directory, f"is not a directory: {error}") from error
+    except PermissionError as error:
+        raise LogDirectoryError(directory, f"cannot be made or listed: {error}") from error
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        raise LogDirectoryError(directory, "its file system is mounted read-only")
     if not os.access(directory, os.W_OK | os.X_OK):
         reason = f"user {os.geteuid()} may not write there; write as the owner of the directory"
         raise LogDirectoryError(directory, reason)
-    if any(parse_segment_file(each.name) for each in path.iterdir()):
+    segments = filter(None, map(parse_segment_file, names))
+    if any(segment_file_name(each.offset, each.kind) in names for each in segments):
         reason = f"is the directory of a partition; name the log directory, {path.parent}"
         raise LogDirectoryError(directory, reason)
 
@@ -308,16 +330,26 @@ def _sweep(directory: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _partitions(directory: str) -> dict[str, int]:
-    """Number of partitions of each topic; see `WriteJob.partitions`."""
+def _complete_topics(directory: str) -> None:
+    """Make the partitions that a crash has left out, of topics that the rows may name."""
+    partitions, missing = _partitions(directory)
+    for topic in missing:
+        with contextlib.suppress(UnknownTopicOrPartitionError):  # it had records: not here to make
+            create_partitions(directory, topic, partitions[topic])
+
+
+def _partitions(directory: str) -> tuple[dict[str, int], dict[str, int]]:
+    """`WriteJob.partitions` and `WriteJob.missing`."""
     found: dict[str, set[int]] = {}
     for path in Path(directory).iterdir():
         parsed = parse_partition_directory(path.name)
         if parsed is not None and parsed[1] == DirectoryState.CURRENT:
             topic, partition = parsed[0]
             found.setdefault(topic, set()).add(partition)
-    counts = {}
-    for topic, numbers in found.items():
-        n_first = next(number for number in itertools.count() if number not in numbers)
-        counts[topic] = n_first if n_first == len(numbers) else -1 - n_first
-    return counts
+    counts = {topic: max(numbers) + 1 for topic, numbers in found.items()}
+    missing = {
+        topic: next(number for number in itertools.count() if number not in numbers)
+        for topic, numbers in found.items()
+        if len(numbers) < counts[topic]
+    }
+    return counts, missing

@@ -101,7 +101,7 @@ class RowStager:
             If a row cannot be written; nothing of the task is to be committed then.
         """
         if batch.schema != self._schema:
-            check_columns(batch.schema, self._topic, self._config)
+            self.check(batch.schema)
             self._write_held()
             self._schema = batch.schema
         taken = batch.select([name for name in _COLUMNS if name in batch.schema.names])
@@ -109,6 +109,11 @@ class RowStager:
         self._n_bytes += max(taken.nbytes, _LEAST_ROW_BYTES * taken.num_rows)
         if self._n_bytes >= self._most_held_bytes():
             self._write_held()
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse rows without the columns that are needed, before any is taken."""
+        if schema != self._schema:
+            check_columns(schema, self._topic, self._config)
 
     def close(self) -> tuple[Extent, ...]:
         """Write out the rest; what was staged, on the disk if the settings say so."""

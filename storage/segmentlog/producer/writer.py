@@ -1,7 +1,8 @@
 """Append Arrow tables to logs from plain Python: `segmentlog.open_writer`."""
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -33,6 +34,7 @@ class LogWriter:
         self._begin = begin
         self._job: WriteJob | None = begin(True)
         self._stager = self._job.stager(0)
+        self._has_rows = False
         self._rolls = False
         self._is_open = True
         self._has_refused = False
@@ -59,12 +61,11 @@ class LogWriter:
             accepted = "give a pyarrow.Table or a pyarrow.RecordBatch"
             raise OptionError("rows", type(rows).__name__, accepted)
         self._need_job()
-        try:
+        self._stager.check(rows.schema)
+        with self._refusing():
             for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+                self._has_rows = True
                 self._stager.add(batch)
-        except BaseException:
-            self._has_refused = True
-            raise
 
     def flush(self) -> None:
         """Make visible what was appended, and with ``ProducerConfig.flush`` durable; go on.
@@ -72,17 +73,22 @@ class LogWriter:
         Raises
         ------
         LogLockedError, CommitInDoubtError, SyncFailedError, OSError
-            If it could not be committed.
+            If it could not be committed.  It is to be appended again then.
+        InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError, ColumnError
+            If a row cannot be written.
         OptionError
-            If a row was refused.
+            If one was refused before.
         """
-        if self._job is not None:
-            self._check_refused()
+        if not self._is_open:
+            return
+        self._check_refused()
         job, self._job = self._job, None
         if job is None:
             return
         try:
-            job.commit(self._stager.close(), rolls=self._rolls)
+            with self._refusing():
+                extents = self._stager.close()
+            job.commit(extents, rolls=self._rolls)
         except BaseException:
             self._stager.discard()
             job.abort()
@@ -96,10 +102,11 @@ class LogWriter:
         self._rolls = True
 
     def close(self) -> None:
-        """Flush for the last time."""
-        if self._is_open:
+        """Flush for the last time; whatever comes of it, the writer is closed."""
+        try:
             self.flush()
-        self._is_open = False
+        finally:
+            self.abort()  # of what was committed, nothing is left
 
     def abort(self) -> None:
         """Forget what was appended since the last `flush`, and close."""
@@ -113,9 +120,26 @@ class LogWriter:
         if not self._is_open:
             raise OptionError("writer", "closed", "open another one to go on")
         self._check_refused()
+        if self._job is not None:
+            try:
+                self._job.renew()
+            except FileNotFoundError:
+                if self._has_rows:
+                    self._job.check_begun()  # says what has become of it
+                self._job = None  # idle for a week, and swept: as if it were begun now
         if self._job is None:
             self._job = self._begin(not self._has_committed)
             self._stager = self._job.stager(0)
+            self._has_rows = False
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Remember that rows were lost with one that was refused."""
+        try:
+            yield
+        except BaseException:
+            self._has_refused = True
+            raise
 
     def _check_refused(self) -> None:
         """Rows of which one was refused are not written without it."""
@@ -132,11 +156,10 @@ class LogWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            if error is None:
-                self.close()
-        finally:
-            self.abort()  # of what was committed, nothing is left
+        if error is None:
+            self.close()
+        else:
+            self.abort()
 
 
 def open_writer(

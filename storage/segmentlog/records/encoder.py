@@ -209,7 +209,12 @@ class RecordEncoder:
         out = pooled_array(n_bytes + COPY_SLACK, np.uint8)
         at = 0
         while at < len(todo.rows):
-            run, at = todo.write(at, self._batch_size, _LARGEST_INFLATED, out, 0)
+            try:
+                run, at = todo.write(at, self._batch_size, _LARGEST_INFLATED, out, 0)
+            except RecordTooLargeError as error:
+                reason = f"it takes {error.size} bytes, and readers refuse what inflates to more "
+                reason += f"than {MAX_INFLATED_BATCH_BYTES}: write it without a codec"
+                raise InvalidRecordError(*todo.partition, error.row, reason) from error
             compressed = [
                 deflater.compress(out.data[start:end])
                 for start, end in run[:, layout.RECORDS_START : layout.RECORDS_END + 1].tolist()

@@ -1,7 +1,9 @@
 """Defects that a reader with fresh eyes has found in writes, each as a job that showed it."""
 
 import os
+import shutil
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +13,13 @@ from soundness import assert_sound
 
 import segmentlog
 from segmentlog.errors import ColumnError, LogDirectoryError, OptionError
+from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
+from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
 from segmentlog.kernels import layout
-from segmentlog.log import append, commit
+from segmentlog.log import append, commit, topics
 from segmentlog.log.config import TopicConfig
-from segmentlog.log.journal import list_guards
+from segmentlog.log.journal import Intent, list_guards
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
@@ -25,7 +29,6 @@ from segmentlog.write_errors import (
     InvalidRecordError,
     LogLockedError,
     OffsetsOutOfOrderError,
-    RecordTooLargeError,
 )
 
 ONE = pa.table({"value": [b"v"]})
@@ -146,7 +149,7 @@ def test_no_batch_inflates_to_what_readers_refuse(monkeypatch: pytest.MonkeyPatc
     assert [1] == encode(where, source, np.arange(1)).records_counts.tolist()
     source = record_source(big, np.zeros(10, np.int64))
     assert [3, 3, 3] == encode(where, source, np.arange(9)).records_counts.tolist()
-    with pytest.raises(RecordTooLargeError):
+    with pytest.raises(InvalidRecordError, match="without a codec"):
         encode(where, source, np.arange(10))
 
 
@@ -254,6 +257,62 @@ def test_the_directory_of_a_partition_is_no_link(tmp_path: Path) -> None:
         write(tmp_path / "logs", ONE)
 
 
+def test_a_topic_that_a_crash_left_half_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Is completed for rows that name their topics, too."""
+    table = ONE.append_column("topic", pa.array(["t"]))
+    made, create = [], topics._create
+
+    def crashes(path: str, topic_id: str) -> None:
+        if made:
+            raise ZeroDivisionError
+        made.append(path)
+        create(path, topic_id)
+
+    def append() -> None:
+        with segmentlog.open_writer(tmp_path, num_partitions=3) as writer:
+            writer.append(table)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(topics, "_create", crashes)
+        with pytest.raises(ZeroDivisionError):
+            append()
+    assert [str(tmp_path / "t-2")] == made
+    append()
+    found = [values(tmp_path, "t", number) for number in range(3)]
+    assert [b"v"] == [value for each in found for value in each]
+
+
+def test_part_of_a_topic_is_restored_by_its_numbers(tmp_path: Path) -> None:
+    """Where rows keep their partitions, nobody asks how many there are."""
+    write(tmp_path, ONE, num_partitions=3)
+    shutil.rmtree(tmp_path / "t-1")
+    offsets = read_offsets(str(tmp_path), HIGH_WATERMARK_CHECKPOINT)
+    del offsets[TopicPartition("t", 1)]
+    write_offsets(str(tmp_path), HIGH_WATERMARK_CHECKPOINT, offsets)
+    config = ProducerConfig(use_offsets=True)
+
+    rows = pa.table({"value": [b"w"], "partition": [2], "offset": [7]})
+    write(tmp_path, rows, config=config)
+    assert [b"w"] == values(tmp_path, "t", 2)
+    rows = pa.table({"value": [b"w"], "partition": [1], "offset": [7]})
+    with pytest.raises(LogDirectoryError, match="t-1"):
+        write(tmp_path, rows, config=config)
+    assert_sound(tmp_path)
+
+
+def test_a_writer_that_was_idle_for_a_week(tmp_path: Path) -> None:
+    """Another job has swept its mark; there was nothing in it, and it goes on."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        (mark,) = tmp_path.glob("*.job")
+        os.utime(mark, (time.time() - 8 * 24 * 3600,) * 2)
+        write(tmp_path, ONE)
+        assert not mark.exists()
+        writer.append(ONE)
+    assert [b"v", b"v"] == values(tmp_path)
+
+
 def test_milliseconds_of_any_unit(tmp_path: Path) -> None:
     """Also those that are too many to be microseconds; seconds may be too many themselves."""
     config = ProducerConfig(use_timestamps=True)
@@ -330,29 +389,78 @@ def test_two_jobs_that_create_a_topic_differently(tmp_path: Path, first: int, se
         jobs[1].commit(staged[1])
 
 
+@pytest.mark.parametrize("other", ["done", "unsynced", "about to decide"])
 def test_a_writer_that_lost_its_lock_withdraws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     """Between its look at the logs and its guard; what the other has committed stays."""
     write(tmp_path, ONE)
-    job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
-    stager = job.stager(0)
+    late = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    stager = late.stager(0)
     stager.add(pa.RecordBatch.from_pydict({"value": [b"late"] * 5}))
     extents = stager.close()
-    stand = commit._Commit.stand
+    stand, decide = commit._Commit.stand, commit._Commit.decide
+    refused = []
 
-    def held_up(self: commit._Commit, intent: object) -> None:
-        monkeypatch.setattr(commit._Commit, "stand", stand)
+    def stands_late(self: commit._Commit, intent: object) -> None:
+        with pytest.raises(LogLockedError):
+            stand(self, intent)
+        refused.append(self)
+
+    def decides_last(self: commit._Commit, state: object) -> None:
+        stands_late(*held_up)
+        decide(self, state)
+
+    held_up: list = []
+
+    def is_held_up(self: commit._Commit, intent: object) -> None:
+        held_up[:] = [self, intent]
         with monkeypatch.context() as patch:
+            patch.setattr(commit._Commit, "stand", stand)
+            if other == "about to decide":
+                patch.setattr(commit._Commit, "decide", decides_last)
             patch.setattr(DirectoryLock, "__enter__", lambda self: self)
             patch.setattr(DirectoryLock, "__exit__", lambda *_: None)
-            write(tmp_path, pa.table({"value": [b"other"]}))
-        stand(self, intent)
+            config = ProducerConfig(flush=other != "unsynced")
+            write(tmp_path, pa.table({"value": [b"other"]}), config=config)
+        if not refused:
+            stands_late(self, intent)
+        raise LogLockedError(self.directory, 0, 0.0)
 
-    monkeypatch.setattr(commit._Commit, "stand", held_up)
+    monkeypatch.setattr(commit._Commit, "stand", is_held_up)
     with pytest.raises(LogLockedError):
-        job.commit(extents)
-    job.abort()
+        late.commit(extents)
+    late.abort()
+    assert 1 == len(refused)
     assert [b"v", b"other"] == values(tmp_path)
     assert_sound(tmp_path)
-    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    assert (other != "unsynced") == (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_stale_guard_undoes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a writer that had lost its lock and died behind its guard, before it looked again."""
+    write(tmp_path, ONE)
+    late = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    stager = late.stager(0)
+    stager.add(pa.RecordBatch.from_pydict({"value": [b"late"] * 5}))
+    extents = stager.close()
+    intents = []
+
+    def remembered(self: commit._Commit, intent: Intent) -> None:
+        intents.append((self.guard, intent))
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit._Commit, "stand", remembered)
+        with pytest.raises(ZeroDivisionError):
+            late.commit(extents)
+    write(tmp_path, pa.table({"value": [b"other"]}))
+    guard, intent = intents[0]
+    Path(guard.path).mkdir()
+    Path(guard.intent_path).write_bytes(intent.encode())
+
+    assert [b"v", b"other"] == values(tmp_path)
+    write(tmp_path, ONE)
+    late.abort()
+    assert [b"v", b"other", b"v"] == values(tmp_path)
+    assert_sound(tmp_path)

@@ -8,7 +8,12 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.errors import (
+    ColumnError,
+    LogDirectoryError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+)
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
@@ -124,6 +129,30 @@ def test_rows_are_not_written_without_one_that_was_refused(tmp_path: Path) -> No
         go_on()
     assert [b"v"] == values(tmp_path)
     assert not [*tmp_path.glob("*.stage"), *tmp_path.glob("*.job")]
+
+
+def test_a_row_that_is_refused_at_the_flush(tmp_path: Path) -> None:
+    """Which was held until then: nothing is written without it either."""
+    writer = segmentlog.open_writer(tmp_path, "t")
+    writer.append(pa.table({"value": [b"good", b"bad"], "partition": [0, 7]}))
+    with pytest.raises(InvalidRecordError, match="names partition 7"):
+        writer.flush()
+    for call in (writer.flush, lambda: writer.append(ONE), writer.close):
+        with pytest.raises(OptionError, match="append the others again"):
+            call()
+    writer.close()
+    assert [] == values(tmp_path)
+    assert not [*tmp_path.glob("*.stage"), *tmp_path.glob("*.job")]
+
+
+def test_rows_of_which_none_was_taken(tmp_path: Path) -> None:
+    """Lack a column; those before them are written."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(ONE)
+        with pytest.raises(ColumnError, match="'value' is missing; the rows have: key"):
+            writer.append(pa.table({"key": [b"k"]}))
+        writer.append(ONE)
+    assert [b"v", b"v"] == values(tmp_path)
 
 
 @pytest.mark.parametrize("named", [2**31, -(2**31) - 1, 2**40])
