@@ -1,4 +1,4 @@
-"""Defects that a reader with fresh eyes has found in writes, each as a job that showed it."""
+"""Defects that writes have had, each as a job that shows it."""
 
 import os
 import shutil
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from plain_writes import ONE, values, write
 from soundness import assert_sound
 
 import segmentlog
@@ -30,21 +31,6 @@ from segmentlog.write_errors import (
     LogLockedError,
     OffsetsOutOfOrderError,
 )
-
-ONE = pa.table({"value": [b"v"]})
-
-
-def values(directory: Path, topic: str = "t", partition: int = 0) -> list[bytes]:
-    """Of one partition, in the order of their offsets."""
-    scan = segmentlog.open_log_dir(directory).log(topic, partition).scan()
-    return [value.as_py() for batch in scan for value in batch.column("value")]
-
-
-def write(directory: Path, *tables: pa.Table, **options: object) -> None:
-    """One job."""
-    with segmentlog.open_writer(directory, "t", **options) as writer:
-        for table in tables:
-            writer.append(table)
 
 
 @pytest.mark.parametrize("between", [100, 1_100_000])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from plain_writes import ONE, values, write
 
 import segmentlog
 from segmentlog.errors import (
@@ -22,45 +23,31 @@ from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.write_errors import InvalidRecordError, LogLockedError
 
-ONE = pa.table({"value": [b"v"]})
-
-
-def values(directory: Path, topic: str = "t", partition: int = 0) -> list[bytes]:
-    """Of one partition, in the order of their offsets."""
-    scan = segmentlog.open_log_dir(directory).log(topic, partition).scan()
-    return [value.as_py() for batch in scan for value in batch.column("value")]
-
-
-def write(directory: Path, rows: pa.Table = ONE, topic: str = "t", **options: object) -> None:
-    """One job."""
-    with segmentlog.open_writer(directory, topic, **options) as writer:
-        writer.append(rows)
-
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_topic_of_which_a_partition_is_missing(tmp_path: Path, missing: int) -> None:
     """As in one of several directories of a broker: keys would find other partitions."""
-    write(tmp_path, num_partitions=3)
-    write(tmp_path, topic="whole")
+    write(tmp_path, ONE, num_partitions=3)
+    write(tmp_path, ONE, topic="whole")
     shutil.rmtree(tmp_path / f"t-{missing}")
     offsets = read_offsets(str(tmp_path), HIGH_WATERMARK_CHECKPOINT)
     del offsets[TopicPartition("t", missing)]
     write_offsets(str(tmp_path), HIGH_WATERMARK_CHECKPOINT, offsets)
 
     with pytest.raises(UnknownTopicOrPartitionError, match="a topic is written whole") as caught:
-        write(tmp_path)
+        write(tmp_path, ONE)
     assert caught.value.partition == missing
     with pytest.raises(UnknownTopicOrPartitionError, match="a topic is written whole"):
-        write(tmp_path, ONE.append_column("topic", pa.array(["t"])), None)
-    write(tmp_path, topic="whole")
+        write(tmp_path, ONE.append_column("topic", pa.array(["t"])), topic=None)
+    write(tmp_path, ONE, topic="whole")
     assert [b"v", b"v"] == values(tmp_path, "whole")
 
 
 def test_the_directory_of_a_partition(tmp_path: Path) -> None:
     """A log directory inside it would be one that nobody looks into."""
-    write(tmp_path)
+    write(tmp_path, ONE)
     with pytest.raises(LogDirectoryError, match=rf"name the log directory, {tmp_path}$"):
-        write(tmp_path / "t-0")
+        write(tmp_path / "t-0", ONE)
     assert not [path for path in (tmp_path / "t-0").iterdir() if path.is_dir()]
 
 
@@ -69,14 +56,14 @@ def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "logs"):
         with pytest.raises(LogDirectoryError, match="is not a directory"):
-            write(path)
+            write(path, ONE)
 
 
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
     """Before anything is made."""
     for options in (*({"num_partitions": n} for n in (0, -2, 10**11)), {"txn": ("app", -1)}):
         with pytest.raises(OptionError, match=r"give a number from (1 to|0 on)"):
-            write(tmp_path / "logs", **options)
+            write(tmp_path / "logs", ONE, **options)
     with segmentlog.open_writer(tmp_path / "logs", "t") as writer:
         with pytest.raises(OptionError, match=r"give a pyarrow\.Table"):
             writer.append([{"value": b"v"}])
@@ -88,16 +75,16 @@ def test_topics_are_created_in_a_brokers_directory_if_that_is_said(tmp_path: Pat
     """And in no other are they made if it is not to be."""
     (tmp_path / "meta.properties").touch()
     with pytest.raises(UnknownTopicOrPartitionError, match="create it with the broker"):
-        write(tmp_path)
-    write(tmp_path, creates_topics=True)
+        write(tmp_path, ONE)
+    write(tmp_path, ONE, creates_topics=True)
     with pytest.raises(UnknownTopicOrPartitionError):
-        write(tmp_path / "other", creates_topics=False)
+        write(tmp_path / "other", ONE, creates_topics=False)
     assert [b"v"] == values(tmp_path)
 
 
 def test_what_was_to_be_deleted_is_deleted_at_the_second_try(tmp_path: Path) -> None:
     """A flush that came to nothing has deleted nothing."""
-    write(tmp_path)
+    write(tmp_path, ONE)
     with segmentlog.open_writer(
         tmp_path, "t", delete_records=True, lock_timeout_seconds=0
     ) as writer:
@@ -175,9 +162,9 @@ def test_a_version_that_was_committed_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Or a counter that has begun again would lose job after job in silence."""
-    write(tmp_path, txn=("app", 5))
+    write(tmp_path, ONE, txn=("app", 5))
     with caplog.at_level(logging.WARNING):
-        write(tmp_path, txn=("app", 3))
+        write(tmp_path, ONE, txn=("app", 3))
     assert "version 3 of 'app' is not written: version 5 has been committed" in caplog.text
     assert [b"v"] == values(tmp_path)
 
