@@ -113,10 +113,7 @@ def commit_staged(
     """
     state = State.read(directory)
     if sink is not None and state.has(sink):
-        logger.warning(
-            "%s: version %d of %r is not written: version %d has been committed",
-            directory, sink.version, sink.app_id, state.sinks[sink.app_id],
-        )  # fmt: skip
+        _say_left_out(directory, sink, state)
         return False
     grouped: dict[TopicPartition, list[Extent]] = {each: [] for each in emptied}
     n_emptied = len(grouped)
@@ -269,6 +266,14 @@ class _Commit:
             sync_directory(self.directory)
         except SyncFailedError as error:
             raise CommitInDoubtError(self.guard.path, str(error)) from error
+
+
+def _say_left_out(directory: str, sink: SinkVersion, state: State) -> None:
+    """Or a counter that has begun again would lose job after job in silence."""
+    logger.warning(
+        "%s: version %d of %r is not written: version %d has been committed",
+        directory, sink.version, sink.app_id, state.sinks[sink.app_id],
+    )  # fmt: skip
 
 
 def _is_empty(path: str, end: int) -> bool:
