@@ -10,13 +10,20 @@ import re
 from pyspark_segmentlog.offsets import EARLIEST, LATEST
 from pyspark_segmentlog.options import ReadOptions
 from segmentlog import LogDirectory, open_log_dir
-from segmentlog.errors import OffsetOutOfRangeError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.errors import (
+    LogChangedError,
+    OffsetOutOfRangeError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+)
 from segmentlog.log.log import Log
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, TopicPartition
 
 __all__ = ["plan_slices"]
 
 logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 5
 
 
 def plan_slices(options: ReadOptions) -> list[LogSlice]:
@@ -33,7 +40,19 @@ def plan_slices(options: ReadOptions) -> list[LogSlice]:
         If offsets are asked for that are gone or not there yet, unless ``failOnDataLoss=false``.
     LogDirectoryError, CorruptCheckpointError, CorruptLogError
         If the directory cannot be read.
+    LogChangedError
+        If records went away each time that they were planned.
     """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _plan(options)
+        except LogChangedError as change:  # retention has overtaken the look, or a first writer
+            logger.info("planning again: %s", change)
+    return _plan(options)
+
+
+def _plan(options: ReadOptions) -> list[LogSlice]:
+    """The slices, from one moment of the whole directory."""
     directory = open_log_dir(*options.paths)
     assigned = _assigned(options, directory)
     starts = options.starting_offsets.resolve(assigned)

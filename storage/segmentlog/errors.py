@@ -335,7 +335,14 @@ class OffsetOutOfRangeError(SegmentLogError, LookupError):
 
 
 class LogChangedError(SegmentLogError):
-    """Files that a read had planned on were removed or cut while it ran."""
+    """Files that a read had planned on were removed or cut while it ran.
+
+    Parameters
+    ----------
+    path : the partition directory.
+    next_offset, end_offset : the range that is gone; -1 where that is not known.
+    reason : what was found.
+    """
 
     code = ErrorCode.LOG_CHANGED
 
@@ -347,10 +354,13 @@ class LogChangedError(SegmentLogError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return (
-            f"{self.path}: {self.reason}; offsets [{self.next_offset}, {self.end_offset}) "
-            "were promised when the read was planned and are gone; load the path again"
+        gone = (
+            f"offsets [{self.next_offset}, {self.end_offset}) were promised when the read was "
+            "planned and are gone; "
+            if self.end_offset >= 0
+            else ""
         )
+        return f"{self.path}: {self.reason}; {gone}load the path again"
 
 
 class TimestampOverflowError(SegmentLogError, OverflowError):

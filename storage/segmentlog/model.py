@@ -110,7 +110,8 @@ class SliceFile(NamedTuple):
     ``first_offset`` and ``first_crc`` are the base offset and stored checksum of the batch at
     ``start``: a file that no longer begins so there has been rewritten since planning.
     ``next_offset`` is the base offset of the batch at ``end``, or -1 when that is not known: no
-    batch before it can reach so far.
+    batch before it can reach so far.  ``inode`` is that of the file, or 0 when that is not known:
+    another one under its name is another file, of which ``start`` and ``end`` say nothing.
     """
 
     path: str
@@ -119,6 +120,7 @@ class SliceFile(NamedTuple):
     first_offset: int
     first_crc: int
     next_offset: int = -1
+    inode: int = 0
 
 
 class LogSlice(NamedTuple):

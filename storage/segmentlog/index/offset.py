@@ -56,6 +56,11 @@ class OffsetIndex(SparseIndex):
 
     def last_at_or_before_position(self, position: int) -> OffsetPosition:
         """Entry with the greatest position not above `position`, or the start of the segment."""
+        slot = self.slot_at_or_before_position(position)
+        return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+
+    def slot_at_or_before_position(self, position: int) -> int:
+        """Slot of that entry, or -1."""
         low, high = -1, self.n_entries - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -63,4 +68,4 @@ class OffsetIndex(SparseIndex):
                 low = middle
             else:
                 high = middle - 1
-        return self.entry(low) if low >= 0 else OffsetPosition(self.base_offset, 0)
+        return low

@@ -53,6 +53,7 @@ from segmentlog.log.replaced import delete_replaced
 from segmentlog.log.settle import finish, give_up, withdraw
 from segmentlog.log.stage import Extent
 from segmentlog.log.staged import staged_batches
+from segmentlog.log.stamp import renew_stamp
 from segmentlog.model import TopicPartition
 from segmentlog.write_errors import (
     CommitInDoubtError,
@@ -207,6 +208,7 @@ class _Commit:
         guards = [each.path for each in list_guards(self.directory)]
         is_alone = guards == [self.guard.path]
         if is_alone and State.read(self.directory).token == intent.after:
+            renew_stamp(self.directory)  # before the first byte is written, for readers
             if not intent.was_clean:
                 return
             mark = os.path.join(self.directory, CLEAN_SHUTDOWN_FILE)

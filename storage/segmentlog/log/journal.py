@@ -23,7 +23,6 @@ from segmentlog.model import TopicPartition
 __all__ = [
     "INTENT_FILE",
     "STATE_FILE",
-    "Bounds",
     "Guard",
     "Intent",
     "PartitionIntent",
@@ -31,9 +30,7 @@ __all__ = [
     "SegmentSizes",
     "SinkVersion",
     "State",
-    "commits_seen",
     "list_guards",
-    "unfinished_bounds",
 ]
 
 STATE_FILE = "segmentlog.state"
@@ -51,13 +48,6 @@ class SegmentSizes(NamedTuple):
     log: int
     offset_index: int
     time_index: int
-
-
-class Bounds(NamedTuple):
-    """What a reader may see of a log; `start` is -1 where the commit does not move it."""
-
-    start: int
-    end: int
 
 
 class Replaced(NamedTuple):
@@ -245,32 +235,6 @@ def list_guards(directory: str) -> list[Guard]:
     names = sorted(name for name in os.listdir(directory) if name.startswith(_GUARD_PREFIX))
     # A topic may be called like a guard; the directories of its partitions have a dash.
     return [Guard(directory, name) for name in names if "-" not in name]
-
-
-def commits_seen(directory: str) -> tuple[object, ...]:
-    """What changes with every step of a commit that readers have to notice."""
-    return (State.read(directory).token, *(guard.path for guard in list_guards(directory)))
-
-
-def unfinished_bounds(directory: str) -> dict[TopicPartition, Bounds]:
-    """Where reads begin and end in the partitions that an unfinished commit is at.
-
-    The bounds from before it, or the new ones once it is decided, whatever its writer has come to
-    since: so a reader meets a job in all of its partitions or in none.
-    """
-    bounds: dict[TopicPartition, Bounds] = {}
-    for guard in list_guards(directory):
-        intent = guard.intent()
-        token = State.read(directory).token
-        if intent is None or token not in {guard.token, intent.after}:
-            continue  # nothing has been touched, or all is done
-        is_decided = token == guard.token
-        for each in intent.partitions:
-            found = Bounds(-1, each.visible_end)
-            if is_decided:
-                found = Bounds(each.new_start, each.new_end)
-            bounds[each.topic_partition] = found
-    return bounds
 
 
 def _to_json(fields: Mapping[str, Any]) -> bytes:

@@ -8,6 +8,8 @@ finished them, and they stand for every segment in the range of offsets that the
 
 import logging
 import os
+import stat
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from segmentlog.errors import LogDirectoryError
@@ -20,44 +22,112 @@ __all__ = ["SegmentFiles", "list_segments", "lone_segment", "next_offset_of"]
 logger = logging.getLogger(__name__)
 
 
+#: Names that the system gives in one call: on Linux 32 KiB of them, each under 128 bytes.  It
+#: keeps writers out for as long, so these stood there together.
+_MOST_AT_ONCE = 256
+
+_ATTEMPTS = 10  # a broker renames and deletes only so often
+
+
 class SegmentFiles(NamedTuple):
-    """One ``.log`` file as it was listed; `is_swap` when its name ends in ``.swap``."""
+    """One ``.log`` file as it was listed; `is_swap` when its name ends in ``.swap``.
+
+    `inode` tells whether another file has come in its place; 0 where that does not matter.
+    """
 
     base_offset: int
     path: str
     size: int
     is_swap: bool = False
+    inode: int = 0
+
+    def is_still_there(self) -> bool:
+        """Whether the file that was listed stands there, and is no shorter."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        return found.st_size >= self.size and self.inode in (0, found.st_ino)
 
 
 def list_segments(partition_path: str) -> tuple[SegmentFiles, ...]:
     """Segments in the order of their base offsets; of none, for a directory without any.
+
+    Sizes are read once all names are known.  A segment that has a successor is not written to any
+    more; one that was measured first, and had its successor listed later, has lost its end: rows
+    from the middle of a log were left out beside a writer that rolled small segments.
 
     Raises
     ------
     LogDirectoryError
         If the directory cannot be listed.
     """
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            names = _names(partition_path)
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            reason = f"cannot be listed: {error.strerror}"
+            raise LogDirectoryError(partition_path, reason) from error
+        try:
+            return _measure(partition_path, names, passes_over_gone=attempt == _ATTEMPTS)
+        except FileNotFoundError:  # renamed or deleted meanwhile: it may have another name now
+            continue
+
+
+def _measure(
+    partition_path: str, names: Iterable[str], *, passes_over_gone: bool
+) -> tuple[SegmentFiles, ...]:
+    """The segments among `names`, with their sizes."""
     live: dict[int, SegmentFiles] = {}
     swaps: dict[int, SegmentFiles] = {}
     cleaned: list[int] = []
-    try:
-        with os.scandir(partition_path) as entries:
-            for entry in entries:
-                name = entry.name
-                if ".log" not in name and ".cleaned" not in name:
+    for name in names:
+        parsed = parse_segment_file(name)
+        if parsed is None or parsed.state == FileState.DELETED:
+            continue
+        if parsed.state == FileState.CLEANED:
+            cleaned.append(parsed.offset)
+        elif parsed.kind == FileKind.LOG:
+            try:
+                files = _measured(os.path.join(partition_path, name), parsed.offset)
+            except FileNotFoundError:
+                if passes_over_gone:
                     continue
-                parsed = parse_segment_file(name)
-                if parsed is None or parsed.state == FileState.DELETED:
-                    continue
-                if parsed.state == FileState.CLEANED:
-                    cleaned.append(parsed.offset)
-                elif parsed.kind == FileKind.LOG:
-                    _add(entry, parsed.offset, swaps if parsed.state == FileState.SWAP else live)
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        raise LogDirectoryError(partition_path, f"cannot be listed: {error.strerror}") from error
+                raise
+            if files is not None:
+                (swaps if files.is_swap else live)[parsed.offset] = files
     if swaps:
         live = _with_swaps(live, swaps, cleaned)
     return tuple(live[base_offset] for base_offset in sorted(live))
+
+
+def _names(partition_path: str) -> list[str]:
+    """Names of files that may matter, without a hole.
+
+    While a long directory is listed, a file that is made may be passed over, and one that is made
+    after it found; a file that is renamed may be found under neither name.  So a long directory
+    is listed until two listings agree.  The second one may have more at its end: files are made
+    in the order of their offsets, and those came after the first.
+    """
+    names = os.listdir(partition_path)
+    if len(names) <= _MOST_AT_ONCE:
+        return _of_logs(names)
+    found = _of_logs(names)
+    for _ in range(_ATTEMPTS):
+        again = _of_logs(os.listdir(partition_path))
+        if found == again[: len(found)]:
+            return found
+        found = again
+    return found
+
+
+def _of_logs(names: Iterable[str]) -> list[str]:
+    """Names that may be of ``.log`` files or of compaction's, sorted by their offsets."""
+    return sorted(
+        name for name in names if (".log" in name or ".cleaned" in name) and name[0].isdecimal()
+    )
 
 
 def lone_segment(path: str) -> SegmentFiles:
@@ -72,21 +142,19 @@ def lone_segment(path: str) -> SegmentFiles:
     if not digits.isdecimal():
         reason = "is not named by its base offset, as 00000000000000000000.log"
         raise LogDirectoryError(path, reason)
-    return SegmentFiles(int(digits), path, os.stat(path).st_size)
+    found = os.stat(path)
+    return SegmentFiles(int(digits), path, found.st_size, inode=found.st_ino)
 
 
-def _add(entry: os.DirEntry[str], base_offset: int, segments: dict[int, SegmentFiles]) -> None:
-    """Take one ``.log`` file, unless it is a link, a directory, or already gone."""
-    if entry.is_symlink():
-        logger.warning("%s is a symbolic link out of the log and is left out", entry.path)
-        return
-    try:
-        if entry.is_file(follow_symlinks=False):
-            size = entry.stat(follow_symlinks=False).st_size
-            is_swap = entry.name.endswith(".swap")
-            segments[base_offset] = SegmentFiles(base_offset, entry.path, size, is_swap)
-    except FileNotFoundError:  # deleted since the directory was listed
-        return
+def _measured(path: str, base_offset: int) -> SegmentFiles | None:
+    """One ``.log`` file, unless it is a link or a directory."""
+    found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode):
+        logger.warning("%s is a symbolic link out of the log and is left out", path)
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return SegmentFiles(base_offset, path, found.st_size, path.endswith(".swap"), found.st_ino)
 
 
 def _with_swaps(

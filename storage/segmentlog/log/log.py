@@ -1,20 +1,28 @@
 """One topic-partition on disk: its segments, its offsets, and reads of it."""
 
+import functools
 import logging
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from segmentlog.errors import OffsetOutOfRangeError
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    LogChangedError,
+    OffsetOutOfRangeError,
+)
 from segmentlog.files.metadata import read_topic_id
+from segmentlog.log.listed import ListedSegments
 from segmentlog.log.listing import list_segments, lone_segment
-from segmentlog.log.lookup import NewestTimestamps, find_offset_by_timestamp
+from segmentlog.log.lookup import find_offset_by_timestamp
+from segmentlog.log.moment import Listing
 from segmentlog.log.plan import cut_slices
 from segmentlog.log.segment import Segment
-from segmentlog.log.tail import LogEnd, find_log_end
+from segmentlog.log.tail import LogEnd
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
     IsolationLevel,
@@ -31,8 +39,39 @@ __all__ = ["Log"]
 logger = logging.getLogger(__name__)
 
 
+_ATTEMPTS = 5  # a broker can overtake a look-up only so often
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _looks_again(
+    method: "Callable[Concatenate[Log, _P], _R]",
+) -> "Callable[Concatenate[Log, _P], _R]":
+    """List the segments again where a file was renamed, replaced or cut since they were listed.
+
+    Retention and compaction do that to a healthy log.  What is wrong with a file that still is
+    the one that was listed is wrong, and said.
+    """
+
+    @functools.wraps(method)
+    def looking_again(self: "Log", /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for _ in range(_ATTEMPTS):
+            try:
+                return method(self, *args, **kwargs)
+            except (FileNotFoundError, CorruptLogError) as error:
+                listed = self.__dict__.pop("_listed", None)  # listed anew when next asked for
+                if listed is not None and not listed.has_changed(error):
+                    self.__dict__["_listed"] = listed
+                    raise
+                change = error
+        raise LogChangedError(self.path, -1, -1, str(change)) from change
+
+    return looking_again
+
+
 class Log:
-    """One topic-partition, as it stood when it was first looked at.
+    """One topic-partition, as it stood when its directory was opened.
 
     Cheap to make: the disk is read when a property is first asked for, and then no more.  Made by
     `segmentlog.LogDirectory.log`.
@@ -41,10 +80,10 @@ class Log:
     ----------
     topic_partition : whose log this is.
     path : the partition directory, or one ``.log`` file of it.
-    is_clean : whether the log directory was cleanly shut down, so that index files are at rest.
     log_start_checkpoint : the partition's entry in ``log-start-offset-checkpoint``, or 0.
-    high_watermark_checkpoint : its entry in ``replication-offset-checkpoint``, or None.
-    unfinished_end : where reads end because a commit behind it is unfinished, or None.
+    high_watermark_checkpoint : its entry in ``replication-offset-checkpoint``, or None; or the
+        error, where that file cannot be read.
+    list_files : lists the partition directory; by default as it is, whoever may be writing.
     """
 
     def __init__(
@@ -52,63 +91,85 @@ class Log:
         topic_partition: TopicPartition,
         path: str,
         *,
-        is_clean: bool = False,
         log_start_checkpoint: int = 0,
-        high_watermark_checkpoint: int | None = None,
-        unfinished_end: int | None = None,
+        high_watermark_checkpoint: int | CorruptCheckpointError | None = None,
+        list_files: Callable[[TopicPartition, str], Listing] | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.path = path
-        self._is_clean = is_clean
         self._log_start_checkpoint = log_start_checkpoint
-        self.high_watermark_checkpoint = high_watermark_checkpoint
-        self._unfinished_end = unfinished_end
+        self._high_watermark_checkpoint = high_watermark_checkpoint
+        self._list_files = list_files or _list_as_it_is
         self._open_transactions: dict[int, dict[int, int]] = {}
 
     def __repr__(self) -> str:
         return f"Log({str(self.topic_partition)!r}, {self.path!r})"
 
+    @property
+    def high_watermark_checkpoint(self) -> int | None:
+        """The partition's entry in ``replication-offset-checkpoint``, or None.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If the checkpoint cannot be read.
+        """
+        if isinstance(self._high_watermark_checkpoint, CorruptCheckpointError):
+            raise self._high_watermark_checkpoint
+        return self._high_watermark_checkpoint
+
+    @property
+    def _directory(self) -> str:
+        path = Path(self.path)
+        return str(path.parent if path.is_file() else path)
+
     @cached_property
+    def _listed(self) -> ListedSegments:
+        promised = self._high_watermark_checkpoint
+        committed_to = promised if isinstance(promised, int) else -1
+        listing = self._list_files(self.topic_partition, self._directory)
+        if Path(self.path).is_file():
+            files = tuple(file for file in listing.files if file.path == self.path)
+            listing = Listing(files or (lone_segment(self.path),))
+        return ListedSegments(listing, self._log_start_checkpoint, committed_to)
+
+    @property
+    @_looks_again
     def segments(self) -> tuple[Segment, ...]:
         """Segments in the order of their base offsets; the last one is the active segment."""
-        path = Path(self.path)
-        files = list_segments(str(path.parent if path.is_file() else path))
-        if path.is_file():
-            files = tuple(file for file in files if file.path == self.path) or (
-                lone_segment(self.path),
-            )
-            return tuple(Segment(file, is_sealed=False) for file in files)
-        closed = [Segment(file, is_sealed=self._is_clean, is_active=False) for file in files[:-1]]
-        return (*closed, *(Segment(file, is_sealed=False) for file in files[-1:]))
+        return self._listed.segments
 
     @property
     def topic_id(self) -> str | None:
         """Topic id from ``partition.metadata``, as Kafka prints it; None without that file."""
-        path = Path(self.path)
-        return read_topic_id(str(path.parent if path.is_file() else path))
+        return read_topic_id(self._directory)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all ``.log`` files."""
         return sum(segment.size for segment in self.segments)
 
-    @cached_property
+    @property
+    @_looks_again
     def tail(self) -> LogEnd:
         """Where the last segment ends."""
-        if not self.segments:
-            return LogEnd(self._log_start_checkpoint, 0)
-        return find_log_end(self.segments[-1])
+        return self._listed.tail
 
     @property
+    @_looks_again
     def log_start_offset(self) -> int:
         """First offset that a reader may see: retention and DeleteRecords move it up."""
-        first = self.segments[0].base_offset if self.segments else 0
-        return max(self._log_start_checkpoint, first)
+        return self._listed.log_start_offset
 
     @property
+    @_looks_again
     def log_end_offset(self) -> int:
-        """The offset that the next record will get; a torn tail does not count."""
-        return max(self.tail.offset, self.log_start_offset)
+        """The offset that the next record will get; a torn tail does not count.
+
+        Where a commit has written to the log since its directory was opened, the high watermark
+        of that time.
+        """
+        return self._listed.log_end_offset
 
     @property
     def high_watermark(self) -> int | None:
@@ -136,10 +197,13 @@ class Log:
         """
         if isolation_level == IsolationLevel.READ_COMMITTED:
             return self.last_stable_offset(read_up_to)
+        reads_all = read_up_to == ReadUpTo.LOG_END
+        if reads_all and isinstance(self._high_watermark_checkpoint, CorruptCheckpointError):
+            return self.log_end_offset
         promised = self.high_watermark_checkpoint
         if promised is not None and promised > self.tail.offset and self.segments:
             is_torn = self.segments[-1].size > self.tail.position
-            if is_torn and read_up_to == ReadUpTo.HIGH_WATERMARK:
+            if is_torn and not reads_all:
                 return promised
             if not Path(self.path).is_file():  # one segment alone need not reach to the end
                 logger.warning(
@@ -147,11 +211,9 @@ class Log:
                     self.path, promised, self.log_end_offset,
                 )  # fmt: skip
         high_watermark = self.high_watermark
-        if high_watermark is None or read_up_to == ReadUpTo.LOG_END:
-            end = self.log_end_offset
-            return end if self._unfinished_end is None else min(end, self._unfinished_end)
-        return high_watermark
+        return self.log_end_offset if high_watermark is None or reads_all else high_watermark
 
+    @_looks_again
     def open_transactions(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> dict[int, int]:
         """Transactions that have no end marker below `end_offset`: first offsets by producer id.
 
@@ -166,9 +228,7 @@ class Log:
 
         end_offset = self.end_offset(read_up_to)
         if end_offset not in self._open_transactions:
-            path = Path(self.path)
-            directory = str(path.parent if path.is_file() else path)
-            found = find_open_transactions(directory, self.segments, end_offset)
+            found = find_open_transactions(self._directory, self.segments, end_offset)
             self._open_transactions[end_offset] = found
         return self._open_transactions[end_offset]
 
@@ -178,6 +238,7 @@ class Log:
         first = min(opened, default=self.end_offset(read_up_to))
         return max(first, self.log_start_offset)
 
+    @_looks_again
     def offset_for_timestamp(
         self,
         timestamp_ms: int,
@@ -200,17 +261,13 @@ class Log:
         ------
         CorruptLogError, UnsupportedFormatError
             If a batch that has to be looked at cannot be read.
+        LogChangedError
+            If records that were there when the directory was opened have gone.
         """
         end_offset = self.end_offset(read_up_to, isolation_level)
         return find_offset_by_timestamp(
-            self._newest_timestamps, timestamp_ms, self.log_start_offset, end_offset
+            self._listed.newest_timestamps, timestamp_ms, self.log_start_offset, end_offset
         )
-
-    @cached_property
-    def _newest_timestamps(self) -> NewestTimestamps:
-        bases = [segment.base_offset for segment in self.segments]
-        first = max(bisect_right(bases, self.log_start_offset) - 1, 0)
-        return NewestTimestamps(self.segments[first:])
 
     def slices(self, start_offset: int, end_offset: int, max_bytes: int = 0) -> list[LogSlice]:
         """Cut ``[start_offset, end_offset)`` into pieces that can be read side by side.
@@ -219,8 +276,20 @@ class Log:
         ----------
         start_offset, end_offset : half-open; offsets below the log start hold nothing.
         max_bytes : about the most bytes of ``.log`` files in one slice; 0 for one slice.
+
+        Raises
+        ------
+        LogChangedError
+            If records of the range are deleted while it is cut.
         """
-        start_offset = max(start_offset, self.log_start_offset)
+        return self._slices(max(start_offset, self.log_start_offset), end_offset, max_bytes)
+
+    @_looks_again
+    def _slices(self, start_offset: int, end_offset: int, max_bytes: int) -> list[LogSlice]:
+        earliest = self.log_start_offset
+        if start_offset < min(earliest, end_offset):
+            reason = f"the log begins at offset {earliest} now"
+            raise LogChangedError(self.path, start_offset, min(earliest, end_offset), reason)
         return cut_slices(
             self.topic_partition, self.segments, self.tail, start_offset, end_offset, max_bytes
         )
@@ -286,3 +355,7 @@ class Log:
                 yield from scan_slice(log_slice, columns=schema.names, policy=policy)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _list_as_it_is(_: TopicPartition, path: str) -> Listing:
+    return Listing(list_segments(path))

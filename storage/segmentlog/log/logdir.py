@@ -4,14 +4,14 @@ import difflib
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import NamedTuple
 
-from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
-from segmentlog.files.checkpoint import read_offsets
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    LogDirectoryError,
+    UnknownTopicOrPartitionError,
+)
 from segmentlog.files.metadata import read_meta_properties
 from segmentlog.files.names import (
-    CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     META_PROPERTIES_FILE,
@@ -19,8 +19,9 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.paths import local_path
-from segmentlog.log.journal import Bounds, commits_seen, list_guards, unfinished_bounds
+from segmentlog.log.journal import list_guards
 from segmentlog.log.log import Log
+from segmentlog.log.moment import Census
 from segmentlog.model import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
@@ -36,70 +37,43 @@ logger = logging.getLogger(__name__)
 _MOST_NAMED = 5  # partitions that a warning lists before it says "and … more"
 
 
-class _AllBounds(NamedTuple):
-    """Where the logs of a directory begin and end, as far as files beside them say."""
-
-    log_starts: Mapping[TopicPartition, int]
-    high_watermarks: Mapping[TopicPartition, int]
-    unfinished: Mapping[TopicPartition, Bounds]
-
-
 class _Directory:
-    """One log directory, and what stands at its top."""
+    """One log directory, held to the moment at which it was opened."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.is_clean = os.path.exists(os.path.join(path, CLEAN_SHUTDOWN_FILE))
+        self.census = Census(path, self._list)
 
-    @property
-    def log_starts(self) -> Mapping[TopicPartition, int]:
-        return self._bounds.log_starts
+    def partitions(self) -> Mapping[TopicPartition, str]:
+        """Paths of the partition directories that are in use.
 
-    @property
-    def high_watermarks(self) -> Mapping[TopicPartition, int]:
-        return self._bounds.high_watermarks
-
-    @property
-    def unfinished(self) -> Mapping[TopicPartition, Bounds]:
-        return self._bounds.unfinished
-
-    @cached_property
-    def _bounds(self) -> "_AllBounds":
-        """Checkpoints, and bounds in unfinished commits, from one moment.
-
-        Taken again when a commit has come in between: it would be seen in some partitions only.
+        Raises
+        ------
+        LogDirectoryError
+            If this is no log directory.
         """
-        seen = commits_seen(self.path)
-        while True:
-            unfinished = unfinished_bounds(self.path)
-            starts = dict(read_offsets(self.path, LOG_START_CHECKPOINT))
-            ends = dict(read_offsets(self.path, HIGH_WATERMARK_CHECKPOINT))
-            before, seen = seen, commits_seen(self.path)
-            if before != seen:
-                continue
-            ends.update((each, bounds.end) for each, bounds in unfinished.items())
-            moved = {each: bounds.start for each, bounds in unfinished.items()}
-            starts.update((each, start) for each, start in moved.items() if start >= 0)
-            return _AllBounds(starts, ends, unfinished)
-
-    def partitions(self) -> dict[TopicPartition, str]:
-        """Paths of the partition directories that are in use."""
-        found = {}
-        with os.scandir(self.path) as entries:
-            for entry in entries:
-                parsed = parse_partition_directory(entry.name)
-                if parsed is None or parsed[1] != DirectoryState.CURRENT:
-                    continue
-                if entry.is_symlink():
-                    logger.warning("%s is a symbolic link and is left out", entry.path)
-                elif parsed[0].topic != METADATA_TOPIC and entry.is_dir(follow_symlinks=False):
-                    found[parsed[0]] = entry.path
+        found = self.census.partitions
         if not found and not self._is_broker_directory():
             reason = (
                 "holds neither a directory named <topic>-<partition> nor a broker's files; "
                 "name a directory of Kafka's log.dirs, a partition directory or a .log file"
             )
             raise LogDirectoryError(self.path, reason)
+        for path in self._links:
+            logger.warning("%s is a symbolic link and is left out", path)
+        return found
+
+    def _list(self) -> dict[TopicPartition, str]:
+        found, self._links = {}, []
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                parsed = parse_partition_directory(entry.name)
+                if parsed is None or parsed[1] != DirectoryState.CURRENT:
+                    continue
+                if entry.is_symlink():
+                    self._links.append(entry.path)
+                elif parsed[0].topic != METADATA_TOPIC and entry.is_dir(follow_symlinks=False):
+                    found[parsed[0]] = entry.path
         return found
 
     def _is_broker_directory(self) -> bool:
@@ -124,7 +98,9 @@ class LogDirectory:
         directories: dict[str, _Directory] = {}
         for path in self.paths:
             parent, only = _resolve(path)
-            directory = directories.setdefault(parent, _Directory(parent))
+            if parent not in directories:
+                directories[parent] = _Directory(parent)
+            directory = directories[parent]
             found = {only: path} if only else directory.partitions()
             for topic_partition, partition_path in found.items():
                 self._add(topic_partition, directory, partition_path)
@@ -169,14 +145,17 @@ class LogDirectory:
             if topic_partition not in self._places:
                 raise self._unknown(topic, partition)
             directory, path = self._places[topic_partition]
-            unfinished = directory.unfinished.get(topic_partition)
+            moment = directory.census.opened
+            start, end = moment.bounds(topic_partition)
+            promised = moment.high_watermarks
             self._logs[topic_partition] = Log(
                 topic_partition,
                 path,
-                is_clean=directory.is_clean,
-                log_start_checkpoint=directory.log_starts.get(topic_partition, 0),
-                high_watermark_checkpoint=directory.high_watermarks.get(topic_partition),
-                unfinished_end=unfinished.end if unfinished else None,
+                log_start_checkpoint=start,
+                high_watermark_checkpoint=(
+                    promised if isinstance(promised, CorruptCheckpointError) else end
+                ),
+                list_files=directory.census.list_partition,
             )
         return self._logs[topic_partition]
 

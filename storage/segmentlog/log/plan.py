@@ -105,7 +105,9 @@ def _first_piece(segment: Segment, start_offset: int, end: _Cut) -> _Piece | Non
             first_offset, crc = header.base_offset, header.crc
     if position >= end.position:
         return None
-    file = SliceFile(segment.path, position, end.position, first_offset, crc, end.base_offset)
+    file = SliceFile(
+        segment.path, position, end.position, first_offset, crc, end.base_offset, segment.inode
+    )
     return _Piece(max(start_offset, segment.base_offset), file)
 
 

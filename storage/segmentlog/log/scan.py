@@ -299,11 +299,20 @@ def _behind_overlap(
 
 
 def _open(file: SliceFile) -> int:
-    """A descriptor of the file, also when retention or compaction has just put it aside."""
+    """A descriptor of the file, also when retention or compaction has just put it aside.
+
+    Compaction puts another file under the name.  Where the planned range of bytes ends between two
+    batches of that one, too, what it holds behind them would be left out without a word.
+    """
     try:
-        return os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return os.open(file.path + ".deleted", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(file.path + ".deleted", os.O_RDONLY | os.O_CLOEXEC)
+    if file.inode not in (0, os.fstat(descriptor).st_ino):
+        os.close(descriptor)
+        message = f"{file.path} is another file than when it was planned"
+        raise _FileChangedError(message)
+    return descriptor
 
 
 def _least_offset(file: SliceFile, descriptor: int) -> int:

@@ -69,12 +69,13 @@ class Segment:
     is_active : whether it is the last one, whose end may be half written.
     """
 
-    __slots__ = ("base_offset", "is_active", "is_sealed", "path", "size")
+    __slots__ = ("base_offset", "inode", "is_active", "is_sealed", "path", "size")
 
     def __init__(self, files: SegmentFiles, *, is_sealed: bool, is_active: bool = True) -> None:
         self.base_offset = files.base_offset
         self.path = files.path
         self.size = files.size
+        self.inode = files.inode
         self.is_sealed = is_sealed
         self.is_active = is_active
 

@@ -63,8 +63,9 @@ def find_log_end(segment: Segment, *, warns: bool = True) -> LogEnd:
 def _last_indexed(segment: Segment) -> int:
     """Position of the last index entry whose batch is there; the newest may be the torn one."""
     with segment.offset_index() as index:
-        newest = range(index.n_entries - 1, max(index.n_entries - 1 - _ENTRIES_TRIED, -1), -1)
-        for entry in map(index.entry, newest):
+        # A writer may have gone on behind the size at which the segment was listed.
+        last = index.slot_at_or_before_position(segment.size - 1)
+        for entry in map(index.entry, range(last, max(last - _ENTRIES_TRIED, -1), -1)):
             if segment.header_at(entry.position, up_to_offset=entry.offset) is not None:
                 return entry.position
     return 0

@@ -277,13 +277,29 @@ def test_reading_to_the_log_end_warns_of_nothing(
     assert "" == caplog.text
 
 
-def test_a_corrupt_checkpoint_is_told_when_a_log_is_asked_for(log_dir: Path) -> None:
+def test_a_corrupt_high_watermark_checkpoint_is_told_when_a_read_would_end_there(
+    log_dir: Path,
+) -> None:
     """Listing topics needs none; reading without the high watermark is a choice of the user."""
     (log_dir / "replication-offset-checkpoint").write_text("7\n")
     directory = segmentlog.open_log_dir(log_dir)
+    log = directory.log("orders", 0)
 
     assert ["orders", "pay.ments"] == list(directory.topics())
     with pytest.raises(CorruptCheckpointError, match="readUpTo=logEnd"):
+        log.scan()
+    with pytest.raises(CorruptCheckpointError, match="readUpTo=logEnd"):
+        directory.end_offsets(directory.topic_partitions())
+    assert 3 == log.scan(read_up_to=ReadUpTo.LOG_END).read_all().num_rows
+
+
+def test_a_corrupt_log_start_checkpoint_is_told_when_a_log_is_asked_for(log_dir: Path) -> None:
+    """Nothing says what of the log has been deleted."""
+    (log_dir / "log-start-offset-checkpoint").write_text("7\n")
+    directory = segmentlog.open_log_dir(log_dir)
+
+    assert ["orders", "pay.ments"] == list(directory.topics())
+    with pytest.raises(CorruptCheckpointError, match="remove the file"):
         directory.log("orders", 0)
 
 

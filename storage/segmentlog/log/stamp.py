@@ -1,0 +1,61 @@
+"""The stamp of a log directory: changed before a commit touches a log, and when it is decided.
+
+A reader that lists a partition between two looks at the stamp, and finds it the same, has listed
+what no commit was changing meanwhile.  One ``fstat`` tells that; the guards of a directory with
+ten thousand partitions would have to be looked for among ten thousand names.
+
+The stamp is that of `segmentlog.state`: its inode, size and times.  The decision of a commit puts
+a new file in its place.  A commit that begins sets the file's time, once its guard and intent can
+be found and before it writes anything into a log.  So a listing that holds a byte of the commit
+was made after that, and either the stamp has changed around it, or the guard was there to be seen
+before it.  A commit that fails leaves no other trace: its guard has come and gone.
+"""
+
+import os
+import time
+from typing import TypeAlias
+
+from segmentlog.files.durable import replace_file
+from segmentlog.log.journal import STATE_FILE, State
+
+__all__ = ["Stamp", "read_stamp", "renew_stamp"]
+
+#: Inode, size, and times of modification and of change in nanoseconds.
+Stamp: TypeAlias = tuple[int, int, int, int]
+
+# Some file systems keep times in coarse steps: FAT has the coarsest, two seconds.
+_STEPS_NS = (1_000_000, 2_000_000_000)
+
+
+def read_stamp(directory: str) -> Stamp | None:
+    """Stamp of a log directory; None before the first commit.
+
+    The file is opened, not only looked at: a client of NFS asks the server then.
+    """
+    try:
+        descriptor = os.open(os.path.join(directory, STATE_FILE), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        found = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def renew_stamp(directory: str) -> None:
+    """Change the stamp; the caller holds the lock, and its guard stands with its intent.
+
+    Nothing is synced but a file that was not there: no reader outlives a power cut.
+    """
+    path = os.path.join(directory, STATE_FILE)
+    if not os.path.exists(path):
+        replace_file(path, State().encode())
+        return
+    before = os.stat(path)
+    for step in _STEPS_NS:
+        # Times that a clock once set wrongly lie in the future, and still have to move on.
+        modified = max(time.time_ns(), before.st_mtime_ns + step)
+        os.utime(path, ns=(before.st_atime_ns, modified))
+        if os.stat(path).st_mtime_ns != before.st_mtime_ns:
+            return
