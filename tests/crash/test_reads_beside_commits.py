@@ -205,17 +205,15 @@ def test_a_reader_does_not_die_of_an_index_that_an_undo_cuts(
 ) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     command = [sys.executable, "-c", MAPPER, str(directory)]
-    with (
-        subprocess.Popen(command, **pipes) as reader,
-        holder.hold(directory, SECOND, **SMALL) as commit,
-    ):
+    with subprocess.Popen(command, **pipes) as reader:
         assert reader.stdin is not None
         assert reader.stdout is not None
-        assert reader.stdout.readline() == "open\n"
-        reader.stdin.write("\n")
-        reader.stdin.flush()
-        assert reader.stdout.readline() in {"mapped\n", "planned\n"}
-        commit.fail()
+        assert reader.stdout.readline() == "open\n"  # with the mark of a clean stop there
+        with holder.hold(directory, SECOND, **SMALL) as commit:
+            reader.stdin.write("\n")
+            reader.stdin.flush()
+            assert reader.stdout.readline() in {"mapped\n", "planned\n"}
+            commit.fail()
         output, _ = reader.communicate("\n\n")
     assert reader.returncode != -signal.SIGBUS, "the index of a closed segment was mapped"
     assert reader.returncode == 0
