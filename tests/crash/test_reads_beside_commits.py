@@ -1,0 +1,310 @@
+"""Readers that meet a commit at its worst moment: a job is there whole or not at all.
+
+Each commit is of another process, which is held in its middle, or falls into a listing; see
+`test_stress` for the same without any force.
+"""
+
+import logging
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from held_commit import Holder, write_job
+from numbered_jobs import (
+    LEVELS,
+    Found,
+    Job,
+    Look,
+    look,
+    options_of,
+    read_slices,
+    whole_jobs,
+)
+from scanning import act_in_scan
+
+import segmentlog
+from pyspark_segmentlog.options import ReadOptions
+from pyspark_segmentlog.planner import plan_slices
+from segmentlog.errors import LogChangedError
+from segmentlog.log import replaced
+from segmentlog.model import LogSlice, TopicPartition
+
+#: A segment holds a few batches of these, so that a commit grows the active one, and rolls.
+SMALL = {"segment_bytes": 2000, "batch_size": 200}
+FIRST = Job(1, {"t": 2}, n_rows=3)
+SECOND = Job(2, {"t": 2}, n_rows=60)
+SECOND_AND_NEW = Job(2, {"t": 2, "new": 3}, n_rows=20)
+THIRD = Job(3, {"t": 2}, n_rows=5)
+JOBS = (FIRST, SECOND, THIRD)
+
+each_level = pytest.mark.parametrize("level", LEVELS)
+
+
+@pytest.fixture(scope="module")
+def holder() -> Iterator[Holder]:
+    """One process for the commits of all tests, unless it is killed."""
+    with Holder() as holder:
+        yield holder
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """With one job in it, whose segments are small and have no entry in their index."""
+    path = tmp_path / "logs"
+    write_job(path, FIRST, **SMALL)
+    return path
+
+
+@pytest.fixture(params=["watermarks", "no watermarks"])
+def with_or_without_watermarks(request: pytest.FixtureRequest, directory: Path) -> Path:
+    """The same; without entries among the high watermarks, reads go to the log end."""
+    if request.param == "no watermarks":
+        (directory / "replication-offset-checkpoint").unlink()
+    return directory
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """What is logged; the other tests of this directory are quiet."""
+    before = logging.root.manager.disable
+    logging.disable(logging.NOTSET)
+    yield caplog
+    logging.disable(before)
+
+
+def plan(directory: Path, level: str, max_bytes: int = 500) -> list[LogSlice]:
+    return plan_slices(ReadOptions.parse(options_of(directory, level, max_bytes)))
+
+
+def touch_all(opened: segmentlog.LogDirectory) -> None:
+    """Have it look at its logs, as far as it does without reading them."""
+    for each in opened.topic_partitions():
+        opened.log(*each)
+
+
+# A commit that is not decided
+
+
+@each_level
+def test_a_directory_opened_before_a_commit_shows_nothing_of_it_until_it_is_decided(
+    holder: Holder, with_or_without_watermarks: Path, level: str
+) -> None:
+    directory = with_or_without_watermarks
+    opened = segmentlog.open_log_dir(directory)
+    touch_all(opened)
+    with holder.hold(directory, SECOND, **SMALL) as commit:
+        assert whole_jobs(look(opened, level), JOBS) == {1}
+        commit.decide()
+    assert whole_jobs(look(opened, level), JOBS) == {1}
+    assert whole_jobs(look(segmentlog.open_log_dir(directory), level), JOBS) == {1, 2}
+
+
+@each_level
+@pytest.mark.parametrize("is_killed", [False, True], ids=["at work", "killed"])
+def test_an_undecided_commit_is_not_read_and_no_option_is_named_that_would(
+    holder: Holder,
+    directory: Path,
+    warnings: pytest.LogCaptureFixture,
+    level: str,
+    *,
+    is_killed: bool,
+) -> None:
+    with holder.hold(directory, SECOND, **SMALL) as commit:
+        if is_killed:
+            commit.kill()
+        assert whole_jobs(look(segmentlog.open_log_dir(directory), level), JOBS) == {1}
+        assert whole_jobs(read_slices(plan(directory, level), level), JOBS) == {1}
+    assert [] == [each for each in warnings.messages if "logEnd" in each]
+
+
+@each_level
+def test_slices_of_before_a_commit_are_the_same_rows_once_it_is_undone(
+    holder: Holder, directory: Path, level: str
+) -> None:
+    with holder.hold(directory, SECOND, **SMALL) as commit:
+        slices = plan(directory, level, 1)
+        commit.fail()
+    write_job(directory, THIRD, **SMALL)
+    assert whole_jobs(read_slices(slices, level), JOBS) == {1}
+
+
+# A commit that falls into a listing
+
+
+@each_level
+def test_a_segment_that_grows_and_rolls_while_it_is_listed_is_read_whole(
+    with_or_without_watermarks: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    directory = with_or_without_watermarks
+    done = act_in_scan(
+        monkeypatch, directory / "t-0", lambda: write_job(directory, SECOND, **SMALL),
+        behind="00000000000000000000.log",
+    )  # fmt: skip
+    seen = whole_jobs(look(segmentlog.open_log_dir(directory), level), JOBS)
+    assert seen in ({1}, {1, 2})
+    assert done
+
+
+@each_level
+def test_a_topic_that_comes_while_a_directory_is_opened_brings_its_whole_job_or_none_of_it(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    done = act_in_scan(monkeypatch, directory, lambda: write_job(directory, SECOND_AND_NEW))
+    seen = whole_jobs(read_slices(plan(directory, level), level), [FIRST, SECOND_AND_NEW])
+    assert seen in ({1}, {1, 2})
+    assert done
+
+
+@each_level
+def test_a_topic_that_comes_later_leaves_its_job_out_of_a_directory_that_is_open(
+    directory: Path, level: str
+) -> None:
+    opened = segmentlog.open_log_dir(directory)
+    write_job(directory, SECOND_AND_NEW)
+    whole_jobs(look(opened, level), [FIRST, SECOND_AND_NEW])
+    assert whole_jobs(look(segmentlog.open_log_dir(directory)), [FIRST, SECOND_AND_NEW]) == {1, 2}
+
+
+# A commit that is undone beside a reader
+
+#: Plans the slices of t-0 with the smallest parts, and says so when it has an index mapped.
+MAPPER = f"""
+import os, sys
+sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
+from numbered_jobs import Job, read_slices
+import segmentlog
+
+real, asked = os.open, []
+
+def open_(path, *arguments, **keywords):
+    with real_open("/proc/self/maps") as maps:
+        is_mapped = "t-0/" in maps.read()
+    if is_mapped and not asked:
+        asked.append(True)
+        print("mapped", flush=True)
+        sys.stdin.readline()
+    return real(path, *arguments, **keywords)
+
+real_open, os.open = open, open_
+log = segmentlog.open_log_dir(sys.argv[1]).log("t", 0)
+print("open", flush=True)
+sys.stdin.readline()
+slices = log.slices(log.log_start_offset, log.end_offset(), 1)
+print("planned", flush=True)
+sys.stdin.readline()
+print(read_slices(slices))
+"""
+
+
+def test_a_reader_does_not_die_of_an_index_that_an_undo_cuts(
+    holder: Holder, directory: Path
+) -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", MAPPER, str(directory)]
+    with subprocess.Popen(command, **pipes) as reader:
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "open\n"  # with the mark of a clean stop there
+        with holder.hold(directory, SECOND, **SMALL) as commit:
+            reader.stdin.write("\n")
+            reader.stdin.flush()
+            assert reader.stdout.readline() in {"mapped\n", "planned\n"}
+            commit.fail()
+        output, _ = reader.communicate("\n\n")
+    assert reader.returncode != -signal.SIGBUS, "the index of a closed segment was mapped"
+    assert reader.returncode == 0
+    assert str({TopicPartition("t", 0): Found(0, (1,))}) in output
+
+
+@each_level
+def test_planning_goes_on_when_an_undo_takes_the_last_segments_away(
+    holder: Holder, directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    with holder.hold(directory, SECOND, **SMALL) as commit:
+        done = act_in_scan(monkeypatch, directory / "t-0", commit.fail)
+        assert whole_jobs(read_slices(plan(directory, level), level), JOBS) == {1}
+    assert done
+
+
+@each_level
+def test_a_log_listed_beside_a_commit_is_read_once_it_is_undone(
+    holder: Holder, directory: Path, level: str
+) -> None:
+    opened = segmentlog.open_log_dir(directory)
+    with holder.hold(directory, SECOND, **SMALL) as commit:
+        for each in opened.topic_partitions():
+            opened.log(*each).segments  # noqa: B018 - it is listed now
+        commit.fail()
+    assert whole_jobs(look(opened, level), JOBS) == {1}
+
+
+@each_level
+@pytest.mark.parametrize("looks_at_end_first", [False, True])
+def test_a_look_up_by_time_goes_on_when_a_commit_is_undone(
+    holder: Holder, directory: Path, level: str, *, looks_at_end_first: bool
+) -> None:
+    log = segmentlog.open_log_dir(directory).log("t", 0)
+    with holder.hold(directory, SECOND, **SMALL) as commit:
+        log.segments  # noqa: B018 - it is listed now
+        if looks_at_end_first:
+            log.end_offset(*LEVELS[level])
+        commit.fail()
+    for late in range(-1, 80):
+        found = log.offset_for_timestamp(FIRST.first_ms + late, *LEVELS[level])
+        expected = max(late, 0) if late < FIRST.n_rows else None
+        assert expected == (found.offset if found else None), late
+
+
+# Records that an overwrite has taken away
+
+
+def overwrite(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other jobs take the place of what is there, whose files are deleted."""
+    monkeypatch.setattr(replaced, "_DELAY_MS", 0)
+    write_job(directory, SECOND, delete_records=True, **SMALL)
+    time.sleep(0.01)
+    write_job(directory, THIRD, **SMALL)
+
+
+def rows_or_changed(opened: segmentlog.LogDirectory, level: str) -> Look | None:
+    try:
+        return look(opened, level)
+    except LogChangedError:
+        return None
+
+
+@each_level
+def test_records_that_are_gone_are_told_of_and_not_left_out(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    opened = segmentlog.open_log_dir(directory)
+    touch_all(opened)
+    overwrite(directory, monkeypatch)
+    seen = rows_or_changed(opened, level)
+    assert seen is None or whole_jobs(seen, JOBS) in ({1}, {2}, {2, 3})
+
+
+@each_level
+def test_a_directory_of_which_one_log_was_read_shows_no_other_moment_later(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    opened = segmentlog.open_log_dir(directory)
+    first = opened.log("t", 0).scan(**LEVELS[level]._asdict()).read_all()
+    assert first.num_rows == FIRST.n_rows
+    overwrite(directory, monkeypatch)
+    with pytest.raises(LogChangedError):
+        opened.log("t", 1).scan(**LEVELS[level]._asdict()).read_all()
+
+
+@each_level
+def test_slices_whose_records_are_gone_are_told_of(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    slices = plan(directory, level)
+    overwrite(directory, monkeypatch)
+    with pytest.raises(LogChangedError):
+        read_slices(slices, level)

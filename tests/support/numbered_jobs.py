@@ -1,0 +1,186 @@
+"""Jobs whose rows tell which job they are of, and what a look at a log directory makes of them.
+
+Each row of job `n` begins with ``n``, the job's rows in a partition, and the number of partitions
+that it writes to.  It writes the same count of rows to each of them, so whether a job is there
+whole can be told from rows alone.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+import segmentlog
+from segmentlog.log.log import Log
+from segmentlog.model import IsolationLevel, LogSlice, ReadUpTo, TopicPartition
+
+__all__ = [
+    "LEVELS", "Found", "Job", "Level", "Look", "RowsError", "found_in", "look", "options_of",
+    "read_slices", "whole_jobs",
+]  # fmt: skip
+
+
+class RowsError(AssertionError):
+    """Rows that no moment of a healthy log can hold."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """`n_rows` rows of about `n_bytes` in each partition of `topics`.
+
+    `first_ms` is the timestamp of the first one, in epoch milliseconds; each row is one later.
+    """
+
+    number: int
+    topics: Mapping[str, int]
+    n_rows: int = 10
+    n_bytes: int = 20
+    first_ms: int = field(default=1_700_000_000_000)
+
+    @property
+    def n_partitions(self) -> int:
+        """To how many partitions it writes."""
+        return sum(self.topics.values())
+
+    def rows(self) -> pa.Table:
+        """All rows of the job."""
+        value = b"%d %d %d " % (self.number, self.n_rows, self.n_partitions)
+        where = [(topic, each) for topic, n in self.topics.items() for each in range(n)]
+        every = [(topic, each, row) for topic, each in where for row in range(self.n_rows)]
+        times = [self.first_ms + row for *_, row in every]
+        return pa.table(
+            {
+                "topic": [topic for topic, *_ in every],
+                "partition": pa.array([each for _, each, _ in every], pa.int32()),
+                "timestamp": pa.array(times, pa.timestamp("ms")),
+                "value": pa.array([value.ljust(self.n_bytes, b".")] * len(every), pa.binary()),
+            }
+        )
+
+
+class Level(NamedTuple):
+    """What a reader asks for."""
+
+    read_up_to: ReadUpTo
+    isolation_level: IsolationLevel
+
+
+LEVELS = {
+    "default": Level(ReadUpTo.HIGH_WATERMARK, IsolationLevel.READ_UNCOMMITTED),
+    "logEnd": Level(ReadUpTo.LOG_END, IsolationLevel.READ_UNCOMMITTED),
+    "committed": Level(ReadUpTo.HIGH_WATERMARK, IsolationLevel.READ_COMMITTED),
+}
+
+
+class Found(NamedTuple):
+    """One partition as it was read: the first offset (-1 without rows), and jobs in order."""
+
+    start_offset: int
+    jobs: tuple[int, ...]
+
+
+#: Partitions that were listed, each with what was found there.
+Look = dict[TopicPartition, Found]
+
+
+def found_in(topic_partition: TopicPartition, batches: Iterable[pa.RecordBatch]) -> Found:
+    """The jobs in the rows of one partition, with the columns ``offset`` and ``value``.
+
+    Raises
+    ------
+    RowsError
+        If offsets have gaps or repeats, or a job has not all of its rows here.
+    """
+    batches = list(batches)
+    if not sum(each.num_rows for each in batches):
+        return Found(-1, ())
+    rows = pa.Table.from_batches(batches)
+    offsets = rows["offset"].to_numpy()
+    wrong = np.flatnonzero(np.diff(offsets) != 1)
+    if len(wrong):
+        at = int(wrong[0])
+        what = f"offset {offsets[at + 1]} comes behind {offsets[at]}"
+        raise RowsError(f"{topic_partition}: {what}; read are {offsets[0]} to {offsets[-1]}")
+    jobs: list[int] = []
+    row = 0
+    for head, group in itertools.groupby(
+        value.split(b".")[0] for value in rows["value"].to_pylist()
+    ):
+        number, n_rows, _ = map(int, head.split())
+        n_found = len(list(group))
+        if n_found != n_rows or number in jobs:
+            where = f"at offset {offsets[row]} of {offsets[0]} to {offsets[-1]}"
+            what = f"job {number} has {n_found} rows {where}, and wrote {n_rows}"
+            raise RowsError(f"{topic_partition}: {what}; jobs before it: {jobs[-5:]}")
+        jobs.append(number)
+        row += n_found
+    return Found(int(offsets[0]), tuple(jobs))
+
+
+def look(opened: segmentlog.LogDirectory, level: str = "default") -> Look:
+    """All partitions that `opened` lists, by scans."""
+    return {each: _scan(opened.log(*each), level) for each in opened.topic_partitions()}
+
+
+def _scan(log: Log, level: str) -> Found:
+    scan = log.scan(columns=["offset", "value"], **LEVELS[level]._asdict())
+    return found_in(log.topic_partition, scan)
+
+
+def options_of(directory: object, level: str, max_bytes: int) -> dict[str, str]:
+    """Options of the connector for a read of all topics."""
+    read_up_to, isolation_level = LEVELS[level]
+    return {
+        "path": str(directory), "readUpTo": read_up_to.value,
+        "maxBytesPerPartition": str(max_bytes), "kafka.isolation.level": isolation_level.value,
+    }  # fmt: skip
+
+
+def read_slices(slices: Sequence[LogSlice], level: str = "default") -> Look:
+    """The partitions that slices are of, by the tasks' way of reading.
+
+    Raises
+    ------
+    RowsError
+        Also if a task has other rows than its slice was planned for.
+    """
+    from segmentlog.log.scan import scan_slice
+    from segmentlog.model import ScanPolicy
+
+    policy = ScanPolicy(LEVELS[level].isolation_level)
+    seen: Look = {}
+    for key, group in itertools.groupby(slices, lambda each: TopicPartition(*each[:2])):
+        batches = []
+        for each in group:
+            rows = list(scan_slice(each, columns=["offset", "value"], policy=policy))
+            n_rows, wanted = (
+                sum(batch.num_rows for batch in rows),
+                each.end_offset - each.start_offset,
+            )
+            if n_rows != wanted:  # these logs are not compacted
+                where = f"[{each.start_offset}, {each.end_offset})"
+                raise RowsError(f"{key}: {n_rows} rows of the {wanted} of {where} were read")
+            batches += rows
+        seen[key] = found_in(key, batches)
+    return seen
+
+
+def whole_jobs(seen: Look, jobs: Iterable[Job]) -> set[int]:
+    """Numbers of the jobs that a look shows.
+
+    Raises
+    ------
+    RowsError
+        If one of them is not in all of its partitions, or others are there, or not in one order.
+    """
+    found = {number for each in seen.values() for number in each.jobs}
+    known = {job.number: job for job in jobs}
+    for number in sorted(found):
+        where = {each for each, found in seen.items() if number in found.jobs}
+        if number not in known or len(where) != known[number].n_partitions:
+            what = f"job {number} is in {sorted(map(str, where))} only"
+            raise RowsError(f"{what}: {known.get(number, 'no such job')}")
+    return found
