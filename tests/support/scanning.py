@@ -1,4 +1,4 @@
-"""A directory to which something happens while `os.scandir` lists it, as whenever others write."""
+"""A directory to which something happens while it is listed, as whenever others write."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -69,7 +69,7 @@ def act_in_scan(
     -------
     done : the directory, once it has been done.
     """
-    real = os.scandir
+    real, real_listdir = os.scandir, os.listdir
     done: list[str] = []
 
     def act_once() -> None:
@@ -81,5 +81,15 @@ def act_in_scan(
             return real(path)
         return _Scan(os.fspath(path), real, behind, act_once)
 
+    def listdir(path: Any = ".") -> list[str]:
+        names = real_listdir(path)
+        if done or os.fspath(path) != str(directory):
+            return names
+        act_once()
+        if behind:
+            names += [name for name in real_listdir(path) if name not in names]
+        return names
+
     patch.setattr(os, "scandir", scan)
+    patch.setattr(os, "listdir", listdir)
     return done
