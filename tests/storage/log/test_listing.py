@@ -1,6 +1,7 @@
 """Which files of a partition directory are its log."""
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,80 @@ def test_a_cleaned_file_alone_changes_nothing(partition: Path) -> None:
     write(partition, NAMES[0] + ".cleaned", [3])
 
     assert NAMES == listed(partition)
+
+
+def fill(directory: Path, n_segments: int) -> None:
+    """Empty segments, and indexes beside them, so that the directory is a long one."""
+    for base in range(n_segments):
+        for kind in ("log", "index", "timeindex"):
+            (directory / f"{base:020d}.{kind}").touch()
+
+
+def test_a_segment_that_a_long_listing_passes_over_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made while the names were given out, between one that was listed and one that was not."""
+    fill(tmp_path, 100)
+    real, passed_over = os.listdir, ["00000000000000000098.log"]
+
+    def listdir(path: str) -> list[str]:
+        missing = passed_over.pop() if passed_over else ""
+        return [name for name in real(path) if name != missing]
+
+    monkeypatch.setattr(os, "listdir", listdir)
+
+    assert 100 == len(listed(tmp_path))
+    assert not passed_over
+
+
+def test_segments_that_come_while_a_long_directory_is_listed_again_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first listing has found is whole; a log that grows is not listed for ever."""
+    fill(tmp_path, 100)
+    real = os.listdir
+    bases = iter(range(100, 1000))
+
+    def listdir(path: str) -> list[str]:
+        (tmp_path / f"{next(bases):020d}.log").touch()
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+
+    assert 101 == len(listed(tmp_path))
+
+
+def test_a_segment_is_measured_once_its_successor_is_known(
+    partition: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A size from before the names would cut its last batches out of the middle of the log."""
+    real, last = os.listdir, partition / NAMES[-1]
+
+    def listdir(path: str) -> list[str]:
+        names = real(path)
+        last.write_bytes(last.read_bytes() * 2)  # it grows, and rolls
+        write(partition, "00000000000000000040.log", [40])
+        return real(path) if len(names) > len(NAMES) else [*names, "00000000000000000040.log"]
+
+    monkeypatch.setattr(os, "listdir", listdir)
+
+    sizes = [files.size for files in list_segments(str(partition))]
+    assert sizes[-2] == last.stat().st_size
+
+
+def test_a_file_that_is_renamed_between_its_name_and_its_size_is_listed_again(
+    partition: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction puts a finished file in its place: a listing without either has a hole."""
+    (partition / NAMES[1]).rename(partition / f"{NAMES[1]}.swap")
+    real = os.listdir
+
+    def listdir(path: str) -> list[str]:
+        names = real(path)
+        if f"{NAMES[1]}.swap" in names:
+            (partition / f"{NAMES[1]}.swap").rename(partition / NAMES[1])
+        return names
+
+    monkeypatch.setattr(os, "listdir", listdir)
+
+    assert listed(partition) == NAMES

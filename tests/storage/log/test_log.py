@@ -274,3 +274,80 @@ def test_records_appended_after_planning_are_not_read(partition: Path) -> None:
         file.write(batches(range(30, 40)))
 
     assert list(range(30)) == offsets_of(stream)
+
+
+def directory_of(partition: Path, *, high_watermark: int, is_clean: bool = True) -> Path:
+    """Its log directory, as a broker leaves it that has stopped."""
+    text = f"0\n1\nt 0 {high_watermark}\n"
+    (partition.parent / "replication-offset-checkpoint").write_text(text)
+    if is_clean:
+        (partition.parent / ".kafka_cleanshutdown").touch()
+    return partition.parent
+
+
+@pytest.mark.parametrize(
+    ("high_watermark", "is_clean", "expected"),
+    [
+        (30, True, [True, True, False]),
+        (21, True, [True, True, False]),
+        (20, True, [True, False, False]),
+        (10, True, [False, False, False]),
+        (30, False, [False, False, False]),
+    ],
+)
+def test_indexes_are_mapped_only_below_committed_records(
+    partition: Path, high_watermark: int, is_clean: bool, expected: list[bool]
+) -> None:
+    """What rolled behind them may be undone, and the index is cut in place then."""
+    directory = directory_of(partition, high_watermark=high_watermark, is_clean=is_clean)
+    log = segmentlog.open_log_dir(directory).log("t", 0)
+
+    assert expected == [segment.is_sealed for segment in log.segments]
+
+
+def test_segments_that_retention_deletes_before_they_are_looked_at_are_not_missed(
+    partition: Path,
+) -> None:
+    """A look-up goes on in what is there; it raised FileNotFoundError."""
+    log = opened(partition)
+    assert 3 == len(log.segments)
+    (partition / NAMES[0]).unlink()
+
+    assert (10_000, 10) == log.offset_for_timestamp(0)
+    assert 10 == log.log_start_offset
+
+
+def test_a_range_that_retention_deletes_while_it_is_cut_is_told_of(partition: Path) -> None:
+    """Its start was an offset that somebody asked for, or was there when they asked."""
+    log = opened(partition)
+    first = log.log_start_offset
+    for name in NAMES[:2]:
+        (partition / name).unlink()
+
+    with pytest.raises(LogChangedError, match=r"begins at offset 20 now; offsets \[3, 20\)"):
+        log.slices(first + 3, 30, 100)
+
+
+def test_a_segment_that_is_cut_before_it_is_looked_at_is_listed_again(partition: Path) -> None:
+    """A broker that truncates its log does so; the same bytes in a file that stays are damage."""
+    log = opened(partition)
+    assert 3 == len(log.segments)
+    (partition / NAMES[2]).unlink()
+    cut = partition / NAMES[1]
+    cut.write_bytes(cut.read_bytes()[:-10])
+
+    assert log.offset_for_timestamp(19_000) is None
+    assert (14_000, 14) == log.offset_for_timestamp(14_000)
+    assert 15 == log.log_end_offset
+
+
+def test_a_merged_segment_is_not_read_up_to_where_the_old_one_ended(partition: Path) -> None:
+    """That byte is in the middle of a batch now, and the read took the segment for torn."""
+    (log_slice,) = opened(partition).slices(0, 10)
+    merged = partition / "merged"
+    merged.write_bytes(batches([2], [7], [13, 19], value=b"w" * 999))
+    assert merged.stat().st_size > log_slice.files[0].end
+    (partition / NAMES[1]).unlink()
+    merged.rename(partition / NAMES[0])
+
+    assert [2, 7] == offsets_of(scan_slice(log_slice, columns=["offset"]))
