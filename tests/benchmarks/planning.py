@@ -33,6 +33,8 @@ def _long_log(directory: Path, n_segments: int) -> segmentlog.Log:
         stem.with_suffix(".index").write_bytes(offset_index)
         stem.with_suffix(".timeindex").write_bytes(time_index)
     (directory / ".kafka_cleanshutdown").touch()
+    checkpoint = f"0\n1\nlong 0 {n_segments * 20}\n"
+    (directory / "replication-offset-checkpoint").write_text(checkpoint)
     return segmentlog.open_log_dir(directory).log("long", 0)
 
 

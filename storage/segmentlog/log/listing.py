@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from segmentlog.errors import LogDirectoryError
-from segmentlog.files.names import FileKind, FileState, parse_segment_file
+from segmentlog.files.names import FileKind, FileState, SegmentFileName, parse_segment_file
 from segmentlog.kernels import layout
 from segmentlog.records.header import parse_header
 
@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 #: Names that the system gives in one call: on Linux 32 KiB of them, each under 128 bytes.  It
 #: keeps writers out for as long, so these stood there together.
 _MOST_AT_ONCE = 256
+
+_LARGEST = "09223372036854775807"  #: Java's largest long, in 20 digits
 
 _ATTEMPTS = 10  # a broker renames and deletes only so often
 
@@ -84,14 +86,14 @@ def _measure(
     swaps: dict[int, SegmentFiles] = {}
     cleaned: list[int] = []
     for name in names:
-        parsed = parse_segment_file(name)
+        parsed = _parse(name)
         if parsed is None or parsed.state == FileState.DELETED:
             continue
         if parsed.state == FileState.CLEANED:
             cleaned.append(parsed.offset)
         elif parsed.kind == FileKind.LOG:
             try:
-                files = _measured(os.path.join(partition_path, name), parsed.offset)
+                files = _measured(f"{partition_path}/{name}", parsed.offset)
             except FileNotFoundError:
                 if passes_over_gone:
                     continue
@@ -101,6 +103,14 @@ def _measure(
     if swaps:
         live = _with_swaps(live, swaps, cleaned)
     return tuple(live[base_offset] for base_offset in sorted(live))
+
+
+def _parse(name: str) -> SegmentFileName | None:
+    """`parse_segment_file`, a third as long for the name that most files have."""
+    digits = name[:20]
+    if name[20:] == ".log" and digits.isascii() and digits.isdecimal() and digits <= _LARGEST:
+        return SegmentFileName(int(digits), FileKind.LOG, FileState.LIVE)
+    return parse_segment_file(name)
 
 
 def _names(partition_path: str) -> list[str]:
@@ -126,7 +136,7 @@ def _names(partition_path: str) -> list[str]:
 def _of_logs(names: Iterable[str]) -> list[str]:
     """Names that may be of ``.log`` files or of compaction's, sorted by their offsets."""
     return sorted(
-        name for name in names if (".log" in name or ".cleaned" in name) and name[0].isdecimal()
+        [name for name in names if (".log" in name or ".cleaned" in name) and name[0].isdecimal()]
     )
 
 

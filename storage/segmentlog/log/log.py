@@ -2,9 +2,9 @@
 
 import functools
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -118,17 +118,20 @@ class Log:
             raise self._high_watermark_checkpoint
         return self._high_watermark_checkpoint
 
+    @cached_property
+    def _is_file(self) -> bool:
+        return os.path.isfile(self.path)
+
     @property
     def _directory(self) -> str:
-        path = Path(self.path)
-        return str(path.parent if path.is_file() else path)
+        return os.path.dirname(self.path) if self._is_file else self.path
 
     @cached_property
     def _listed(self) -> ListedSegments:
         promised = self._high_watermark_checkpoint
         committed_to = promised if isinstance(promised, int) else -1
         listing = self._list_files(self.topic_partition, self._directory)
-        if Path(self.path).is_file():
+        if self._is_file:
             files = tuple(file for file in listing.files if file.path == self.path)
             listing = Listing(files or (lone_segment(self.path),))
         return ListedSegments(listing, self._log_start_checkpoint, committed_to)
@@ -205,7 +208,7 @@ class Log:
             is_torn = self.segments[-1].size > self.tail.position
             if is_torn and not reads_all:
                 return promised
-            if not Path(self.path).is_file():  # one segment alone need not reach to the end
+            if not self._is_file:  # one segment alone need not reach to the end
                 logger.warning(
                     "%s: the high watermark is %d, but the log ends at %d; reading to the log end",
                     self.path, promised, self.log_end_offset,
