@@ -7,6 +7,7 @@ process closes any descriptor of the file.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
@@ -28,6 +29,10 @@ _POLL_SECONDS = 0.05
 # struct flock: type, whence, start, length (0: to the end), pid (0, for these locks)
 _FLOCK = struct.Struct("hhqqi4x")
 
+#: How a file system says that it has no such locks: an NFS whose server's lock daemon is away, one
+#: that knows no locks, a kernel that knows none of this kind.
+_NO_LOCKS = {errno.ENOLCK, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
+
 #: Descriptions are shared by threads only through us: a second thread of the same process that
 #: opened the file again would be kept out by the lock as any other process is.
 _held: dict[str, threading.Lock] = {}
@@ -45,7 +50,7 @@ class DirectoryLock:
     Raises
     ------
     LogDirectoryError
-        On a system that has no such locks.
+        On a system that has no such locks; on entering, on a file system that has none.
     LogLockedError
         On entering, if a broker or another writer still has it then.
     """
@@ -89,17 +94,42 @@ class DirectoryLock:
 
     def _try(self) -> bool:
         """Open and lock the file, unless somebody has it or has just removed it."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = self._open()
+        try:
+            is_locked = self._lock(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if is_locked:
+            self._descriptor = descriptor
+        else:
+            os.close(descriptor)
+        return is_locked
+
+    def _open(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except (PermissionError, IsADirectoryError) as error:
+            reason = f"the lock of brokers and writers cannot be opened: {error.strerror}"
+            raise LogDirectoryError(self._path, reason) from error
+
+    def _lock(self, descriptor: int) -> bool:
         try:
             adopt(self._path)  # a broker of another user has to open it
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
-            if os.fstat(descriptor).st_ino == os.stat(self._path).st_ino:
-                self._descriptor = descriptor
-                return True
+            # Or the file that we locked is not the one there any more.
+            return os.fstat(descriptor).st_ino == os.stat(self._path).st_ino
         except (BlockingIOError, PermissionError, FileNotFoundError):
-            pass  # locked by another, or the file that we locked is not the one there any more
-        os.close(descriptor)
-        return False
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            reason = (
+                f"its file system does not lock files ({error.strerror}), so nothing keeps a "
+                "broker or another writer out; mount it with locks (NFS 4, or NFS 3 with lockd), "
+                "or write to a local file system"
+            )
+            raise LogDirectoryError(self._directory, reason) from error
 
     def _holder(self) -> int:
         """Process that holds the lock, or 0 where the system does not tell."""

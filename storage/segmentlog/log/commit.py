@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 from segmentlog.errors import (
     CorruptLogError,
-    LogDirectoryError,
     SegmentLogError,
     UnsupportedFormatError,
 )
@@ -53,6 +52,7 @@ from segmentlog.log.replaced import delete_replaced
 from segmentlog.log.settle import finish, give_up, withdraw
 from segmentlog.log.stage import Extent
 from segmentlog.log.staged import staged_batches
+from segmentlog.log.topics import check_partition_path
 from segmentlog.model import TopicPartition
 from segmentlog.write_errors import (
     CommitInDoubtError,
@@ -156,13 +156,7 @@ class _Commit:
     ) -> Intent:
         """What the partitions are now, and what they will be."""
         for topic_partition in grouped:
-            path = partition_path(self.directory, topic_partition)
-            if os.path.islink(path):
-                reason = (
-                    "is a symbolic link, and readers leave those out: move or mount the directory "
-                    "that it leads to to its place"
-                )
-                raise LogDirectoryError(path, reason)
+            check_partition_path(partition_path(self.directory, topic_partition))
         was_clean = os.path.exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
         ready = ready_to_append(
             self.directory, grouped, self.config, is_clean=was_clean, flush=self.flush

@@ -10,7 +10,7 @@ import os
 import re
 import uuid
 
-from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
+from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.files.durable import adopt, create_file, replace_file, sync_directory
 from segmentlog.files.metadata import read_topic_id
@@ -26,7 +26,7 @@ from segmentlog.files.names import (
 )
 from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
-__all__ = ["MOST_PARTITIONS", "check_topic_name", "create_partitions"]
+__all__ = ["MOST_PARTITIONS", "check_partition_path", "check_topic_name", "create_partitions"]
 
 MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker bears
 
@@ -49,6 +49,27 @@ def check_topic_name(topic: str) -> None:
         raise OptionError("topic", topic, "brokers keep this topic for themselves")
 
 
+def check_partition_path(path: str) -> None:
+    """Refuse to write to a partition where something else stands in its directory's place.
+
+    Readers leave out both: rows behind a link would never be seen.
+
+    Raises
+    ------
+    LogDirectoryError
+        If it is there, and is a symbolic link or no directory.
+    """
+    if os.path.islink(path):
+        reason = (
+            "is a symbolic link, and readers leave those out: move or mount the directory "
+            "that it leads to to its place"
+        )
+        raise LogDirectoryError(path, reason)
+    if os.path.exists(path) and not os.path.isdir(path):
+        reason = "is no directory, and has the name of a partition's: move it out of the way"
+        raise LogDirectoryError(path, reason)
+
+
 def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     """Make the partitions of a topic, if it has none, or those that a crash has left out.
 
@@ -64,12 +85,16 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
 
     Raises
     ------
+    LogDirectoryError
+        If a link or a file stands in the place of one.
     UnknownTopicOrPartitionError
         If one is missing that had records.
     """
     offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
     known = {each for each in offsets if each.topic == topic} | _found(directory, topic)
     wanted = known or {TopicPartition(topic, number) for number in range(n_partitions)}
+    for each in wanted:
+        check_partition_path(partition_path(directory, each))
     missing = [each for each in sorted(wanted, reverse=True) if not _is_there(directory, each)]
     if not missing:
         return

@@ -334,7 +334,8 @@ def _complete_topics(directory: str) -> None:
     """Make the partitions that a crash has left out, of topics that the rows may name."""
     partitions, missing = _partitions(directory)
     for topic in missing:
-        with contextlib.suppress(UnknownTopicOrPartitionError):  # it had records: not here to make
+        # It had records, or a link is in its place: told of if rows come for it.
+        with contextlib.suppress(UnknownTopicOrPartitionError, LogDirectoryError):
             create_partitions(directory, topic, partitions[topic])
 
 
