@@ -46,7 +46,7 @@ from segmentlog.log.journal import (
     list_guards,
 )
 from segmentlog.log.listing import list_segments
-from segmentlog.log.move import move_segment, plan_segment
+from segmentlog.log.move import enter_partition, move_segment, plan_segment
 from segmentlog.log.ready import ready_to_append
 from segmentlog.log.replaced import delete_replaced
 from segmentlog.log.settle import finish, give_up, withdraw
@@ -242,7 +242,7 @@ class _Commit:
         if not appender.size:  # the segment in whose place it comes
             base_offset = appender.base_offset
         plan = plan_segment(self.directory, extent, base_offset, shift, epoch, self.config)
-        if plan is None:
+        if plan is None or not enter_partition(self.guard.path, path, extent, plan):
             for buffer, headers in staged_batches(self.directory, extent, shift, epoch):
                 appender.append(buffer, headers)
             return appender
