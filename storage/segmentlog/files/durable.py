@@ -10,6 +10,7 @@ takes its whole log directory for lost over one file that it may not open.
 """
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable, Iterator
 
@@ -20,6 +21,7 @@ __all__ = [
     "create_file",
     "cut_file",
     "replace_file",
+    "sync_ancestors",
     "sync_directory",
     "sync_file",
     "write_all",
@@ -29,6 +31,11 @@ __all__ = [
 
 #: What one ``write`` takes at the most on Linux (2 GiB less a page); more comes in pieces.
 _MOST_AT_ONCE = 1 << 30
+
+#: How a system says that a directory is none that can be synced, or not by this user.
+_NOT_TO_BE_SYNCED = {
+    errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.EROFS, errno.ENOSYS,
+}  # fmt: skip
 
 
 def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
@@ -87,6 +94,31 @@ def sync_directory(path: str) -> None:
         sync_file(descriptor, path)
     finally:
         os.close(descriptor)
+
+
+def sync_ancestors(path: str) -> None:
+    """Have the names that lead to a directory reach the disk, up to where its disk is mounted.
+
+    Whoever made some of them made them on the disk that the directory is on.  Above that is
+    nothing of theirs, and an automounter or another server, which may not answer.
+
+    A directory that cannot be synced at all has no disk behind its names (autofs, proc, some FUSE
+    file systems), or is not ours to open, and then its names were there before us.
+
+    Raises
+    ------
+    SyncFailedError
+        If the disk of one says that they have not reached it.
+    """
+    path = os.path.realpath(path)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+        try:
+            sync_directory(path)
+        except (SyncFailedError, OSError) as error:
+            cause = error.__cause__ if isinstance(error, SyncFailedError) else error
+            if not isinstance(cause, OSError) or cause.errno not in _NOT_TO_BE_SYNCED:
+                raise
 
 
 def adopt(path: str) -> None:

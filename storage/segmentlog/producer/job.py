@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
-from segmentlog.files.durable import create_file, sync_directory
+from segmentlog.files.durable import create_file, sync_ancestors
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
@@ -308,9 +308,7 @@ def _mark_new(directory: str) -> None:
     if {each.name for each in path.iterdir()} <= {LOCK_FILE}:
         os.close(create_file(str(path / CLEAN_SHUTDOWN_FILE)))
     if not Path(path, STATE_FILE).exists():  # whoever made it may have died before it synced
-        for parent in path.parents:
-            with contextlib.suppress(PermissionError):
-                sync_directory(str(parent))
+        sync_ancestors(directory)
 
 
 def _sweep(directory: Path) -> None:
