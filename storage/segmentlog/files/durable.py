@@ -6,7 +6,8 @@ first the file is synced, then renamed, then the directory that holds its name. 
 it reaches the caller as a `SyncFailedError`.
 
 What is made belongs to whom its directory belongs to: a broker that runs under a user of its own
-takes its whole log directory for lost over one file that it may not open.
+takes its whole log directory for lost over one file that it may not open.  A user who cannot have
+it so makes nothing there.
 """
 
 import contextlib
@@ -14,6 +15,8 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 
+from segmentlog.errors import LogDirectoryError
+from segmentlog.files.owners import another_owner
 from segmentlog.write_errors import SyncFailedError
 
 __all__ = [
@@ -36,6 +39,9 @@ _MOST_AT_ONCE = 1 << 30
 _NOT_TO_BE_SYNCED = {
     errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.EROFS, errno.ENOSYS,
 }  # fmt: skip
+
+#: How it says that a file is not given away: not by this user, or not to one that it knows.
+_NOT_GIVEN = {errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
 
 
 def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
@@ -122,17 +128,45 @@ def sync_ancestors(path: str) -> None:
 
 
 def adopt(path: str) -> None:
-    """Give what was just made to the owner of its directory, where the system lets us."""
-    parent, made = os.stat(os.path.dirname(path)), os.stat(path)
-    if (parent.st_uid, parent.st_gid) != (made.st_uid, made.st_gid):
-        with contextlib.suppress(PermissionError):
-            os.chown(path, parent.st_uid, parent.st_gid)
+    """Give what was just made to the owner of its directory.
+
+    The group follows where the system lets it: the owner can use the file without.
+
+    Raises
+    ------
+    LogDirectoryError
+        If it stays another's: this user is not the owner, nor one who may give files away.
+    """
+    directory = os.path.dirname(path)
+    parent, made = os.stat(directory), os.stat(path)
+    if (parent.st_uid, parent.st_gid) == (made.st_uid, made.st_gid):
+        return
+    try:
+        os.chown(path, parent.st_uid, parent.st_gid)
+    except OSError as error:
+        if error.errno not in _NOT_GIVEN:
+            raise
+        if made.st_uid != parent.st_uid:
+            reason = another_owner(parent.st_uid, made.st_uid)
+            raise LogDirectoryError(directory, reason) from error
 
 
 def create_file(path: str, *, mode: int = 0o644) -> int:
-    """Descriptor to write a file with that must not exist yet."""
+    """Descriptor to write a file with that must not exist yet.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the owner of its directory could not use it; then it is not there.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    adopt(path)
+    try:
+        adopt(path)
+    except BaseException:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
     return descriptor
 
 

@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import Self
 
 from segmentlog.errors import LogDirectoryError
-from segmentlog.files.durable import adopt
+from segmentlog.files.durable import adopt, create_file
 from segmentlog.files.names import LOCK_FILE
+from segmentlog.files.owners import why_not_written
 from segmentlog.write_errors import LogLockedError
 
 __all__ = ["DirectoryLock"]
@@ -50,7 +51,8 @@ class DirectoryLock:
     Raises
     ------
     LogDirectoryError
-        On a system that has no such locks; on entering, on a file system that has none.
+        On a system that has no such locks.  On entering, on a file system that has none, or if
+        this user may not open the file or not make it.
     LogLockedError
         On entering, if a broker or another writer still has it then.
     """
@@ -107,15 +109,23 @@ class DirectoryLock:
         return is_locked
 
     def _open(self) -> int:
-        try:
-            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except (PermissionError, IsADirectoryError) as error:
-            reason = f"the lock of brokers and writers cannot be opened: {error.strerror}"
-            raise LogDirectoryError(self._path, reason) from error
+        while True:
+            try:
+                return os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            except PermissionError as error:
+                reason = f"{error.strerror}: {why_not_written(self._path)}"
+                raise LogDirectoryError(self._path, reason) from error
+            except IsADirectoryError as error:
+                reason = f"cannot be locked: {error.strerror}; brokers have a file there: move it"
+                raise LogDirectoryError(self._path, reason) from error
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):  # another was quicker
+                    return create_file(self._path)
 
     def _lock(self, descriptor: int) -> bool:
         try:
-            adopt(self._path)  # a broker of another user has to open it
+            with contextlib.suppress(LogDirectoryError):  # the owner may open it all the same
+                adopt(self._path)
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
             # Or the file that we locked is not the one there any more.
             return os.fstat(descriptor).st_ino == os.stat(self._path).st_ino

@@ -24,6 +24,7 @@ from segmentlog.files.names import (
     partition_path,
     segment_file_name,
 )
+from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
 from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
 __all__ = ["MOST_PARTITIONS", "check_partition_path", "check_topic_name", "create_partitions"]
@@ -31,6 +32,7 @@ __all__ = ["MOST_PARTITIONS", "check_partition_path", "check_topic_name", "creat
 MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker bears
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_SEGMENT = re.compile(r"\d{20}\.log")
 _FILES = (FileKind.TIME_INDEX, FileKind.OFFSET_INDEX, FileKind.LOG)  # a log is there when .log is
 
 
@@ -50,14 +52,15 @@ def check_topic_name(topic: str) -> None:
 
 
 def check_partition_path(path: str) -> None:
-    """Refuse to write to a partition where something else stands in its directory's place.
+    """Refuse to write to a partition whose directory is none, or not this user's to write to.
 
-    Readers leave out both: rows behind a link would never be seen.
+    Readers leave out links and files: rows behind a link would never be seen.
 
     Raises
     ------
     LogDirectoryError
-        If it is there, and is a symbolic link or no directory.
+        If it is there, and is a symbolic link or no directory; if it or its active segment may
+        not be written to.
     """
     if os.path.islink(path):
         reason = (
@@ -68,6 +71,15 @@ def check_partition_path(path: str) -> None:
     if os.path.exists(path) and not os.path.isdir(path):
         reason = "is no directory, and has the name of a partition's: move it out of the way"
         raise LogDirectoryError(path, reason)
+    with contextlib.suppress(FileNotFoundError):
+        if not may_write(path, MAY_WRITE | os.X_OK):
+            raise LogDirectoryError(path, why_not_written(path))
+        logs = [name for name in os.listdir(path) if _SEGMENT.fullmatch(name)]
+        active = max(logs, default="").removesuffix(".log")
+        for kind in _FILES if active else ():
+            file = os.path.join(path, f"{active}.{kind}")
+            if os.path.exists(file) and not may_write(file):
+                raise LogDirectoryError(file, why_not_written(file))
 
 
 def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
@@ -86,7 +98,7 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     Raises
     ------
     LogDirectoryError
-        If a link or a file stands in the place of one.
+        If a link or a file stands in the place of one, or it may not be written to.
     UnknownTopicOrPartitionError
         If one is missing that had records.
     """
@@ -141,7 +153,11 @@ def _topic_id(directory: str, partitions: list[TopicPartition]) -> str:
 def _create(path: str, topic_id: str) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
-        adopt(path)
+        try:
+            adopt(path)
+        except LogDirectoryError:
+            os.rmdir(path)
+            raise
     metadata = f"version: 0\ntopic_id: {topic_id}"
     replace_file(os.path.join(path, PARTITION_METADATA_FILE), metadata.encode())
     write_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT), [(0, 0)])

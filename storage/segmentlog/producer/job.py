@@ -23,6 +23,7 @@ from segmentlog.files.names import (
     parse_segment_file,
     segment_file_name,
 )
+from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
 from segmentlog.log.commit import commit_staged
 from segmentlog.log.journal import STATE_FILE, SinkVersion
 from segmentlog.log.settle import recover
@@ -113,6 +114,7 @@ class WriteJob:
             creates_topics = not Path(directory, META_PROPERTIES_FILE).exists()
         n_new = num_partitions if creates_topics else 0
         token = secrets.token_hex(8)
+        _check_owner(directory, token)
         with DirectoryLock(directory, lock_timeout_seconds):
             _mark_new(directory)
             recover(directory)
@@ -126,7 +128,7 @@ class WriteJob:
                 directory, token, topic, partitions, missing, n_new, config,
                 lock_timeout_seconds, sink, deletes_records,
             )  # fmt: skip
-            job.mark.touch(exist_ok=False)
+            os.close(create_file(str(job.mark)))
         if topic is not None:
             try:
                 job.n_partitions(topic)
@@ -293,13 +295,24 @@ def _make_directory(directory: str) -> None:
         raise LogDirectoryError(directory, f"cannot be made or listed: {error}") from error
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
         raise LogDirectoryError(directory, "its file system is mounted read-only")
-    if not os.access(directory, os.W_OK | os.X_OK):
-        reason = f"user {os.geteuid()} may not write there; write as the owner of the directory"
-        raise LogDirectoryError(directory, reason)
+    if not may_write(directory, MAY_WRITE | os.X_OK):
+        raise LogDirectoryError(directory, why_not_written(directory))
     segments = filter(None, map(parse_segment_file, names))
     if any(segment_file_name(each.offset, each.kind) in names for each in segments):
         reason = f"is the directory of a partition; name the log directory, {path.parent}"
         raise LogDirectoryError(directory, reason)
+
+
+def _check_owner(directory: str, token: str) -> None:
+    """Refuse, before anything is made, to make what the owner of the directory could not use.
+
+    Whether files can be given away is not told by the user's number: a root may lack that right,
+    and some file systems give everything one owner.  So one is made, and is gone again.
+    """
+    if Path(directory).stat().st_uid != os.geteuid():
+        probe = Path(directory, f"segmentlog.{token}{_JOB_SUFFIX}")
+        os.close(create_file(str(probe)))
+        probe.unlink()  # after a crash, `_sweep` takes it for a job's
 
 
 def _mark_new(directory: str) -> None:
