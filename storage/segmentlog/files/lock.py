@@ -3,7 +3,8 @@
 A broker locks the whole of ``.lock`` (Java's ``FileChannel.tryLock``: a POSIX record lock), and
 deletes the file when it stops cleanly.  Here it is an open-file-description lock, which excludes
 POSIX locks as well, but belongs to the descriptor: a POSIX lock is lost as soon as anything in the
-process closes any descriptor of the file.
+process closes any descriptor of the file.  Descriptions outlive their process in its children: one
+that is forked closes what it has got of them.
 """
 
 import contextlib
@@ -36,8 +37,33 @@ _NO_LOCKS = {errno.ENOLCK, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 
 #: Descriptions are shared by threads only through us: a second thread of the same process that
 #: opened the file again would be kept out by the lock as any other process is.
-_held: dict[str, threading.Lock] = {}
-_held_guard = threading.Lock()
+_threads: dict[str, threading.Lock] = {}
+
+#: All open descriptors of lock files.  A child that is forked has the locks behind them, too, and
+#: would keep them when its parent is killed.
+_descriptors: set[int] = set()
+
+#: Held while these change, and while a process is forked: a child finds them as they are.
+_guard = threading.RLock()
+
+
+def _begin_child() -> None:
+    """Forget in a forked child what its parent has locked: no thread is left here to unlock it.
+
+    The locks stay with the parent.  Closing a descriptor unlocks nothing while another is open;
+    unlocking would take the lock from the parent.
+    """
+    for descriptor in _descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _descriptors.clear()
+    _threads.clear()
+    _guard.release()
+
+
+os.register_at_fork(
+    before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_begin_child
+)
 
 
 class DirectoryLock:
@@ -64,11 +90,14 @@ class DirectoryLock:
         self._path = os.path.join(directory, LOCK_FILE)
         self._timeout_seconds = min(max(timeout_seconds, 0), threading.TIMEOUT_MAX)
         self._descriptor = -1
-        with _held_guard:
-            self._thread_lock = _held.setdefault(os.path.realpath(directory), threading.Lock())
+        self._thread_lock = threading.Lock()  # replaced on entering, in the process that enters
+        self._process = -1
 
     def __enter__(self) -> Self:
         until = time.monotonic() + self._timeout_seconds
+        with _guard:
+            shared = _threads.setdefault(os.path.realpath(self._directory), threading.Lock())
+        self._thread_lock, self._process = shared, os.getpid()
         if not self._thread_lock.acquire(timeout=self._timeout_seconds):
             raise LogLockedError(self._directory, os.getpid(), self._timeout_seconds)
         try:
@@ -87,25 +116,29 @@ class DirectoryLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Told, and not only closed: a process that was forked meanwhile has the descriptor, too.
+        if self._process != os.getpid():  # forked inside the block: the lock is the parent's
+            return
+        # Told, and not only closed: what was started without `os.fork` may have the descriptor.
         with contextlib.suppress(OSError):
             unlock = _FLOCK.pack(fcntl.F_UNLCK, 0, 0, 0, 0)
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, unlock)
-        os.close(self._descriptor)
+        _close(self._descriptor)
         self._thread_lock.release()
 
     def _try(self) -> bool:
         """Open and lock the file, unless somebody has it or has just removed it."""
-        descriptor = self._open()
+        with _guard:
+            descriptor = self._open()
+            _descriptors.add(descriptor)
         try:
             is_locked = self._lock(descriptor)
         except BaseException:
-            os.close(descriptor)
+            _close(descriptor)
             raise
         if is_locked:
             self._descriptor = descriptor
         else:
-            os.close(descriptor)
+            _close(descriptor)
         return is_locked
 
     def _open(self) -> int:
@@ -156,3 +189,9 @@ class DirectoryLock:
             os.close(descriptor)
         lock_type, _, _, _, process = _FLOCK.unpack(reply)
         return int(process) if lock_type != fcntl.F_UNLCK and process > 0 else 0
+
+
+def _close(descriptor: int) -> None:
+    with _guard:
+        _descriptors.discard(descriptor)
+        os.close(descriptor)
