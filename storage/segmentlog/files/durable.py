@@ -13,10 +13,11 @@ it so makes nothing there.
 import contextlib
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.owners import another_owner
+from segmentlog.files.storage import naming
 from segmentlog.write_errors import SyncFailedError
 
 __all__ = [
@@ -48,14 +49,14 @@ def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
     """Write all of `data` at byte `position`; ``pwrite`` alone may stop short without an error."""
     view = memoryview(data)
     while len(view):
-        with _naming(descriptor):
+        with naming(descriptor):
             written = os.pwrite(descriptor, view[:_MOST_AT_ONCE], position)
         view, position = view[written:], position + written
 
 
 def write_pieces(descriptor: int, data: bytes, size: int, positions: Iterable[int]) -> None:
     """Write each `size` bytes of `data` at a position of their own."""
-    with _naming(descriptor):
+    with naming(descriptor):
         for start, position in zip(range(0, len(data), size), positions, strict=True):
             written = os.pwrite(descriptor, data[start : start + size], position)
             if written < size:
@@ -64,19 +65,8 @@ def write_pieces(descriptor: int, data: bytes, size: int, positions: Iterable[in
 
 def cut_file(descriptor: int, size: int) -> None:
     """Cut a file to its first `size` bytes."""
-    with _naming(descriptor):
+    with naming(descriptor):
         os.ftruncate(descriptor, size)
-
-
-@contextlib.contextmanager
-def _naming(descriptor: int) -> Iterator[None]:
-    """Have an error say which file: the system does not tell whoever holds a descriptor."""
-    try:
-        yield
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            error.filename = os.readlink(f"/proc/self/fd/{descriptor}")
-        raise
 
 
 def sync_file(descriptor: int, path: str) -> None:

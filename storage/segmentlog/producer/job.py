@@ -24,6 +24,7 @@ from segmentlog.files.names import (
     segment_file_name,
 )
 from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
+from segmentlog.files.storage import storage_errors
 from segmentlog.log.commit import commit_staged
 from segmentlog.log.journal import STATE_FILE, SinkVersion
 from segmentlog.log.settle import recover
@@ -71,6 +72,7 @@ class WriteJob:
     deletes_records: bool = False
 
     @classmethod
+    @storage_errors()
     def begin(
         cls,
         directory: str,
@@ -100,6 +102,8 @@ class WriteJob:
             If the topic, or a partition of it, is not there, and is not to be created.
         LogDirectoryError
             If the directory cannot be a log directory, or not this user's.
+        StorageError
+            If the disk is full, fails, or does not let this user do it.
         """
         if not 1 <= num_partitions <= MOST_PARTITIONS:
             accepted = f"give a number from 1 to {MOST_PARTITIONS}"
@@ -115,7 +119,7 @@ class WriteJob:
         n_new = num_partitions if creates_topics else 0
         token = secrets.token_hex(8)
         _check_owner(directory, token)
-        with DirectoryLock(directory, lock_timeout_seconds):
+        with storage_errors(directory), DirectoryLock(directory, lock_timeout_seconds):
             _mark_new(directory)
             recover(directory)
             _sweep(Path(directory))
@@ -161,6 +165,7 @@ class WriteJob:
             raise UnknownTopicOrPartitionError(topic, -1, self.directory, hint)
         return self.num_partitions
 
+    @storage_errors()
     def stager(self, task: int) -> RowStager:
         """What a task attempt stages its rows with.
 
@@ -174,6 +179,7 @@ class WriteJob:
         stage = TaskStage(self.directory, self.token, task, segment_bytes)
         return RowStager(stage, self.config, self.topic, self.n_partitions, task)
 
+    @storage_errors()
     def check_begun(self) -> None:
         """Refuse to stage for a job that has ended, or that this machine does not see.
 
@@ -203,12 +209,15 @@ class WriteJob:
         ------
         LogDirectoryError
             If the job has ended; if a topic has other partitions than its rows were spread over.
-        LogLockedError, CommitInDoubtError, OSError
+        LogLockedError, CommitInDoubtError, SyncFailedError, StorageError
             See `segmentlog.log.commit.commit_staged`.
         """
         topic_config = self.config.topic_config
         n_records = sum(extent.n_records for extent in extents)
-        with DirectoryLock(self.directory, self.lock_timeout_seconds):
+        with (
+            storage_errors(self.directory),
+            DirectoryLock(self.directory, self.lock_timeout_seconds),
+        ):
             self.check_begun()
             recover(self.directory)
             topics = dict.fromkeys(extent.topic for extent in extents)
