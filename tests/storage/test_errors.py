@@ -23,6 +23,7 @@ ERRORS = [
     errors.UnknownTopicOrPartitionError("orders", -1, "/d"),
     errors.OffsetOutOfRangeError("orders-7", 99, 3, 42),
     errors.LogChangedError("/d/t-0", 10, 42, "0.log is gone"),
+    errors.StorageError(28, "No space left on device", "/d/t-0/0.log"),
     errors.TimestampOverflowError("orders", 7, 42, 2**60),
     errors.OptionError("subscribe", "", "name at least one topic"),
     errors.SegmentLogError("anything"),
@@ -58,7 +59,7 @@ CODES = [
     "TORN_TRANSACTION", "CORRUPT_INDEX", "CORRUPT_CHECKPOINT", "UNSUPPORTED_FORMAT",
     "LOG_DIRECTORY", "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_OUT_OF_RANGE", "LOG_CHANGED",
     "TIMESTAMP_OVERFLOW", "OPTION", "LOG_LOCKED", "COMMIT_IN_DOUBT", "INVALID_RECORD",
-    "RECORD_TOO_LARGE", "SYNC_FAILED", "OFFSETS_OUT_OF_ORDER", "STAGED_FILE",
+    "RECORD_TOO_LARGE", "SYNC_FAILED", "OFFSETS_OUT_OF_ORDER", "STAGED_FILE", "COLUMN", "STORAGE",
 ]  # fmt: skip
 
 
@@ -84,6 +85,9 @@ def test_an_error_survives_pickling_with_all_its_fields(
 
     assert type(error) is type(found)
     assert error.args == found.args
+    if isinstance(error, OSError):
+        fields = [(each.errno, each.strerror, each.filename) for each in (error, found)]
+        assert fields[0] == fields[1] == (28, "No space left on device", "/d/t-0/0.log")
     assert vars(error) == vars(found)
     assert str(error) == str(found)
 
@@ -117,6 +121,7 @@ def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
         (errors.UnknownTopicOrPartitionError, LookupError),
         (errors.OffsetOutOfRangeError, LookupError),
         (errors.TimestampOverflowError, OverflowError),
+        (errors.StorageError, OSError),
     ],
 )
 def test_errors_are_also_pythons_own(error: type, kind: type) -> None:
@@ -144,11 +149,12 @@ def test_an_unsupported_format_is_not_called_corrupt() -> None:
         (ERRORS[10], ["/d holds no topic 'orders'"]),
         (ERRORS[11], ["orders-7", "99", "[3, 42)"]),
         (ERRORS[12], ["/d/t-0", "[10, 42)", "0.log is gone", "load the path again"]),
-        (ERRORS[13], ["orders-7", "offset 42", str(2**60)]),
-        (ERRORS[14], ["'subscribe'", "''", "name at least one topic"]),
-        (ERRORS[16], ["orders-7: ", "row 42", "has no key"]),
-        (ERRORS[17], ["orders: ", "row 42", "has no key"]),
-        (ERRORS[18], ["orders-7: ", "row 42", "2000000", "1048588", "max.message.bytes"]),
+        (ERRORS[14], ["orders-7", "offset 42", str(2**60)]),
+        (ERRORS[13], ["/d/t-0/0.log: ", "No space left on device", "make room"]),
+        (ERRORS[15], ["'subscribe'", "''", "name at least one topic"]),
+        (ERRORS[17], ["orders-7: ", "row 42", "has no key"]),
+        (ERRORS[18], ["orders: ", "row 42", "has no key"]),
+        (ERRORS[19], ["orders-7: ", "row 42", "2000000", "1048588", "max.message.bytes"]),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -6,13 +6,18 @@ first the file is synced, then renamed, then the directory that holds its name. 
 it reaches the caller as a `SyncFailedError`.
 
 What is made belongs to whom its directory belongs to: a broker that runs under a user of its own
-takes its whole log directory for lost over one file that it may not open.
+takes its whole log directory for lost over one file that it may not open.  A user who cannot have
+it so makes nothing there.
 """
 
 import contextlib
+import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+from segmentlog.errors import LogDirectoryError
+from segmentlog.files.owners import another_owner
+from segmentlog.files.storage import naming
 from segmentlog.write_errors import SyncFailedError
 
 __all__ = [
@@ -20,6 +25,7 @@ __all__ = [
     "create_file",
     "cut_file",
     "replace_file",
+    "sync_ancestors",
     "sync_directory",
     "sync_file",
     "write_all",
@@ -30,19 +36,27 @@ __all__ = [
 #: What one ``write`` takes at the most on Linux (2 GiB less a page); more comes in pieces.
 _MOST_AT_ONCE = 1 << 30
 
+#: How a system says that a directory is none that can be synced, or not by this user.
+_NOT_TO_BE_SYNCED = {
+    errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.EROFS, errno.ENOSYS,
+}  # fmt: skip
+
+#: How it says that a file is not given away: not by this user, or not to one that it knows.
+_NOT_GIVEN = {errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
+
 
 def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
     """Write all of `data` at byte `position`; ``pwrite`` alone may stop short without an error."""
     view = memoryview(data)
     while len(view):
-        with _naming(descriptor):
+        with naming(descriptor):
             written = os.pwrite(descriptor, view[:_MOST_AT_ONCE], position)
         view, position = view[written:], position + written
 
 
 def write_pieces(descriptor: int, data: bytes, size: int, positions: Iterable[int]) -> None:
     """Write each `size` bytes of `data` at a position of their own."""
-    with _naming(descriptor):
+    with naming(descriptor):
         for start, position in zip(range(0, len(data), size), positions, strict=True):
             written = os.pwrite(descriptor, data[start : start + size], position)
             if written < size:
@@ -51,19 +65,8 @@ def write_pieces(descriptor: int, data: bytes, size: int, positions: Iterable[in
 
 def cut_file(descriptor: int, size: int) -> None:
     """Cut a file to its first `size` bytes."""
-    with _naming(descriptor):
+    with naming(descriptor):
         os.ftruncate(descriptor, size)
-
-
-@contextlib.contextmanager
-def _naming(descriptor: int) -> Iterator[None]:
-    """Have an error say which file: the system does not tell whoever holds a descriptor."""
-    try:
-        yield
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            error.filename = os.readlink(f"/proc/self/fd/{descriptor}")
-        raise
 
 
 def sync_file(descriptor: int, path: str) -> None:
@@ -89,18 +92,71 @@ def sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
+def sync_ancestors(path: str) -> None:
+    """Have the names that lead to a directory reach the disk, up to where its disk is mounted.
+
+    Whoever made some of them made them on the disk that the directory is on.  Above that is
+    nothing of theirs, and an automounter or another server, which may not answer.
+
+    A directory that cannot be synced at all has no disk behind its names (autofs, proc, some FUSE
+    file systems), or is not ours to open, and then its names were there before us.
+
+    Raises
+    ------
+    SyncFailedError
+        If the disk of one says that they have not reached it.
+    """
+    path = os.path.realpath(path)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+        try:
+            sync_directory(path)
+        except (SyncFailedError, OSError) as error:
+            cause = error.__cause__ if isinstance(error, SyncFailedError) else error
+            if not isinstance(cause, OSError) or cause.errno not in _NOT_TO_BE_SYNCED:
+                raise
+
+
 def adopt(path: str) -> None:
-    """Give what was just made to the owner of its directory, where the system lets us."""
-    parent, made = os.stat(os.path.dirname(path)), os.stat(path)
-    if (parent.st_uid, parent.st_gid) != (made.st_uid, made.st_gid):
-        with contextlib.suppress(PermissionError):
-            os.chown(path, parent.st_uid, parent.st_gid)
+    """Give what was just made to the owner of its directory.
+
+    The group follows where the system lets it: the owner can use the file without.
+
+    Raises
+    ------
+    LogDirectoryError
+        If it stays another's: this user is not the owner, nor one who may give files away.
+    """
+    directory = os.path.dirname(path)
+    parent, made = os.stat(directory), os.stat(path)
+    if (parent.st_uid, parent.st_gid) == (made.st_uid, made.st_gid):
+        return
+    try:
+        os.chown(path, parent.st_uid, parent.st_gid)
+    except OSError as error:
+        if error.errno not in _NOT_GIVEN:
+            raise
+        if made.st_uid != parent.st_uid:
+            reason = another_owner(parent.st_uid, made.st_uid)
+            raise LogDirectoryError(directory, reason) from error
 
 
 def create_file(path: str, *, mode: int = 0o644) -> int:
-    """Descriptor to write a file with that must not exist yet."""
+    """Descriptor to write a file with that must not exist yet.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the owner of its directory could not use it; then it is not there.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    adopt(path)
+    try:
+        adopt(path)
+    except BaseException:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
     return descriptor
 
 

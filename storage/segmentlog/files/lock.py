@@ -3,10 +3,12 @@
 A broker locks the whole of ``.lock`` (Java's ``FileChannel.tryLock``: a POSIX record lock), and
 deletes the file when it stops cleanly.  Here it is an open-file-description lock, which excludes
 POSIX locks as well, but belongs to the descriptor: a POSIX lock is lost as soon as anything in the
-process closes any descriptor of the file.
+process closes any descriptor of the file.  Descriptions outlive their process in its children: one
+that is forked closes what it has got of them.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
@@ -17,8 +19,9 @@ from types import TracebackType
 from typing import Self
 
 from segmentlog.errors import LogDirectoryError
-from segmentlog.files.durable import adopt
+from segmentlog.files.durable import adopt, create_file
 from segmentlog.files.names import LOCK_FILE
+from segmentlog.files.owners import why_not_written
 from segmentlog.write_errors import LogLockedError
 
 __all__ = ["DirectoryLock"]
@@ -28,10 +31,39 @@ _POLL_SECONDS = 0.05
 # struct flock: type, whence, start, length (0: to the end), pid (0, for these locks)
 _FLOCK = struct.Struct("hhqqi4x")
 
+#: How a file system says that it has no such locks: an NFS whose server's lock daemon is away, one
+#: that knows no locks, a kernel that knows none of this kind.
+_NO_LOCKS = {errno.ENOLCK, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
+
 #: Descriptions are shared by threads only through us: a second thread of the same process that
 #: opened the file again would be kept out by the lock as any other process is.
-_held: dict[str, threading.Lock] = {}
-_held_guard = threading.Lock()
+_threads: dict[str, threading.Lock] = {}
+
+#: All open descriptors of lock files.  A child that is forked has the locks behind them, too, and
+#: would keep them when its parent is killed.
+_descriptors: set[int] = set()
+
+#: Held while these change, and while a process is forked: a child finds them as they are.
+_guard = threading.RLock()
+
+
+def _begin_child() -> None:
+    """Forget in a forked child what its parent has locked: no thread is left here to unlock it.
+
+    The locks stay with the parent.  Closing a descriptor unlocks nothing while another is open;
+    unlocking would take the lock from the parent.
+    """
+    for descriptor in _descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _descriptors.clear()
+    _threads.clear()
+    _guard.release()
+
+
+os.register_at_fork(
+    before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_begin_child
+)
 
 
 class DirectoryLock:
@@ -45,7 +77,8 @@ class DirectoryLock:
     Raises
     ------
     LogDirectoryError
-        On a system that has no such locks.
+        On a system that has no such locks.  On entering, on a file system that has none, or if
+        this user may not open the file or not make it.
     LogLockedError
         On entering, if a broker or another writer still has it then.
     """
@@ -57,11 +90,14 @@ class DirectoryLock:
         self._path = os.path.join(directory, LOCK_FILE)
         self._timeout_seconds = min(max(timeout_seconds, 0), threading.TIMEOUT_MAX)
         self._descriptor = -1
-        with _held_guard:
-            self._thread_lock = _held.setdefault(os.path.realpath(directory), threading.Lock())
+        self._thread_lock = threading.Lock()  # replaced on entering, in the process that enters
+        self._process = -1
 
     def __enter__(self) -> Self:
         until = time.monotonic() + self._timeout_seconds
+        with _guard:
+            shared = _threads.setdefault(os.path.realpath(self._directory), threading.Lock())
+        self._thread_lock, self._process = shared, os.getpid()
         if not self._thread_lock.acquire(timeout=self._timeout_seconds):
             raise LogLockedError(self._directory, os.getpid(), self._timeout_seconds)
         try:
@@ -80,26 +116,63 @@ class DirectoryLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Told, and not only closed: a process that was forked meanwhile has the descriptor, too.
+        if self._process != os.getpid():  # forked inside the block: the lock is the parent's
+            return
+        # Told, and not only closed: what was started without `os.fork` may have the descriptor.
         with contextlib.suppress(OSError):
             unlock = _FLOCK.pack(fcntl.F_UNLCK, 0, 0, 0, 0)
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, unlock)
-        os.close(self._descriptor)
+        _close(self._descriptor)
         self._thread_lock.release()
 
     def _try(self) -> bool:
         """Open and lock the file, unless somebody has it or has just removed it."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with _guard:
+            descriptor = self._open()
+            _descriptors.add(descriptor)
         try:
-            adopt(self._path)  # a broker of another user has to open it
+            is_locked = self._lock(descriptor)
+        except BaseException:
+            _close(descriptor)
+            raise
+        if is_locked:
+            self._descriptor = descriptor
+        else:
+            _close(descriptor)
+        return is_locked
+
+    def _open(self) -> int:
+        while True:
+            try:
+                return os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            except PermissionError as error:
+                reason = f"{error.strerror}: {why_not_written(self._path)}"
+                raise LogDirectoryError(self._path, reason) from error
+            except IsADirectoryError as error:
+                reason = f"cannot be locked: {error.strerror}; brokers have a file there: move it"
+                raise LogDirectoryError(self._path, reason) from error
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):  # another was quicker
+                    return create_file(self._path)
+
+    def _lock(self, descriptor: int) -> bool:
+        try:
+            with contextlib.suppress(LogDirectoryError):  # the owner may open it all the same
+                adopt(self._path)
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
-            if os.fstat(descriptor).st_ino == os.stat(self._path).st_ino:
-                self._descriptor = descriptor
-                return True
+            # Or the file that we locked is not the one there any more.
+            return os.fstat(descriptor).st_ino == os.stat(self._path).st_ino
         except (BlockingIOError, PermissionError, FileNotFoundError):
-            pass  # locked by another, or the file that we locked is not the one there any more
-        os.close(descriptor)
-        return False
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            reason = (
+                f"its file system does not lock files ({error.strerror}), so nothing keeps a "
+                "broker or another writer out; mount it with locks (NFS 4, or NFS 3 with lockd), "
+                "or write to a local file system"
+            )
+            raise LogDirectoryError(self._directory, reason) from error
 
     def _holder(self) -> int:
         """Process that holds the lock, or 0 where the system does not tell."""
@@ -116,3 +189,9 @@ class DirectoryLock:
             os.close(descriptor)
         lock_type, _, _, _, process = _FLOCK.unpack(reply)
         return int(process) if lock_type != fcntl.F_UNLCK and process > 0 else 0
+
+
+def _close(descriptor: int) -> None:
+    with _guard:
+        _descriptors.discard(descriptor)
+        os.close(descriptor)

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 from segmentlog.errors import (
     CorruptLogError,
-    LogDirectoryError,
     SegmentLogError,
     UnsupportedFormatError,
 )
@@ -47,13 +46,14 @@ from segmentlog.log.journal import (
     list_guards,
 )
 from segmentlog.log.listing import list_segments
-from segmentlog.log.move import move_segment, plan_segment
+from segmentlog.log.move import enter_partition, move_segment, plan_segment
 from segmentlog.log.ready import ready_to_append
 from segmentlog.log.replaced import delete_replaced
 from segmentlog.log.settle import finish, give_up, withdraw
 from segmentlog.log.stage import Extent
 from segmentlog.log.staged import staged_batches
 from segmentlog.log.stamp import renew_stamp
+from segmentlog.log.topics import check_partition_path
 from segmentlog.model import TopicPartition
 from segmentlog.write_errors import (
     CommitInDoubtError,
@@ -157,13 +157,7 @@ class _Commit:
     ) -> Intent:
         """What the partitions are now, and what they will be."""
         for topic_partition in grouped:
-            path = partition_path(self.directory, topic_partition)
-            if os.path.islink(path):
-                reason = (
-                    "is a symbolic link, and readers leave those out: move or mount the directory "
-                    "that it leads to to its place"
-                )
-                raise LogDirectoryError(path, reason)
+            check_partition_path(partition_path(self.directory, topic_partition))
         was_clean = os.path.exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
         ready = ready_to_append(
             self.directory, grouped, self.config, is_clean=was_clean, flush=self.flush
@@ -250,7 +244,7 @@ class _Commit:
         if not appender.size:  # the segment in whose place it comes
             base_offset = appender.base_offset
         plan = plan_segment(self.directory, extent, base_offset, shift, epoch, self.config)
-        if plan is None:
+        if plan is None or not enter_partition(self.guard.path, path, extent, plan):
             for buffer, headers in staged_batches(self.directory, extent, shift, epoch):
                 appender.append(buffer, headers)
             return appender

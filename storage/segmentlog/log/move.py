@@ -8,6 +8,7 @@ that copies on write has no room, ends the process.  And Linux takes the large f
 that is written to for dirty as a whole: a sync wrote all of 1 GB again, where 32 MB had changed.
 """
 
+import errno
 import os
 from typing import NamedTuple, TypeAlias
 
@@ -27,7 +28,7 @@ from segmentlog.log.entries import encode_offsets, encode_times, last_time, new_
 from segmentlog.log.journal import SegmentSizes
 from segmentlog.log.stage import Extent, least_moved_bytes
 
-__all__ = ["SegmentPlan", "move_segment", "plan_segment"]
+__all__ = ["SegmentPlan", "enter_partition", "move_segment", "plan_segment"]
 
 #: Batches with fewer bytes than this to each are sooner copied than written to one by one.
 _LEAST_BATCH_BYTES = 8 << 10
@@ -162,6 +163,28 @@ def _read_headers(path: str, extent: Extent) -> tuple[list[int], _Headers]:
     return positions, headers
 
 
+def enter_partition(
+    guard_path: str, partition_path: str, extent: Extent, plan: SegmentPlan
+) -> bool:
+    """Begin to carry a plan out, with the offset index; False where nothing can be moved there.
+
+    A partition on a mount of its own takes no renamed file (``EXDEV``), a bind mount of the same
+    file system and device included; nor does one with another project quota, or in another btrfs
+    subvolume.  So a real file of the segment goes first, while the staged file is still as the
+    task has left it: once offsets are written into that, copying would shift them twice.
+    """
+    within = _within(guard_path, extent, FileKind.OFFSET_INDEX)
+    write_new_file(within, plan.offset_entries, sync=False)
+    try:
+        os.rename(within, _place(partition_path, plan, FileKind.OFFSET_INDEX))
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        os.unlink(within)
+        return False
+    return True
+
+
 def move_segment(
     directory: str,
     guard_path: str,
@@ -169,7 +192,9 @@ def move_segment(
     extent: Extent,
     plan: SegmentPlan,
 ) -> SegmentSizes:
-    """Carry a plan out; the caller syncs the files of the segment, and their directory.
+    """Carry out the rest of a plan, behind `enter_partition`.
+
+    The caller syncs the files of the segment, and their directory.
 
     Everything goes through the guard: when another writer has taken that over, which renames it,
     nothing can come out of it any more, over whatever that writer has put there.  The log comes
@@ -179,14 +204,20 @@ def move_segment(
     with open(staged, "r+b", buffering=0) as file:
         write_pieces(file.fileno(), plan.places, _PLACE_BYTES, plan.positions)
     within = {
-        kind: os.path.join(guard_path, f"{extent.name}.{kind}")
-        for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.LOG)
+        kind: _within(guard_path, extent, kind) for kind in (FileKind.TIME_INDEX, FileKind.LOG)
     }
-    write_new_file(within[FileKind.OFFSET_INDEX], plan.offset_entries, sync=False)
     write_new_file(within[FileKind.TIME_INDEX], plan.time_entries, sync=False)
     os.rename(staged, within[FileKind.LOG])
     for kind, path in within.items():
-        os.rename(path, os.path.join(partition_path, segment_file_name(plan.base_offset, kind)))
+        os.rename(path, _place(partition_path, plan, kind))
     return SegmentSizes(
         plan.base_offset, extent.end, len(plan.offset_entries), len(plan.time_entries)
     )
+
+
+def _within(guard_path: str, extent: Extent, kind: FileKind) -> str:
+    return os.path.join(guard_path, f"{extent.name}.{kind}")
+
+
+def _place(partition_path: str, plan: SegmentPlan, kind: FileKind) -> str:
+    return os.path.join(partition_path, segment_file_name(plan.base_offset, kind))

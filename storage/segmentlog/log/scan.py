@@ -23,6 +23,7 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
+from segmentlog.files.storage import naming, storage_errors
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.log.plan import UNCHECKED, find_again
@@ -75,18 +76,22 @@ def scan_slice(
         With file and byte.
     LogChangedError
         If records that planning promised are gone.
+    StorageError
+        If the disk fails, or a file is not this user's to read.
     """
     schema = record_schema(columns, include_headers=include_headers)
     attempt = 0
-    while True:
-        reader = _SliceReader(log_slice, schema, policy or ScanPolicy())
-        try:
-            yield from reader.batches()
-        except (_FileChangedError, FileNotFoundError) as change:
-            attempt = attempt + 1 if reader.next_offset == log_slice.start_offset else 1
-            log_slice = _find_again(log_slice, reader.next_offset, attempt, change)
-        else:
-            return
+    place = log_slice.files[0].path if log_slice.files else log_slice.topic
+    with storage_errors(place):
+        while True:
+            reader = _SliceReader(log_slice, schema, policy or ScanPolicy())
+            try:
+                yield from reader.batches()
+            except (_FileChangedError, FileNotFoundError) as change:
+                attempt = attempt + 1 if reader.next_offset == log_slice.start_offset else 1
+                log_slice = _find_again(log_slice, reader.next_offset, attempt, change)
+            else:
+                return
 
 
 def _find_again(
@@ -251,7 +256,8 @@ class _SliceReader:
             grown[:held] = self._buffer[:held]
             self._buffer = grown
         while held < wanted:
-            n_read = os.preadv(descriptor, [self._buffer[held:wanted].data], position + held)
+            with naming(descriptor):
+                n_read = os.preadv(descriptor, [self._buffer[held:wanted].data], position + held)
             if n_read == 0:
                 message = f"{file.path} ends at byte {position + held}, not at {file.end}"
                 raise _FileChangedError(message)
@@ -319,7 +325,8 @@ def _least_offset(file: SliceFile, descriptor: int) -> int:
     """Offset that the first batch may have at the least, once it is seen to be the planned one."""
     if file.first_crc == UNCHECKED:
         return file.first_offset
-    head = os.pread(descriptor, layout.HEADER_BYTES, file.start)
+    with naming(descriptor):
+        head = os.pread(descriptor, layout.HEADER_BYTES, file.start)
     if len(head) >= layout.SMALLEST_BATCH_BYTES:
         header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
         if (header.base_offset, header.crc) == (file.first_offset, file.first_crc):

@@ -10,7 +10,7 @@ import os
 import re
 import uuid
 
-from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
+from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.files.durable import adopt, create_file, replace_file, sync_directory
 from segmentlog.files.metadata import read_topic_id
@@ -24,13 +24,15 @@ from segmentlog.files.names import (
     partition_path,
     segment_file_name,
 )
+from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
 from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
-__all__ = ["MOST_PARTITIONS", "check_topic_name", "create_partitions"]
+__all__ = ["MOST_PARTITIONS", "check_partition_path", "check_topic_name", "create_partitions"]
 
 MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker bears
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_SEGMENT = re.compile(r"\d{20}\.log")
 _FILES = (FileKind.TIME_INDEX, FileKind.OFFSET_INDEX, FileKind.LOG)  # a log is there when .log is
 
 
@@ -49,6 +51,37 @@ def check_topic_name(topic: str) -> None:
         raise OptionError("topic", topic, "brokers keep this topic for themselves")
 
 
+def check_partition_path(path: str) -> None:
+    """Refuse to write to a partition whose directory is none, or not this user's to write to.
+
+    Readers leave out links and files: rows behind a link would never be seen.
+
+    Raises
+    ------
+    LogDirectoryError
+        If it is there, and is a symbolic link or no directory; if it or its active segment may
+        not be written to.
+    """
+    if os.path.islink(path):
+        reason = (
+            "is a symbolic link, and readers leave those out: move or mount the directory "
+            "that it leads to to its place"
+        )
+        raise LogDirectoryError(path, reason)
+    if os.path.exists(path) and not os.path.isdir(path):
+        reason = "is no directory, and has the name of a partition's: move it out of the way"
+        raise LogDirectoryError(path, reason)
+    with contextlib.suppress(FileNotFoundError):
+        if not may_write(path, MAY_WRITE | os.X_OK):
+            raise LogDirectoryError(path, why_not_written(path))
+        logs = [name for name in os.listdir(path) if _SEGMENT.fullmatch(name)]
+        active = max(logs, default="").removesuffix(".log")
+        for kind in _FILES if active else ():
+            file = os.path.join(path, f"{active}.{kind}")
+            if os.path.exists(file) and not may_write(file):
+                raise LogDirectoryError(file, why_not_written(file))
+
+
 def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     """Make the partitions of a topic, if it has none, or those that a crash has left out.
 
@@ -64,12 +97,16 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
 
     Raises
     ------
+    LogDirectoryError
+        If a link or a file stands in the place of one, or it may not be written to.
     UnknownTopicOrPartitionError
         If one is missing that had records.
     """
     offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
     known = {each for each in offsets if each.topic == topic} | _found(directory, topic)
     wanted = known or {TopicPartition(topic, number) for number in range(n_partitions)}
+    for each in wanted:
+        check_partition_path(partition_path(directory, each))
     missing = [each for each in sorted(wanted, reverse=True) if not _is_there(directory, each)]
     if not missing:
         return
@@ -116,7 +153,11 @@ def _topic_id(directory: str, partitions: list[TopicPartition]) -> str:
 def _create(path: str, topic_id: str) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
-        adopt(path)
+        try:
+            adopt(path)
+        except LogDirectoryError:
+            os.rmdir(path)
+            raise
     metadata = f"version: 0\ntopic_id: {topic_id}"
     replace_file(os.path.join(path, PARTITION_METADATA_FILE), metadata.encode())
     write_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT), [(0, 0)])

@@ -19,6 +19,7 @@ from segmentlog.files.names import (
     DirectoryState,
     parse_partition_directory,
 )
+from segmentlog.files.storage import storage_errors
 from segmentlog.log.journal import State, list_guards
 from segmentlog.log.listing import list_segments
 from segmentlog.log.recovery import (
@@ -76,14 +77,15 @@ class DirectoryRecovery:
         for name, topic_partition, is_served in _partitions(self._directory):
             path = os.path.join(self._directory, name)
             try:
-                plan = self._plan(
-                    path, points.get(topic_partition, 0), starts.get(topic_partition, 0),
-                    is_clean=is_clean,
-                )  # fmt: skip
-                if plan is None:
-                    continue
-                yield from self._recover(name, plan)
-            except (SegmentLogError, OSError) as error:
+                with storage_errors(path):
+                    plan = self._plan(
+                        path, points.get(topic_partition, 0), starts.get(topic_partition, 0),
+                        is_clean=is_clean,
+                    )  # fmt: skip
+                    if plan is None:
+                        continue
+                    yield from self._recover(name, plan)
+            except SegmentLogError as error:
                 self.failed.append(name)
                 yield f"{name}: not recovered: {error}"
                 continue

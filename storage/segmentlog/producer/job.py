@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
-from segmentlog.files.durable import create_file, sync_directory
+from segmentlog.files.durable import create_file, sync_ancestors
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
@@ -23,6 +23,8 @@ from segmentlog.files.names import (
     parse_segment_file,
     segment_file_name,
 )
+from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
+from segmentlog.files.storage import storage_errors
 from segmentlog.log.commit import commit_staged
 from segmentlog.log.journal import STATE_FILE, SinkVersion
 from segmentlog.log.settle import recover
@@ -70,6 +72,7 @@ class WriteJob:
     deletes_records: bool = False
 
     @classmethod
+    @storage_errors()
     def begin(
         cls,
         directory: str,
@@ -99,6 +102,8 @@ class WriteJob:
             If the topic, or a partition of it, is not there, and is not to be created.
         LogDirectoryError
             If the directory cannot be a log directory, or not this user's.
+        StorageError
+            If the disk is full, fails, or does not let this user do it.
         """
         if not 1 <= num_partitions <= MOST_PARTITIONS:
             accepted = f"give a number from 1 to {MOST_PARTITIONS}"
@@ -113,7 +118,8 @@ class WriteJob:
             creates_topics = not Path(directory, META_PROPERTIES_FILE).exists()
         n_new = num_partitions if creates_topics else 0
         token = secrets.token_hex(8)
-        with DirectoryLock(directory, lock_timeout_seconds):
+        _check_owner(directory, token)
+        with storage_errors(directory), DirectoryLock(directory, lock_timeout_seconds):
             _mark_new(directory)
             recover(directory)
             _sweep(Path(directory))
@@ -126,7 +132,7 @@ class WriteJob:
                 directory, token, topic, partitions, missing, n_new, config,
                 lock_timeout_seconds, sink, deletes_records,
             )  # fmt: skip
-            job.mark.touch(exist_ok=False)
+            os.close(create_file(str(job.mark)))
         if topic is not None:
             try:
                 job.n_partitions(topic)
@@ -159,6 +165,7 @@ class WriteJob:
             raise UnknownTopicOrPartitionError(topic, -1, self.directory, hint)
         return self.num_partitions
 
+    @storage_errors()
     def stager(self, task: int) -> RowStager:
         """What a task attempt stages its rows with.
 
@@ -172,6 +179,7 @@ class WriteJob:
         stage = TaskStage(self.directory, self.token, task, segment_bytes)
         return RowStager(stage, self.config, self.topic, self.n_partitions, task)
 
+    @storage_errors()
     def check_begun(self) -> None:
         """Refuse to stage for a job that has ended, or that this machine does not see.
 
@@ -201,12 +209,15 @@ class WriteJob:
         ------
         LogDirectoryError
             If the job has ended; if a topic has other partitions than its rows were spread over.
-        LogLockedError, CommitInDoubtError, OSError
+        LogLockedError, CommitInDoubtError, SyncFailedError, StorageError
             See `segmentlog.log.commit.commit_staged`.
         """
         topic_config = self.config.topic_config
         n_records = sum(extent.n_records for extent in extents)
-        with DirectoryLock(self.directory, self.lock_timeout_seconds):
+        with (
+            storage_errors(self.directory),
+            DirectoryLock(self.directory, self.lock_timeout_seconds),
+        ):
             self.check_begun()
             recover(self.directory)
             topics = dict.fromkeys(extent.topic for extent in extents)
@@ -293,13 +304,24 @@ def _make_directory(directory: str) -> None:
         raise LogDirectoryError(directory, f"cannot be made or listed: {error}") from error
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
         raise LogDirectoryError(directory, "its file system is mounted read-only")
-    if not os.access(directory, os.W_OK | os.X_OK):
-        reason = f"user {os.geteuid()} may not write there; write as the owner of the directory"
-        raise LogDirectoryError(directory, reason)
+    if not may_write(directory, MAY_WRITE | os.X_OK):
+        raise LogDirectoryError(directory, why_not_written(directory))
     segments = filter(None, map(parse_segment_file, names))
     if any(segment_file_name(each.offset, each.kind) in names for each in segments):
         reason = f"is the directory of a partition; name the log directory, {path.parent}"
         raise LogDirectoryError(directory, reason)
+
+
+def _check_owner(directory: str, token: str) -> None:
+    """Refuse, before anything is made, to make what the owner of the directory could not use.
+
+    Whether files can be given away is not told by the user's number: a root may lack that right,
+    and some file systems give everything one owner.  So one is made, and is gone again.
+    """
+    if Path(directory).stat().st_uid != os.geteuid():
+        probe = Path(directory, f"segmentlog.{token}{_JOB_SUFFIX}")
+        os.close(create_file(str(probe)))
+        probe.unlink()  # after a crash, `_sweep` takes it for a job's
 
 
 def _mark_new(directory: str) -> None:
@@ -308,9 +330,7 @@ def _mark_new(directory: str) -> None:
     if {each.name for each in path.iterdir()} <= {LOCK_FILE}:
         os.close(create_file(str(path / CLEAN_SHUTDOWN_FILE)))
     if not Path(path, STATE_FILE).exists():  # whoever made it may have died before it synced
-        for parent in path.parents:
-            with contextlib.suppress(PermissionError):
-                sync_directory(str(parent))
+        sync_ancestors(directory)
 
 
 def _sweep(directory: Path) -> None:
@@ -334,7 +354,8 @@ def _complete_topics(directory: str) -> None:
     """Make the partitions that a crash has left out, of topics that the rows may name."""
     partitions, missing = _partitions(directory)
     for topic in missing:
-        with contextlib.suppress(UnknownTopicOrPartitionError):  # it had records: not here to make
+        # It had records, or a link is in its place: told of if rows come for it.
+        with contextlib.suppress(UnknownTopicOrPartitionError, LogDirectoryError):
             create_partitions(directory, topic, partitions[topic])
 
 

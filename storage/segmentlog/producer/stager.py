@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from segmentlog.files.storage import storage_errors
 from segmentlog.kernels.memory import Int64s
 from segmentlog.log.stage import Extent, TaskStage
 from segmentlog.model import TimestampType, TopicPartition
@@ -90,6 +91,7 @@ class RowStager:
         self._schema: pa.Schema | None = None
         self._last_offsets: dict[TopicPartition, int] = {}
 
+    @storage_errors()
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows, and write out what is held when there is enough of it.
 
@@ -99,6 +101,8 @@ class RowStager:
             If a column is missing, or has another type.
         InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError
             If a row cannot be written; nothing of the task is to be committed then.
+        StorageError
+            If the disk is full, or fails.
         """
         if batch.schema != self._schema:
             self.check(batch.schema)
@@ -115,6 +119,7 @@ class RowStager:
         if schema != self._schema:
             check_columns(schema, self._topic, self._config)
 
+    @storage_errors()
     def close(self) -> tuple[Extent, ...]:
         """Write out the rest; what was staged, on the disk if the settings say so."""
         self._write_held()

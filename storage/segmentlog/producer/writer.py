@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from segmentlog.errors import OptionError
 from segmentlog.files.paths import local_path
+from segmentlog.files.storage import storage_errors
 from segmentlog.log.journal import SinkVersion
 from segmentlog.producer.config import ProducerConfig
 
@@ -40,6 +41,7 @@ class LogWriter:
         self._has_refused = False
         self._has_committed = False
 
+    @storage_errors()
     def append(self, rows: "pa.Table | pa.RecordBatch") -> None:
         """Take rows with the columns ``key``, ``value``, ``headers``, ``partition``, ``topic``.
 
@@ -54,6 +56,8 @@ class LogWriter:
         InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError
             If a row cannot be written.  It may be one of an earlier call, and others of the same
             call are lost: nothing since the last `flush` can be committed any more.
+        StorageError
+            If the disk is full, or fails; then it is the same.
         """
         import pyarrow as pa
 
@@ -67,12 +71,13 @@ class LogWriter:
                 self._has_rows = True
                 self._stager.add(batch)
 
+    @storage_errors()
     def flush(self) -> None:
         """Make visible what was appended, and with ``ProducerConfig.flush`` durable; go on.
 
         Raises
         ------
-        LogLockedError, CommitInDoubtError, SyncFailedError, OSError
+        LogLockedError, CommitInDoubtError, SyncFailedError, StorageError
             If it could not be committed.  It is to be appended again then.
         InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError, ColumnError
             If a row cannot be written.
@@ -203,6 +208,8 @@ def open_writer(
         If a broker is running on the directory.
     OptionError, LogDirectoryError, UnknownTopicOrPartitionError
         If the directory or the topic is none that can be written to.
+    StorageError
+        If the disk is full, fails, or does not let this user do it.
     """
     from segmentlog.producer.job import WriteJob  # the compiled kernels load here
 

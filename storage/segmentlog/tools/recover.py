@@ -7,6 +7,7 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import LOCK_FILE, META_PROPERTIES_FILE, parse_partition_directory
 from segmentlog.files.paths import local_path
+from segmentlog.files.storage import storage_errors
 from segmentlog.log.journal import list_guards
 from segmentlog.log.unclean import DirectoryRecovery
 from segmentlog.tools.text import escape
@@ -14,6 +15,7 @@ from segmentlog.tools.text import escape
 __all__ = ["recover_directory"]
 
 
+@storage_errors()
 def recover_directory(
     path: str, write: Callable[[str], object], interval_bytes: int, *, dry_run: bool = False
 ) -> bool:

@@ -8,6 +8,7 @@ from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import DirectoryState, parse_partition_directory
 from segmentlog.files.paths import local_path
+from segmentlog.files.storage import storage_errors
 from segmentlog.log.journal import list_guards
 from segmentlog.log.listing import list_segments
 from segmentlog.log.producers import ProducerStates
@@ -21,6 +22,7 @@ from segmentlog.tools.text import escape
 __all__ = ["reindex_paths"]
 
 
+@storage_errors()
 def reindex_paths(
     paths: Sequence[str], write: Callable[[str], object], interval_bytes: int
 ) -> bool:

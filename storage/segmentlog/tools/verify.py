@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
+from segmentlog.files.storage import storage_errors
 from segmentlog.log.findings import Finding, Severity, unfinished_commits
 from segmentlog.log.logdir import open_log_dir
 from segmentlog.log.verify import verify_log
@@ -23,6 +24,7 @@ _MIB = 1 << 20
 _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")
 
 
+@storage_errors()
 def verify_paths(
     paths: Sequence[str],
     topics: Sequence[str] = (),

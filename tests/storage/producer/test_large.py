@@ -1,6 +1,8 @@
 """Large staged files are moved into the log as segments; what is read does not tell."""
 
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,28 @@ def values(directory: Path, partition: int = 0) -> list[int]:
     return [int(value) for value in log.scan().read_all()["value"].to_pylist()]
 
 
+@pytest.fixture(params=["tmpfs", "bind"])
+def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A log directory with a partition on a mount of its own, of another file system or of this.
+
+    A bind mount has the same device as what is around it, and nothing can be renamed into it.
+    """
+    place, other = tmp_path / "logs" / "t-0", tmp_path / "other"
+    write(place.parent, pieces(0, 50), pieces(0, 50, 1), config=CONFIG)
+    place.rename(other)
+    place.mkdir()
+    what = ["-t", "tmpfs", "tmpfs"] if request.param == "tmpfs" else ["--bind", str(other)]
+    done = subprocess.run(["mount", *what, str(place)], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("mounting a file system is not permitted here")
+    try:
+        if request.param == "tmpfs":
+            shutil.copytree(other, place, dirs_exist_ok=True)
+        yield place.parent
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
 @pytest.fixture
 def moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Base offsets of the segments that were moved, as they come."""
@@ -86,6 +110,29 @@ def test_files_are_moved_and_read_as_if_copied(tmp_path: Path, moved: list[int])
         assert len(one.segments) > 2
     assert_sound(tmp_path / "a")
     assert_sound(tmp_path / "b")
+
+
+def test_a_partition_on_a_mount_of_its_own_is_copied_to(
+    mounted: Path, tmp_path: Path, moved: list[int]
+) -> None:
+    """Files are not renamed from mount to mount; the other partition's are moved all the same."""
+    write(mounted, pieces(50, 9000), pieces(50, 9000, 1), config=CONFIG)
+    n_moved = len(moved)
+    write(mounted, pieces(9050, 50), pieces(9050, 50, 1), config=CONFIG)
+    copied = ProducerConfig(TopicConfig(segment_bytes=1 << 30), batch_size=9_000,
+                            buffer_memory=80_000)  # fmt: skip
+    write(tmp_path / "b", pieces(0, 9100), config=copied)
+
+    assert n_moved > 2
+    assert n_moved == len(moved)
+    for partition in (0, 1):
+        assert [*range(9100)] == values(mounted, partition)
+    one, other = (segmentlog.open_log_dir(path).log("t", 0) for path in (mounted, tmp_path / "b"))
+    columns = ["offset", "value"]
+    assert one.scan(columns=columns).read_all() == other.scan(columns=columns).read_all()
+    assert all(segment.size <= 400_000 for segment in one.segments)
+    assert ["segmentlog.state"] == [path.name for path in mounted.glob("segmentlog.*")]
+    assert_sound(mounted)
 
 
 def test_the_first_segment_of_a_new_log_is_moved_into_its_place(

@@ -181,3 +181,28 @@ def test_the_time_of_appending_is_that_of_writing(tmp_path: Path) -> None:
     (batch,) = segmentlog.open_log_dir(tmp_path).log("t", 0).scan()
     assert {1} == set(batch.column("timestampType").to_pylist())
     assert {True} == {time.year > 2020 for time in batch.column("timestamp").to_pylist()}
+
+
+def test_a_link_or_a_file_in_the_place_of_a_partition(tmp_path: Path) -> None:
+    """A link that leads nowhere, one that leads somewhere, and a file; before rows are taken."""
+    place = tmp_path / "t-0"
+    write(tmp_path, ONE, topic="other")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    for what in ("dangling", "empty"):
+        place.symlink_to(elsewhere)
+        for topic, rows in (("t", ONE), (None, ONE.append_column("topic", pa.array(["t"])))):
+            with pytest.raises(LogDirectoryError, match="t-0: is a symbolic link"):
+                write(tmp_path, rows, topic=topic)
+        place.unlink()
+        assert elsewhere.exists() == (what == "empty")
+        elsewhere.mkdir(exist_ok=True)
+    place.touch()
+    for creates_topics in (True, False):
+        with pytest.raises(LogDirectoryError, match="t-0: is no directory"):
+            write(tmp_path, ONE, creates_topics=creates_topics)
+    write(tmp_path, ONE.append_column("topic", pa.array(["other"])), topic=None)
+    place.unlink()
+    assert before == sorted(path.name for path in tmp_path.iterdir())
+    assert [] == list(elsewhere.iterdir())
+    assert [b"v", b"v"] == values(tmp_path, "other")

@@ -1,0 +1,75 @@
+"""Code among mounts of its own, or as another user, where the system permits it."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+__all__ = ["as_user", "common_directory", "in_namespace", "run_without"]
+
+
+def in_namespace(code: str, *arguments: object) -> str:
+    """What `code` prints where its mounts are its own and go with it; skips if none can be had."""
+    unshare = ["unshare", "--mount", "--propagation", "private"]
+    _need([*unshare, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], "a mount namespace")
+    return _run(unshare, code, arguments)
+
+
+def run_without(capability: str, code: str, *arguments: object) -> str:
+    """What `code` prints as a root that lacks a capability, as in many a container."""
+    if os.geteuid():
+        pytest.skip("only root can put a capability of root down")
+    without = ["setpriv", f"--bounding-set=-{capability}", f"--inh-caps=-{capability}"]
+    _need([*without, "true"], "putting a capability down")
+    return _run(without, code, arguments)
+
+
+@contextlib.contextmanager
+def as_user(user: int, group: int, umask: int = 0o022) -> Iterator[None]:
+    """Be that user, with no other groups; to the system's checks of files root is away."""
+    if os.geteuid():
+        pytest.skip("only root can be another user")
+    before, mask = os.getgroups(), os.umask(umask)
+    os.setgroups([])
+    os.setegid(group)
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(before)
+        os.umask(mask)
+
+
+@contextlib.contextmanager
+def common_directory() -> Iterator[Path]:
+    """A temporary directory that other users can get to; pytest's own are for one user."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+def _need(command: Sequence[str], what: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip(f"{what} needs {command[0]}")
+    if done.returncode:
+        pytest.skip(f"{what} is not permitted here")
+
+
+def _run(prefix: Sequence[str], code: str, arguments: Sequence[object]) -> str:
+    paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", code, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert not done.returncode, done.stderr
+    return done.stdout
