@@ -90,9 +90,33 @@ def test_a_scan_of_a_file_that_may_not_be_read(logs: Path) -> None:
     assert (errno.EACCES, str(log_file(logs))) == (caught.value.errno, caught.value.filename)
 
 
+def test_a_directory_that_may_not_be_read(logs: Path) -> None:
+    """Nor listed, nor one of its files."""
+    logs.chmod(0o700)
+    os.chown(logs, 0, 0)
+    with as_user(4711, 4711), pytest.raises(StorageError, match="to user 4711"):
+        segmentlog.open_log_dir(logs)
+
+
+def test_a_log_that_may_not_be_looked_at(logs: Path) -> None:
+    """Whatever is asked of it first."""
+    os.chown(log_file(logs), 0, 0)
+    log_file(logs).chmod(0o600)
+    with as_user(4711, 4711):
+        for ask in (
+            lambda log: log.log_end_offset, lambda log: log.end_offset(), lambda log: log.tail,
+            lambda log: log.scan(), lambda log: log.slices(0, 1),
+            lambda log: log.offset_for_timestamp(1),
+        ):  # fmt: skip
+            with pytest.raises(StorageError, match="to user 4711") as caught:
+                ask(segmentlog.open_log_dir(logs).log("t", 0))
+            assert str(log_file(logs)) == caught.value.filename
+
+
 def test_a_scan_of_something_that_is_no_file(logs: Path) -> None:
     """The system does not say which, to whoever holds a descriptor."""
     wanted = planned(logs)
+    wanted = wanted._replace(files=tuple(each._replace(inode=0) for each in wanted.files))
     log_file(logs).unlink()
     log_file(logs).mkdir()
     with pytest.raises(StorageError, match="Is a directory") as caught:

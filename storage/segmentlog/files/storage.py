@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from segmentlog.errors import SegmentLogError, StorageError
 from segmentlog.files.owners import user
 
-__all__ = ["naming", "storage_errors"]
+__all__ = ["naming", "storage_error", "storage_errors"]
 
 _FORBIDDEN = {errno.EACCES, errno.EPERM}
 
@@ -33,11 +33,16 @@ def storage_errors(path: str = "") -> Iterator[None]:
     except (SegmentLogError, BrokenPipeError):
         raise
     except OSError as error:
-        said = error.strerror or str(error) or type(error).__name__
-        if error.errno in _FORBIDDEN:  # here: who reads the message may be another user
-            said += f" to {user(os.geteuid())}"
-        name = path if error.filename is None else error.filename
-        raise StorageError(error.errno or 0, said, _text(name)) from error
+        raise storage_error(error, path) from error
+
+
+def storage_error(error: OSError, path: str = "") -> StorageError:
+    """The error to raise in the place of the system's; `path` where that names none."""
+    said = error.strerror or str(error) or type(error).__name__
+    if error.errno in _FORBIDDEN:  # here: who reads the message may be another user
+        said += f" to {user(os.geteuid())}"
+    name = path if error.filename is None else error.filename
+    return StorageError(error.errno or 0, said, _text(name))
 
 
 @contextlib.contextmanager

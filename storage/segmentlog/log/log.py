@@ -14,8 +14,10 @@ from segmentlog.errors import (
     CorruptLogError,
     LogChangedError,
     OffsetOutOfRangeError,
+    SegmentLogError,
 )
 from segmentlog.files.metadata import read_topic_id
+from segmentlog.files.storage import storage_error
 from segmentlog.log.listed import ListedSegments
 from segmentlog.log.listing import list_segments, lone_segment
 from segmentlog.log.lookup import find_offset_by_timestamp
@@ -65,6 +67,10 @@ def _looks_again(
                     self.__dict__["_listed"] = listed
                     raise
                 change = error
+            except SegmentLogError:
+                raise
+            except OSError as error:
+                raise storage_error(error, self.path) from error
         raise LogChangedError(self.path, -1, -1, str(change)) from change
 
     return looking_again

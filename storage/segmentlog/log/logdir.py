@@ -19,6 +19,7 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.paths import local_path
+from segmentlog.files.storage import storage_errors
 from segmentlog.log.journal import list_guards
 from segmentlog.log.log import Log
 from segmentlog.log.moment import Census
@@ -265,6 +266,7 @@ def _holds_log_file(path: str) -> bool:
         raise LogDirectoryError(path, f"cannot be listed: {error.strerror}") from error
 
 
+@storage_errors()
 def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) -> LogDirectory:
     """Open one or several of a broker's log directories for reading.
 
@@ -277,5 +279,7 @@ def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) ->
     ------
     LogDirectoryError
         If a path is none of these, or two of them hold the same partition.
+    StorageError
+        If a directory cannot be read.
     """
     return LogDirectory(local_path(each) for each in (path, *more))

@@ -52,6 +52,14 @@ def renew_stamp(directory: str) -> None:
     if not os.path.exists(path):
         replace_file(path, State().encode())
         return
+    try:
+        _set_time(path)
+    except PermissionError:  # of another owner, as a mount that forces one says
+        with open(path, "rb") as file:
+            replace_file(path, file.read())
+
+
+def _set_time(path: str) -> None:
     before = os.stat(path)
     for step in _STEPS_NS:
         # Times that a clock once set wrongly lie in the future, and still have to move on.
