@@ -21,7 +21,6 @@ from segmentlog.errors import (
     OffsetOutOfRangeError,
     OptionError,
     SegmentLogError,
-    StorageError,
     TimestampOverflowError,
     TornTransactionError,
     TruncatedBatchError,
@@ -51,6 +50,7 @@ from segmentlog.write_errors import (
     OffsetsOutOfOrderError,
     RecordTooLargeError,
     StagedFileError,
+    StorageError,
     SyncFailedError,
 )
 

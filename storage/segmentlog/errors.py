@@ -22,19 +22,17 @@
     ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
     ├─ RecordTooLargeError (ValueError)  topic, partition, row, size, limit
     ├─ OffsetsOutOfOrderError (ValueError)  topic, partition, offset, end_offset: sort the rows
-    ├─ StorageError (OSError)          errno, strerror, filename: the disk is full, or not yours
+    ├─ StorageError (OSError)          errno, strerror, filename: make room, or be the owner
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
     └─ OptionError (ValueError)        option, value, accepted: correct the option
         └─ ColumnError                 the same of a column: select or cast it
 
 Constructor arguments are positional and all reach ``Exception.args``, so that an error survives
 pickling between a Spark worker and its driver.  Each class has a `code` of `ErrorCode`, which
-stays when classes are renamed or split.  Those that only writers raise, from `LogLockedError` to
-`OffsetsOutOfOrderError`, are in `segmentlog.write_errors`.  The module is the bottom floor: it
-imports nothing of the others.
+stays when classes are renamed or split.  `StorageError`, and those that only writers raise, are in
+`segmentlog.write_errors`.  The module is the bottom floor: it imports nothing of the others.
 """
 
-import errno as codes
 from enum import StrEnum
 from typing import ClassVar
 
@@ -51,7 +49,6 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OptionError",
     "SegmentLogError",
-    "StorageError",
     "TimestampOverflowError",
     "TornTransactionError",
     "TruncatedBatchError",
@@ -365,47 +362,6 @@ class LogChangedError(SegmentLogError):
             else ""
         )
         return f"{self.path}: {self.reason}; {gone}load the path again"
-
-
-_NOT_YOURS = "do it as the owner of the directory, or give the directory to this user"
-
-_REMEDIES = {
-    codes.ENOSPC: "make room on its file system, then write again",
-    codes.EDQUOT: "make room within the quota or have it raised, then write again",
-    codes.EACCES: _NOT_YOURS,
-    codes.EPERM: _NOT_YOURS,
-    codes.EROFS: "have the file system mounted for writing; after errors of a disk the system "
-    "mounts it read-only by itself, and its log says so",
-    codes.EIO: "the disk or its server has failed: see the log of the system, check the disk, "
-    "then do it again",
-    codes.ESTALE: "the file server has another file there, or none: do it again",
-    codes.EMFILE: "the process has as many files open as it may: close some, or raise its limit "
-    "(ulimit -n)",
-    codes.ENFILE: "the system has as many files open as it may: see who has them (fs.file-max)",
-}
-
-
-class StorageError(SegmentLogError, OSError):
-    """The system could not do what was asked of it with a file or directory.
-
-    Parameters
-    ----------
-    errno : number of the system's error; 0 where it gives none.
-    strerror : what the system said.
-    filename : the file or directory, or nothing where the system did not say.
-    """
-
-    code = ErrorCode.STORAGE
-
-    def __init__(self, errno: int, strerror: str, filename: str = "") -> None:
-        super().__init__(errno, strerror, filename)
-
-    def __str__(self) -> str:
-        remedy = _REMEDIES.get(
-            self.errno or 0, "see that it is there and in order, then do it again"
-        )
-        where = f"{self.filename}: " if self.filename else ""
-        return f"{where}{self.strerror}: {remedy}"
 
 
 class TimestampOverflowError(SegmentLogError, OverflowError):

@@ -23,7 +23,7 @@ ERRORS = [
     errors.UnknownTopicOrPartitionError("orders", -1, "/d"),
     errors.OffsetOutOfRangeError("orders-7", 99, 3, 42),
     errors.LogChangedError("/d/t-0", 10, 42, "0.log is gone"),
-    errors.StorageError(28, "No space left on device", "/d/t-0/0.log"),
+    write_errors.StorageError(28, "No space left on device", "/d/t-0/0.log"),
     errors.TimestampOverflowError("orders", 7, 42, 2**60),
     errors.OptionError("subscribe", "", "name at least one topic"),
     errors.SegmentLogError("anything"),
@@ -121,7 +121,7 @@ def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
         (errors.UnknownTopicOrPartitionError, LookupError),
         (errors.OffsetOutOfRangeError, LookupError),
         (errors.TimestampOverflowError, OverflowError),
-        (errors.StorageError, OSError),
+        (write_errors.StorageError, OSError),
     ],
 )
 def test_errors_are_also_pythons_own(error: type, kind: type) -> None:

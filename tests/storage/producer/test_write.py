@@ -24,7 +24,7 @@ from segmentlog.log.stage import Extent
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
-from segmentlog.write_errors import LogLockedError
+from segmentlog.write_errors import LogLockedError, StorageError
 
 
 def rows(first: int, n_rows: int, n_partitions: int = 2) -> pa.Table:
@@ -295,7 +295,7 @@ def test_a_writer_that_was_taken_over_undoes_nothing(
         decide(itself, state)
 
     monkeypatch.setattr(commit._Commit, "decide", overtaken)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(StorageError, match=r"segmentlog\.unfinished\.\w+/state: No such file"):
         slow.commit(slow_extents)
     slow.abort()
     other.abort()
