@@ -117,23 +117,21 @@ def commit_staged(
     """
     state = State.read(directory)
     emptied = list(emptied)
-    named = {each.topic for each in extents} | {each.topic for each in emptied}
-    named |= {topic} if topic else set()
-    left_out = sink.left_out(state.sinks, named) if sink else {}
+    topics = {each.topic for each in extents} | {each.topic for each in emptied}
+    topics |= {topic} if topic else set()
+    left_out = sink.left_out(state.sinks, topics) if sink else {}
     if sink and left_out:
         _say_left_out(directory, sink, left_out)
-        if len(left_out) == len(named):
+        if len(left_out) == len(topics):
             return False
-    written = named - left_out.keys()
-    grouped: dict[TopicPartition, list[Extent]] = {
-        each: [] for each in emptied if each.topic in written
-    }
-    n_emptied = len(grouped)
+        topics -= left_out.keys()
+        emptied = [each for each in emptied if each.topic in topics]
+        extents = [each for each in extents if each.topic in topics]
+    grouped: dict[TopicPartition, list[Extent]] = {each: [] for each in emptied}
     for extent in extents:
-        if extent.topic in written:
-            grouped.setdefault(extent.topic_partition, []).append(extent)
+        grouped.setdefault(extent.topic_partition, []).append(extent)
     commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
-    intent = commit.intend(grouped, state, is_emptied=n_emptied > 0)
+    intent = commit.intend(grouped, state, is_emptied=bool(emptied))
     replaced = delete_replaced(directory, state.replaced)
     try:
         commit.stand(intent)
@@ -142,7 +140,7 @@ def commit_staged(
         # Not before all is appended, which may take minutes: readers have from here on.
         now_ms = int(time.time() * 1000)
         replaced += _replaced_by(intent, now_ms)
-        commit.decide(state.next(token, sink, written, replaced, now_ms))
+        commit.decide(state.next(token, sink, topics, replaced, now_ms))
     except (SyncFailedError, LogLockedError):
         raise
     except BaseException:

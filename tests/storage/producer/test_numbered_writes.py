@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from plain_writes import ONE, values, write
+from soundness import assert_sound
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.log import commit
@@ -56,7 +57,7 @@ class Clock:
         monkeypatch.setattr(time, "time", lambda: self._real() + self.ahead)
 
     def advance(self, days: int) -> None:
-        """So many days, and a commit a day, as a clock that is right sees them."""
+        """So many days have gone by."""
         self.ahead += days * DAY
 
 
@@ -97,6 +98,7 @@ def test_topics_that_have_the_version_are_left_out_of_a_job(
     assert "'audit', which has version 4; 'orders', which has version 5; 'other'" in warning
     write(tmp_path, rows, topic=None, txn=("app", 6))
     assert [3, 3, 2] == n_rows(tmp_path, "orders", "audit", "other")
+    assert_sound(tmp_path)
 
 
 def test_a_warning_that_would_name_very_many_topics(
