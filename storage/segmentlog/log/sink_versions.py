@@ -52,15 +52,15 @@ def committed_version(sinks: Sinks, app_id: str, topic: str) -> int:
 def forget_sinks(sinks: Sinks, last_ms: int, now_ms: int) -> Sinks:
     """Those whose last commit is not too long ago.
 
-    A version that is forgotten may be written twice, and one that is kept too long costs a few
-    bytes: so the clock is not believed when it has moved by more than the time after which
-    versions are forgotten, forward or back, since the last commit.  It was wrong then, or is now
-    (a machine that has started, and has not asked for the time yet), and which of the two cannot
-    be told: each version keeps its age, and no time has passed.
+    A version that is forgotten too early may be written twice; one that is kept too long costs a
+    few bytes.  So a clock that has moved forward by more than the time after which versions are
+    forgotten, since the last commit, is not believed: it was wrong then, or is wrong now, as that
+    of a machine that has started and has not asked for the time yet.  Each version keeps its age.
+    A time that is as far ahead of now was one of a wrong clock, or is seen by one: it is as now.
+    So a clock that goes years off and comes back, in either order, forgets nothing.
 
-    Accepted: a directory to which nobody has written for so long forgets nothing with its next
-    commit, but after as long again, and never where no two commits are closer; a clock that is
-    wrong by less makes versions forgotten as much earlier or later.
+    Accepted: the first commit after a pause of that length forgets nothing, either; a clock that
+    is off by less makes versions forgotten as much earlier or later.
 
     Parameters
     ----------
@@ -68,13 +68,9 @@ def forget_sinks(sinks: Sinks, last_ms: int, now_ms: int) -> Sinks:
     now_ms : what the clock says now.
     """
     passed = now_ms - last_ms
-    if abs(passed) > FORGOTTEN_AFTER_MS:
-        return {
-            key: (version, min(time_ms + passed, now_ms))
-            for key, (version, time_ms) in sinks.items()
-        }
+    if passed > FORGOTTEN_AFTER_MS:
+        return {key: (version, time_ms + passed) for key, (version, time_ms) in sinks.items()}
     first, last = now_ms - FORGOTTEN_AFTER_MS, now_ms + FORGOTTEN_AFTER_MS
-    # A time so far ahead was no clock's, or it crept there: as now, or it would stay for good.
     return {
         key: found if found[1] <= last else (found[0], now_ms)
         for key, found in sinks.items()

@@ -10,9 +10,13 @@ import pytest
 from plain_writes import ONE, values, write
 from soundness import assert_sound
 
+import segmentlog
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.files.lock import DirectoryLock
 from segmentlog.log import commit
+from segmentlog.log.config import TopicConfig
 from segmentlog.log.journal import STATE_FILE, Intent, Replaced, SinkVersion, State
+from segmentlog.model import TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 
@@ -153,6 +157,24 @@ def test_a_topic_that_is_left_out_is_not_emptied(tmp_path: Path) -> None:
     assert [b"v", b"v"] == values(tmp_path)
 
 
+def test_a_topic_that_is_left_out_beside_another_is_not_emptied(tmp_path: Path) -> None:
+    """Of one commit that is to empty both."""
+    sink = SinkVersion("app", 1)
+    write(tmp_path, ONE, topic="t", txn=sink)
+    write(tmp_path, ONE, topic="u")
+    job = WriteJob.begin(str(tmp_path), ProducerConfig(), sink=sink)
+    stager = job.stager(0)
+    stager.add(to_topics("t", "u").to_batches()[0])
+    emptied = [TopicPartition("t", 0), TopicPartition("u", 0)]
+    with DirectoryLock(str(tmp_path)):
+        commit.commit_staged(
+            str(tmp_path), job.token, stager.close(), TopicConfig(), sink=sink, emptied=emptied
+        )
+    job.abort()
+    logs = [segmentlog.open_log_dir(tmp_path).log(topic, 0) for topic in ("t", "u")]
+    assert [(0, 1), (1, 2)] == [(log.log_start_offset, log.log_end_offset) for log in logs]
+
+
 def test_a_version_is_forgotten_30_days_after_its_last_commit(
     tmp_path: Path, clock: Clock
 ) -> None:
@@ -190,6 +212,20 @@ def test_a_clock_that_was_wrong_for_some_commits(tmp_path: Path, clock: Clock, y
         clock.advance(days=20)
         write(tmp_path, ONE, txn=("still", int(clock.ahead)))
     assert {"still"} == names(tmp_path)
+
+
+def test_versions_keep_their_age_where_the_clock_jumps_forward(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """From one that was years behind: the jump counts for nothing, and the days before it do."""
+    write(tmp_path, ONE, txn=("app", 1))
+    for days in (20, 20_000, 9):
+        clock.advance(days=days)
+        write(tmp_path, ONE)
+        assert {"app"} == names(tmp_path)
+    clock.advance(days=2)
+    write(tmp_path, ONE)
+    assert set() == names(tmp_path)
 
 
 def test_a_version_from_the_future_is_as_one_of_now(tmp_path: Path, clock: Clock) -> None:
@@ -257,6 +293,7 @@ COLUMNS = {"app_id": ["a"], "topic": ["t"], "version": [1], "time_ms": [1]}
         {"sinks": {**COLUMNS, "time_ms": [None]}},
         {"sinks": {**COLUMNS, "time_ms": [1, 2]}},
         {"sinks": {**COLUMNS, "time_ms": []}},
+        {"sinks": {**COLUMNS, "app_id": ["a", "b"]}},
         {"sinks": {**COLUMNS, "version": "1"}},
         {"sinks": {**COLUMNS, "version": {"1": 1}}},
         {"sinks": {**COLUMNS, "version": 1}},
