@@ -67,8 +67,8 @@ WRITE_OPTIONS = (
     Option("flush.messages", "no limit", "a number from 1", "With `flush=none`: a job of as many "
            "records is synced all the same"),
     Option("lockTimeout", "`60`", "seconds", "How long to wait for another writer or a broker"),
-    Option("txnAppId", "none", "a name", "With `txnVersion`: a write that was committed under "
-           "this name with this or a later version is not done again"),
+    Option("txnAppId", "none", "a name", "With `txnVersion`: a topic to which this version, or a "
+           "later one, was committed under this name is left out"),
     Option("txnVersion", "none", "a number from 0", "See `txnAppId`"),
 )  # fmt: skip
 
@@ -97,7 +97,7 @@ class WriteOptions:
     topic, num_partitions, auto_create_topics, lock_timeout_seconds : as the options say.
     config : how rows become batches.
     deletes_records : whether overwriting is meant.
-    sink : ``txnAppId`` and ``txnVersion``, if they are given.
+    sink : ``txnAppId`` and ``txnVersion``, if they are given; they count for each topic by itself.
     """
 
     directory: str

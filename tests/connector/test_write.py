@@ -151,3 +151,25 @@ def test_a_repeated_transaction_is_written_once(spark: SparkSession, tmp_path: P
         save(spark.sql("select 'v' value"), tmp_path, **options)
 
     assert 2 == load(spark, tmp_path).count()
+
+
+def test_a_streaming_batch_goes_to_two_topics_once(spark: SparkSession, tmp_path: Path) -> None:
+    """By two writes with its number; a query that has lost its checkpoint writes nothing."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.txt").write_text("a\nb\n")
+    tried = []
+
+    def write_batch(batch: DataFrame, batch_id: int) -> None:
+        tried.append(batch_id)
+        for topic in ("orders", "audit"):
+            options = {"topic": topic, "txnAppId": "query-7", "txnVersion": str(batch_id)}
+            save(batch, tmp_path / "logs", **options)
+
+    for attempt in ("first", "second"):
+        stream = spark.readStream.text(str(tmp_path / "in")).writeStream.foreachBatch(write_batch)
+        checkpoint = str(tmp_path / attempt)
+        query = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+        found = load(spark, tmp_path / "logs").groupBy("topic").count().collect()
+        assert {"orders": 2, "audit": 2} == {row["topic"]: row["count"] for row in found}
+    assert [0, 0] == tried

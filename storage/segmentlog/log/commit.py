@@ -67,6 +67,7 @@ __all__ = ["commit_staged"]
 
 logger = logging.getLogger(__name__)
 
+_MOST_NAMED = 10  #: topics in a warning
 _LARGEST_END = 2**63 - 1  #: Java's largest long, which checkpoints are written with
 
 
@@ -78,6 +79,7 @@ def commit_staged(
     *,
     flush: bool = True,
     sink: SinkVersion | None = None,
+    topic: str | None = None,
     emptied: Iterable[TopicPartition] = (),
     rolls: bool = False,
 ) -> bool:
@@ -90,13 +92,15 @@ def commit_staged(
     extents : in the order in which their records are to follow each other.
     config : of the topics.
     flush : whether everything is synced before it is decided.
-    sink : whose numbered write this is; one that was committed before is not again.
+    sink : whose numbered write this is; topics that have its version, or a later one, are left
+        out.
+    topic : for which `sink` counts if there are no extents, too.
     emptied : partitions of which no earlier record is to be left (``DeleteRecords``).
     rolls : whether each partition begins a new segment first.
 
     Returns
     -------
-    is_committed : False when `sink` says that it had been.
+    is_committed : False when all topics were left out.
 
     Raises
     ------
@@ -113,21 +117,31 @@ def commit_staged(
         If another step before the decision failed; nothing is visible then.
     """
     state = State.read(directory)
-    if sink is not None and state.has(sink):
-        _say_left_out(directory, sink, state)
-        return False
+    emptied = list(emptied)
+    topics = {each.topic for each in extents} | {each.topic for each in emptied}
+    topics |= {topic} if topic else set()
+    left_out = sink.left_out(state.sinks, topics) if sink else {}
+    if sink and left_out:
+        _say_left_out(directory, sink, left_out)
+        if len(left_out) == len(topics):
+            return False
+        topics -= left_out.keys()
+        emptied = [each for each in emptied if each.topic in topics]
+        extents = [each for each in extents if each.topic in topics]
     grouped: dict[TopicPartition, list[Extent]] = {each: [] for each in emptied}
-    n_emptied = len(grouped)
     for extent in extents:
         grouped.setdefault(extent.topic_partition, []).append(extent)
     commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
-    intent = commit.intend(grouped, state, is_emptied=n_emptied > 0)
-    replaced = [*delete_replaced(directory, state.replaced), *_replaced_by(intent)]
+    intent = commit.intend(grouped, state, is_emptied=bool(emptied))
+    replaced = delete_replaced(directory, state.replaced)
     try:
         commit.stand(intent)
         for each in intent.partitions:
             commit.append(each, grouped[each.topic_partition])
-        commit.decide(state.next(token, sink, replaced))
+        # Not before all is appended, which may take minutes: readers have from here on.
+        now_ms = int(time.time() * 1000)
+        replaced += _replaced_by(intent, now_ms)
+        commit.decide(state.next(token, sink, topics, replaced, now_ms))
     except (SyncFailedError, LogLockedError):
         raise
     except BaseException:
@@ -264,11 +278,14 @@ class _Commit:
             raise CommitInDoubtError(self.guard.path, str(error)) from error
 
 
-def _say_left_out(directory: str, sink: SinkVersion, state: State) -> None:
+def _say_left_out(directory: str, sink: SinkVersion, left_out: dict[str, int]) -> None:
     """Or a counter that has begun again would lose job after job in silence."""
+    named = [f"{topic!r}, which has version {left_out[topic]}" for topic in sorted(left_out)]
+    if len(named) > _MOST_NAMED:
+        named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} more"]
     logger.warning(
-        "%s: version %d of %r is not written: version %d has been committed",
-        directory, sink.version, sink.app_id, state.sinks[sink.app_id],
+        "%s: version %d of %r is not written to %s",
+        directory, sink.version, sink.app_id, "; ".join(named),
     )  # fmt: skip
 
 
@@ -277,10 +294,9 @@ def _is_empty(path: str, end: int) -> bool:
     return [end] == [each.base_offset for each in list_segments(path)]
 
 
-def _replaced_by(intent: Intent) -> list[Replaced]:
-    now = int(time.time() * 1000)
+def _replaced_by(intent: Intent, now_ms: int) -> list[Replaced]:
     return [
-        Replaced(each.topic, each.partition, each.new_start, now)
+        Replaced(each.topic, each.partition, each.new_start, now_ms)
         for each in intent.partitions
         if each.new_start >= 0
     ]

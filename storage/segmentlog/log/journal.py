@@ -3,6 +3,7 @@
 ::
 
     segmentlog.state                  the last commit: its token, and how far each sink has come
+                                      in each topic
     segmentlog.unfinished.<token>/    the guard: stands while a commit is unfinished
         intent                        sizes and ends of the partitions, before and after
         state                         the next state; renamed to `segmentlog.state`, it decides
@@ -13,11 +14,20 @@ its name.  Both files are JSON.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.log.sink_versions import (
+    Sinks,
+    SinkVersion,
+    decode_sinks,
+    decode_sinks_of_format_1,
+    encode_sinks,
+    forget_sinks,
+)
 from segmentlog.model import TopicPartition
 
 __all__ = [
@@ -37,7 +47,8 @@ STATE_FILE = "segmentlog.state"
 INTENT_FILE = "intent"
 _GUARD_PREFIX = "segmentlog.unfinished."
 _RECOVERING = ".recovering"
-_VERSION = 1
+_STATE_FORMAT = 2  #: 1 had versions of sinks without topics and times
+_INTENT_FORMAT = 1
 _REMEDY = "it was not written by this version of segmentlog; restore it, or ask for help with it"
 
 
@@ -63,12 +74,20 @@ class Replaced(NamedTuple):
         """Whose they are."""
         return TopicPartition(self.topic, self.partition)
 
+    @classmethod
+    def decode(cls, found: Sequence[Any]) -> "Replaced":
+        """One that a file holds.
 
-class SinkVersion(NamedTuple):
-    """A numbered write: a streaming query's batch, or a ``txnAppId`` with its ``txnVersion``."""
-
-    app_id: str
-    version: int
+        Raises
+        ------
+        TypeError, ValueError
+            If it is none; one whose topic leads out of the log directory would delete there.
+        """
+        _check_types(found, (str, int, int, int))
+        replaced = cls(*found)
+        if os.sep in replaced.topic:
+            raise ValueError(f"{replaced.topic!r} is no topic")
+        return replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +98,15 @@ class State:
     ----------
     sequence : number of commits.
     token : of the last one.
-    sinks : version that each sink has come to, by its id.
+    time_ms : when it took place, by the clock of its machine (epoch).
+    sinks : version that each sink has come to in each topic.
     replaced : what commits have taken out of logs, whose files still stand for readers.
     """
 
     sequence: int = 0
     token: str = ""
-    sinks: Mapping[str, int] = field(default_factory=dict)
+    time_ms: int = 0
+    sinks: Sinks = field(default_factory=dict)
     replaced: Sequence[Replaced] = ()
 
     @classmethod
@@ -99,30 +120,57 @@ class State:
         """
         path = os.path.join(directory, STATE_FILE)
         try:
-            found = _read_json(path)
+            found = _read_json(path, (_STATE_FORMAT, 1))
         except FileNotFoundError:
             return cls()
         try:
-            sinks = {str(name): int(version) for name, version in found["sinks"].items()}
-            replaced = [Replaced(*each) for each in found.get("replaced", ())]
-            return cls(int(found["sequence"]), str(found["token"]), sinks, replaced)
+            return cls._decode(found)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", _REMEDY) from None
 
-    def next(self, token: str, sink: SinkVersion | None, replaced: Sequence[Replaced]) -> "State":
-        """The state once the commit with this token is decided."""
-        sinks = dict(self.sinks)
-        if sink is not None:
-            sinks[sink.app_id] = sink.version
-        return State(self.sequence + 1, token, sinks, replaced)
+    @classmethod
+    def _decode(cls, found: Mapping[str, Any]) -> "State":
+        if found["format"] == 1:
+            time_ms = int(time.time() * 1000)
+            sinks = decode_sinks_of_format_1(found["sinks"], time_ms)
+        else:
+            time_ms, sinks = found["time_ms"], decode_sinks(found["sinks"])
+        sequence, token = found["sequence"], found["token"]
+        _check_types((sequence, token, time_ms), (int, str, int))
+        replaced = [Replaced.decode(each) for each in found.get("replaced", ())]
+        return cls(sequence, token, time_ms, sinks, replaced)
 
-    def has(self, sink: SinkVersion | None) -> bool:
-        """Whether a sink's write has been committed before."""
-        return sink is not None and self.sinks.get(sink.app_id, -1) >= sink.version
+    def next(
+        self,
+        token: str,
+        sink: SinkVersion | None,
+        topics: Iterable[str],
+        replaced: Sequence[Replaced],
+        now_ms: int,
+    ) -> "State":
+        """The state once the commit with this token is decided.
+
+        Parameters
+        ----------
+        topics : for which the version of `sink` counts from now on.
+        """
+        sinks = forget_sinks(self.sinks, self.time_ms, now_ms)
+        if sink is not None:
+            sinks |= {(sink.app_id, topic): (sink.version, now_ms) for topic in topics}
+        return State(self.sequence + 1, token, now_ms, sinks, replaced)
 
     def encode(self) -> bytes:
-        """Bytes of the file."""
-        return _to_json(asdict(self))
+        """Bytes of the file; not by `asdict`, which copies every sink."""
+        return _to_json(
+            _STATE_FORMAT,
+            {
+                "sequence": self.sequence,
+                "token": self.token,
+                "time_ms": self.time_ms,
+                "replaced": list(self.replaced),
+                "sinks": encode_sinks(self.sinks),
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +220,7 @@ class Intent:
 
     def encode(self) -> bytes:
         """Bytes of the file."""
-        return _to_json(asdict(self))
+        return _to_json(_INTENT_FORMAT, asdict(self))
 
 
 class Guard:
@@ -204,7 +252,7 @@ class Guard:
             If the file cannot be understood.
         """
         try:
-            found = _read_json(self.intent_path)
+            found = _read_json(self.intent_path, (_INTENT_FORMAT,))
         except FileNotFoundError:
             return None
         try:
@@ -237,19 +285,29 @@ def list_guards(directory: str) -> list[Guard]:
     return [Guard(directory, name) for name in names if "-" not in name]
 
 
-def _to_json(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps({"format": _VERSION, **fields}, indent=1).encode()
+def _to_json(number: int, fields: Mapping[str, Any]) -> bytes:
+    """Without an indent, for which `json` leaves its encoder in C."""
+    return json.dumps({"format": number, **fields}, separators=(",", ":")).encode()
 
 
-def _read_json(path: str) -> dict[str, Any]:
-    """The object that a file of ours holds, if this version knows it."""
+def _read_json(path: str, numbers: Sequence[int]) -> dict[str, Any]:
+    """The object that a file of ours holds, if it is of a format with one of the numbers."""
     with open(path, "rb") as file:
         data = file.read()
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(path, 1, f"is no JSON: {error}", _REMEDY) from None
-    if not isinstance(found, dict) or found.get("format") != _VERSION:
-        reason = f"expected format {_VERSION}, found {str(found)[:80]!r}"
+    number = found.get("format") if isinstance(found, dict) else None
+    if type(number) is not int or number not in numbers:  # `true` is 1, for Python
+        expected = " or ".join(map(str, sorted(numbers)))
+        reason = f"expected format {expected}, found {str(found)[:80]!r}"
         raise CorruptCheckpointError(path, 1, reason, _REMEDY)
-    return found
+    return cast("dict[str, Any]", found)
+
+
+def _check_types(found: Sequence[object], kinds: Sequence[type]) -> None:
+    """Or a number that is none would be found out behind the decision."""
+    if [type(each) for each in found] != list(kinds):
+        expected = ", ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"expected {expected}; found {str(found)[:80]!r}")

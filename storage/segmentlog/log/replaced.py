@@ -33,16 +33,24 @@ _KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX
 def delete_replaced(directory: str, replaced: Iterable[Replaced]) -> list[Replaced]:
     """Delete what was replaced a minute ago or longer; the caller holds the lock.
 
+    Accepted: a clock that has jumped forward since by a minute or more takes from readers of the
+    old bounds what is left of theirs.  Such a reader fails with `LogChangedError`, and reads
+    nothing that is wrong.  A clock that has gone back keeps the files for as long as it takes to
+    come up to the time again, but a minute longer at most.
+
     Returns
     -------
     later : what is to be deleted another time.
     """
-    before = int(time.time() * 1000) - _DELAY_MS
+    now_ms = int(time.time() * 1000)
     starts = read_offsets(directory, LOG_START_CHECKPOINT)
     later = []
     for each in replaced:
-        if each.time_ms > before:
-            later.append(each)
+        if each.time_ms > now_ms - _DELAY_MS:
+            # By a clock that was ahead: as if it were now, or a topic that was overwritten would
+            # keep its disk space for as long as that clock was ahead.
+            is_ahead = each.time_ms > now_ms + _DELAY_MS
+            later.append(each._replace(time_ms=now_ms) if is_ahead else each)
         # Another log has come in its place, if this one begins earlier: its topic was deleted.
         elif starts.get(each.topic_partition, 0) >= each.end_offset:
             _delete(partition_path(directory, each.topic_partition), each.end_offset)

@@ -199,7 +199,7 @@ class WriteJob:
             raise LogDirectoryError(self.directory, reason)
 
     def commit(self, extents: Sequence[Extent], *, rolls: bool = False) -> bool:
-        """Make everything visible at once; False when `sink` had committed it before.
+        """Make everything visible at once; False when `sink` had committed it all before.
 
         Parameters
         ----------
@@ -234,6 +234,7 @@ class WriteJob:
                 topic_config,
                 flush=self.config.flush or n_records >= topic_config.flush_messages,
                 sink=self.sink,
+                topic=self.topic,
                 emptied=self._emptied(),
                 rolls=rolls,
             )

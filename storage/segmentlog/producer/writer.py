@@ -197,8 +197,9 @@ def open_writer(
         directory, where the broker would move them aside.
     config : how rows become batches.
     lock_timeout_seconds : how long to wait for another writer.
-    txn : a name and a number from 0 on; what was committed under the name with this number, or
-        with a later one, is not written again.
+    txn : a name and a number from 0 on; topics to which this number, or a later one, was
+        committed under the name are left out.  It is forgotten 30 days after the last commit
+        under the name to the topic.
     delete_records : whether all earlier records of `topic` go when the new ones come; offsets
         count on, and the log start moves.
 

@@ -1,0 +1,122 @@
+"""How far each numbered sink has come in each topic: a write that is tried again is done once.
+
+The table is read and written by every commit, and a program that makes up a name for each of its
+runs fills it: so it is four columns in the file, plain tuples in memory, and it forgets.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+__all__ = [
+    "FORGOTTEN_AFTER_MS",
+    "SinkVersion",
+    "Sinks",
+    "committed_version",
+    "decode_sinks",
+    "decode_sinks_of_format_1",
+    "encode_sinks",
+    "forget_sinks",
+]
+
+#: From a sink's last commit to a topic on; a query that is tried again is so much sooner.
+FORGOTTEN_AFTER_MS = 30 * 24 * 3600 * 1000
+
+#: Before the table had topics, a version was one for all of them.
+_ANY_TOPIC = ""
+
+#: By id and topic: the version that was committed last, and when (epoch ms).
+Sinks = dict[tuple[str, str], tuple[int, int]]
+
+
+class SinkVersion(NamedTuple):
+    """A numbered write: a streaming query's batch, or a ``txnAppId`` with its ``txnVersion``.
+
+    It counts for each topic by itself: one batch of a query may go to several, one after the
+    other, and each of these writes may be tried again.
+    """
+
+    app_id: str
+    version: int
+
+    def left_out(self, sinks: Sinks, topics: Iterable[str]) -> dict[str, int]:
+        """Topics that have this version or a later one, with the version that they have."""
+        found = {topic: committed_version(sinks, self.app_id, topic) for topic in topics}
+        return {topic: version for topic, version in found.items() if version >= self.version}
+
+
+def committed_version(sinks: Sinks, app_id: str, topic: str) -> int:
+    """The last version of a sink that a topic has, or -1."""
+    return max(sinks.get((app_id, each), (-1, 0))[0] for each in (topic, _ANY_TOPIC))
+
+
+def forget_sinks(sinks: Sinks, last_ms: int, now_ms: int) -> Sinks:
+    """Those whose last commit is not too long ago.
+
+    A version that is forgotten too early may be written twice; one that is kept too long costs a
+    few bytes.  So a clock that has moved forward by more than the time after which versions are
+    forgotten, since the last commit, is not believed: it was wrong then, or is wrong now, as that
+    of a machine that has started and has not asked for the time yet.  Each version keeps its age.
+    A time that is as far ahead of now was one of a wrong clock, or is seen by one: it is as now.
+    So a clock that goes years off and comes back, in either order, forgets nothing.
+
+    Accepted: the first commit after a pause of that length forgets nothing, either; a clock that
+    is off by less makes versions forgotten as much earlier or later.
+
+    Parameters
+    ----------
+    last_ms : when the last commit took place, by the clock of its machine.
+    now_ms : what the clock says now.
+    """
+    passed = now_ms - last_ms
+    if passed > FORGOTTEN_AFTER_MS:
+        return {key: (version, time_ms + passed) for key, (version, time_ms) in sinks.items()}
+    first, last = now_ms - FORGOTTEN_AFTER_MS, now_ms + FORGOTTEN_AFTER_MS
+    return {
+        key: found if found[1] <= last else (found[0], now_ms)
+        for key, found in sinks.items()
+        if found[1] >= first
+    }
+
+
+def encode_sinks(sinks: Sinks) -> dict[str, list[Any]]:
+    """Four columns: a third of the time that JSON takes for an object for each sink."""
+    return {
+        "app_id": [app_id for app_id, _ in sinks],
+        "topic": [topic for _, topic in sinks],
+        "version": [version for version, _ in sinks.values()],
+        "time_ms": [time_ms for _, time_ms in sinks.values()],
+    }
+
+
+def decode_sinks(found: Mapping[str, Any]) -> Sinks:
+    """The inverse.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If it is none that this module has encoded.
+    """
+    ids, topics = _column(found["app_id"], str), _column(found["topic"], str)
+    versions, times = _column(found["version"], int), _column(found["time_ms"], int)
+    keys = zip(ids, topics, strict=True)
+    return dict(zip(keys, zip(versions, times, strict=True), strict=True))
+
+
+def decode_sinks_of_format_1(found: Mapping[str, Any], now_ms: int) -> Sinks:
+    """Of a time when versions had neither a topic nor a time: for any topic, and as of now.
+
+    Raises
+    ------
+    AttributeError, TypeError
+        If it is none.
+    """
+    versions = _column(list(found.values()), int)
+    keys = [(app_id, _ANY_TOPIC) for app_id in found]
+    return {key: (version, now_ms) for key, version in zip(keys, versions, strict=True)}
+
+
+def _column(found: object, kind: type) -> list[Any]:
+    """A list of nothing but `kind`; a JSON ``true`` is no number here."""
+    if not isinstance(found, list) or not set(map(type, found)) <= {kind}:
+        raise TypeError(f"expected a list of {kind.__name__}, found {str(found)[:80]!r}")
+    return found
