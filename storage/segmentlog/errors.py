@@ -336,14 +336,7 @@ class OffsetOutOfRangeError(SegmentLogError, LookupError):
 
 
 class LogChangedError(SegmentLogError):
-    """Files that a read had planned on were removed or cut while it ran.
-
-    Parameters
-    ----------
-    path : the partition directory.
-    next_offset, end_offset : the range that is gone; -1 where that is not known.
-    reason : what was found.
-    """
+    """Files that a read had planned on were removed or cut while it ran; -1: no range is known."""
 
     code = ErrorCode.LOG_CHANGED
 
@@ -355,13 +348,9 @@ class LogChangedError(SegmentLogError):
         self.reason = reason
 
     def __str__(self) -> str:
-        gone = (
-            f"offsets [{self.next_offset}, {self.end_offset}) were promised when the read was "
-            "planned and are gone; "
-            if self.end_offset >= 0
-            else ""
-        )
-        return f"{self.path}: {self.reason}; {gone}load the path again"
+        offsets = f"offsets [{self.next_offset}, {self.end_offset})"
+        gone = f"{offsets} were promised when the read was planned and are gone; "
+        return f"{self.path}: {self.reason}; {gone * (self.end_offset >= 0)}load the path again"
 
 
 class TimestampOverflowError(SegmentLogError, OverflowError):
