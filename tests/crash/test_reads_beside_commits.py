@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from crashing import Crash, Forward, around_calls
 from held_commit import Holder, write_job
 from numbered_jobs import (
     LEVELS,
@@ -39,7 +40,8 @@ FIRST = Job(1, {"t": 2}, n_rows=3)
 SECOND = Job(2, {"t": 2}, n_rows=60)
 SECOND_AND_NEW = Job(2, {"t": 2, "new": 3}, n_rows=20)
 THIRD = Job(3, {"t": 2}, n_rows=5)
-JOBS = (FIRST, SECOND, THIRD)
+FOURTH = Job(4, {"t": 2})
+JOBS = (FIRST, SECOND, THIRD, FOURTH)
 
 each_level = pytest.mark.parametrize("level", LEVELS)
 
@@ -298,6 +300,35 @@ def test_a_directory_of_which_one_log_was_read_shows_no_other_moment_later(
     overwrite(directory, monkeypatch)
     with pytest.raises(LogChangedError):
         opened.log("t", 1).scan(**LEVELS[level]._asdict()).read_all()
+
+
+@each_level
+def test_records_that_are_gone_in_part_are_told_of(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """Segments are deleted one after the other, and their writer may die in between."""
+    write_job(directory, SECOND, **SMALL)  # some segments
+    opened = segmentlog.open_log_dir(directory)
+    touch_all(opened)
+    monkeypatch.setattr(replaced, "_DELAY_MS", 0)
+    write_job(directory, THIRD, delete_records=True, **SMALL)
+    time.sleep(0.01)
+    with monkeypatch.context() as patch:
+        around_calls(patch, ["unlink"], die_behind_a_segment)
+        with pytest.raises(Crash):
+            write_job(directory, FOURTH, **SMALL)
+    assert not (directory / "t-0" / "00000000000000000000.log").exists()
+    assert len([*(directory / "t-0").glob("*.log")]) > 1
+    seen = rows_or_changed(opened, level)
+    assert seen is None or whole_jobs(seen, JOBS) in ({1, 2}, {3})
+
+
+def die_behind_a_segment(_: str, forward: Forward) -> object:
+    """Let the first segment be deleted."""
+    path = str(forward.args[0])
+    if path.endswith(".index") and not path.endswith("00000000000000000000.index"):
+        raise Crash(path)
+    return forward()
 
 
 @each_level

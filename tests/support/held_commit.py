@@ -20,7 +20,7 @@ import segmentlog
 from segmentlog.log.config import TopicConfig
 from segmentlog.log.journal import STATE_FILE
 
-__all__ = ["HeldCommit", "Holder", "before_decision", "config_of", "write_job"]
+__all__ = ["HeldCommit", "Holder", "around_decision", "config_of", "write_job"]
 
 
 def config_of(
@@ -41,20 +41,27 @@ def write_job(directory: Path, job: Job, *, delete_records: bool = False, **size
         writer.append(job.rows())
 
 
-def before_decision(act: Callable[[], object]) -> None:
-    """Have `act` called right before each commit of this process is decided.
+def around_decision(
+    before: Callable[[], object], behind: Callable[[], object] = lambda: None
+) -> None:
+    """Have two functions called right before and behind each decision of this process.
 
     The decision is the rename of a file to ``segmentlog.state``, whatever the code around it.
     """
     for name in ("replace", "rename"):
-        setattr(os, name, _wrapped(getattr(os, name), act))
+        setattr(os, name, _wrapped(getattr(os, name), before, behind))
 
 
-def _wrapped(real: Callable[..., None], act: Callable[[], object]) -> Callable[..., None]:
+def _wrapped(
+    real: Callable[..., None], before: Callable[[], object], behind: Callable[[], object]
+) -> Callable[..., None]:
     def call(source: Any, target: Any, **keywords: Any) -> None:
-        if Path(os.fsdecode(target)).name == STATE_FILE:
-            act()
+        is_decision = Path(os.fsdecode(target)).name == STATE_FILE
+        if is_decision:
+            before()
         real(source, target, **keywords)
+        if is_decision:
+            behind()
 
     return call
 
@@ -144,6 +151,6 @@ def _write(directory: str, job: dict[str, Any], sizes: dict[str, int], **more: b
 
 
 if __name__ == "__main__":
-    before_decision(_hold)
+    around_decision(_hold)
     while line := sys.stdin.readline():
         _write(**json.loads(line))

@@ -15,11 +15,12 @@ import pyarrow as pa
 
 import segmentlog
 from segmentlog.log.log import Log
-from segmentlog.model import IsolationLevel, LogSlice, ReadUpTo, TopicPartition
+from segmentlog.log.scan import scan_slice
+from segmentlog.model import IsolationLevel, LogSlice, ReadUpTo, ScanPolicy, TopicPartition
 
 __all__ = [
     "LEVELS", "Found", "Job", "Level", "Look", "RowsError", "found_in", "look", "options_of",
-    "read_slices", "whole_jobs",
+    "read_partition", "read_slices", "scan_log", "whole_jobs",
 ]  # fmt: skip
 
 
@@ -122,10 +123,11 @@ def found_in(topic_partition: TopicPartition, batches: Iterable[pa.RecordBatch])
 
 def look(opened: segmentlog.LogDirectory, level: str = "default") -> Look:
     """All partitions that `opened` lists, by scans."""
-    return {each: _scan(opened.log(*each), level) for each in opened.topic_partitions()}
+    return {each: scan_log(opened.log(*each), level) for each in opened.topic_partitions()}
 
 
-def _scan(log: Log, level: str) -> Found:
+def scan_log(log: Log, level: str) -> Found:
+    """One of them."""
     scan = log.scan(columns=["offset", "value"], **LEVELS[level]._asdict())
     return found_in(log.topic_partition, scan)
 
@@ -147,25 +149,24 @@ def read_slices(slices: Sequence[LogSlice], level: str = "default") -> Look:
     RowsError
         Also if a task has other rows than its slice was planned for.
     """
-    from segmentlog.log.scan import scan_slice
-    from segmentlog.model import ScanPolicy
+    groups = itertools.groupby(slices, lambda each: TopicPartition(*each[:2]))
+    return {key: read_partition(key, list(group), level) for key, group in groups}
 
+
+def read_partition(
+    topic_partition: TopicPartition, slices: Iterable[LogSlice], level: str
+) -> Found:
+    """One of them."""
     policy = ScanPolicy(LEVELS[level].isolation_level)
-    seen: Look = {}
-    for key, group in itertools.groupby(slices, lambda each: TopicPartition(*each[:2])):
-        batches = []
-        for each in group:
-            rows = list(scan_slice(each, columns=["offset", "value"], policy=policy))
-            n_rows, wanted = (
-                sum(batch.num_rows for batch in rows),
-                each.end_offset - each.start_offset,
-            )
-            if n_rows != wanted:  # these logs are not compacted
-                where = f"[{each.start_offset}, {each.end_offset})"
-                raise RowsError(f"{key}: {n_rows} rows of the {wanted} of {where} were read")
-            batches += rows
-        seen[key] = found_in(key, batches)
-    return seen
+    batches: list[pa.RecordBatch] = []
+    for each in slices:
+        rows = list(scan_slice(each, columns=["offset", "value"], policy=policy))
+        n_rows, start, end = sum(batch.num_rows for batch in rows), *each[2:4]
+        if n_rows != end - start:  # these logs are not compacted
+            what = f"{n_rows} rows of the {end - start} of [{start}, {end}) were read"
+            raise RowsError(f"{topic_partition}: {what}")
+        batches += rows
+    return found_in(topic_partition, batches)
 
 
 def whole_jobs(seen: Look, jobs: Iterable[Job]) -> set[int]:

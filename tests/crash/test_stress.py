@@ -1,0 +1,244 @@
+"""Readers and writers that do their worst at the same time on one log directory, without force.
+
+Writers append, move, overwrite, make topics, fail in the middle, and are killed; readers read in
+every way there is.  What they see is held against the order of the commits: each look is one
+moment of the whole directory.  `test_reads_beside_commits` has the single interleavings.
+
+What each writer and reader does comes from a seed, ``STRESS_SEED``; when it does it, and when it
+is killed, depends on the machine.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from numbered_jobs import LEVELS, look
+from soundness import assert_sound
+from stressing.ledger import Ledger, now
+from stressing.plan import READS, TOPICS
+from stressing.verdict import Failure, Verdict, tally
+
+import segmentlog
+from segmentlog.log.journal import State
+
+_SECONDS_TO_END = 60
+_PATIENCE = 5
+_WEEK = 8 * 24 * 3600
+
+
+class Stress(NamedTuple):
+    """One run.
+
+    Attributes
+    ----------
+    seconds : that it lasts, beside its beginning and its end.
+    delay_ms : after which the files of overwritten records are deleted; Kafka's is a minute.
+    longest_ms : that a reader puts a read aside.
+    """
+
+    seed: int
+    seconds: float
+    n_writers: int
+    n_readers: int
+    delay_ms: int
+    longest_ms: int
+    n_new_topics: int
+    least: int  # of each kind of operation and read
+
+
+_SEED = int(os.environ.get("STRESS_SEED", "1"))
+SHORT = Stress(_SEED, 16, 2, 3, 2000, 4000, 6, 1)
+#: Lasts longer than Kafka keeps the files of overwritten records.
+LONG = Stress(_SEED, 240, 3, 4, 60_000, 75_000, 20, 5)
+
+
+class _Processes:
+    """Writers and readers; a reader that dies is written down, and another comes."""
+
+    def __init__(self, directory: Path, ledger: Ledger, run: Stress) -> None:
+        self._directory, self._ledger, self._run = directory, ledger, run
+        self._n_readers = 0
+        self.errors = ledger.path.with_suffix(".stderr")
+        self._writers = [self._start("writer", slot) for slot in range(1, run.n_writers + 1)]
+        self._readers = [self._start_reader() for _ in range(run.n_readers)]
+
+    def begin(self) -> None:
+        """All at once."""
+        for each in (*self._writers, *self._readers):
+            _begin(each)
+
+    def watch(self) -> None:
+        """Until the time is over; on a slow machine until enough has happened, or all patience."""
+        begun = time.monotonic()
+        while (past := time.monotonic() - begun) < self._run.seconds or (
+            past < _PATIENCE * self._run.seconds and missing(self._tally(), self._run)
+        ):
+            time.sleep(0.2)
+            for i, each in enumerate(self._readers):
+                if each.poll() is not None:
+                    self._note_death(each)
+                    self._readers[i] = self._start_reader()
+                    _begin(self._readers[i])
+
+    def end(self) -> None:
+        """Writers are killed, readers come to their end."""
+        processes = (*self._writers, *self._readers)
+        for each in processes:
+            assert each.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                each.stdin.write("end\n")
+                each.stdin.flush()
+        for each in processes:
+            each.communicate(timeout=_SECONDS_TO_END)
+            if each.returncode:
+                self._note_death(each)
+
+    def kill(self) -> None:
+        """Leave none, whatever has happened."""
+        for each in (*self._writers, *self._readers):
+            if each.poll() is None:
+                each.kill()
+                each.communicate()
+
+    def _tally(self) -> Counter[str]:
+        run = self._run
+        return tally(self._ledger.events(), seed=run.seed, n_new_topics=run.n_new_topics)
+
+    def _note_death(self, process: "subprocess.Popen[str]") -> None:
+        process.communicate()  # closes its pipes
+        code = process.returncode
+        name = signal.Signals(-code).name if code < 0 else f"code {code}"
+        self._ledger.note("death", name=name, text=self.errors.read_text()[-3000:])
+
+    def _start_reader(self) -> "subprocess.Popen[str]":
+        self._n_readers += 1
+        return self._start("reader", self._n_readers)
+
+    def _start(self, program: str, slot: int) -> "subprocess.Popen[str]":
+        how = {**self._run._asdict(), "slot": slot}
+        with self.errors.open("a") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", f"stressing.{program}", str(self._directory),
+                 str(self._ledger.path), json.dumps(how)],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+            )  # fmt: skip
+
+
+def _begin(process: "subprocess.Popen[str]") -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.stdin.write("begin\n")
+    process.stdin.flush()
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """In memory, where there is such a thing: nothing here loses power, and syncs cost time."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
+        yield Path(path)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(SHORT, id="short"),
+        pytest.param(LONG, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
+    ],
+)
+def test_each_look_is_one_moment_of_the_whole_directory(
+    scratch: Path, say: Callable[[str], None], run: Stress
+) -> None:
+    directory, ledger = scratch / "logs", Ledger(scratch / "ledger")
+    for topic, n_partitions in TOPICS.items():
+        with segmentlog.open_writer(directory, topic, num_partitions=n_partitions):
+            pass
+    first_token = State.read(str(directory)).token
+    processes = _Processes(directory, ledger, run)
+    try:
+        processes.begin()
+        begun = now()
+        processes.watch()
+        processes.end()
+    finally:
+        processes.kill()
+        ledger.close()
+
+    recover(directory)
+    verdict = Verdict(
+        ledger.events(), seed=run.seed, n_new_topics=run.n_new_topics, first_token=first_token,
+        last_token=State.read(str(directory)).token, delay_ms=run.delay_ms,
+    )  # fmt: skip
+    failures = [
+        *verdict.failures(),
+        *(Failure(f"death by {each['name']}", "", each["at"], each["text"])
+          for each in verdict.of("death")),
+    ]  # fmt: skip
+    say(f"\nstress {run}\n{table(verdict.counts)}")
+    assert not failures, told(run, failures, begun)
+    for level in LEVELS:
+        opened = segmentlog.open_log_dir(directory)
+        seen = {str(key): found for key, found in look(opened, level).items()}
+        assert not verdict.final_look(seen), level
+    sweep(directory)
+    assert_sound(directory)
+    assert not missing(verdict.counts, run)
+
+
+def recover(directory: Path) -> None:
+    """As after a crash, which the end of the last writers was."""
+    command = [sys.executable, "-m", "segmentlog", "recover", str(directory)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def sweep(directory: Path) -> None:
+    """What killed writers have staged goes after a week, by a job."""
+    for path in directory.glob("segmentlog.*"):
+        if path.is_file():
+            os.utime(path, (time.time() - _WEEK, time.time() - _WEEK))
+    with segmentlog.open_writer(directory, next(iter(TOPICS))):
+        pass
+
+
+def missing(counts: Counter[str], run: Stress) -> dict[str, int]:
+    """What has not happened often enough: a run without it would prove nothing of it."""
+    jobs = ("append", "append large", "append tiny", "append to both", "create", "overwrite")
+    wanted = dict.fromkeys([f"job: {kind}" for kind in jobs], 2 * run.least)
+    wanted |= {f"read: {kind}, {level}": run.least for kind in READS for level in LEVELS}
+    events = ("failed", "aborted", "recovered", "forgotten")
+    wanted |= dict.fromkeys([f"event: {what}" for what in events], run.least)
+    wanted |= {"event: killed": 8 * run.least, "recovery: undid": run.least}
+    wanted |= {"job: numbered, again": run.least}
+    return {name: counts[name] for name, least in wanted.items() if counts[name] < least}
+
+
+def table(counts: Counter[str]) -> str:
+    """Counts, sorted by name."""
+    return "\n".join(f"{counts[name]:7,d}  {name}" for name in sorted(counts))
+
+
+def told(run: Stress, failures: Sequence[Failure], begun: int) -> str:
+    """What went wrong: each kind with its count, when it came first, and what that was."""
+    kinds: dict[tuple[str, str], list[Failure]] = {}
+    for each in failures:
+        kinds.setdefault((each.what, each.level), []).append(each)
+    lines = [f"{len(failures)} failures; {run}"]
+    for (what, level), found in kinds.items():
+        seconds = (found[0].at - begun) / 1e9
+        lines.append(f"\n{len(found)} x {what} [{level}], first after {seconds:.1f} s")
+        lines += [f"    {line}" for line in found[0].text.splitlines()[-25:]]
+    return "\n".join(lines)
