@@ -12,7 +12,10 @@ import pytest
 from plain_writes import values, write
 from soundness import assert_sound
 
+from segmentlog.log.config import TopicConfig
 from segmentlog.log.journal import list_guards
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.job import WriteJob
 from segmentlog.write_errors import SyncFailedError
 
 N = 20
@@ -77,3 +80,34 @@ def test_one_sync_of_many_that_fails(
     write(tmp_path, ROWS)
     assert [[b"%d" % n] * 2 for n in range(N)] == [values(tmp_path, "t", n) for n in range(N)]
     assert_sound(tmp_path)
+
+
+@pytest.mark.parametrize("keeps_offsets", [False, True])
+def test_a_task_has_one_extent_for_each_partition_of_its_shared_file(
+    tmp_path: Path, *, keeps_offsets: bool
+) -> None:
+    """Not one for each buffer of rows: the driver holds those of all tasks."""
+    config = ProducerConfig(
+        buffer_memory=8000, batch_size=100, use_offsets=keeps_offsets,
+        topic_config=TopicConfig(segment_bytes=4_000_000),
+    )  # fmt: skip
+    job = WriteJob.begin(str(tmp_path), config, topic="t", num_partitions=3)
+    stager = job.stager(0)
+    for n in range(120):
+        columns = {"value": [b"%04d" % n * 10] * 3, "partition": pa.array([0, 1, 2], pa.int32())}
+        columns["offset"] = pa.array([2 * n] * 3, pa.int64())
+        stager.add(pa.RecordBatch.from_pydict(columns))
+        if n == 20:  # partition 1 gets a file of its own
+            rows = {"value": [b"x" * 90] * 200, "partition": pa.array([1] * 200, pa.int32())}
+            if not keeps_offsets:
+                stager.add(pa.RecordBatch.from_pydict({**rows, "offset": [0] * 200}))
+    extents = stager.close()
+    assert 3 <= len(extents) <= (3 if keeps_offsets else 5)
+    names = {extent.name for extent in extents} | {job.mark.name}
+    assert names == {path.name for path in tmp_path.glob("segmentlog.*")}
+    job.commit(extents)
+
+    expected = [b"%04d" % n * 10 for n in range(120)]
+    for partition in range(3):
+        assert expected == [each for each in values(tmp_path, "t", partition) if b"x" not in each]
+    assert_sound(tmp_path) if not keeps_offsets else None
