@@ -8,6 +8,7 @@ What broke a promise here, and was repaired; the scenarios that show it are run 
 | half a topic | one that was half made kept its few partitions for good | first write |
 | empty partition | no writer could go on once one had a directory and no log | first write |
 | times from nowhere | rebuilt time indexes held whatever was in memory | first write |
+| orphan index | none could roll where a recovery had cut a segment off | a segment is cut off |
 | failed, but there | a job was, if what it had staged could not be removed | fails at call 44 |
 """
 

@@ -29,6 +29,7 @@ __all__ = [
     "FileKind",
     "FileState",
     "SegmentFileName",
+    "is_of_logs",
     "parse_partition_directory",
     "parse_segment_file",
     "partition_path",
@@ -44,6 +45,7 @@ LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
+_OF_LOGS = ("segmentlog.", META_PROPERTIES_FILE, CLEAN_SHUTDOWN_FILE)
 _LARGEST_PARTITION = 2**31 - 1
 _LARGEST_OFFSET = 2**63 - 1
 
@@ -115,6 +117,19 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
         return None
     state = FileState(match["state"]) if match["state"] else FileState.LIVE
     return SegmentFileName(int(match["offset"]), FileKind(match["kind"]), state)
+
+
+def is_of_logs(name: str) -> bool:
+    """Whether a broker or a writer has made this entry of a log directory, but for the lock.
+
+    A directory without such entries is new, whatever else is there: ``lost+found``, a note.
+    """
+    return bool(
+        parse_partition_directory(name)
+        or parse_segment_file(name)
+        or name.startswith(_OF_LOGS)
+        or "checkpoint" in name  # also the temporary file of one that was about to be written
+    )
 
 
 def segment_file_name(base_offset: int, kind: FileKind) -> str:

@@ -8,8 +8,9 @@ import os
 
 import numpy as np
 
-from segmentlog.files.durable import create_file, sync_directory, sync_file, write_all
+from segmentlog.files.durable import create_file, write_all
 from segmentlog.files.names import FileKind, segment_file_name
+from segmentlog.files.sync_together import SyncTogether
 from segmentlog.kernels import append as columns
 from segmentlog.kernels import layout
 from segmentlog.kernels.append import take_batches
@@ -42,8 +43,9 @@ class LogAppender:
     directory : the partition's.
     config : of the topic.
     sizes : of the active segment, as they are; its indexes must be right and trimmed.
-    flush : whether files are synced before they are closed.
-    has_new_names : whether its files are to be synced in their directory, too.
+    syncs : takes what is to be synced, or None to sync nothing.  Files to which nothing was
+        appended stay out: they were synced before, or are new and empty, and have but a name.
+    is_moved : whether its files have been put there since, and nothing of them is synced.
     """
 
     def __init__(
@@ -52,8 +54,8 @@ class LogAppender:
         config: TopicConfig,
         sizes: SegmentSizes,
         *,
-        flush: bool,
-        has_new_names: bool = False,
+        syncs: SyncTogether | None,
+        is_moved: bool = False,
     ) -> None:
         base_offset = sizes.base_offset
         self._directory = directory
@@ -61,8 +63,9 @@ class LogAppender:
         self._state = state_of(self._path(base_offset, FileKind.LOG), base_offset, sizes.log)
         self._ends = {FileKind.LOG: sizes.log, FileKind.OFFSET_INDEX: sizes.offset_index,
                       FileKind.TIME_INDEX: sizes.time_index}  # fmt: skip
-        self._flush = flush
-        self._has_new_names = has_new_names
+        self._syncs = syncs
+        self._has_new_names = is_moved
+        self._unsynced = set(_INDEXED if is_moved else ())
         self._files: dict[FileKind, tuple[int, str]] = {}
         try:
             for kind in _INDEXED:
@@ -102,6 +105,7 @@ class LogAppender:
         self._end_segment()
         for kind in _INDEXED:
             self._files[kind] = self._new(base_offset, kind)
+        self._unsynced.clear()
         self._ends = dict.fromkeys(_INDEXED, 0)
         self._state = new_state(base_offset)
         self._has_new_names = True
@@ -120,8 +124,8 @@ class LogAppender:
         """End the active segment, and have its name on the disk if its bytes are to be."""
         if self._files:
             self._end_segment()
-            if self._flush and self._has_new_names:
-                sync_directory(self._directory)
+            if self._syncs is not None and self._has_new_names:
+                self._syncs.add_directory(self._directory)
 
     def abandon(self) -> None:
         """Close the files as they are: what was appended is undone."""
@@ -133,9 +137,9 @@ class LogAppender:
         """End it as a broker does when it rolls or stops: with its largest timestamp."""
         try:
             self._write(FileKind.TIME_INDEX, last_time(self._state))
-            if self._flush:
-                for descriptor, path in self._files.values():
-                    sync_file(descriptor, path)
+            if self._syncs is not None:
+                for kind in sorted(self._unsynced):
+                    self._syncs.add_file(*self._files.pop(kind))
         finally:
             self.abandon()
 
@@ -151,5 +155,8 @@ class LogAppender:
         return create_file(path), path
 
     def _write(self, kind: FileKind, data: bytes | memoryview) -> None:
+        if not len(data):
+            return
         write_all(self._files[kind][0], data, self._ends[kind])
         self._ends[kind] += len(data)
+        self._unsynced.add(kind)

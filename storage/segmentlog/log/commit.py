@@ -18,7 +18,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from segmentlog.errors import (
     CorruptLogError,
@@ -33,6 +33,7 @@ from segmentlog.files.names import (
     LEADER_EPOCH_CHECKPOINT,
     partition_path,
 )
+from segmentlog.files.sync_together import SyncTogether
 from segmentlog.log.append import LogAppender
 from segmentlog.log.config import TopicConfig
 from segmentlog.log.journal import (
@@ -138,6 +139,7 @@ def commit_staged(
         commit.stand(intent)
         for each in intent.partitions:
             commit.append(each, grouped[each.topic_partition])
+        commit.syncs.finish()
         # Not before all is appended, which may take minutes: readers have from here on.
         now_ms = int(time.time() * 1000)
         replaced += _replaced_by(intent, now_ms)
@@ -148,6 +150,8 @@ def commit_staged(
         if State.read(directory).token != token:  # an interrupt may come behind the decision
             give_up(directory, commit.guard, intent)
         raise
+    finally:
+        commit.syncs.abandon()
     try:
         finish(directory, commit.guard, intent)
     except (OSError, SegmentLogError) as error:
@@ -165,6 +169,7 @@ class _Commit:
     config: TopicConfig
     flush: bool
     rolls: bool
+    syncs: SyncTogether = field(default_factory=SyncTogether)
 
     def intend(
         self, grouped: dict[TopicPartition, list[Extent]], state: State, *, is_emptied: bool
@@ -228,11 +233,12 @@ class _Commit:
         raise LogLockedError(self.directory, 0, 0.0)
 
     def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
-        """Step 3, for one partition."""
+        """Step 3, for one partition; it is on the disk once `syncs` has finished."""
         path = partition_path(self.directory, intent.topic_partition)
         epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
         epoch = epochs[-1][0] if epochs else 0
-        appender = LogAppender(path, self.config, intent.sizes, flush=self.flush)
+        syncs = self.syncs if self.flush else None
+        appender = LogAppender(path, self.config, intent.sizes, syncs=syncs)
         try:
             next_offset = max(intent.end_offset, intent.new_start)
             has_to_roll = intent.new_start >= 0 or self.rolls
@@ -265,7 +271,8 @@ class _Commit:
         appender.close()
         sizes = move_segment(self.directory, self.guard.path, path, extent, plan)
         # It syncs what has moved.
-        return LogAppender(path, self.config, sizes, flush=self.flush, has_new_names=True)
+        syncs = self.syncs if self.flush else None
+        return LogAppender(path, self.config, sizes, syncs=syncs, is_moved=True)
 
     def decide(self, state: State) -> None:
         """Step 4."""

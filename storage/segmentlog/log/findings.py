@@ -29,6 +29,7 @@ class FindingKind(StrEnum):
     ZEROS_AT_THE_END = "zeros-at-the-end"
     OVERLAPPING_SEGMENT = "overlapping-segment"
     OFFSET_GAP = "offset-gap"
+    INDEX_WITHOUT_LOG = "index-without-log"
     OFFSET_INDEX = "offset-index"
     TIME_INDEX = "time-index"
     TRANSACTION_INDEX = "transaction-index"

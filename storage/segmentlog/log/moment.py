@@ -223,9 +223,10 @@ class Census:
         if then.high_watermark is None:
             reason = "a writer has come to it, and nothing had said where it ended"
             raise self._changed(topic_partition, path, reason)
-        # Segments that an overwrite has replaced stand for a minute, and then they are deleted.
-        is_replaced = then.log_start < then.high_watermark <= now.log_start
-        if is_replaced and (not files or files[0].base_offset >= then.high_watermark):
+        # Segments that an overwrite has replaced stand for a minute.  Then they are deleted one by
+        # one, from the first: what is left of them is a log without its beginning.
+        is_replaced = then.log_start < min(now.log_start, then.high_watermark)
+        if is_replaced and (not files or files[0].base_offset > then.log_start):
             raise self._changed(topic_partition, path, "its records were deleted or replaced")
         # The end of a commit of ours is the high watermark that it leaves.  Behind a crashed
         # broker's there may have been more, which nobody can tell from later records any more.

@@ -25,6 +25,7 @@ from segmentlog.files.names import (
 from segmentlog.log.config import TopicConfig
 from segmentlog.log.journal import SegmentSizes
 from segmentlog.log.listing import list_segments
+from segmentlog.log.orphans import remove_indexes_without_log
 from segmentlog.log.recovery import (
     RecoveryPlan,
     lower_high_watermarks,
@@ -76,6 +77,7 @@ def ready_to_append(
     for each in partitions:
         path, point = partition_path(directory, each), points.get(each, 0)
         plan = _plan(path, point, starts.get(each, 0), is_clean=is_clean)
+        remove_indexes_without_log(path)
         if plan is not None:
             _recover(plan, config, flush=flush)
         ready[each] = _sizes(path, config), _end(path) if plan is None else plan.end_offset

@@ -6,8 +6,8 @@ log ends.  Where a broker deletes what it cuts off, that is kept beside the log.
 Each step is on the disk before the next begins, and all of them can be done again from the start:
 
 1. What follows the last good batch of its segment is copied to a ``.broken`` file.
-2. Later segments are renamed to such files.  Until all of them are out of the log, the bad batch
-   that condemns them stays where it is.
+2. The indexes of later segments are removed, and then these segments are renamed to such files.
+   Until all of them are out of the log, the bad batch that condemns them stays where it is.
 3. The segment is cut.  Every segment that was read is synced.
 4. Indexes, producer snapshots and leader epochs are built again from the batches.
 """
@@ -160,12 +160,18 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
     is_cut = bool(stay) and plan.end.position < stay[-1].size
     if is_cut and not is_zeros(stay[-1].path, plan.end.position):
         kept.append(keep_tail(stay[-1].path, plan.end.position))
+    # The indexes first.  A crash behind their removal leaves segments without indexes, which are
+    # legal, and which the next recovery finds again behind the same bad batch.  The other way
+    # round it leaves indexes without a segment: no recovery finds those by a segment, and the
+    # next one that begins at their offset fails, or takes a `.txnindex` for its own.
     for segment in go:
-        kept.append(keep_segment(segment.path))
         for kind in _INDEXES:
             name = segment_file_name(segment.base_offset, kind)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(plan.path, name))
+    if go:
+        sync_directory(plan.path)
+    kept += [keep_segment(segment.path) for segment in go]
     sync_directory(plan.path)
     for segment in stay[plan.first :]:
         is_active = segment is stay[-1]

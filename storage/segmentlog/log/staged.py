@@ -9,7 +9,7 @@ from segmentlog.errors import TruncatedBatchError
 from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
-from segmentlog.log.stage import Extent
+from segmentlog.log.extent import Extent
 from segmentlog.records.decoder import BatchScanner
 
 __all__ = ["staged_batches"]

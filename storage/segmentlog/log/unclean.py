@@ -22,6 +22,7 @@ from segmentlog.files.names import (
 from segmentlog.files.storage import storage_errors
 from segmentlog.log.journal import State, list_guards
 from segmentlog.log.listing import list_segments
+from segmentlog.log.orphans import indexes_without_log, remove_indexes_without_log
 from segmentlog.log.recovery import (
     RecoveryPlan,
     lower_high_watermarks,
@@ -82,6 +83,7 @@ class DirectoryRecovery:
                         path, points.get(topic_partition, 0), starts.get(topic_partition, 0),
                         is_clean=is_clean,
                     )  # fmt: skip
+                    yield from self._orphans(name, path)
                     if plan is None:
                         continue
                     yield from self._recover(name, plan)
@@ -123,6 +125,13 @@ class DirectoryRecovery:
                 return None
             recovery_point = active.base_offset
         return plan_recovery(path, recovery_point, log_start)
+
+    def _orphans(self, name: str, path: str) -> Iterator[str]:
+        """Remove indexes whose segment is gone, from a cleanly stopped log too."""
+        dry = self._dry_run
+        if n := len(indexes_without_log(path)) if dry else remove_indexes_without_log(path):
+            does = "would remove" if dry else "removed"
+            yield f"{name}: {does} {n} index file{'s' if n != 1 else ''} without a log"
 
     def _recover(self, name: str, plan: RecoveryPlan) -> Iterator[str]:
         """Recover one log, unless this is only to say how."""

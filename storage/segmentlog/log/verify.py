@@ -14,6 +14,7 @@ from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.log.findings import Finding, FindingKind, Severity
 from segmentlog.log.log import Log
+from segmentlog.log.orphans import indexes_without_log
 from segmentlog.log.resync import Found, behind_damage
 from segmentlog.log.segment import Segment
 from segmentlog.log.verify_indexes import IndexCheck
@@ -84,6 +85,7 @@ class _LogCheck:
             except OSError as error:
                 yield self._unread(segment, error)
         yield from self._transactions.at_the_end()
+        yield from self._orphans()
         if self._is_all_read:
             yield from self._high_watermark()
 
@@ -253,6 +255,17 @@ class _LogCheck:
             follows = f"the next good batch is at byte {found.position}"
         message = f"{error} ({follows})"
         return found, self._finding(Severity.ERROR, kind, segment.path, at, offset, message)
+
+    def _orphans(self) -> Iterator[Finding]:
+        """Index files whose segment is gone."""
+        if not self._log.segments or not os.path.isdir(self._log.path):
+            return  # a partition that is being made, one segment alone
+        for base_offset, path in indexes_without_log(self._log.path):
+            yield self._finding(
+                Severity.WARNING, FindingKind.INDEX_WITHOUT_LOG, path, -1, base_offset,
+                "there is no segment with this base offset: left by a crash; the next writer, "
+                "segmentlog recover, or a broker that starts removes it",
+            )  # fmt: skip
 
     def _high_watermark(self) -> Iterator[Finding]:
         """The checkpoint beside the partition, against the end of the log."""

@@ -16,9 +16,9 @@ from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
-    LOCK_FILE,
     META_PROPERTIES_FILE,
     DirectoryState,
+    is_of_logs,
     parse_partition_directory,
     parse_segment_file,
     segment_file_name,
@@ -328,7 +328,7 @@ def _check_owner(directory: str, token: str) -> None:
 def _mark_new(directory: str) -> None:
     """A new log directory is a clean one, and what it is called is on the disk."""
     path = Path(directory)
-    if {each.name for each in path.iterdir()} <= {LOCK_FILE}:
+    if not any(is_of_logs(each.name) for each in path.iterdir()):
         os.close(create_file(str(path / CLEAN_SHUTDOWN_FILE)))
     if not Path(path, STATE_FILE).exists():  # whoever made it may have died before it synced
         sync_ancestors(directory)

@@ -21,6 +21,7 @@ from segmentlog.producer.sink_columns import (
     restored,
 )
 from segmentlog.records.encoder import RecordEncoder
+from segmentlog.records.pieces import MOST_ROW_BYTES, cut_rows
 from segmentlog.records.source import pooled_array, record_source
 from segmentlog.write_errors import (
     InvalidRecordError,
@@ -109,10 +110,24 @@ class RowStager:
             self._write_held()
             self._schema = batch.schema
         taken = batch.select([name for name in _COLUMNS if name in batch.schema.names])
-        self._held.append(taken)
-        self._n_bytes += max(taken.nbytes, _LEAST_ROW_BYTES * taken.num_rows)
+        for rows, n_bytes in cut_rows(taken, self._config.buffer_memory, _LEAST_ROW_BYTES):
+            self._hold(rows, n_bytes)
+
+    def _hold(self, rows: pa.RecordBatch, n_bytes: int) -> None:
+        """Take rows that come to so many bytes, or refuse a row that no batch can hold."""
+        if n_bytes > MOST_ROW_BYTES:
+            self._write_held()  # it counts the rows before this one
+            reason = f"it comes to {n_bytes} bytes, and no batch holds more than {MOST_ROW_BYTES}"
+            raise InvalidRecordError(self._topic or "", -1, self._n_rows, reason)
+        if self._n_bytes and self._n_bytes + n_bytes > self._config.buffer_memory:
+            self._write_held()
+        self._n_bytes += n_bytes
+        self._held.append(rows)
         if self._n_bytes >= self._most_held_bytes():
             self._write_held()
+        elif rows.get_total_buffer_size() > self._config.buffer_memory:
+            # A few rows of a large batch keep all of its memory, when nobody else does any more.
+            self._held[-1] = pa.concat_batches([rows])
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse rows without the columns that are needed, before any is taken."""

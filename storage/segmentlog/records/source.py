@@ -11,7 +11,8 @@ from segmentlog.errors import ColumnError
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.kernels.source import BinaryArrays, Ends, SourceArrays, measure_rows
 
-__all__ = ["array_view", "bitmap_view", "buffer_view", "pooled_array", "record_source"]
+__all__ = ["array_view", "bitmap_view", "buffer_view", "cast_column", "headers_type",
+           "pooled_array", "record_source"]  # fmt: skip
 
 _ACCEPTED = {
     "key": "a key is binary or string",
@@ -111,14 +112,34 @@ def bitmap_view(array: pa.Array) -> tuple[Bytes, int]:
 def _cast(columns: dict[str, pa.Array], name: str, n_rows: int, kind: pa.DataType) -> pa.Array:
     """The column as `kind`; nothing but nulls where it lacks."""
     column = columns.get(name)
-    if column is None:
-        return pa.nulls(n_rows, kind)
+    return pa.nulls(n_rows, kind) if column is None else cast_column(name, column, kind)
+
+
+def cast_column(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column ``key``, ``value`` or ``headers`` as `kind`.
+
+    Raises
+    ------
+    ColumnError
+        If its type is none that can be written.
+    pyarrow.ArrowInvalid, pyarrow.ArrowIndexError
+        If its values lead outside of it, or are more than `kind` can hold.
+    """
+    if pa.types.is_dictionary(column.type) and not _are_bytes(column.type.value_type):
+        raise ColumnError(name, str(column.type), _ACCEPTED[name])
     if "view" in str(column.type):
         column.validate(full=True)  # a cast reads where views lead, unchecked
     try:
         return column.cast(kind)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise ColumnError(name, str(column.type), _ACCEPTED[name]) from error
+
+
+def _are_bytes(kind: pa.DataType) -> bool:
+    """Whether values of a dictionary can be written; of numbers, Arrow says it in its own way."""
+    is_narrow = pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
+    is_wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    return bool(is_narrow or is_wide or pa.types.is_fixed_size_binary(kind))
 
 
 def _ends(array: pa.Array, n_items: int) -> Ends:
@@ -172,10 +193,7 @@ def _headers(
     if "headers" not in columns:
         nothing = _binary(pa.nulls(0, kind))
         return nothing.ends[:0], _NO_BYTES, 0, nothing, nothing
-    if not _are_headers(columns["headers"].type):
-        raise ColumnError("headers", str(columns["headers"].type), _ACCEPTED["headers"])
-    pair = pa.struct([pa.field("key", kind), pa.field("value", kind)])
-    of_pairs = pa.large_list(pair) if _WIDE.match(str(kind)) else pa.list_(pair)
+    of_pairs = headers_type(columns["headers"].type, kind)
     lists = _cast(columns, "headers", n_rows, of_pairs)
     pairs = lists.values.flatten()  # a pair that is null has a null key
     keys, values = (_binary(each) for each in pairs)
@@ -183,6 +201,20 @@ def _headers(
     for each in (ends, keys.ends, values.ends):
         _check_order(each, lists.type)
     return ends, *bitmap_view(lists), keys, values
+
+
+def headers_type(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
+    """Lists of headers whose keys and values have the type `kind`, as wide as that is.
+
+    Raises
+    ------
+    ColumnError
+        If `given` is not a type of headers.
+    """
+    if not _are_headers(given):
+        raise ColumnError("headers", str(given), _ACCEPTED["headers"])
+    pair = pa.struct([pa.field("key", kind), pa.field("value", kind)])
+    return pa.large_list(pair) if _WIDE.match(str(kind)) else pa.list_(pair)
 
 
 def _n_wide_lists(

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from crashing import Crash, crash_at
 
@@ -454,3 +455,81 @@ def test_an_empty_partition_gets_its_segment(tmp_path: Path) -> None:
     assert "" == plan.loss
     assert [] == recover_log(plan, INTERVAL)
     assert {f"{5:020d}.{kind}" for kind in ("log", "index", "timeindex")} <= set(tree(partition))
+
+
+def test_a_recovery_that_crashes_leaves_no_index_in_the_way_of_a_roll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Indexes of a segment that was cut off go before it does, or nobody would remove them."""
+    for number in range(1000):
+        partition = indexed_with_damage(tmp_path / str(number))
+        with monkeypatch.context() as patch:
+            made = crash_at(patch, number)
+            try:
+                recover(partition)
+                break
+            except Crash:
+                pass
+        logs = {int(path.stem) for path in partition.glob("*.log")}
+        indexes = {int(path.stem) for path in partition.glob("*index")}
+        assert indexes <= logs, (number, made)
+        recover(partition)
+        assert [] == errors(partition)
+        assert {0, 20} == {int(path.stem) for path in partition.glob("*index")}
+    assert number > 10
+
+
+def indexed_with_damage(directory: Path) -> Path:
+    """Three segments with indexes, a transaction index too; the second has a bad batch."""
+    partition = three_segments(directory)
+    recover(partition)
+    (partition / f"{40:020d}.txnindex").touch()
+    data = bytearray((partition / f"{20:020d}.log").read_bytes())
+    data[-70] ^= 1
+    (partition / f"{20:020d}.log").write_bytes(data)
+    return partition
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_indexes_without_a_log_do_not_stay_in_the_way_of_an_append(
+    tmp_path: Path, is_clean: bool
+) -> None:
+    """What an earlier recovery has left is removed, as a broker removes it when it starts."""
+    partition = three_segments(tmp_path)
+    recover(partition)
+    write_offsets(str(tmp_path), "recovery-point-offset-checkpoint", {T: 60})
+    orphans = [partition / f"{60:020d}.{kind}" for kind in ("index", "timeindex", "txnindex")]
+    for orphan in orphans:
+        orphan.touch()
+    assert [(Severity.WARNING, "index-without-log", str(orphan), 60) for orphan in orphans] == [
+        (each.severity, each.kind, each.path, each.offset) for each in errors(partition)
+    ]
+    (partition / f"{80:020d}.index.deleted").touch()  # a broker is at that
+    if is_clean:
+        (tmp_path / ".kafka_cleanshutdown").touch()
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.roll()
+        writer.append(pa.table({"value": [b"behind"]}))
+
+    assert list(range(61)) == offsets(partition)
+    assert (partition / f"{60:020d}.log").stat().st_size
+    assert not orphans[2].exists()
+    assert (partition / f"{80:020d}.index.deleted").exists()
+    assert [] == errors(partition)
+
+
+def test_recovering_a_directory_removes_indexes_without_a_log(tmp_path: Path) -> None:
+    """Of a cleanly stopped one, too: the next segment begins there."""
+    partition = three_segments(tmp_path)
+    list(DirectoryRecovery(str(tmp_path), INTERVAL).run())
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    orphan = partition / f"{60:020d}.index"
+    orphan.touch()
+    would = list(DirectoryRecovery(str(tmp_path), INTERVAL, dry_run=True).run())
+    assert orphan.exists()
+    did = list(DirectoryRecovery(str(tmp_path), INTERVAL).run())
+
+    assert ["t-0: would remove 1 index file without a log"] == would
+    assert ["t-0: removed 1 index file without a log"] == did
+    assert not orphan.exists()
+    assert [] == list(DirectoryRecovery(str(tmp_path), INTERVAL).run())

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 
 import pytest
@@ -16,21 +16,32 @@ from crash_disk.runs import Job, Run, same_names_again, write
 
 __all__ = ["SEQUENCES", "SINGLES", "Scenario"]
 
-_JOBS = (Job(1, {0: 10, 1: 10}),)
+#: Behind both, the next batch of partition 0 begins a new segment, at offset 20.
+_JOBS = (Job(1, {0: 10, 1: 10}), Job(2, {0: 10}))
 _MARK = "new/logs/.kafka_cleanshutdown"
 _HIGH_WATERMARKS = "new/logs/replication-offset-checkpoint"
+_RECOVERY_POINTS = "new/logs/recovery-point-offset-checkpoint"
 _LOG = f"new/logs/t-0/{0:020d}.log"
 _INDEX = f"new/logs/t-0/{0:020d}.index"
 
 
+#: A segment behind torn bytes, which is cut off as a whole, with all of its indexes.
+_CUT_OFF = {
+    f"new/logs/t-0/{20:020d}.{kind}": content
+    for kind, content in (
+        ("log", BEHIND_THE_LOG), ("index", b""), ("timeindex", bytes(12)), ("txnindex", b"")
+    )
+}  # fmt: skip
+
+
 @cache
-def _written() -> Tree:
-    """A log directory with one job in it."""
+def _written(n_jobs: int) -> Tree:
+    """A log directory with so many jobs in it."""
     explorer = Explorer()
     root = explorer.new_root()
     with pytest.MonkeyPatch.context() as patch:
         same_names_again(patch, 10**6)
-        for job in _JOBS:
+        for job in _JOBS[:n_jobs]:
             write(root / "new" / "logs", job)
     tree = read_tree(root)
     explorer.close()
@@ -45,22 +56,26 @@ class Scenario:
     ----------
     name : for people.
     operations : what is done.
-    begins_empty : whether nothing is there yet; else one job is.
+    begins_empty : whether nothing is there yet; else some jobs are.
+    n_jobs : how many.
     without : files that are missing in the beginning.
     behind_the_log : bytes that somebody's crash has left behind the last batch.
+    more_files : that it has left, and what is in them.
     """
 
     name: str
     operations: Sequence[Operation]
     begins_empty: bool = False
+    n_jobs: int = 1
     without: Sequence[str] = ()
     behind_the_log: bytes = b""
+    more_files: Mapping[str, bytes] = field(default_factory=dict)
 
     def record(
         self, explorer: Explorer, meanwhile: AbstractContextManager[object] | None = None
     ) -> Run:
         """Do it, `meanwhile` something else is so, and write down what happens to the disk."""
-        tree = {} if self.begins_empty else dict(_written())
+        tree = {} if self.begins_empty else {**_written(self.n_jobs), **self.more_files}
         for name in self.without:
             del tree[name]
         if self.behind_the_log:
@@ -68,7 +83,7 @@ class Scenario:
         root = explorer.new_root(tree)
         with pytest.MonkeyPatch.context() as patch:
             same_names_again(patch)
-            run = Run(root, patch, () if self.begins_empty else _JOBS)
+            run = Run(root, patch, () if self.begins_empty else _JOBS[: self.n_jobs])
             with meanwhile or nullcontext():
                 for operation in self.operations:
                     operation(run)
@@ -91,6 +106,14 @@ def _singles() -> Iterator[Scenario]:
             [operation],
             without=[_MARK, _INDEX],
             behind_the_log=BEHIND_THE_LOG,
+        )
+        yield Scenario(
+            f"{name} where a segment is cut off",
+            [operation],
+            n_jobs=2,
+            without=[_MARK, _RECOVERY_POINTS],  # or the torn bytes would count as synced
+            behind_the_log=BEHIND_THE_LOG,
+            more_files=_CUT_OFF,
         )
     for number in (33, 48):  # before the decision, and behind it
         yield Scenario(f"die at call {number}", [partial(dies, number=number, rows=ROLLING)])

@@ -1,0 +1,40 @@
+"""Where the staged batches of one partition lie."""
+
+from typing import NamedTuple
+
+from segmentlog.model import TopicPartition
+
+__all__ = ["RELATIVE", "Extent"]
+
+RELATIVE = -1  #: in the place of an offset: offsets count from 0
+
+
+class Extent(NamedTuple):
+    """Batches of one partition, one behind the other in a staged file.
+
+    Small and picklable: it travels from the writing task to the commit on the driver.
+    """
+
+    topic: str
+    partition: int
+    name: str  #: of the staged file, in the log directory
+    start: int
+    end: int
+    n_records: int
+    first_offset: int = RELATIVE  #: -1 when offsets count from 0, to be moved to the log end
+    last_offset: int = RELATIVE
+    is_own: bool = False  #: whether nothing else is in the file
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose batches they are."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether its records keep the offsets that they have."""
+        return self.first_offset != RELATIVE
+
+    def end_offset(self, next_offset: int) -> int:
+        """The log end behind it, when it is appended at `next_offset`."""
+        return self.last_offset + 1 if self.has_offsets else next_offset + self.n_records
