@@ -129,9 +129,7 @@ def commit_staged(
         topics -= left_out.keys()
         emptied = [each for each in emptied if each.topic in topics]
         extents = [each for each in extents if each.topic in topics]
-    grouped: dict[TopicPartition, list[Extent]] = {each: [] for each in emptied}
-    for extent in extents:
-        grouped.setdefault(extent.topic_partition, []).append(extent)
+    grouped = _grouped(extents, emptied)
     commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
     intent = commit.intend(grouped, state, is_emptied=bool(emptied))
     replaced = delete_replaced(directory, state.replaced)
@@ -283,6 +281,16 @@ class _Commit:
             sync_directory(self.directory)
         except SyncFailedError as error:
             raise CommitInDoubtError(self.guard.path, str(error)) from error
+
+
+def _grouped(
+    extents: Iterable[Extent], emptied: Iterable[TopicPartition]
+) -> dict[TopicPartition, list[Extent]]:
+    """What each partition gets: nothing, for one that is only emptied."""
+    grouped: dict[TopicPartition, list[Extent]] = {each: [] for each in emptied}
+    for extent in extents:
+        grouped.setdefault(extent.topic_partition, []).append(extent)
+    return grouped
 
 
 def _say_left_out(directory: str, sink: SinkVersion, left_out: dict[str, int]) -> None:
