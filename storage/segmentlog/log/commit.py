@@ -138,8 +138,7 @@ def commit_staged(
         for each in intent.partitions:
             commit.append(each, grouped[each.topic_partition])
         commit.syncs.finish()
-        # Not before all is appended, which may take minutes: readers have from here on.
-        now_ms = int(time.time() * 1000)
+        now_ms = int(time.time() * 1000)  # appending may take minutes, which readers need
         replaced += _replaced_by(intent, now_ms)
         commit.decide(state.next(token, sink, topics, replaced, now_ms))
     except (SyncFailedError, LogLockedError):
