@@ -97,3 +97,16 @@ __all__ = [
     "open_log_dir",
     "open_writer",
 ]
+
+
+def __getattr__(name: str) -> str:
+    """``__version__``, read from the installed package when it is first asked for."""
+    if name != "__version__":
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("pyspark-segmentlog")
+    except PackageNotFoundError:  # on the path as it is, from an archive or a checkout
+        return "unknown: the package is not installed"

@@ -64,6 +64,34 @@ app = typer.Typer(
 )
 
 
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        import segmentlog
+
+        sys.stdout.write(f"segmentlog {segmentlog.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Say which one.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
+def _kafkas_option(instead: str) -> Any:  # noqa: ANN401 - what typer takes for an option
+    """An option of Kafka's dump tool for which this one has another word."""
+
+    def refuse(value: str | bool | None) -> None:
+        if value:
+            raise typer.BadParameter(instead)
+
+    return typer.Option(hidden=True, callback=refuse)
+
+
 def _examples(*commands: str) -> str:
     """The end of a command's help."""
     return "\n\n".join(["Examples:", *commands])
@@ -76,6 +104,11 @@ Topics = Annotated[
     typer.Option(
         "--topic", help="Only this topic; may be repeated.", autocompletion=complete_topic
     ),
+]
+
+
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", help="Only this partition; may be repeated.")
 ]
 
 
@@ -116,11 +149,25 @@ def _time(text: str) -> int:
         raise typer.BadParameter(str(error)) from None
 
 
+def _time_option(what: str) -> Any:  # noqa: ANN401 - what typer takes for an option
+    return typer.Option(help=what, parser=_time, metavar="TIME")
+
+
+OutputFormat = Annotated[Format, typer.Option("--format", "-f", help="arrow is an IPC stream.")]
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", help="A file that does not exist yet.")
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", "-n", help="Stop after N records or batches.", min=1)
+]
+
+
 @app.command(
     epilog=_examples(
         "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.log --records",
         "segmentlog dump /var/lib/kafka --topic orders --partition 0 --from-offset 1500",
         "segmentlog dump /var/lib/kafka --topic orders --from-time 2026-03-01 --format json",
+        "segmentlog dump /var/lib/kafka --topic orders --records --last 1000 --key order-58",
         "segmentlog dump /backup/orders-0/00000000000000000000.log --records --values base64",
         "segmentlog dump /backup/orders-0 --records --format parquet -o orders.parquet",
         "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.timeindex",
@@ -135,29 +182,21 @@ def dump(
         ),
     ],
     topic: Topics = None,
-    partition: Annotated[
-        list[int] | None, typer.Option(help="Only this partition; may be repeated.")
-    ] = None,
+    partition: Partitions = None,
     records: Annotated[bool, typer.Option("--records", help="Records too.")] = False,
-    output_format: Annotated[
-        Format, typer.Option("--format", "-f", help="arrow is an IPC stream.")
-    ] = Format.TABLE,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="A file that does not exist yet.")
-    ] = None,
+    output_format: OutputFormat = Format.TABLE,
+    output: Output = None,
     from_offset: Annotated[int | None, typer.Option(help="First offset.", min=0)] = None,
     to_offset: Annotated[int | None, typer.Option(help="Offset to stop before.", min=0)] = None,
-    from_time: Annotated[
-        int | None,
-        typer.Option(help="First time: ISO 8601, or ms since 1970.", parser=_time, metavar="TIME"),
-    ] = None,
-    to_time: Annotated[
-        int | None, typer.Option(help="Time to stop before.", parser=_time, metavar="TIME")
-    ] = None,
+    from_time: Annotated[int | None, _time_option("First time: ISO 8601, or epoch ms.")] = None,
+    to_time: Annotated[int | None, _time_option("Time to stop before.")] = None,
+    limit: Limit = None,
+    last: Annotated[int | None, typer.Option(help="Last N offsets of each log.", min=1)] = None,
+    key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
     keys: Annotated[Encoding, typer.Option(help="How keys are written.")] = Encoding.TEXT,
-    values: Annotated[
-        Encoding, typer.Option(help="How values are written, of headers too.")
-    ] = Encoding.TEXT,
+    values: Annotated[Encoding, typer.Option(help="How values and headers are.")] = Encoding.TEXT,
+    files: Annotated[str | None, _kafkas_option("paths stand without an option")] = None,
+    print_data_log: Annotated[bool, _kafkas_option("it is called --records here")] = False,
 ) -> None:
     """Show every batch of segment files, and with --records every record.
 
@@ -169,16 +208,19 @@ def dump(
     """
     from segmentlog.tools.dump import dump_paths
     from segmentlog.tools.rows import RecordText
-    from segmentlog.tools.sinks import open_sink
+    from segmentlog.tools.sinks import EnoughError, LimitedSink, open_sink
     from segmentlog.tools.text import encoder
 
+    if key is not None and not records:
+        raise typer.BadParameter("keys are the records': give --records, too")
+    wanted_key = None if key is None else os.fsencode(key)
     bounds = (from_offset, to_offset, from_time, to_time)
-    given = zip(Selection._fields, bounds, strict=True)
-    selection = Selection(**{name: bound for name, bound in given if bound is not None})
-    text = RecordText(encoder(keys), encoder(values))
-    with open_sink(output_format, output, text, with_records=records) as sink:
+    selection = Selection.of(*bounds)._replace(last=last, key=wanted_key)
+    text, is_valid = RecordText(encoder(keys), encoder(values)), True
+    sinks = open_sink(output_format, output, text, with_records=records)
+    with sinks as sink, suppress(EnoughError):
         is_valid = dump_paths(
-            paths, sink, selection,
+            paths, LimitedSink(sink, limit, with_records=records) if limit else sink, selection,
             topics=topic or (), partitions=partition or (), with_records=records,
         )  # fmt: skip
     if not is_valid:
@@ -195,9 +237,7 @@ def dump(
 def verify(
     paths: Paths,
     topic: Topics = None,
-    partition: Annotated[
-        list[int] | None, typer.Option(help="Only this partition; may be repeated.")
-    ] = None,
+    partition: Partitions = None,
     records: Annotated[
         bool, typer.Option("--records", help="Inflate and parse the records, too.")
     ] = False,

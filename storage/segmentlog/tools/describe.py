@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from segmentlog.errors import SegmentLogError
@@ -22,6 +22,9 @@ __all__ = ["Description", "describe_paths", "write_json", "write_table"]
 logger = logging.getLogger(__name__)
 
 _WIDEST = 1000  # columns of a table on a terminal
+
+#: Columns to leave out where a terminal is too narrow, in this order.
+_FIRST_TO_GO = ("format", "codec", "batches", "from", "segments", "bytes", "to")
 
 
 class Description(NamedTuple):
@@ -230,7 +233,10 @@ def write_table(rows: Iterator[Description], *, all_headers: bool) -> bool:
     cells = [[column[2](row) for column in columns] for row in found]
     heading, right = [column[0] for column in columns], [column[1] for column in columns]
     if sys.stdout.isatty():
-        _write_rich(heading, cells, right)
+        left_out = _write_rich(heading, cells, right)
+        if left_out:
+            what = ", ".join(left_out)
+            sys.stderr.write(f"not shown, for a terminal this narrow: {what}; --json has all\n")
     else:
         sys.stdout.write(aligned(heading, cells, right))
     if not all_headers:
@@ -242,17 +248,28 @@ def write_table(rows: Iterator[Description], *, all_headers: bool) -> bool:
     return not problems
 
 
-def _write_rich(heading: list[str], cells: list[list[str]], right: list[bool]) -> None:
+def _write_rich(heading: list[str], cells: list[list[str]], right: list[bool]) -> list[str]:
+    """Write a table, without the columns for which there is no room; which these are."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0))
-    for name, is_right in zip(heading, right, strict=True):
-        table.add_column(name, justify="right" if is_right else "left", no_wrap=True)
-    for row in cells:
-        table.add_row(*map(Text, row))  # Text: what looks like rich's markup is none
-    # Lines that a narrow terminal breaks can be read, cells cut to three letters cannot.
-    needed = Console(width=_WIDEST).measure(table).maximum
-    Console(width=max(Console().width, needed)).print(table, soft_wrap=True)
+    def table_without(names: Collection[str]) -> Table:
+        table = Table(box=SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0))
+        kept = [i for i, name in enumerate(heading) if name not in names]
+        for i in kept:
+            table.add_column(heading[i], justify="right" if right[i] else "left", no_wrap=True)
+        for row in cells:  # Text: what looks like rich's markup is none
+            table.add_row(*(Text(row[i]) for i in kept))
+        return table
+
+    width, left_out = Console().width, [name for name in _FIRST_TO_GO if name in heading]
+    for n_left_out in range(len(left_out) + 1):
+        table = table_without(left_out[:n_left_out])
+        needed = Console(width=_WIDEST).measure(table).maximum
+        if needed <= width:
+            break
+    # Where not even the others fit, lines that break can be read; cells cut to three letters not.
+    Console(width=max(width, needed)).print(table, soft_wrap=True)
+    return left_out[:n_left_out]

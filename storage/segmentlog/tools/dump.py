@@ -11,6 +11,7 @@ from segmentlog.files.paths import local_path
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.logdir import LogDirectory, open_log_dir
 from segmentlog.log.segment import Segment
+from segmentlog.log.tail import find_log_end
 from segmentlog.model import TopicPartition
 from segmentlog.records.header import BatchHeader
 from segmentlog.tools.index_entries import entries, is_index_file
@@ -23,10 +24,11 @@ __all__ = ["as_given", "dump_paths", "partitions_of"]
 
 
 class _Source(NamedTuple):
-    """A segment and whose it is."""
+    """A segment, whose it is, and what of it is asked for."""
 
     place: Place
     segment: Segment
+    selection: Selection
 
 
 def dump_paths(
@@ -59,10 +61,10 @@ def dump_paths(
         if os.path.isfile(path) and is_index_file(path):
             is_valid &= _dump_entries(given, path, sink)
             continue
-        for place, segment in _sources(path, topics, partitions, selection):
-            shown = place._replace(file=as_given(segment.path, [given]))
-            source = _Source(shown, segment)
-            is_valid &= _dump_segment(source, sink, selection, with_records=with_records)
+        for source in _sources(path, topics, partitions, selection):
+            file = as_given(source.segment.path, [given])
+            shown = source._replace(place=source.place._replace(file=file))
+            is_valid &= _dump_segment(shown, sink, with_records=with_records)
     return is_valid
 
 
@@ -93,15 +95,19 @@ def _sources(
 ) -> Iterator[_Source]:
     """Segments of a path that may hold what is asked for, by partition and offset."""
     if os.path.isfile(path):
-        yield _lone_segment(path)
+        place, segment = _lone_segment(path)
+        end = find_log_end(segment).offset if selection.last is not None else 0
+        yield _Source(place, segment, selection.of_log(end))
         return
     directory = open_log_dir(path)
     for topic, partition in partitions_of(directory, topics, partitions):
-        segments = directory.log(topic, partition).segments
+        log = directory.log(topic, partition)
+        segments = log.segments
+        wanted = selection.of_log(log.log_end_offset) if selection.last is not None else selection
         next_bases = (*(segment.base_offset for segment in segments[1:]), 2**63)
         for segment, next_base in zip(segments, next_bases, strict=False):  # or there are none
-            if next_base > selection.from_offset and segment.base_offset < selection.to_offset:
-                yield _Source(Place(topic, partition, segment.path), segment)
+            if next_base > wanted.from_offset and segment.base_offset < wanted.to_offset:
+                yield _Source(Place(topic, partition, segment.path), segment, wanted)
 
 
 def partitions_of(
@@ -126,7 +132,7 @@ def partitions_of(
     ]
 
 
-def _lone_segment(path: str) -> _Source:
+def _lone_segment(path: str) -> tuple[Place, Segment]:
     """A ``.log`` file in any state, or a snapshot of KRaft, which is written in the same way."""
     file = Path(path)
     name = parse_segment_file(file.name)
@@ -138,14 +144,12 @@ def _lone_segment(path: str) -> _Source:
     parsed = parse_partition_directory(file.parent.name)
     topic, partition = parsed[0] if parsed else (file.parent.name, 0)
     files = SegmentFiles(base_offset, path, file.stat().st_size)
-    return _Source(Place(topic, partition, path), Segment(files, is_sealed=False))
+    return Place(topic, partition, path), Segment(files, is_sealed=False)
 
 
-def _dump_segment(
-    source: _Source, sink: Sink, selection: Selection, *, with_records: bool
-) -> bool:
+def _dump_segment(source: _Source, sink: Sink, *, with_records: bool) -> bool:
     """Dump one file from the first batch that is asked for; whether all of them are valid."""
-    place, segment = source
+    place, segment, selection = source
     begin = segment.floor_position(selection.from_offset) if selection.from_offset > 0 else 0
     wanted = selection.may_hold if with_records else selection.matches
     is_valid = True

@@ -21,12 +21,36 @@ def last_offset(header: BatchHeader) -> int:
 
 
 class Selection(NamedTuple):
-    """Half-open ranges; a record is asked for when it lies in both."""
+    """Half-open ranges: a record is asked for when it lies in both.
+
+    It also has the `key`, if one is given.  `last` is how many offsets at the end of each log are
+    meant, or None for all.
+    """
 
     from_offset: int = _LEAST
     to_offset: int = _MOST
     from_ms: int = _LEAST
     to_ms: int = _MOST
+    last: int | None = None
+    key: bytes | None = None
+
+    @classmethod
+    def of(
+        cls, from_offset: int | None, to_offset: int | None, from_ms: int | None, to_ms: int | None
+    ) -> "Selection":
+        """Of these ends of the ranges; None for an end that is open."""
+        return cls(
+            _LEAST if from_offset is None else from_offset,
+            _MOST if to_offset is None else to_offset,
+            _LEAST if from_ms is None else from_ms,
+            _MOST if to_ms is None else to_ms,
+        )
+
+    def of_log(self, end_offset: int) -> "Selection":
+        """The same for a log that ends there."""
+        if self.last is None:
+            return self
+        return self._replace(from_offset=max(self.from_offset, end_offset - self.last))
 
     @property
     def is_everything(self) -> bool:
@@ -76,6 +100,9 @@ class Selection(NamedTuple):
         wanted = bounds[0]
         for bound in bounds[1:]:
             wanted = pc.and_(wanted, bound)
+        if self.key is not None:
+            has_key = pc.equal(records.column("key"), self.key)
+            wanted = pc.and_(wanted, pc.fill_null(has_key, fill_value=False))
         return records.filter(wanted)
 
 

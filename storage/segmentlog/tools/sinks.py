@@ -19,7 +19,7 @@ from segmentlog.tools.tables import TableSink
 from segmentlog.tools.text import to_json
 from segmentlog.tools.walk import Found
 
-__all__ = ["Format", "Sink", "open_sink"]
+__all__ = ["EnoughError", "Format", "LimitedSink", "Sink", "open_sink"]
 
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20
@@ -66,6 +66,52 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Write what is held back."""
+
+
+class EnoughError(Exception):
+    """As many lines are written as were asked for."""
+
+
+class LimitedSink:
+    """Hands on batches, or with records the records, until there are enough.
+
+    Parameters
+    ----------
+    sink : takes them.
+    most : how many, over all files.
+    with_records : whether records are counted, and not batches.
+    """
+
+    def __init__(self, sink: Sink, most: int, *, with_records: bool) -> None:
+        self._sink = sink
+        self._left = most
+        self._with_records = with_records
+
+    def batch(self, place: Place, found: Found) -> None:
+        """One batch; with records, those of it come next."""
+        self._need_more()
+        self._sink.batch(place, found)
+        self._left -= not self._with_records
+
+    def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
+        """As many as are wanted still."""
+        self._need_more()
+        self._sink.records(place, header, records.slice(0, self._left))
+        self._left -= min(records.num_rows, self._left)
+
+    def entry(self, file: str, row: Mapping[str, object]) -> None:
+        """One entry."""
+        self._need_more()
+        self._sink.entry(file, row)
+        self._left -= 1
+
+    def close(self) -> None:
+        """Close the other one."""
+        self._sink.close()
+
+    def _need_more(self) -> None:
+        if self._left <= 0:
+            raise EnoughError
 
 
 class JsonSink:

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+import segmentlog as package
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.cli import app
 
@@ -122,6 +124,25 @@ def test_wrong_options_are_refused(run: Run, arguments: list[str]) -> None:
 
     assert "" == result.stdout
     assert result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [("--files=x.log", "paths stand without an option"), ("--print-data-log", "--records")],
+)
+def test_options_of_kafkas_dump_tool_lead_to_ours(run: Run, option: str, hint: str) -> None:
+    """Whoever knows the one has typed them a hundred times."""
+    assert hint in run("dump", ".", option, status=2).stderr
+
+
+def test_the_version_is_that_of_the_package(run: Run) -> None:
+    """On the command line, and in Python; other names are still none."""
+    installed = version("pyspark-segmentlog")
+
+    assert f"segmentlog {installed}\n" == run("--version").stdout
+    assert installed == package.__version__
+    with pytest.raises(AttributeError, match="no attribute '__versions__'"):
+        package.__versions__  # noqa: B018
 
 
 def test_warnings_of_the_library_are_lines_too(write_log: Callable[..., Path]) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -156,24 +157,54 @@ def test_columns_are_aligned_in_a_pipe(run: Run, example_data: str) -> None:
     assert "\x1b" not in "".join(lines)
 
 
-def test_a_terminal_gets_a_table_that_is_not_cut(example_data: str) -> None:
-    """However narrow it is: no cell is shortened, and markup in names is none."""
+def shown(example_data: str, columns: int, *arguments: str) -> tuple[str, str]:
+    """What a terminal of so many columns gets, and standard error."""
     leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "segmentlog", "describe", example_data]
+    command = [sys.executable, "-m", "segmentlog", "describe", example_data, *arguments]
     with subprocess.Popen(
-        command, stdout=follower, stderr=subprocess.DEVNULL,
-        env=os.environ | {"COLUMNS": "40", "TERM": "xterm"},
+        command, stdout=follower, stderr=subprocess.PIPE,
+        env=os.environ | {"COLUMNS": str(columns), "TERM": "xterm"},
     ) as process:  # fmt: skip
         os.close(follower)
         printed = b""
         while piece := _read(leader):
             printed += piece
+        assert process.stderr is not None
+        errors = process.stderr.read().decode()
     os.close(leader)
-
     assert 0 == process.returncode
-    assert b"__transaction_state" in printed
-    assert b"2026-11-20T23:40:27Z" in printed
-    assert "─" in printed.decode()
+    return re.sub(r"\x1b\[[0-9;]*m", "", printed.decode()), errors
+
+
+def test_a_terminal_gets_a_table_that_is_not_cut(example_data: str) -> None:
+    """However narrow it is: no cell is shortened, and markup in names is none."""
+    printed, _ = shown(example_data, 20)
+
+    assert "__transaction_state" in printed
+    assert "─" in printed
+
+
+@pytest.mark.parametrize(
+    ("columns", "left_out"),
+    [
+        (40, "format, codec, batches, from, segments, bytes, to"),
+        (80, "format, codec, batches, from"),
+        (100, "format, codec, batches"),
+        (140, ""),
+    ],
+)
+def test_a_narrow_terminal_gets_fewer_columns(
+    example_data: str, columns: int, left_out: str
+) -> None:
+    """And no row is broken; what is left out is said."""
+    printed, errors = shown(example_data, columns, "--topic", "orders", "--all")
+    lines = printed.splitlines()
+    rows = [line.split() for line in lines if line.startswith(" orders")]
+
+    assert max(map(len, lines)) <= columns
+    assert ["335", "317", "248"] == [row[4] for row in rows]
+    expected = f"not shown, for a terminal this narrow: {left_out}; --json has all\n"
+    assert errors == (expected if left_out else "")
 
 
 def _read(descriptor: int) -> bytes:

@@ -304,3 +304,46 @@ def peak_of(path: Path, output_format: str) -> int:
             except psutil.NoSuchProcess:
                 break
     return peak
+
+
+def records_of(result: Result) -> list[tuple[int, int]]:
+    """Partition and offset of each record of a JSON dump."""
+    return [(row["partition"], row["offset"]) for row in rows(result, "record")]
+
+
+@pytest.mark.parametrize("n", [1, 2, 80, 1000])
+def test_the_last_offsets_of_each_log(run: Run, example_data: str, n: int) -> None:
+    """Of each partition by itself, as many as it has; of a file, too."""
+    options = ("--records", "--format", "json", "--last", n)
+    ends = {0: 335, 1: 317, 2: 248}
+    expected = [(each, offset) for each, end in ends.items() for offset in range(end)[-n:]]
+    file = Path(example_data, "orders-1", FIRST)
+
+    assert expected == records_of(run("dump", example_data, "--topic", "orders", *options))
+    assert [each for each in expected if each[0] == 1] == records_of(run("dump", file, *options))
+
+
+@pytest.mark.parametrize("n", [1, 20, 21, 400, 10_000])
+def test_so_many_records_and_no_more(run: Run, example_data: str, n: int) -> None:
+    """Over all files; the batches that they stand in are shown with them, and no others."""
+    options = ("--topic", "orders", "--format", "json")
+    every = rows(run("dump", example_data, *options, "--records"))
+    some = rows(run("dump", example_data, *options, "--records", "--limit", n))
+
+    assert every[: len(some)] == some
+    assert min(n, 900) == sum(row["kind"] == "record" for row in some)
+    assert "record" == some[-1]["kind"]
+    batches = rows(run("dump", example_data, *options))
+    assert batches[:n] == rows(run("dump", example_data, *options, "-n", n))
+
+
+def test_records_with_a_key(run: Run, example_data: str) -> None:
+    """The whole key; a record without one has none."""
+    options = ("--records", "--format", "json")
+    every = rows(run("dump", example_data, *options), "record")
+    found = rows(run("dump", example_data, *options, "--key", "customer-07"), "record")
+
+    assert [row for row in every if row.get("key") == "customer-07"] == found
+    assert len(found) > 5
+    assert [] == rows(run("dump", example_data, *options, "--key", "customer-0"), "record")
+    assert "give --records" in run("dump", example_data, "--key", "k", status=2).stderr
