@@ -24,19 +24,24 @@ class SegmentLogDataSource(DataSource):
 
     def schema(self) -> "StructType":
         """Columns of the rows; the options are checked here, as early as Spark asks."""
+        from pyspark_segmentlog.catalog_table import schema_of_table
         from pyspark_segmentlog.options import ReadOptions
         from pyspark_segmentlog.schema import row_schema
 
-        options = ReadOptions.parse(dict(self.options))
+        of_table = schema_of_table(self.options)
+        if of_table is not None:
+            return of_table
+        options = ReadOptions.parse(self.options)
         return row_schema(include_headers=options.include_headers)
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Reader of a batch query; a schema that the user gave selects columns."""
+        from pyspark_segmentlog.catalog_table import options_of_query
         from pyspark_segmentlog.options import ReadOptions
         from pyspark_segmentlog.reader import SegmentLogReader
         from pyspark_segmentlog.schema import selected_columns
 
-        options = ReadOptions.parse(dict(self.options))
+        options = ReadOptions.parse(options_of_query(self.options, schema))
         return SegmentLogReader(options, selected_columns(schema))
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:

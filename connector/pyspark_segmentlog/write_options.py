@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark_segmentlog.options import OPTIONS
 from pyspark_segmentlog.parsing import (
     Option,
     parse_boolean,
@@ -79,6 +80,18 @@ _CONFIG = {"segment.bytes", "segment.ms", "segment.index.bytes", "index.interval
 #: Options of the ``kafka`` sink that mean nothing without a broker, and change no row.
 _IGNORED = {"includeheaders"}
 
+_NO_PATH = (
+    "name a log directory at each write, for Spark hands no table's options on to one: "
+    'df.write.format("segmentlog").mode("append").option("topic", "orders").save("/data/logs"); '
+    "or in SQL INSERT INTO t WITH (path '/data/logs', topic 'orders') SELECT …"
+)
+
+_OF_READS = (
+    "it is an option of reads, and a write takes none: it names its topic with the option topic; "
+    "in SQL, INSERT INTO a view that is made for it: CREATE TEMPORARY VIEW sink (key STRING, "
+    "value STRING) USING segmentlog OPTIONS (path '/data/logs', topic 'orders')"
+)
+
 _LARGEST_INT = 2**31 - 1  # of Java's: no batch can have more bytes
 
 _FORBIDDEN = {
@@ -126,9 +139,11 @@ class WriteOptions:
             if lowered.startswith("kafka."):
                 refuse_client_option(lowered.removeprefix("kafka."), value, _FORBIDDEN)
             elif lowered not in known and lowered not in _IGNORED:
+                if lowered in {option.name.lower() for option in OPTIONS}:
+                    raise OptionError(name, value, _OF_READS)
                 raise unknown_option(name, value, names)
         if "path" not in given:
-            raise OptionError("path", "", "name a log directory: save('/var/lib/logs')")
+            raise OptionError("path", "", _NO_PATH)
         topic = given.get("topic", "").strip() or None
         if "topic" in given:
             check_topic_name(topic or "")
