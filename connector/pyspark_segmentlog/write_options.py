@@ -28,8 +28,8 @@ WRITE_OPTIONS = (
            "all machines share; what `save(path)` sets"),
     Option("topic", "the column `topic`", "a topic's name", "Topic of all rows; comes before the "
            "column"),
-    Option("numPartitions", "`1`", "a number from 1", "Partitions of a topic that is created; one "
-           "that is there keeps its own"),
+    Option("numPartitions", "`1`", "a number from 1", "Partitions of a topic that is created, "
+           "which is when the job commits; the `topic` that is there has to have as many"),
     Option("autoCreateTopics", "`true`, in a broker's own directory `false`", "`true` or `false`",
            "Whether topics that are missing are created; a broker moves topics that it does not "
            "know aside"),
@@ -115,7 +115,7 @@ class WriteOptions:
 
     directory: str
     topic: str | None
-    num_partitions: int
+    num_partitions: int | None
     auto_create_topics: bool | None
     lock_timeout_seconds: float
     config: ProducerConfig
@@ -153,7 +153,9 @@ class WriteOptions:
         return cls(
             directory=local_path(given["path"]),
             topic=topic,
-            num_partitions=_number("numPartitions", given, 1, least=1),
+            num_partitions=(
+                _number("numPartitions", given, 1, least=1) if "numpartitions" in given else None
+            ),
             auto_create_topics=creates,
             lock_timeout_seconds=_number("lockTimeout", given, 60, least=0),
             config=_config(given),

@@ -171,7 +171,7 @@ def open_writer(
     path: str | os.PathLike[str],
     topic: str | None = None,
     *,
-    num_partitions: int = 1,
+    num_partitions: int | None = None,
     creates_topics: bool | None = None,
     config: ProducerConfig | None = None,
     lock_timeout_seconds: float = 60.0,
@@ -192,7 +192,8 @@ def open_writer(
     ----------
     path : a log directory; one that is not there is made.
     topic : of all rows, or None to take the column ``topic``.
-    num_partitions : of topics that are not there yet.
+    num_partitions : of topics that are not there yet, one by default; they are created at the
+        first `flush`.  A `topic` that is there has to have as many.
     creates_topics : whether those are made; by default they are, but not in a broker's own
         directory, where the broker would move them aside.
     config : how rows become batches.
