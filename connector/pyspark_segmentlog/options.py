@@ -47,6 +47,8 @@ OPTIONS = (
     Option("endingOffsets", "`latest`", '`latest` or `{"a":{"0":50,"1":-1},"b":"latest"}`',
            "Where to end, exclusive; -1 is latest"),
     Option("includeHeaders", "`false`", "`true` or `false`", "Adds the column `headers`"),
+    Option("preserve", "`false`", "`true` or `false`", "Reads all that a write with `preserve` "
+           "keeps: `includeHeaders` is then `true` unless it is given"),
     Option("failOnDataLoss", "`true`", "`true` or `false`", "Whether a range that retention has "
            "removed, or that lies behind the end, fails the query or is read as far as it exists"),
     Option("kafka.isolation.level", "`read_uncommitted`", "`read_uncommitted` or "
@@ -144,7 +146,9 @@ class ReadOptions:
             assign=parse_assign(given["assign"]) if "assign" in given else (),
             starting_offsets=OffsetBound.parse("startingOffsets", start, refused=LATEST),
             ending_offsets=OffsetBound.parse("endingOffsets", end, refused=EARLIEST),
-            include_headers=parse_boolean("includeHeaders", given, default=False),
+            include_headers=parse_boolean(
+                "includeHeaders", given, default=parse_boolean("preserve", given, default=False)
+            ),
             fail_on_data_loss=parse_boolean("failOnDataLoss", given, default=True),
             read_up_to=parse_one_of("readUpTo", given, ReadUpTo, ReadUpTo.HIGH_WATERMARK),
             max_bytes_per_partition=parse_size(

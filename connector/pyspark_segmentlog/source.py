@@ -52,6 +52,7 @@ class SegmentLogDataSource(DataSource):
         from pyspark_segmentlog.writer import SegmentLogWriter
         from segmentlog.errors import OptionError
         from segmentlog.producer.job import WriteJob
+        from segmentlog.producer.left_out import warn_of_columns_left_out
 
         options = WriteOptions.parse(dict(self.options))
         check_sink_schema(schema, options.topic, options.config)
@@ -73,6 +74,9 @@ class SegmentLogDataSource(DataSource):
             lock_timeout_seconds=options.lock_timeout_seconds,
             sink=options.sink,
             deletes_records=options.deletes_records,
+        )
+        warn_of_columns_left_out(
+            job.directory, schema.names, job.config, keeps="preserve=true", reads="preserve=true"
         )
         freeze_modules()
         return SegmentLogWriter(job)

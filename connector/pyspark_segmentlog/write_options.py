@@ -39,6 +39,9 @@ WRITE_OPTIONS = (
            "`timestampType` as well: rows of type 1 keep `timestamp` as the time of appending"),
     Option("includeOffset", "`false`", "`true` or `false`", "Takes the columns `partition` and "
            "`offset`: records keep the offsets that they had, to restore a log"),
+    Option("preserve", "`false`", "`true` or `false`", "Keeps all that rows of a log have: "
+           "`includeTimestamp`, `includeTimestampType` and `includeOffset` are then `true` unless "
+           "they are given"),
     Option("deleteRecords", "`false`", "`true` or `false`", "What `mode(\"overwrite\")` asks "
            "for: the topic's earlier records go when those of the job come"),
     Option("kafka.compression.type", "`none`", "`none`, `gzip`, `snappy`, `lz4` or `zstd`",
@@ -172,6 +175,7 @@ def _config(given: Mapping[str, str]) -> ProducerConfig:
     topic_config, codec = TopicConfig.parse(settings), _codec(given)
     used = codec if topic_config.compression_type is None else topic_config.compression_type
     zero = "the smallest batches"
+    preserves = parse_boolean("preserve", given, default=False)
     config = ProducerConfig(
         topic_config=topic_config,
         codec=codec,
@@ -182,9 +186,9 @@ def _config(given: Mapping[str, str]) -> ProducerConfig:
         buffer_memory=parse_size("kafka.buffer.memory", given, default=BUFFER_MEMORY),
         max_request_size=parse_size("kafka.max.request.size", given, default=0, zero="no limit")
         or None,
-        use_timestamps=parse_boolean("includeTimestamp", given, default=False),
-        use_timestamp_types=parse_boolean("includeTimestampType", given, default=False),
-        use_offsets=parse_boolean("includeOffset", given, default=False),
+        use_timestamps=parse_boolean("includeTimestamp", given, default=preserves),
+        use_timestamp_types=parse_boolean("includeTimestampType", given, default=preserves),
+        use_offsets=parse_boolean("includeOffset", given, default=preserves),
         flush=flush == "commit",
     )
     if config.use_timestamp_types and not config.use_timestamps:

@@ -75,6 +75,7 @@ GOOD_VALUES = {
     "startingOffsets": "earliest",
     "endingOffsets": "latest",
     "includeHeaders": "true",
+    "preserve": "true",
     "failOnDataLoss": "false",
     "kafka.isolation.level": "read_committed",
     "onCorruptBatch": "skip",
