@@ -24,9 +24,12 @@ from segmentlog.model import (
     TopicPartition,
 )
 
-__all__ = ["OPTIONS", "ReadOptions"]
+__all__ = ["OPTIONS", "STRATEGIES", "ReadOptions"]
 
 _MIB = 1 << 20
+
+#: Ways to say which topics are read; at most one is given.
+STRATEGIES = ("subscribe", "subscribePattern", "assign")
 
 
 OPTIONS = (
@@ -44,6 +47,8 @@ OPTIONS = (
     Option("endingOffsets", "`latest`", '`latest` or `{"a":{"0":50,"1":-1},"b":"latest"}`',
            "Where to end, exclusive; -1 is latest"),
     Option("includeHeaders", "`false`", "`true` or `false`", "Adds the column `headers`"),
+    Option("preserve", "`false`", "`true` or `false`", "Reads all that a write with `preserve` "
+           "keeps: `includeHeaders` is then `true` unless it is given"),
     Option("failOnDataLoss", "`true`", "`true` or `false`", "Whether a range that retention has "
            "removed, or that lies behind the end, fails the query or is read as far as it exists"),
     Option("kafka.isolation.level", "`read_uncommitted`", "`read_uncommitted` or "
@@ -58,6 +63,20 @@ OPTIONS = (
     Option("maxBytesPerPartition", "`128m`", "bytes, or a size such as `64m`; 0 for one task a "
            "partition", "About how many bytes of log a task reads"),
 )  # fmt: skip
+
+_NO_PATH = (
+    "name a Kafka log directory: load('/var/lib/kafka'); or in SQL CREATE TABLE t USING "
+    "segmentlog OPTIONS (path '/var/lib/kafka'), without columns of your own and not by "
+    "saveAsTable: Spark hands the options of a table over only where it asks for the columns"
+)
+
+#: Options of writes alone.
+_OF_WRITES = {
+    "topic", "numPartitions", "autoCreateTopics", "includeTimestamp", "includeTimestampType",
+    "includeOffset", "deleteRecords", "segment.bytes", "segment.ms", "segment.index.bytes",
+    "index.interval.bytes", "max.message.bytes", "compression.type", "message.timestamp.type",
+    "flush", "flush.messages", "lockTimeout", "txnAppId", "txnVersion",
+}  # fmt: skip
 
 #: Options of the ``kafka`` source that steer its client and change no row: taken and not used.
 _IGNORED = {"groupidprefix", "kafkaconsumer.polltimeoutms"}
@@ -127,7 +146,9 @@ class ReadOptions:
             assign=parse_assign(given["assign"]) if "assign" in given else (),
             starting_offsets=OffsetBound.parse("startingOffsets", start, refused=LATEST),
             ending_offsets=OffsetBound.parse("endingOffsets", end, refused=EARLIEST),
-            include_headers=parse_boolean("includeHeaders", given, default=False),
+            include_headers=parse_boolean(
+                "includeHeaders", given, default=parse_boolean("preserve", given, default=False)
+            ),
             fail_on_data_loss=parse_boolean("failOnDataLoss", given, default=True),
             read_up_to=parse_one_of("readUpTo", given, ReadUpTo, ReadUpTo.HIGH_WATERMARK),
             max_bytes_per_partition=parse_size(
@@ -150,14 +171,17 @@ def _check_name(name: str, given: Mapping[str, str]) -> None:
     if lowered in not_yet:
         accepted = "this version of segmentlog does not have that option of the kafka source"
         raise OptionError(not_yet[lowered], value, accepted)
+    of_writes = {each.lower(): each for each in _OF_WRITES}
+    if lowered in of_writes:
+        accepted = "it is an option of writes; a read names its topics with subscribe"
+        raise OptionError(of_writes[lowered], value, accepted)
     raise unknown_option(name, value, names.values())
 
 
 def _check_one_strategy(given: Mapping[str, str]) -> None:
-    strategies = ("subscribe", "subscribePattern", "assign")
-    used = [name for name in strategies if name.lower() in given]
+    used = [name for name in STRATEGIES if name.lower() in given]
     if len(used) > 1:
-        accepted = f"only one of {', '.join(strategies)} can be given, not also {used[1]}"
+        accepted = f"only one of {', '.join(STRATEGIES)} can be given, not also {used[1]}"
         raise OptionError(used[0], given[used[0].lower()], accepted)
 
 
@@ -172,7 +196,7 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
             raise OptionError("paths", given["paths"], 'give a JSON list such as ["/d1","/d2"]')
         paths += tuple(listed)
     if not paths:
-        raise OptionError("path", "", "name a Kafka log directory: load('/var/lib/kafka')")
+        raise OptionError("path", "", _NO_PATH)
     return paths
 
 

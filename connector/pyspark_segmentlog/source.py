@@ -24,19 +24,24 @@ class SegmentLogDataSource(DataSource):
 
     def schema(self) -> "StructType":
         """Columns of the rows; the options are checked here, as early as Spark asks."""
+        from pyspark_segmentlog.catalog_table import schema_of_table
         from pyspark_segmentlog.options import ReadOptions
         from pyspark_segmentlog.schema import row_schema
 
-        options = ReadOptions.parse(dict(self.options))
+        of_table = schema_of_table(self.options)
+        if of_table is not None:
+            return of_table
+        options = ReadOptions.parse(self.options)
         return row_schema(include_headers=options.include_headers)
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Reader of a batch query; a schema that the user gave selects columns."""
+        from pyspark_segmentlog.catalog_table import options_of_query
         from pyspark_segmentlog.options import ReadOptions
         from pyspark_segmentlog.reader import SegmentLogReader
         from pyspark_segmentlog.schema import selected_columns
 
-        options = ReadOptions.parse(dict(self.options))
+        options = ReadOptions.parse(options_of_query(self.options, schema))
         return SegmentLogReader(options, selected_columns(schema))
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
@@ -47,6 +52,7 @@ class SegmentLogDataSource(DataSource):
         from pyspark_segmentlog.writer import SegmentLogWriter
         from segmentlog.errors import OptionError
         from segmentlog.producer.job import WriteJob
+        from segmentlog.producer.left_out import warn_of_columns_left_out
 
         options = WriteOptions.parse(dict(self.options))
         check_sink_schema(schema, options.topic, options.config)
@@ -68,6 +74,9 @@ class SegmentLogDataSource(DataSource):
             lock_timeout_seconds=options.lock_timeout_seconds,
             sink=options.sink,
             deletes_records=options.deletes_records,
+        )
+        warn_of_columns_left_out(
+            job.directory, schema.names, job.config, keeps="preserve=true", reads="preserve=true"
         )
         freeze_modules()
         return SegmentLogWriter(job)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark_segmentlog.options import OPTIONS
 from pyspark_segmentlog.parsing import (
     Option,
     parse_boolean,
@@ -27,8 +28,8 @@ WRITE_OPTIONS = (
            "all machines share; what `save(path)` sets"),
     Option("topic", "the column `topic`", "a topic's name", "Topic of all rows; comes before the "
            "column"),
-    Option("numPartitions", "`1`", "a number from 1", "Partitions of a topic that is created; one "
-           "that is there keeps its own"),
+    Option("numPartitions", "`1`", "a number from 1", "Partitions of a topic that is created, "
+           "which is when the job commits; the `topic` that is there has to have as many"),
     Option("autoCreateTopics", "`true`, in a broker's own directory `false`", "`true` or `false`",
            "Whether topics that are missing are created; a broker moves topics that it does not "
            "know aside"),
@@ -38,6 +39,9 @@ WRITE_OPTIONS = (
            "`timestampType` as well: rows of type 1 keep `timestamp` as the time of appending"),
     Option("includeOffset", "`false`", "`true` or `false`", "Takes the columns `partition` and "
            "`offset`: records keep the offsets that they had, to restore a log"),
+    Option("preserve", "`false`", "`true` or `false`", "Keeps all that rows of a log have: "
+           "`includeTimestamp`, `includeTimestampType` and `includeOffset` are then `true` unless "
+           "they are given"),
     Option("deleteRecords", "`false`", "`true` or `false`", "What `mode(\"overwrite\")` asks "
            "for: the topic's earlier records go when those of the job come"),
     Option("kafka.compression.type", "`none`", "`none`, `gzip`, `snappy`, `lz4` or `zstd`",
@@ -79,6 +83,18 @@ _CONFIG = {"segment.bytes", "segment.ms", "segment.index.bytes", "index.interval
 #: Options of the ``kafka`` sink that mean nothing without a broker, and change no row.
 _IGNORED = {"includeheaders"}
 
+_NO_PATH = (
+    "name a log directory at each write, for Spark hands no table's options on to one: "
+    'df.write.format("segmentlog").mode("append").option("topic", "orders").save("/data/logs"); '
+    "or in SQL INSERT INTO t WITH (path '/data/logs', topic 'orders') SELECT …"
+)
+
+_OF_READS = (
+    "it is an option of reads, and a write takes none: it names its topic with the option topic; "
+    "in SQL, INSERT INTO a view that is made for it: CREATE TEMPORARY VIEW sink (key STRING, "
+    "value STRING) USING segmentlog OPTIONS (path '/data/logs', topic 'orders')"
+)
+
 _LARGEST_INT = 2**31 - 1  # of Java's: no batch can have more bytes
 
 _FORBIDDEN = {
@@ -102,7 +118,7 @@ class WriteOptions:
 
     directory: str
     topic: str | None
-    num_partitions: int
+    num_partitions: int | None
     auto_create_topics: bool | None
     lock_timeout_seconds: float
     config: ProducerConfig
@@ -126,9 +142,11 @@ class WriteOptions:
             if lowered.startswith("kafka."):
                 refuse_client_option(lowered.removeprefix("kafka."), value, _FORBIDDEN)
             elif lowered not in known and lowered not in _IGNORED:
+                if lowered in {option.name.lower() for option in OPTIONS}:
+                    raise OptionError(name, value, _OF_READS)
                 raise unknown_option(name, value, names)
         if "path" not in given:
-            raise OptionError("path", "", "name a log directory: save('/var/lib/logs')")
+            raise OptionError("path", "", _NO_PATH)
         topic = given.get("topic", "").strip() or None
         if "topic" in given:
             check_topic_name(topic or "")
@@ -138,7 +156,9 @@ class WriteOptions:
         return cls(
             directory=local_path(given["path"]),
             topic=topic,
-            num_partitions=_number("numPartitions", given, 1, least=1),
+            num_partitions=(
+                _number("numPartitions", given, 1, least=1) if "numpartitions" in given else None
+            ),
             auto_create_topics=creates,
             lock_timeout_seconds=_number("lockTimeout", given, 60, least=0),
             config=_config(given),
@@ -155,6 +175,7 @@ def _config(given: Mapping[str, str]) -> ProducerConfig:
     topic_config, codec = TopicConfig.parse(settings), _codec(given)
     used = codec if topic_config.compression_type is None else topic_config.compression_type
     zero = "the smallest batches"
+    preserves = parse_boolean("preserve", given, default=False)
     config = ProducerConfig(
         topic_config=topic_config,
         codec=codec,
@@ -165,9 +186,9 @@ def _config(given: Mapping[str, str]) -> ProducerConfig:
         buffer_memory=parse_size("kafka.buffer.memory", given, default=BUFFER_MEMORY),
         max_request_size=parse_size("kafka.max.request.size", given, default=0, zero="no limit")
         or None,
-        use_timestamps=parse_boolean("includeTimestamp", given, default=False),
-        use_timestamp_types=parse_boolean("includeTimestampType", given, default=False),
-        use_offsets=parse_boolean("includeOffset", given, default=False),
+        use_timestamps=parse_boolean("includeTimestamp", given, default=preserves),
+        use_timestamp_types=parse_boolean("includeTimestampType", given, default=preserves),
+        use_offsets=parse_boolean("includeOffset", given, default=preserves),
         flush=flush == "commit",
     )
     if config.use_timestamp_types and not config.use_timestamps:

@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
+from pyspark.sql import SparkSession
 
 import segmentlog
 
@@ -20,6 +21,17 @@ EXAMPLES = TOP / "examples"
 COMMANDS = re.findall(
     r"^\$ segmentlog (.*)\n((?:(?!\$ |```).*\n)*)", (TOP / "README.md").read_text(), re.MULTILINE
 )
+
+#: Statements of the READMEs, in their order: a later one may use what an earlier one has made.
+STATEMENTS = {
+    path: [
+        statement.strip()
+        for block in re.findall(r"^```sql\n(.*?)^```", (TOP / path).read_text(), re.M | re.S)
+        for statement in block.split(";\n")
+        if statement.strip()
+    ]
+    for path in ("README.md", "connector/README.md")
+}
 
 
 def output(name: str, *arguments: str) -> str:
@@ -92,6 +104,26 @@ def test_polars_and_duckdb_take_the_stream(example_data: str) -> None:
 
     assert (335, 335) == (len(frame), counted)
     assert stream.schema.names == frame.columns
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("path", STATEMENTS)
+def test_the_sql_of_the_readmes_runs(
+    spark: SparkSession, example_data: str, tmp_path: Path, path: str
+) -> None:
+    """Every statement, with the example and a directory of the test in the place of its paths."""
+    spark.sql(f"CREATE DATABASE of_readme LOCATION '{tmp_path / 'warehouse'}'")
+    spark.sql("USE of_readme")
+    try:
+        for statement in STATEMENTS[path]:
+            here = statement.replace("/var/lib/kafka", example_data)
+            rows = spark.sql(here.replace("/data/logs", str(tmp_path / "logs"))).collect()
+            assert rows or not statement.startswith("SELECT"), statement
+    finally:
+        spark.sql("USE default")
+        spark.sql("DROP DATABASE of_readme CASCADE")
+        for view in spark.catalog.listTables():
+            spark.catalog.dropTempView(view.name)
 
 
 @pytest.mark.spark

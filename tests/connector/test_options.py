@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from pyspark_segmentlog.options import OPTIONS, ReadOptions
+from pyspark_segmentlog.write_options import WRITE_OPTIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo, TopicPartition
 
@@ -74,6 +75,7 @@ GOOD_VALUES = {
     "startingOffsets": "earliest",
     "endingOffsets": "latest",
     "includeHeaders": "true",
+    "preserve": "true",
     "failOnDataLoss": "false",
     "kafka.isolation.level": "read_committed",
     "onCorruptBatch": "skip",
@@ -391,3 +393,12 @@ def test_a_start_at_latest_and_an_end_at_earliest_are_refused() -> None:
     """A batch query would read nothing."""
     assert "may not start at latest" in str(refusal({"startingOffsets": "latest"}))
     assert "may not end at earliest" in str(refusal({"endingOffsets": "earliest"}))
+
+
+def test_options_of_writes_are_refused_as_such() -> None:
+    """All of them, and by the word for a read: the nearest name would lead astray."""
+    of_reads = {option.name for option in OPTIONS}
+    of_writes = [option.name for option in WRITE_OPTIONS if option.name not in of_reads]
+    for name in of_writes:
+        if not name.startswith("kafka."):
+            assert "an option of writes; a read names its topics" in str(refusal({name: "x"}))

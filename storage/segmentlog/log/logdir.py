@@ -95,6 +95,7 @@ class LogDirectory:
     def __init__(self, paths: Iterable[str]) -> None:
         self.paths = tuple(paths)
         self._places: dict[TopicPartition, tuple[_Directory, str]] = {}
+        self._doubled: dict[TopicPartition, tuple[str, str]] = {}
         self._logs: dict[TopicPartition, Log] = {}
         directories: dict[str, _Directory] = {}
         for path in self.paths:
@@ -116,8 +117,13 @@ class LogDirectory:
                 f"holds partition {topic_partition}, and so does {known[1]}; "
                 "a partition has one log: leave one of the two out"
             )
-            raise LogDirectoryError(path, reason)
-        self._places[topic_partition] = (directory, path)
+            if os.path.realpath(path) == os.path.realpath(known[1]):
+                raise LogDirectoryError(path, reason)  # the same directory is named twice
+            # Directories of two brokers may both hold `__consumer_offsets-0`, which does not
+            # matter to a read of other topics.
+            self._doubled[topic_partition] = (path, reason)
+        else:
+            self._places[topic_partition] = (directory, path)
 
     def topic_partitions(self) -> list[TopicPartition]:
         """All topic-partitions, internal topics too, sorted by topic and partition."""
@@ -138,6 +144,8 @@ class LogDirectory:
         ------
         UnknownTopicOrPartitionError
             If the directories do not hold it.
+        LogDirectoryError
+            If two of them do: nobody can tell which of the two is the log.
         CorruptCheckpointError
             If a checkpoint beside it cannot be read.
         """
@@ -145,6 +153,8 @@ class LogDirectory:
         if topic_partition not in self._logs:
             if topic_partition not in self._places:
                 raise self._unknown(topic, partition)
+            if topic_partition in self._doubled:
+                raise LogDirectoryError(*self._doubled[topic_partition])
             directory, path = self._places[topic_partition]
             moment = directory.census.opened
             start, end = moment.bounds(topic_partition)
@@ -278,7 +288,8 @@ def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) ->
     Raises
     ------
     LogDirectoryError
-        If a path is none of these, or two of them hold the same partition.
+        If a path is none of these, or one is named twice.  A partition that two of them hold is
+        refused by `LogDirectory.log`.
     StorageError
         If a directory cannot be read.
     """

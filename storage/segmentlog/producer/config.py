@@ -1,6 +1,6 @@
 """How rows become batches: settings of a producer, under Kafka's names."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from segmentlog.errors import OptionError
 from segmentlog.log.config import TopicConfig
@@ -51,6 +51,10 @@ class ProducerConfig:
             size = getattr(self, name)
             if size is not None and not least <= size < 2**63:
                 raise OptionError(name, str(size), f"give bytes, from {least} on")
+
+    def preserving(self) -> "ProducerConfig":
+        """The same, with all that rows of a log have taken from them."""
+        return replace(self, use_timestamps=True, use_timestamp_types=True, use_offsets=True)
 
     @property
     def batch_codec(self) -> Codec:

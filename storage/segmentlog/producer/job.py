@@ -79,16 +79,20 @@ class WriteJob:
         config: ProducerConfig,
         *,
         topic: str | None = None,
-        num_partitions: int = 1,
+        num_partitions: int | None = None,
         creates_topics: bool | None = None,
         lock_timeout_seconds: float = 60.0,
         sink: SinkVersion | None = None,
         deletes_records: bool = False,
     ) -> "WriteJob":
-        """Recover what a crash has left, create the topic, and leave a mark for the tasks.
+        """Recover what a crash has left, and leave a mark for the tasks.
+
+        A topic that is missing is created when the job commits: one that fails before that leaves
+        none, which would hold the next one to a number of partitions that nobody chose.
 
         Parameters
         ----------
+        num_partitions : of topics that are created, one by default.
         creates_topics : whether topics that are missing are made; by default they are, but not
             in a broker's own directory, where the broker would not know them.
 
@@ -97,7 +101,8 @@ class WriteJob:
         LogLockedError
             If a broker is running on the directory, or another writer stays in it.
         OptionError
-            If the topic has a name that Kafka does not allow.
+            If the topic has a name that Kafka does not allow, or another number of partitions
+            than `num_partitions` says.
         UnknownTopicOrPartitionError
             If the topic, or a partition of it, is not there, and is not to be created.
         LogDirectoryError
@@ -105,7 +110,7 @@ class WriteJob:
         StorageError
             If the disk is full, fails, or does not let this user do it.
         """
-        if not 1 <= num_partitions <= MOST_PARTITIONS:
+        if num_partitions is not None and not 1 <= num_partitions <= MOST_PARTITIONS:
             accepted = f"give a number from 1 to {MOST_PARTITIONS}"
             raise OptionError("numPartitions", str(num_partitions), accepted)
         if topic is not None:
@@ -116,7 +121,7 @@ class WriteJob:
         _make_directory(directory)
         if creates_topics is None:
             creates_topics = not Path(directory, META_PROPERTIES_FILE).exists()
-        n_new = num_partitions if creates_topics else 0
+        n_new = (num_partitions or 1) if creates_topics else 0
         token = secrets.token_hex(8)
         _check_owner(directory, token)
         with storage_errors(directory), DirectoryLock(directory, lock_timeout_seconds):
@@ -124,10 +129,16 @@ class WriteJob:
             recover(directory)
             _sweep(Path(directory))
             if topic is not None and n_new:
-                create_partitions(directory, topic, n_new)
+                create_partitions(directory, topic, 0)  # those that a crash has left out
             elif n_new:
                 _complete_topics(directory)
             partitions, missing = _partitions(directory)
+            if topic in partitions and num_partitions not in {None, partitions[topic]}:
+                accepted = (
+                    f"topic {topic!r} is there and has {partitions[topic]}: leave the option out "
+                    "to write to those, or choose another topic"
+                )
+                raise OptionError("numPartitions", str(num_partitions), accepted)
             job = cls(
                 directory, token, topic, partitions, missing, n_new, config,
                 lock_timeout_seconds, sink, deletes_records,
@@ -221,8 +232,8 @@ class WriteJob:
             self.check_begun()
             recover(self.directory)
             topics = dict.fromkeys(extent.topic for extent in extents)
-            if self.deletes_records and self.topic:
-                topics[self.topic] = None
+            if self.topic:
+                topics[self.topic] = None  # without rows, too
             if self.num_partitions:
                 for topic in topics:
                     create_partitions(self.directory, topic, self.n_partitions(topic))

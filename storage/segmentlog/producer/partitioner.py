@@ -63,7 +63,7 @@ class Partitioner:
         )  # fmt: skip
         if code != status.OK:
             reason = f"it names partition {named[row]}, and the topic has 0 to "
-            reason += str(self._n_partitions - 1)
+            reason += f"{self._n_partitions - 1}; numPartitions is how many a new topic gets"
             raise InvalidRecordError(self._topic, int(named[row]), row, reason)
         return chosen
 

@@ -11,6 +11,7 @@ from segmentlog.files.paths import local_path
 from segmentlog.files.storage import storage_errors
 from segmentlog.log.journal import SinkVersion
 from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.left_out import warn_of_columns_left_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,7 @@ class LogWriter:
         self._is_open = True
         self._has_refused = False
         self._has_committed = False
+        self._has_told = False
 
     @storage_errors()
     def append(self, rows: "pa.Table | pa.RecordBatch") -> None:
@@ -66,6 +68,15 @@ class LogWriter:
             raise OptionError("rows", type(rows).__name__, accepted)
         self._need_job()
         self._stager.check(rows.schema)
+        if self._job is not None and not self._has_told:
+            self._has_told = True
+            warn_of_columns_left_out(
+                self._job.directory,
+                rows.schema.names,
+                self._job.config,
+                keeps="open_writer(…, preserve=True)",
+                reads="scan(…, include_headers=True)",
+            )
         with self._refusing():
             for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
                 self._has_rows = True
@@ -171,12 +182,13 @@ def open_writer(
     path: str | os.PathLike[str],
     topic: str | None = None,
     *,
-    num_partitions: int = 1,
+    num_partitions: int | None = None,
     creates_topics: bool | None = None,
     config: ProducerConfig | None = None,
     lock_timeout_seconds: float = 60.0,
     txn: tuple[str, int] | None = None,
     delete_records: bool = False,
+    preserve: bool = False,
 ) -> LogWriter:
     """Begin to append to the logs of a directory; best used in a ``with`` statement.
 
@@ -192,7 +204,8 @@ def open_writer(
     ----------
     path : a log directory; one that is not there is made.
     topic : of all rows, or None to take the column ``topic``.
-    num_partitions : of topics that are not there yet.
+    num_partitions : of topics that are not there yet, one by default; they are created at the
+        first `flush`.  A `topic` that is there has to have as many.
     creates_topics : whether those are made; by default they are, but not in a broker's own
         directory, where the broker would move them aside.
     config : how rows become batches.
@@ -202,6 +215,9 @@ def open_writer(
         under the name to the topic.
     delete_records : whether all earlier records of `topic` go when the new ones come; offsets
         count on, and the log start moves.
+    preserve : whether rows that were read keep what they had: their partitions, offsets,
+        timestamps and timestamp types, besides keys, values and headers; the three ``use_…`` of
+        `ProducerConfig` together.
 
     Raises
     ------
@@ -217,6 +233,9 @@ def open_writer(
     directory = local_path(path)
     if txn and not 0 <= txn[1] < 2**63:
         raise OptionError("txn", f"{txn[0]}, {txn[1]}", "give a number from 0 on")
+    settings = config or ProducerConfig()
+    if preserve:
+        settings = settings.preserving()
 
     def begin(is_first: bool) -> WriteJob:
         if txn and not is_first:
@@ -224,7 +243,7 @@ def open_writer(
             raise OptionError("txn", f"{txn[0]}, {txn[1]}", accepted)
         return WriteJob.begin(
             directory,
-            config or ProducerConfig(),
+            settings,
             topic=topic,
             num_partitions=num_partitions,
             creates_topics=creates_topics,

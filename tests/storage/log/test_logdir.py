@@ -103,10 +103,13 @@ def test_several_directories_are_one(log_dir: Path, tmp_path: Path) -> None:
 def test_a_partition_in_two_directories_is_refused_by_both_names(
     log_dir: Path, tmp_path: Path
 ) -> None:
-    """Nobody can tell which of the two is the log."""
+    """Nobody can tell which of the two is the log; others are read."""
     twice = add_partition(tmp_path / "disk2", "orders-1")
+    directory = segmentlog.open_log_dir(log_dir, tmp_path / "disk2")
+    assert [0, 1] == directory.topics()["orders"]
+    assert 3 == directory.log("orders", 0).end_offset()
     with pytest.raises(LogDirectoryError, match="leave one of the two out") as caught:
-        segmentlog.open_log_dir(log_dir, tmp_path / "disk2")
+        directory.log("orders", 1)
 
     assert str(twice) in str(caught.value)
     assert str(log_dir / "orders-1") in str(caught.value)
@@ -114,8 +117,10 @@ def test_a_partition_in_two_directories_is_refused_by_both_names(
 
 def test_the_same_directory_twice_is_refused(log_dir: Path) -> None:
     """Rows would come twice."""
-    with pytest.raises(LogDirectoryError, match="and so does"):
-        segmentlog.open_log_dir(log_dir, log_dir)
+    (log_dir.parent / "link").symlink_to(log_dir)
+    for again in (log_dir, log_dir.parent / "link"):
+        with pytest.raises(LogDirectoryError, match="and so does"):
+            segmentlog.open_log_dir(log_dir, again)
 
 
 def test_one_partition_directory_is_read_with_the_checkpoints_beside_it(log_dir: Path) -> None:

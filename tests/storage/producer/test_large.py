@@ -218,8 +218,7 @@ def test_a_crash_at_every_step_of_a_move(
     outcomes, done = set(), set()
     for number in range(1000):
         directory = tmp_path / str(number)
-        if number % 2:
-            write(directory, pieces(0, 50), config=CONFIG)
+        write(directory, *([pieces(0, 50)] if number % 2 else []), config=CONFIG)
         first = 50 if number % 2 else 0
         job = WriteJob.begin(str(directory), CONFIG, topic="t", num_partitions=2)
         stager = job.stager(0)

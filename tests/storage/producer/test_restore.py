@@ -100,8 +100,10 @@ def test_offsets_out_of_order_are_refused_with_the_remedy(
         restore(tmp_path, *map(rows, offsets))
 
     assert ("t", 0, bad, end) == caught.value.args
-    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
-    assert before == log.scan().read_all()["offset"].to_pylist()
+    assert bool(before) == (tmp_path / "t-0").exists()
+    if before:
+        log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+        assert before == log.scan().read_all()["offset"].to_pylist()
 
 
 def test_tasks_whose_offsets_overlap_are_refused(tmp_path: Path) -> None:

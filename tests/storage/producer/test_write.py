@@ -308,7 +308,7 @@ def test_a_writer_flushes_rolls_and_closes(tmp_path: Path) -> None:
     """What was flushed is visible, and stays when the rest is given up."""
     writer = segmentlog.open_writer(tmp_path, "t", num_partitions=2)
     writer.append(rows(0, 20))
-    assert dealt() == values(tmp_path)
+    assert not (tmp_path / "t-0").exists()
     writer.flush()
     assert dealt((0, 20)) == values(tmp_path)
     writer.append(rows(20, 20))

@@ -1,0 +1,100 @@
+"""Tables of Spark's catalog: the read options of ``CREATE TABLE`` wait in a column's metadata.
+
+Spark asks for the schema once, when the table is created, and hands the table's options over.
+At each query it asks for a reader, and hands over the schema that the catalog has kept, but no
+options (Spark 4.2 and 4.3).  The metadata of a column is kept with it, and arrives whole.
+"""
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructField, StructType
+
+from pyspark_segmentlog.options import OPTIONS, STRATEGIES, ReadOptions
+from pyspark_segmentlog.schema import row_schema
+from segmentlog.errors import OptionError
+from segmentlog.files.paths import local_path
+
+__all__ = ["OPTIONS_KEY", "options_of_query", "schema_of_table"]
+
+#: Of the metadata of the first column: the table's read options, as JSON.
+OPTIONS_KEY = "segmentlog.options"
+
+
+def schema_of_table(raw: Mapping[str, str]) -> StructType | None:
+    """The columns of a catalog's table that is being created; None if there is no table.
+
+    Raises
+    ------
+    OptionError
+        For the first option that is not accepted; for a relative path, which the catalog would
+        show as one below its warehouse.
+    LogDirectoryError
+        If a path is not a local one.
+    """
+    given = {name.lower(): value for name, value in raw.items()}
+    if "provider" not in given:
+        return None
+    options = _read_options(given)
+    parsed = ReadOptions.parse(options)
+    for path in parsed.paths:
+        local = local_path(path)
+        if not path.startswith(("/", "~", "file:")):
+            accepted = f"a table needs an absolute path; from here this one is {local}"
+            raise OptionError("path", path, accepted)
+    if options.get("path", "").startswith("~"):
+        options["path"] = local_path(options["path"])  # of who creates the table
+    first, *others = row_schema(include_headers=parsed.include_headers).fields
+    metadata = {OPTIONS_KEY: json.dumps(options, sort_keys=True)}
+    kept = StructField(first.name, first.dataType, first.nullable, metadata)
+    return StructType([kept, *others])
+
+
+def _read_options(given: Mapping[str, str]) -> dict[str, str]:
+    """What of a new table's properties is an option of ours, by lower-cased names.
+
+    Spark hands over ``OPTIONS`` twice, as ``subscribe`` and as ``option.subscribe``, beside
+    ``TBLPROPERTIES`` and properties of its own (``provider``, ``owner``, ``location``, ``path``,
+    ``external``, ``comment``, …).  Properties are anybody's notes, so those that are no option
+    are left out; all that stands in ``OPTIONS`` is meant for us, and is checked.
+    """
+    names = {option.name.lower() for option in OPTIONS}
+    options = {name: value for name, value in given.items() if name in names}
+    for name, value in given.items():
+        if name.startswith("option."):
+            options[name.removeprefix("option.")] = value
+    path = given.get("path", "")
+    if path.startswith("file:/") and not path.startswith("file://"):
+        path = path.removeprefix("file:")  # Spark has put it there, and has escaped no character
+    return options | ({"path": path} if path else {})
+
+
+def options_of_query(raw: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """The options of a query: its own, and those of its table where it has none.
+
+    A path in the query's own says that no table is read, or not from where it is: metadata
+    travels with columns, so a schema that was taken from a table comes with it to
+    ``spark.read.schema(…).load(path)``, where the table's options are not meant.
+
+    Raises
+    ------
+    OptionError
+        If the query asks for headers, of which the table has no column.
+    """
+    given = {name.lower(): value for name, value in raw.items()}
+    kept = next(
+        (field.metadata[OPTIONS_KEY] for field in schema.fields if OPTIONS_KEY in field.metadata),
+        None,
+    )
+    if kept is None or "path" in given or "paths" in given:
+        return dict(raw)
+    options: dict[str, str] = json.loads(kept)
+    strategies = {name.lower() for name in STRATEGIES}
+    if strategies & given.keys():
+        options = {name: value for name, value in options.items() if name not in strategies}
+    merged = options | given
+    if "headers" not in schema.names and ReadOptions.parse(merged).include_headers:
+        name = "includeHeaders" if "includeheaders" in given else "preserve"
+        accepted = "a table has the columns that it was created with: give it in CREATE TABLE"
+        raise OptionError(name, given.get(name.lower(), ""), accepted)
+    return merged

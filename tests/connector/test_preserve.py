@@ -1,0 +1,104 @@
+"""Rows that were read and are written back: what they keep, and what is said about the rest."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import segmentlog
+from pyspark_segmentlog import SegmentLogDataSource
+from pyspark_segmentlog.options import ReadOptions
+from pyspark_segmentlog.schema import row_schema
+from pyspark_segmentlog.write_options import WriteOptions
+from segmentlog.errors import OptionError
+
+LOST = "the rows have timestamp, timestampType, offset, which this write does not keep"
+NO_HEADERS = "have no column headers"
+
+
+def warnings_of_write(
+    caplog: pytest.LogCaptureFixture, path: Path, *left: str, **options: str
+) -> list[str]:
+    """What is said where Spark asks for a writer of all columns but those that are `left`."""
+    caplog.clear()
+    columns = [field for field in row_schema(include_headers=True) if field.name not in left]
+    schema = type(row_schema(include_headers=True))(columns)
+    with caplog.at_level(logging.WARNING):
+        SegmentLogDataSource({"path": str(path), **options}).writer(schema, False)
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_columns_that_a_write_does_not_keep_are_named(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Once a job, with what keeps them; nothing is said of rows without them."""
+    (said,) = warnings_of_write(caplog, tmp_path)
+    assert LOST in said
+    assert "preserve=true keeps all of it" in said
+    (said,) = warnings_of_write(caplog, tmp_path, includeTimestamp="true", includeOffset="true")
+    assert "the rows have timestampType, which" in said
+    (said,) = warnings_of_write(caplog, tmp_path, "timestamp", "timestampType")
+    assert "the rows have offset, which" in said
+    assert [] == warnings_of_write(caplog, tmp_path, "timestamp", "timestampType", "offset")
+    assert [] == warnings_of_write(caplog, tmp_path, preserve="true")
+    (said,) = warnings_of_write(caplog, tmp_path, "headers", preserve="true")
+    assert NO_HEADERS in said
+
+
+def test_preserve_is_the_default_of_what_it_stands_for() -> None:
+    """Each option by itself comes before it."""
+    config = WriteOptions.parse({"path": "/d", "preserve": "true"}).config
+    assert (True, True, True) == (
+        config.use_timestamps, config.use_timestamp_types, config.use_offsets,
+    )  # fmt: skip
+    raw = {"path": "/d", "preserve": "true", "includeOffset": "false"}
+    config = WriteOptions.parse(raw).config
+    assert (True, False) == (config.use_timestamp_types, config.use_offsets)
+    assert ReadOptions.parse({"path": "/d", "preserve": "true"}).include_headers
+    raw = {"path": "/d", "preserve": "true", "includeHeaders": "false"}
+    assert not ReadOptions.parse(raw).include_headers
+    for parse in (ReadOptions.parse, WriteOptions.parse):
+        with pytest.raises(OptionError, match="give true or false"):
+            parse({"path": "/d", "preserve": "yes"})
+
+
+def test_plain_python_says_and_keeps_the_same(
+    caplog: pytest.LogCaptureFixture, example_data: str, tmp_path: Path
+) -> None:
+    """Once a writer, for all of its appends."""
+    log = segmentlog.open_log_dir(example_data).log("orders", 1)
+    table = log.scan(include_headers=True).read_all()
+    with segmentlog.open_writer(tmp_path / "lost", "orders", num_partitions=3) as writer:
+        writer.append(table)
+        writer.append(table)
+    assert [True] == [LOST in record.getMessage() for record in caplog.records]
+    caplog.clear()
+    with segmentlog.open_writer(
+        tmp_path / "kept", "orders", num_partitions=3, preserve=True
+    ) as writer:
+        writer.append(table)
+
+    assert [] == caplog.records
+    kept = segmentlog.open_log_dir(tmp_path / "kept").log("orders", 1)
+    assert table == kept.scan(include_headers=True).read_all()
+
+
+@pytest.mark.spark
+def test_a_topic_comes_back_as_it_was(
+    spark: SparkSession, example_data: str, tmp_path: Path
+) -> None:
+    """All columns of all rows, and a first write that fails is no obstacle to the next."""
+    reader = spark.read.format("segmentlog").option("preserve", "true")
+    rows = reader.option("subscribe", "orders").load(example_data)
+    write = rows.write.format("segmentlog").option("preserve", "true").mode("append")
+    with pytest.raises(Exception, match="numPartitions is how many a new topic gets"):
+        write.save(str(tmp_path))
+    write.option("numPartitions", "3").save(str(tmp_path))
+    with pytest.raises(Exception, match="is there and has 3: leave the option out"):
+        write.option("numPartitions", "4").save(str(tmp_path))
+
+    order = ("partition", "offset")
+    found = reader.load(str(tmp_path)).orderBy(*order).collect()
+    assert rows.orderBy(*order).collect() == found
+    assert 900 == len(found)

@@ -1,0 +1,203 @@
+"""SQL: tables and views, reads and writes, and the refusals that say what to do instead."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import segmentlog
+
+pytestmark = pytest.mark.spark
+
+N_ORDERS = 900  # of the example's topic "orders"
+N_ROWS = 1062  # of all its topics
+
+
+@pytest.fixture
+def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+    """The session in a database of the test's own."""
+    spark.sql(f"CREATE DATABASE of_test LOCATION '{tmp_path / 'warehouse'}'")
+    spark.sql("USE of_test")
+    yield spark
+    spark.sql("USE default")
+    spark.sql("DROP DATABASE of_test CASCADE")
+    for view in spark.catalog.listTables():
+        spark.catalog.dropTempView(view.name)
+
+
+def count(spark: SparkSession, query: str) -> int:
+    """The number that a query counts."""
+    return spark.sql(query).collect()[0][0]
+
+
+@pytest.fixture
+def logs(example_data: str, tmp_path: Path) -> str:
+    """A copy of the example, under a name that a URI would have to escape."""
+    path = tmp_path / "lo%20gs #1?"
+    shutil.copytree(example_data, path)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "OPTIONS (path '{}', subscribe 'orders')",
+        "OPTIONS (subscribe 'orders') LOCATION '{}'",
+        "OPTIONS (subscribe 'orders') LOCATION 'file://{}'",
+        "LOCATION '{}' TBLPROPERTIES ('Subscribe' = 'orders', 'team' = 'b') COMMENT 'c'",
+        "OPTIONS (paths '[\"{}\"]', subscribe 'orders')",
+    ],
+)
+def test_a_table_reads_with_its_options(sql: SparkSession, logs: str, clauses: str) -> None:
+    """Whatever is selected, also through a view; and dropping it leaves the logs."""
+    sql.sql("CREATE TABLE t USING segmentlog " + clauses.format(logs))
+    sql.sql("CREATE VIEW v AS SELECT offset, value FROM t")
+
+    assert N_ORDERS == count(sql, "SELECT count(*) FROM t")
+    assert N_ORDERS == count(sql, "SELECT count(value) FROM v")
+    sql.sql("DROP TABLE t PURGE")
+    assert N_ROWS == sql.read.format("segmentlog").load(logs).count()
+
+
+def test_a_table_of_the_catalogs_own_api_reads(sql: SparkSession, logs: str) -> None:
+    """As one of SQL does."""
+    made = sql.catalog.createTable("t", path=logs, source="segmentlog", subscribe="orders")
+
+    assert N_ORDERS == made.count() == sql.table("t").count()
+
+
+def test_a_table_has_the_column_that_its_options_add(sql: SparkSession, logs: str) -> None:
+    """And a comment on the column that holds the options takes nothing from them."""
+    options = f"OPTIONS (path '{logs}', includeHeaders true, subscribe 'orders')"
+    sql.sql(f"CREATE TABLE t USING segmentlog {options}")
+    sql.sql("ALTER TABLE t ALTER COLUMN key COMMENT 'the customer'")
+
+    assert "headers" in sql.table("t").columns
+    assert N_ORDERS == count(sql, "SELECT count(*) FROM t")
+
+
+def test_options_of_a_query_come_before_those_of_the_table(sql: SparkSession, logs: str) -> None:
+    """Another way to name topics takes the place of the table's."""
+    sql.sql(f"CREATE TABLE t USING segmentlog OPTIONS (path '{logs}', subscribe 'orders')")
+    sql.sql(f"CREATE TABLE plain USING segmentlog OPTIONS (path '{logs}')")
+
+    assert 120 == count(sql, "SELECT count(*) FROM t WITH (Subscribe = 'payments')")
+    assert 335 == count(sql, """SELECT count(*) FROM t WITH (assign = '{"orders": [0]}')""")
+    assert 120 == sql.read.option("subscribePattern", "pay").table("t").count()
+    assert 335 == sql.read.option("assign", '{"orders":[0]}').table("plain").count()
+    with pytest.raises(PySparkException, match="give it in CREATE TABLE"):
+        sql.read.option("includeHeaders", "true").table("t").count()
+    with pytest.raises(PySparkException, match="did you mean 'subscribe'"):
+        count(sql, "SELECT count(*) FROM t WITH (subscrib = 'payments')")
+
+
+def test_options_of_a_table_do_not_follow_its_schema(sql: SparkSession, logs: str) -> None:
+    """A read with a path of its own reads all that is there."""
+    sql.sql(f"CREATE TABLE t USING segmentlog OPTIONS (path '{logs}', subscribe 'orders')")
+    schema = sql.table("t").schema
+
+    assert N_ROWS == sql.read.schema(schema).format("segmentlog").load(logs).count()
+
+
+@pytest.mark.parametrize(
+    ("clauses", "says"),
+    [
+        ("OPTIONS (path '{}', subscirbe 'orders')", "did you mean 'subscribe'"),
+        ("OPTIONS (path '{}', topic 'orders')", "an option of writes; .* subscribe"),
+        ("OPTIONS (subscribe 'orders')", "CREATE TABLE t USING segmentlog OPTIONS"),
+        ("LOCATION 'kafka/logs'", "a table needs an absolute path"),
+        ("LOCATION 'hdfs://node/logs'", "scheme 'hdfs' is not supported"),
+    ],
+)
+def test_a_table_that_could_not_be_read_is_not_created(
+    sql: SparkSession, logs: str, clauses: str, says: str
+) -> None:
+    """Its options are checked when it is made."""
+    with pytest.raises(PySparkException, match=says):
+        sql.sql("CREATE TABLE t USING segmentlog " + clauses.format(logs))
+    assert not sql.catalog.tableExists("t")
+
+
+def test_a_table_without_options_says_how_to_make_one(sql: SparkSession, logs: str) -> None:
+    """One with columns of the user's, or of `saveAsTable`: Spark keeps no options of these."""
+    sql.sql(f"CREATE TABLE own (value BINARY) USING segmentlog OPTIONS (path '{logs}')")
+    frame = sql.sql("SELECT 'v' value").write.format("segmentlog").mode("append")
+    frame.option("topic", "new").option("path", f"{logs}-of-own").saveAsTable("saved")
+    for table in ("own", "saved"):
+        with pytest.raises(PySparkException, match=r"without columns of your own.* saveAsTable"):
+            sql.table(table).count()
+
+    assert 1 == sql.read.format("segmentlog").load(f"{logs}-of-own").count()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO t (value) VALUES (X'00')",
+        "INSERT OVERWRITE t (value) VALUES (X'00')",
+        "INSERT INTO t WITH (topic = 'orders') (value) VALUES (X'00')",
+        "CREATE TABLE u USING segmentlog OPTIONS (path '{}', topic 'n') AS SELECT 'v' value",
+    ],
+)
+def test_a_write_needs_a_path_of_its_own(sql: SparkSession, logs: str, statement: str) -> None:
+    """Spark does not hand a table's on; and nothing is made."""
+    sql.sql(f"CREATE TABLE t USING segmentlog OPTIONS (path '{logs}')")
+    before = sorted(Path(logs).iterdir())
+    with pytest.raises(PySparkException, match=r"INSERT INTO t WITH \(path '/data/logs'"):
+        sql.sql(statement.format(logs))
+
+    assert before == sorted(Path(logs).iterdir())
+    assert not sql.catalog.tableExists("u")
+
+
+def test_save_as_table_needs_a_path(sql: SparkSession, tmp_path: Path) -> None:
+    """And leaves no table behind that cannot be read."""
+    frame = sql.sql("SELECT 'v' value").write.format("segmentlog").option("topic", "t")
+    with pytest.raises(PySparkException, match=r'\.save\("/data/logs"\)'):
+        frame.mode("append").saveAsTable("saved")
+
+    assert not sql.catalog.tableExists("saved")
+
+
+def test_rows_are_inserted_with_options_in_the_statement(
+    sql: SparkSession, tmp_path: Path
+) -> None:
+    """Of columns that are not named there is nothing in the rows."""
+    logs = str(tmp_path / "logs")
+    segmentlog.open_writer(logs, "orders", num_partitions=3).close()
+    sql.sql(f"CREATE TABLE t USING segmentlog OPTIONS (path '{logs}')")
+    into = f"INSERT INTO t WITH (path '{logs}', topic 'orders')"
+    sql.sql(f"{into} (key, value) VALUES (X'01', X'02'), (X'03', NULL)")
+    sql.sql(f"{into} BY NAME SELECT X'04' AS value")
+
+    found = sql.sql("SELECT hex(key), hex(value) FROM t ORDER BY value").collect()
+    assert [("03", None), ("01", "02"), (None, "04")] == [tuple(row) for row in found]
+
+
+def test_a_view_that_is_made_for_it_takes_rows(sql: SparkSession, tmp_path: Path) -> None:
+    """Its columns are the rows', its options the write's."""
+    logs = str(tmp_path / "logs")
+    sql.sql(
+        "CREATE TEMPORARY VIEW sink (key STRING, value STRING) USING segmentlog "
+        f"OPTIONS (path '{logs}', topic 'orders', numPartitions 3)"
+    )
+    sql.sql("INSERT INTO sink VALUES ('k', 'v'), ('l', NULL)")
+
+    assert 2 == sql.read.format("segmentlog").load(logs).count()
+    with pytest.raises(PySparkException, match="an option of writes"):
+        sql.table("sink").count()
+
+
+def test_a_view_that_reads_says_how_to_write(sql: SparkSession, logs: str) -> None:
+    """Its options are a read's."""
+    sql.sql(
+        "CREATE TEMPORARY VIEW source USING segmentlog "
+        f"OPTIONS (path '{logs}', subscribe 'orders')"
+    )
+
+    assert N_ORDERS == count(sql, "SELECT count(*) FROM source")
+    with pytest.raises(PySparkException, match=r"'subscribe'.*an option of reads.*VIEW sink"):
+        sql.sql("INSERT INTO source (value) VALUES (X'00')")
