@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_segmentlog.python_worker import freeze_modules
+from segmentlog.errors import LogDirectoryError
 from segmentlog.log.stage import Extent
 
 if TYPE_CHECKING:
@@ -54,10 +55,24 @@ class SegmentLogWriter(DataSourceArrowWriter):
             raise
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the rows of all tasks visible at once, in the order of the tasks."""
+        """Make the rows of all tasks visible at once, in the order of the tasks.
+
+        Raises
+        ------
+        LogDirectoryError
+            If a task has not said what it has staged: its rows would be left out.
+        """
         staged = [each for each in messages if isinstance(each, StagedMessage)]
+        if len(staged) < len(messages):
+            n_missing, n_tasks = len(messages) - len(staged), len(messages)
+            reason = (
+                f"no message has come from {n_missing} of {n_tasks} tasks of the job, and nothing "
+                "is written without their rows; run the job again"
+            )
+            raise LogDirectoryError(self._job.directory, reason)
         staged.sort(key=lambda message: message.task)
-        self._job.commit([extent for message in staged for extent in message.extents])
+        extents = [extent for message in staged for extent in message.extents]
+        self._job.commit([*dict.fromkeys(extents)])  # once, if a message has come twice
         freeze_modules()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -4,12 +4,14 @@ import gc
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+import segmentlog
 from pyspark_segmentlog.source import SegmentLogDataSource
 
 pytestmark = pytest.mark.spark
@@ -231,6 +233,27 @@ def test_a_batch_beyond_the_bound_is_refused_in_a_task(
     """The bound reaches the tasks; the example data hold compressed batches."""
     with pytest.raises(PySparkException, match="inflate beyond 100 bytes"):
         load(spark, example_data, maxInflatedBatchBytes="100").collect()
+
+
+def test_a_data_frame_keeps_the_ends_of_its_first_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark plans a loaded path once: later queries of it, and of views, see the same records."""
+    rows = pa.table({"value": ["v"] * 5})
+
+    def append() -> None:
+        with segmentlog.open_writer(tmp_path, "t") as writer:
+            writer.append(rows)
+
+    append()
+    frame = load(spark, str(tmp_path))
+    frame.createOrReplaceTempView("kept")
+    append()
+    assert 10 == frame.count()
+    append()
+    twice = frame.select("offset").union(frame.select("offset"))
+    assert [10, 20, 10] == [frame.count(), twice.count(), spark.table("kept").count()]
+    assert 15 == load(spark, str(tmp_path)).count()
 
 
 class WatchedSource(SegmentLogDataSource):

@@ -209,11 +209,34 @@ def test_of_two_attempts_one_is_committed(tmp_path: Path) -> None:
     first, second = writer.write(batches()), writer.write(batches())
     assert 2 == len(list(tmp_path.glob("*.stage")))
     message = cloudpickle.loads(cloudpickle.dumps(second))
-    cloudpickle.loads(cloudpickle.dumps(writer)).commit([message, None])
+    cloudpickle.loads(cloudpickle.dumps(writer)).commit([message])
 
     assert first.extents[0].name != second.extents[0].name
     assert [1, 2, 3] == visible(tmp_path)
     assert_nothing_is_left(tmp_path)
+
+
+def test_a_message_that_comes_twice_is_committed_once(tmp_path: Path) -> None:
+    """Its rows are copied into the logs; the second time they would follow themselves."""
+    writer = writer_of(tmp_path)
+    message = writer.write(batches())
+    again = cloudpickle.loads(cloudpickle.dumps(message))
+    writer.commit([message, again])
+
+    assert [1, 2, 3] == visible(tmp_path)
+    assert_nothing_is_left(tmp_path)
+
+
+def test_a_commit_without_the_message_of_a_task_is_refused(tmp_path: Path) -> None:
+    """Its rows would be left out without a word; nothing of the job is written instead."""
+    writer = writer_of(tmp_path)
+    message = writer.write(batches())
+    with pytest.raises(LogDirectoryError, match="no message has come from 1 of 2 tasks"):
+        writer.commit([message, None])
+    writer.abort([message, None])
+
+    assert [] == visible(tmp_path)
+    assert [] == list(tmp_path.glob("segmentlog.*"))
 
 
 @pytest.mark.parametrize("end", ["abort", "commit"])

@@ -346,7 +346,13 @@ def _mark_new(directory: str) -> None:
 
 
 def _sweep(directory: Path) -> None:
-    """Remove what jobs have left whose driver died: they have not written for a week."""
+    """Remove what jobs have left; the caller holds the lock.
+
+    A job that has ended removes its mark and then what is staged.  A task that is killed after
+    that, by an executor that goes or by Spark's ``killTimeout``, leaves what it has made since.
+    Marks are made under the lock and before tasks begin, so files without one are of no job.
+    Where a driver died, its mark stands: such a job is one that has not written for a week.
+    """
     newest: dict[str, float] = {}
     left: dict[str, list[Path]] = {}
     for path in directory.glob("segmentlog.*"):
@@ -356,7 +362,8 @@ def _sweep(directory: Path) -> None:
                 newest[token] = max(newest.get(token, 0.0), path.stat().st_mtime)
                 left.setdefault(token, []).append(path)
     for token, paths in left.items():
-        if newest[token] < time.time() - _ORPHAN_SECONDS:
+        has_ended = not Path(directory, f"segmentlog.{token}{_JOB_SUFFIX}").exists()
+        if has_ended or newest[token] < time.time() - _ORPHAN_SECONDS:
             logger.warning("%s: removing what job %s has left", directory, token)
             for path in paths:
                 path.unlink(missing_ok=True)

@@ -279,6 +279,24 @@ def test_what_a_dead_driver_left_is_swept_after_a_week(tmp_path: Path) -> None:
     assert {"segmentlog.state", "segmentlog.a.job", "segmentlog.a.0.x.stage"} == left
 
 
+def test_what_a_task_left_that_was_killed_behind_its_job_is_removed_by_the_next(
+    tmp_path: Path,
+) -> None:
+    """Its job has ended and removed what stood there then; nobody else would come for a week."""
+    write(tmp_path, 0, 2)
+    ended = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    late = ended.stager(1)  # it has seen the mark
+    ended.abort()
+    late.add(rows(0, 20, 1).to_batches()[0])
+    late.close()  # and is killed before it looks for the mark again
+    assert 1 == len(list(tmp_path.glob("*.stage")))
+    running, extents = staged(tmp_path, 40)
+
+    assert {running.token} == {path.name.split(".")[1] for path in tmp_path.glob("*.stage")}
+    assert running.commit(extents)
+    assert ["segmentlog.state"] == [path.name for path in tmp_path.glob("segmentlog.*")]
+
+
 def test_a_writer_that_was_taken_over_undoes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
