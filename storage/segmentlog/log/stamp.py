@@ -32,8 +32,9 @@ def read_stamp(directory: str) -> Stamp | None:
 
     The file is opened, not only looked at: a client of NFS asks the server then.
     """
+    path = os.path.join(directory, STATE_FILE)
     try:
-        descriptor = os.open(os.path.join(directory, STATE_FILE), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
     try:
