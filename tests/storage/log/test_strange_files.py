@@ -219,10 +219,10 @@ def test_a_log_in_the_form_of_links(
 
 def test_a_directory_that_is_removed_while_it_is_held(directory: Path) -> None:
     held = segmentlog.open_log_dir(directory)
-    os.rename(directory, f"{directory}.gone")
+    gone = directory.rename(f"{directory}.gone")
     with pytest.raises(SegmentLogError):
         held.log("t", 0).scan().read_all()
-    os.rename(f"{directory}.gone", directory)
+    gone.rename(directory)
 
 
 def test_the_bound_of_small_files_is_far_away() -> None:
