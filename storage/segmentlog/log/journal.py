@@ -17,7 +17,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, cast
 
 from segmentlog.errors import CorruptCheckpointError
@@ -251,13 +251,13 @@ class Intent:
             If it is none.
         """
         fields = {name: each for name, each in found.items() if name != "format"}
+        fields["partitions"] = [PartitionIntent.decode(each) for each in found["partitions"]]
         intent = cls(**fields)
         _check_types(
             (intent.token, intent.after, intent.was_clean, intent.is_flushed),
             (str, str, bool, bool),
         )
-        partitions = [PartitionIntent.decode(each) for each in intent.partitions]
-        return replace(intent, partitions=partitions)
+        return intent
 
 
 class Guard:

@@ -40,9 +40,7 @@ logger = logging.getLogger(__name__)
 
 _JOB_SUFFIX = ".job"
 _ORPHAN_SECONDS = 7 * 24 * 3600
-_NOTICE = (
-    b"nothing was written for a week: removed a week later, unless a task or writer goes on\n"
-)
+_NOTICE = b"nothing was written for a week: removed a week later, unless the job goes on\n"
 
 
 @dataclass(frozen=True, slots=True)
