@@ -278,7 +278,11 @@ class _Commit:
         write_new_file(self.guard.state_path, state.encode())
         with contextlib.suppress(PermissionError):  # a mount that forces another owner
             set_later(self.guard.state_path, path)
-        os.replace(self.guard.state_path, path)
+        try:
+            os.replace(self.guard.state_path, path)
+        except FileNotFoundError:  # a request of NFS that was sent again may have been done before
+            if State.read(self.directory).token != state.token:
+                raise
         try:
             sync_directory(self.directory)
         except SyncFailedError as error:

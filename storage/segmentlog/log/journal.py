@@ -12,6 +12,7 @@ A broker refuses to start on a directory with a guard, because its name is no pa
 its name.  Both files are JSON.
 """
 
+import contextlib
 import json
 import os
 import stat
@@ -21,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, cast
 
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.files.whole import read_whole
 from segmentlog.log.sink_versions import (
     Sinks,
@@ -302,12 +304,26 @@ class Guard:
         """Take the guard over from a writer that is gone.
 
         If it is not gone after all, its decision fails: the path that it renames from is no more.
+        On a network file system that does not do.  There a rename goes by the handles of its
+        directories: a client that remembers the guard, or sends again what was held up on the
+        way, gets it done in the guard under whatever name.  So what could be renamed goes, and a
+        directory stands in the place of the state: no file can be made there, and the directory
+        cannot be renamed over a file.
         """
-        if self.path.endswith(_RECOVERING):
-            return self
-        os.rename(self.path, self.path + _RECOVERING)
-        directory, name = os.path.split(self.path + _RECOVERING)
-        return Guard(directory, name)
+        seized = self
+        if not self.path.endswith(_RECOVERING):
+            os.rename(self.path, self.path + _RECOVERING)
+            seized = Guard(*os.path.split(self.path + _RECOVERING))
+        seized._bar()
+        return seized
+
+    def _bar(self) -> None:
+        while not os.path.isdir(self.state_path):
+            for name in os.listdir(self.path):
+                if name not in {INTENT_FILE, CLEAN_SHUTDOWN_FILE}:
+                    os.unlink(os.path.join(self.path, name))
+            with contextlib.suppress(FileExistsError):  # written right now
+                os.mkdir(self.state_path)
 
 
 def list_guards(directory: str) -> list[Guard]:
