@@ -138,7 +138,7 @@ class _Server:
         )
         path = self._path(node)
         if valid & 1:
-            os.chmod(path, mode & 0o7777)  # noqa: PTH101 (by its handle)
+            os.chmod(path, mode & 0o7777)  # by its handle
         if valid & 6:
             os.chown(path, uid if valid & 2 else -1, gid if valid & 4 else -1)
         if valid & 8:

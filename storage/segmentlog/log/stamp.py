@@ -7,9 +7,10 @@ ten thousand partitions would have to be looked for among ten thousand names.
 The stamp is that of `segmentlog.state`: its inode, size and times.  The decision of a commit puts
 a new file in its place, with a later time: inode and size may be those of an earlier state again,
 and where the clock was set back, or has coarse steps, so may its time.  A commit that begins sets
-the file's time, once its guard and intent can be found and before it writes anything into a log.  So
-a listing that holds a byte of the commit was made after that, and either the stamp has changed
-around it, or the guard was there to be seen before it.  A commit that fails leaves no other trace: its guard has come and gone.
+the file's time, once its guard and intent can be found and before it writes anything into a log.
+So a listing that holds a byte of the commit was made after that, and either the stamp has changed
+around it, or the guard was there to be seen before it.  A commit that fails leaves no other trace:
+its guard has come and gone.
 """
 
 import contextlib
