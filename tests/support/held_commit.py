@@ -56,7 +56,8 @@ def _wrapped(
     real: Callable[..., None], before: Callable[[], object], behind: Callable[[], object]
 ) -> Callable[..., None]:
     def call(source: Any, target: Any, **keywords: Any) -> None:
-        is_decision = Path(os.fsdecode(target)).name == STATE_FILE
+        is_replaced = os.fsdecode(source).endswith(".tmp")  # the first commit makes the file
+        is_decision = Path(os.fsdecode(target)).name == STATE_FILE and not is_replaced
         if is_decision:
             before()
         real(source, target, **keywords)

@@ -11,6 +11,7 @@ Rules: ``org.apache.kafka.server.common.CheckpointFile``.  Brokers replace these
 so a reader never meets half of one; an empty file has no entries, and neither has a missing one.
 """
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -18,6 +19,7 @@ from itertools import islice
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.durable import replace_file
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.files.whole import read_whole
 from segmentlog.model import TopicPartition
 
 __all__ = ["read_leader_epochs", "read_offsets", "write_leader_epochs", "write_offsets"]
@@ -90,11 +92,12 @@ def _is_number(text: str) -> bool:
 def _entries(path: str, remedy: str) -> list[tuple[int, str]]:
     """Line numbers and lines of the entries, their count checked."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            head = [line.rstrip("\r\n") for line in islice(file, 2)]
-            lines = [line.rstrip("\r\n") for line in file]
+        data = read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, remedy))
     except FileNotFoundError:
         return []
+    with io.TextIOWrapper(io.BytesIO(data), "utf-8", "replace") as file:
+        head = [line.rstrip("\r\n") for line in islice(file, 2)]
+        lines = [line.rstrip("\r\n") for line in file]
     if not head:
         return []
     if head[0].strip() != str(_VERSION):

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
+from segmentlog.files.whole import read_whole
 
 __all__ = ["read_meta_properties", "read_topic_id"]
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_FROM_REPLICA = "restore the file from a replica"
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -24,14 +26,22 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def read_meta_properties(directory: str) -> Mapping[str, str]:
-    """Keys and values of a directory's ``meta.properties``; none when there is no such file."""
+    """Keys and values of a directory's ``meta.properties``; none when there is no such file.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If something else than a file of that kind stands there.
+    """
+    path = os.path.join(directory, META_PROPERTIES_FILE)
     try:
-        with open(os.path.join(directory, META_PROPERTIES_FILE), encoding="latin-1") as file:
-            lines = file.read().splitlines()
+        data = read_whole(
+            path, lambda reason: CorruptCheckpointError(path, 1, reason, "restore the file")
+        )
     except FileNotFoundError:
         return {}
     properties = {}
-    for line in lines:
+    for line in data.decode("latin-1").splitlines():
         stripped = line.strip()
         if stripped and stripped[0] not in "#!":
             key, value = _split_property(stripped)
@@ -55,12 +65,14 @@ def read_topic_id(partition_path: str) -> str | None:
     """
     path = os.path.join(partition_path, PARTITION_METADATA_FILE)
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read(4096)
+        data = read_whole(
+            path, lambda reason: CorruptCheckpointError(path, 1, reason, _FROM_REPLICA)
+        )
     except FileNotFoundError:
         return None
+    text = data[:4096].decode(errors="replace")
     match = re.fullmatch(r"version: ([0-9]+)\s+topic_id: ([A-Za-z0-9_-]{22}={0,2})\s*", text)
     if match is None:
         reason = f"expected 'version: 0' and 'topic_id: …', found {text[:80]!r}"
-        raise CorruptCheckpointError(path, 1, reason, "restore the file from a replica")
+        raise CorruptCheckpointError(path, 1, reason, _FROM_REPLICA)
     return match[2].rstrip("=")

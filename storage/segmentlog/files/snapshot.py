@@ -24,6 +24,7 @@ import crc32c
 from segmentlog.errors import CorruptIndexError
 from segmentlog.files.durable import replace_file
 from segmentlog.files.names import FileKind, FileState, parse_segment_file, segment_file_name
+from segmentlog.files.whole import read_whole
 
 __all__ = [
     "ProducerSnapshot",
@@ -78,8 +79,7 @@ def read_snapshot(path: str) -> list[ProducerSnapshot]:
     FileNotFoundError
         If a broker has removed it in the meantime.
     """
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_whole(path, lambda reason: CorruptIndexError(path, reason))
     if len(data) < _HEADER.size:
         raise CorruptIndexError(path, f"a snapshot has at least 10 bytes, this one {len(data)}")
     version, crc, n_entries = _HEADER.unpack_from(data)

@@ -13,7 +13,7 @@ from segmentlog.errors import SegmentLogError
 from segmentlog.files.owners import user
 from segmentlog.write_errors import StorageError
 
-__all__ = ["naming", "storage_error", "storage_errors"]
+__all__ = ["is_gone", "naming", "storage_error", "storage_errors"]
 
 _FORBIDDEN = {errno.EACCES, errno.EPERM}
 
@@ -44,6 +44,11 @@ def storage_error(error: OSError, path: str = "") -> StorageError:
         said += f" to {user(os.geteuid())}"
     name = path if error.filename is None else error.filename
     return StorageError(error.errno or 0, said, _text(name))
+
+
+def is_gone(error: OSError) -> bool:
+    """Whether a file is not there any more; an open one is, but where a server has removed it."""
+    return error.errno in {errno.ENOENT, errno.ESTALE}
 
 
 @contextlib.contextmanager

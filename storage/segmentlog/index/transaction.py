@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from segmentlog.errors import CorruptIndexError
+from segmentlog.files.whole import read_whole
 
 __all__ = ["AbortedTransaction", "encode_transactions", "read_transaction_index"]
 
@@ -42,8 +43,7 @@ def read_transaction_index(path: str) -> Iterator[AbortedTransaction]:
         behind the entries that come before.
     """
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_whole(path, lambda reason: CorruptIndexError(path, reason))
     except FileNotFoundError:
         return
     left = len(data) % _ENTRY.size

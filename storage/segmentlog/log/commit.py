@@ -53,7 +53,7 @@ from segmentlog.log.replaced import delete_replaced
 from segmentlog.log.settle import finish, give_up, withdraw
 from segmentlog.log.stage import Extent
 from segmentlog.log.staged import staged_batches
-from segmentlog.log.stamp import renew_stamp
+from segmentlog.log.stamp import renew_stamp, set_later
 from segmentlog.log.topics import check_partition_path
 from segmentlog.model import TopicPartition
 from segmentlog.write_errors import (
@@ -275,7 +275,13 @@ class _Commit:
         """Step 4."""
         path = os.path.join(self.directory, STATE_FILE)
         write_new_file(self.guard.state_path, state.encode())
-        os.replace(self.guard.state_path, path)
+        with contextlib.suppress(PermissionError):  # a mount that forces another owner
+            set_later(self.guard.state_path, path)
+        try:
+            os.replace(self.guard.state_path, path)
+        except FileNotFoundError:  # a request of NFS that was sent again may have been done before
+            if State.read(self.directory).token != state.token:
+                raise
         try:
             sync_directory(self.directory)
         except SyncFailedError as error:

@@ -12,14 +12,18 @@ A broker refuses to start on a directory with a guard, because its name is no pa
 its name.  Both files are JSON.
 """
 
+import contextlib
 import json
 import os
+import stat
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, cast
 
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.files.whole import read_whole
 from segmentlog.log.sink_versions import (
     Sinks,
     SinkVersion,
@@ -198,6 +202,23 @@ class PartitionIntent:
         """Which one."""
         return TopicPartition(self.topic, self.partition)
 
+    @classmethod
+    def decode(cls, found: Mapping[str, Any]) -> "PartitionIntent":
+        """One that a file holds.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If it is none; one whose topic leads out of the log directory would cut files there.
+        """
+        _check_types(found["sizes"], (int, int, int, int))
+        intent = cls(**{**found, "sizes": SegmentSizes(*found["sizes"])})
+        ends = intent.end_offset, intent.visible_end, intent.new_end, intent.new_start
+        _check_types((intent.topic, intent.partition, *ends), (str, int, int, int, int, int))
+        if os.sep in intent.topic:
+            raise ValueError(f"{intent.topic!r} is no topic")
+        return intent
+
 
 @dataclass(frozen=True, slots=True)
 class Intent:
@@ -221,6 +242,24 @@ class Intent:
     def encode(self) -> bytes:
         """Bytes of the file."""
         return _to_json(_INTENT_FORMAT, asdict(self))
+
+    @classmethod
+    def decode(cls, found: Mapping[str, Any]) -> "Intent":
+        """The intent that a file holds.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError, AttributeError
+            If it is none.
+        """
+        fields = {name: each for name, each in found.items() if name != "format"}
+        fields["partitions"] = [PartitionIntent.decode(each) for each in found["partitions"]]
+        intent = cls(**fields)
+        _check_types(
+            (intent.token, intent.after, intent.was_clean, intent.is_flushed),
+            (str, str, bool, bool),
+        )
+        return intent
 
 
 class Guard:
@@ -256,12 +295,7 @@ class Guard:
         except FileNotFoundError:
             return None
         try:
-            partitions = [
-                PartitionIntent(**{**each, "sizes": SegmentSizes(*each["sizes"])})
-                for each in found.pop("partitions")
-            ]
-            found.pop("format", None)
-            return Intent(partitions=partitions, **found)
+            return Intent.decode(found)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             path = self.intent_path
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", _REMEDY) from None
@@ -270,19 +304,45 @@ class Guard:
         """Take the guard over from a writer that is gone.
 
         If it is not gone after all, its decision fails: the path that it renames from is no more.
+        On a network file system that does not do.  There a rename goes by the handles of its
+        directories: a client that remembers the guard, or sends again what was held up on the
+        way, gets it done in the guard under whatever name.  So what could be renamed goes, and a
+        directory stands in the place of the state: no file can be made there, and the directory
+        cannot be renamed over a file.
         """
-        if self.path.endswith(_RECOVERING):
-            return self
-        os.rename(self.path, self.path + _RECOVERING)
-        directory, name = os.path.split(self.path + _RECOVERING)
-        return Guard(directory, name)
+        seized = self
+        if not self.path.endswith(_RECOVERING):
+            os.rename(self.path, self.path + _RECOVERING)
+            seized = Guard(*os.path.split(self.path + _RECOVERING))
+        seized._bar()
+        return seized
+
+    def _bar(self) -> None:
+        while not os.path.isdir(self.state_path):
+            for name in os.listdir(self.path):
+                if name not in {INTENT_FILE, CLEAN_SHUTDOWN_FILE}:
+                    os.unlink(os.path.join(self.path, name))
+            with contextlib.suppress(FileExistsError):  # written right now
+                os.mkdir(self.state_path)
 
 
 def list_guards(directory: str) -> list[Guard]:
     """Guards of unfinished commits; writers exclude each other, so more than one is a crash's."""
     names = sorted(name for name in os.listdir(directory) if name.startswith(_GUARD_PREFIX))
     # A topic may be called like a guard; the directories of its partitions have a dash.
-    return [Guard(directory, name) for name in names if "-" not in name]
+    return [
+        Guard(directory, name)
+        for name in names
+        if "-" not in name and _is_directory(os.path.join(directory, name))
+    ]
+
+
+def _is_directory(path: str) -> bool:
+    """Whether a directory is there, and no link: brokers pass over files of any name."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _to_json(number: int, fields: Mapping[str, Any]) -> bytes:
@@ -292,8 +352,7 @@ def _to_json(number: int, fields: Mapping[str, Any]) -> bytes:
 
 def _read_json(path: str, numbers: Sequence[int]) -> dict[str, Any]:
     """The object that a file of ours holds, if it is of a format with one of the numbers."""
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, _REMEDY))
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -66,8 +66,6 @@ class ListedSegments:
         first = max(bisect_right(bases, self.log_start_offset) - 1, 0)
         return NewestTimestamps(self.segments[first:])
 
-    def has_changed(self, error: Exception) -> bool:
-        """Whether `error` came of files that were renamed, replaced or cut since."""
-        if isinstance(error, FileNotFoundError):
-            return True
+    def has_changed(self) -> bool:
+        """Whether files were renamed, replaced or cut since."""
         return not all(each.is_still_there() for each in self._listing.files)

@@ -17,7 +17,7 @@ from segmentlog.errors import (
     SegmentLogError,
 )
 from segmentlog.files.metadata import read_topic_id
-from segmentlog.files.storage import storage_error
+from segmentlog.files.storage import is_gone, storage_error
 from segmentlog.log.listed import ListedSegments
 from segmentlog.log.listing import list_segments, lone_segment
 from segmentlog.log.lookup import find_offset_by_timestamp
@@ -61,16 +61,17 @@ def _looks_again(
         for _ in range(_ATTEMPTS):
             try:
                 return method(self, *args, **kwargs)
-            except (FileNotFoundError, CorruptLogError) as error:
-                listed = self.__dict__.pop("_listed", None)  # listed anew when next asked for
-                if listed is not None and not listed.has_changed(error):
-                    self.__dict__["_listed"] = listed
+            except SegmentLogError as error:
+                listed = self.__dict__.get("_listed")
+                is_corrupt = isinstance(error, CorruptLogError)
+                if not is_corrupt or (listed is not None and not listed.has_changed()):
                     raise
-                change = error
-            except SegmentLogError:
-                raise
+                change: Exception = error
             except OSError as error:
-                raise storage_error(error, self.path) from error
+                if not is_gone(error):
+                    raise storage_error(error, self.path) from error
+                change = error
+            self.__dict__.pop("_listed", None)  # listed anew when next asked for
         raise LogChangedError(self.path, -1, -1, str(change)) from change
 
     return looking_again

@@ -23,7 +23,7 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
-from segmentlog.files.storage import naming, storage_errors
+from segmentlog.files.storage import is_gone, naming, storage_errors
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.log.plan import UNCHECKED, find_again
@@ -87,7 +87,9 @@ def scan_slice(
             reader = _SliceReader(log_slice, schema, policy or ScanPolicy())
             try:
                 yield from reader.batches()
-            except (_FileChangedError, FileNotFoundError) as change:
+            except (_FileChangedError, OSError) as change:
+                if isinstance(change, OSError) and not is_gone(change):
+                    raise
                 attempt = attempt + 1 if reader.next_offset == log_slice.start_offset else 1
                 log_slice = _find_again(log_slice, reader.next_offset, attempt, change)
             else:
@@ -105,7 +107,9 @@ def _find_again(
         return log_slice._replace(start_offset=end_offset, files=())
     try:
         found = find_again(log_slice, path, next_offset) if attempt <= _ATTEMPTS else None
-    except FileNotFoundError:  # once more: it was there when the directory was listed
+    except OSError as error:  # once more: it was there when the directory was listed
+        if not is_gone(error):
+            raise
         return log_slice._replace(start_offset=next_offset)
     if found is None:
         raise LogChangedError(path, next_offset, end_offset, str(change)) from change

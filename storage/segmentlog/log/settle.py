@@ -6,8 +6,10 @@ middle of either is met by beginning it again.
 """
 
 import contextlib
+import errno
 import logging
 import os
+import time
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
@@ -34,6 +36,11 @@ from segmentlog.log.journal import (
 __all__ = ["finish", "give_up", "recover", "withdraw"]
 
 logger = logging.getLogger(__name__)
+
+#: What an unlink or a removal of a directory says of files that are open.
+_IN_USE = {errno.EBUSY, errno.ENOTEMPTY, errno.EEXIST}
+_MOST_SECONDS = 5.0
+_POLL_SECONDS = 0.05
 
 _KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
@@ -172,9 +179,28 @@ def withdraw(directory: str, guard: Guard) -> None:
 
 
 def _remove_guard(directory: str, guard: Guard) -> None:
-    # The intent last: a guard with one can be taken up again, and without one is only removed.
-    names = sorted(os.listdir(guard.path), key=lambda name: name == INTENT_FILE)
-    for name in names:
-        os.unlink(os.path.join(guard.path, name))
-    os.rmdir(guard.path)
+    until = time.monotonic() + _MOST_SECONDS
+    while True:
+        try:
+            _remove(guard)
+        except OSError as error:
+            # A file that a reader has open on the same NFS mount stays, as ``.nfs…``, until the
+            # reader closes it; a reader has an intent open for as long as it takes to read it.
+            if error.errno not in _IN_USE or time.monotonic() >= until:
+                raise
+            time.sleep(_POLL_SECONDS)
+        else:
+            break
     sync_directory(directory)
+
+
+def _remove(guard: Guard) -> None:
+    # The intent last: a guard with one can be taken up again, and without one is only removed.
+    for name in sorted(os.listdir(guard.path), key=lambda name: name == INTENT_FILE):
+        path = os.path.join(guard.path, name)
+        if path == guard.state_path and os.path.isdir(path):  # last, with the guard itself
+            continue
+        os.unlink(path)
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(guard.state_path)
+    os.rmdir(guard.path)

@@ -5,7 +5,6 @@ import itertools
 import logging
 import os
 import secrets
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
+    LOCK_FILE,
     META_PROPERTIES_FILE,
     DirectoryState,
     is_of_logs,
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _JOB_SUFFIX = ".job"
 _ORPHAN_SECONDS = 7 * 24 * 3600
+_NOTICE = b"nothing was written for a week: removed a week later, unless the job goes on\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,19 +196,22 @@ class WriteJob:
         """Refuse to stage for a job that has ended, or that this machine does not see.
 
         Asked again when all is staged: a job that ends removes its mark first, and then what
-        tasks have staged, so what it came too early for is found out by the task.
+        tasks have staged, so what it came too early for is found out by the task.  Each time is
+        a sign of life (`renew`), for a job that takes weeks.
 
         Raises
         ------
         LogDirectoryError
             If the mark of the job is not there.
         """
-        if not self.mark.exists():
+        try:
+            self.renew()
+        except FileNotFoundError:
             reason = (
                 f"holds no {self.mark.name}: the job has ended, or this is not the directory that "
                 "the driver sees"
             )
-            raise LogDirectoryError(self.directory, reason)
+            raise LogDirectoryError(self.directory, reason) from None
 
     def commit(self, extents: Sequence[Extent], *, rolls: bool = False) -> bool:
         """Make everything visible at once; False when `sink` had committed it all before.
@@ -296,7 +300,11 @@ class WriteJob:
         FileNotFoundError
             If it was taken for one, and swept.
         """
-        os.utime(self.mark)
+        # Not this user's to write to: the staged files of its tasks tell as much.
+        with contextlib.suppress(PermissionError):
+            if self.mark.stat().st_size:
+                os.truncate(self.mark, 0)  # the notice of `_sweep`
+            os.utime(self.mark)
 
     @property
     def mark(self) -> Path:
@@ -351,22 +359,32 @@ def _sweep(directory: Path) -> None:
     A job that has ended removes its mark and then what is staged.  A task that is killed after
     that, by an executor that goes or by Spark's ``killTimeout``, leaves what it has made since.
     Marks are made under the lock and before tasks begin, so files without one are of no job.
-    Where a driver died, its mark stands: such a job is one that has not written for a week.
+
+    Where a driver died, its mark stands.  A job that has written nothing for a week gets a notice
+    into its mark, which makes that young again; it goes when a week later there has still been
+    nothing of it.  One look does not do: where a clock jumps ahead, all that runs looks dead.
+    Ages are those between two times that the file system has given, which on a network is not
+    this machine's clock.
     """
-    newest: dict[str, float] = {}
-    left: dict[str, list[Path]] = {}
+    found: dict[str, dict[Path, os.stat_result]] = {}
     for path in directory.glob("segmentlog.*"):
         if path.suffix in {_JOB_SUFFIX, STAGE_SUFFIX}:
-            token = path.name.split(".")[1]
             with contextlib.suppress(FileNotFoundError):
-                newest[token] = max(newest.get(token, 0.0), path.stat().st_mtime)
-                left.setdefault(token, []).append(path)
-    for token, paths in left.items():
-        has_ended = not Path(directory, f"segmentlog.{token}{_JOB_SUFFIX}").exists()
-        if has_ended or newest[token] < time.time() - _ORPHAN_SECONDS:
-            logger.warning("%s: removing what job %s has left", directory, token)
-            for path in paths:
-                path.unlink(missing_ok=True)
+                found.setdefault(path.name.split(".")[1], {})[path] = path.stat()
+    lock = directory / LOCK_FILE
+    os.utime(lock)
+    before = lock.stat().st_mtime - _ORPHAN_SECONDS
+    for token, files in found.items():
+        mark = directory / f"segmentlog.{token}{_JOB_SUFFIX}"
+        if mark in files:
+            if max(each.st_mtime for each in files.values()) >= before:
+                continue
+            if not files[mark].st_size:
+                mark.write_bytes(_NOTICE)
+                continue
+        logger.warning("%s: removing what job %s has left", directory, token)
+        for path in sorted(files, key=lambda each: each != mark):  # as `WriteJob.abort` does
+            path.unlink(missing_ok=True)
 
 
 def _complete_topics(directory: str) -> None:

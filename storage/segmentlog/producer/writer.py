@@ -142,7 +142,7 @@ class LogWriter:
             except FileNotFoundError:
                 if self._has_rows:
                     self._job.check_begun()  # says what has become of it
-                self._job = None  # idle for a week, and swept: as if it were begun now
+                self._job = None  # idle for weeks, and swept: as if it were begun now
         if self._job is None:
             self._job = self._begin(not self._has_committed)
             self._stager = self._job.stager(0)

@@ -289,15 +289,16 @@ def test_part_of_a_topic_is_restored_by_its_numbers(tmp_path: Path) -> None:
     assert_sound(tmp_path)
 
 
-def test_a_writer_that_was_idle_for_a_week(tmp_path: Path) -> None:
+def test_a_writer_that_was_idle_for_weeks(tmp_path: Path) -> None:
     """Another job has swept its mark; there was nothing in it, and it goes on."""
     with segmentlog.open_writer(tmp_path, "t") as writer:
         (mark,) = tmp_path.glob("*.job")
-        os.utime(mark, (time.time() - 8 * 24 * 3600,) * 2)
-        write(tmp_path, ONE)
+        for _ in range(2):
+            os.utime(mark, (time.time() - 8 * 24 * 3600,) * 2)
+            write(tmp_path, ONE)
         assert not mark.exists()
         writer.append(ONE)
-    assert [b"v", b"v"] == values(tmp_path)
+    assert [b"v"] * 3 == values(tmp_path)
 
 
 def test_milliseconds_of_any_unit(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Small files that are read whole, whatever stands under their names.
+
+A pipe there would keep whoever opens it waiting for a writer, and a sparse file of a terabyte
+would take all memory before its first byte is looked at.  On a network file system, a file that another
+machine replaces while it is read is gone (``ESTALE``) until it is opened again.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+
+from segmentlog.errors import SegmentLogError
+
+__all__ = ["LARGEST_BYTES", "read_whole"]
+
+#: A million partitions with names of the greatest length take as much in a checkpoint.
+LARGEST_BYTES = 1 << 28
+
+_ATTEMPTS = 5  # a file is replaced only so often while it is read
+
+
+def read_whole(path: str, refusal: Callable[[str], SegmentLogError]) -> bytes:
+    """The bytes of a file.
+
+    Parameters
+    ----------
+    path : of the file.
+    refusal : makes the error to raise, of the reason, where this is none that can be read whole.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not there.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _read(path, refusal)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return _read(path, refusal)
+
+
+def _read(path: str, refusal: Callable[[str], SegmentLogError]) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise refusal(f"is no plain file ({stat.filemode(found.st_mode)})")
+        if found.st_size > LARGEST_BYTES:
+            raise refusal(f"has {found.st_size} bytes; at the most {LARGEST_BYTES} are read")
+        pieces = []
+        while piece := os.read(descriptor, found.st_size + 1):
+            pieces.append(piece)
+    finally:
+        os.close(descriptor)
+    return b"".join(pieces)
