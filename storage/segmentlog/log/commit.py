@@ -20,11 +20,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from segmentlog.errors import (
-    CorruptLogError,
-    SegmentLogError,
-    UnsupportedFormatError,
-)
+from segmentlog.errors import SegmentLogError
 from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
 from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
 from segmentlog.files.names import (
@@ -52,7 +48,7 @@ from segmentlog.log.ready import ready_to_append
 from segmentlog.log.replaced import delete_replaced
 from segmentlog.log.settle import finish, give_up, withdraw
 from segmentlog.log.stage import Extent
-from segmentlog.log.staged import staged_batches
+from segmentlog.log.staged import staged_batches, staged_errors
 from segmentlog.log.stamp import renew_stamp
 from segmentlog.log.topics import check_partition_path
 from segmentlog.model import TopicPartition
@@ -60,7 +56,6 @@ from segmentlog.write_errors import (
     CommitInDoubtError,
     LogLockedError,
     OffsetsOutOfOrderError,
-    StagedFileError,
     SyncFailedError,
 )
 
@@ -243,10 +238,8 @@ class _Commit:
             if has_to_roll and next_offset > appender.base_offset:
                 appender.roll(next_offset)
             for extent in extents:
-                try:
+                with staged_errors():
                     appender = self._append_extent(path, appender, extent, next_offset, epoch)
-                except (CorruptLogError, UnsupportedFormatError) as error:
-                    raise StagedFileError(error.path, error.finding) from error
                 next_offset = extent.end_offset(next_offset)
             appender.close()
         except BaseException:

@@ -176,7 +176,7 @@ class WriteJob:
         """
         self.check_begun()
         segment_bytes = self.config.topic_config.segment_bytes
-        stage = TaskStage(self.directory, self.token, task, segment_bytes)
+        stage = TaskStage(self.directory, self.token, task, segment_bytes, flush=self.config.flush)
         return RowStager(stage, self.config, self.topic, self.n_partitions, task)
 
     @storage_errors()

@@ -138,7 +138,7 @@ class RowStager:
     def close(self) -> tuple[Extent, ...]:
         """Write out the rest; what was staged, on the disk if the settings say so."""
         self._write_held()
-        return self._stage.close(flush=self._config.flush)
+        return self._stage.close()
 
     def discard(self) -> None:
         """Forget everything: the task has failed."""

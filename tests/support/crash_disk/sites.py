@@ -16,6 +16,8 @@ CALLS = ("fsync", "rename", "replace", "link")
 
 _HELPERS = "segmentlog.files."  # of these, the caller says what the call is for
 
+_COMPILED = (".nbc", ".nbi")  # numba's cache: it is filled where kernels run for the first time
+
 
 class Site(NamedTuple):
     """A call in the engine.
@@ -76,7 +78,7 @@ def sites_met() -> Iterator[list[Site]]:
 
     def around(name: str, forward: Forward) -> object:
         site = _site(name, forward)
-        if site not in met:
+        if site not in met and not site.target.endswith(_COMPILED):
             met.append(site)
         return forward()
 
