@@ -18,6 +18,7 @@ from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
 from segmentlog.kernels.memory import Bytes
 from segmentlog.log.extent import RELATIVE, Extent
+from segmentlog.log.extent_columns import TaskExtents
 from segmentlog.log.open_files import OpenFiles
 from segmentlog.log.staged import staged_batches, staged_errors
 from segmentlog.model import TopicPartition
@@ -146,7 +147,7 @@ class TaskStage:
         self._files.append(_File(self._directory, name, self._open))
         return self._files[-1]
 
-    def close(self) -> tuple[Extent, ...]:
+    def close(self) -> TaskExtents:
         """What was written.
 
         Raises
@@ -158,7 +159,7 @@ class TaskStage:
         """
         self._group_shared()
         self._open.finish()
-        return tuple(self._extents)
+        return TaskExtents.of(self._extents)
 
     def _group_shared(self) -> None:
         """Write the shared file anew, with what follows each other in a partition in one extent.

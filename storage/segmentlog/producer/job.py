@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from segmentlog.files.names import (
 from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
 from segmentlog.files.storage import storage_errors
 from segmentlog.log.commit import commit_staged
+from segmentlog.log.extent_columns import JobExtents
 from segmentlog.log.journal import STATE_FILE, SinkVersion
 from segmentlog.log.settle import recover
 from segmentlog.log.stage import STAGE_SUFFIX, Extent, TaskStage
@@ -198,11 +199,12 @@ class WriteJob:
             )
             raise LogDirectoryError(self.directory, reason)
 
-    def commit(self, extents: Sequence[Extent], *, rolls: bool = False) -> bool:
+    def commit(self, extents: Iterable[Extent] | JobExtents, *, rolls: bool = False) -> bool:
         """Make everything visible at once; False when `sink` had committed it all before.
 
         Parameters
         ----------
+        extents : of all tasks, in the order in which their records are to follow each other.
         rolls : whether each partition begins a new segment first.
 
         Raises
@@ -213,14 +215,14 @@ class WriteJob:
             See `segmentlog.log.commit.commit_staged`.
         """
         topic_config = self.config.topic_config
-        n_records = sum(extent.n_records for extent in extents)
+        staged = JobExtents.of(extents)
         with (
             storage_errors(self.directory),
             DirectoryLock(self.directory, self.lock_timeout_seconds),
         ):
             self.check_begun()
             recover(self.directory)
-            topics = dict.fromkeys(extent.topic for extent in extents)
+            topics = dict.fromkeys(staged.topics)
             if self.deletes_records and self.topic:
                 topics[self.topic] = None
             if self.num_partitions:
@@ -230,9 +232,9 @@ class WriteJob:
             is_new = commit_staged(
                 self.directory,
                 self.token,
-                extents,
+                staged,
                 topic_config,
-                flush=self.config.flush or n_records >= topic_config.flush_messages,
+                flush=self.config.flush or staged.n_records >= topic_config.flush_messages,
                 sink=self.sink,
                 topic=self.topic,
                 emptied=self._emptied(),
