@@ -10,10 +10,10 @@ from crash_disk.sites import Site, sites_met, without
 
 #: Calls that no power cut misses, and why they are made all the same.
 REASONS: Mapping[str, str] = {
-    f"log.{call}": reason
+    call if call.startswith("files.") else f"log.{call}": reason
     for reason, calls in {
         "the task whose disk fails learns it here; its pages may be another machine's": [
-            "stage.close > sync_file: fsync *.stage",
+            "files.sync_together > sync_file: fsync *.stage",
         ],
         "a reader who looked before the guard stood would take the log end": [
             (
@@ -24,6 +24,19 @@ REASONS: Mapping[str, str] = {
                 "commit.intend > write_offsets > write > replace_file > sync_directory "
                 "> sync_file: fsync log directory"
             ),
+        ],
+        "a recovery point that lags has the next recovery read what this one has read": [
+            (
+                "ready.ready_to_append > write_offsets > write > replace_file: "
+                "replace recovery-point-offset-checkpoint"
+            ),
+            (
+                "ready.ready_to_append > write_offsets > write > replace_file > sync_directory "
+                "> sync_file: fsync log directory"
+            ),
+        ],
+        "high watermarks tell of missing partitions; no record comes before the next sync": [
+            "topics.create_partitions > sync_directory > sync_file: fsync log directory",
         ],
         "a sync of the same directory comes behind it": [
             "topics.create > replace_file > sync_directory > sync_file: fsync partition",
@@ -53,8 +66,8 @@ def sites(explorer: Explorer) -> Sites:
     """All calls that the scenarios come by, with the scenarios; their own states are opened."""
     found: Sites = {}
     for scenario in SINGLES.values():
-        with sites_met() as met:
-            run = scenario.record(explorer)
+        met: list[Site] = []
+        run = scenario.record(explorer, sites_met(met))
         explorer.explore(run)
         for site in met:
             found.setdefault(site, []).append(scenario)

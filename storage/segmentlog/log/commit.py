@@ -17,14 +17,10 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from segmentlog.errors import (
-    CorruptLogError,
-    SegmentLogError,
-    UnsupportedFormatError,
-)
+from segmentlog.errors import SegmentLogError
 from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
 from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
 from segmentlog.files.names import (
@@ -36,6 +32,7 @@ from segmentlog.files.names import (
 from segmentlog.files.sync_together import SyncTogether
 from segmentlog.log.append import LogAppender
 from segmentlog.log.config import TopicConfig
+from segmentlog.log.extent_columns import JobExtents
 from segmentlog.log.journal import (
     STATE_FILE,
     Guard,
@@ -52,7 +49,7 @@ from segmentlog.log.ready import ready_to_append
 from segmentlog.log.replaced import delete_replaced
 from segmentlog.log.settle import finish, give_up, withdraw
 from segmentlog.log.stage import Extent
-from segmentlog.log.staged import staged_batches
+from segmentlog.log.staged import staged_batches, staged_errors
 from segmentlog.log.stamp import renew_stamp, set_later
 from segmentlog.log.topics import check_partition_path
 from segmentlog.model import TopicPartition
@@ -60,7 +57,6 @@ from segmentlog.write_errors import (
     CommitInDoubtError,
     LogLockedError,
     OffsetsOutOfOrderError,
-    StagedFileError,
     SyncFailedError,
 )
 
@@ -75,7 +71,7 @@ _LARGEST_END = 2**63 - 1  #: Java's largest long, which checkpoints are written 
 def commit_staged(
     directory: str,
     token: str,
-    extents: Sequence[Extent],
+    extents: Iterable[Extent] | JobExtents,
     config: TopicConfig,
     *,
     flush: bool = True,
@@ -117,26 +113,25 @@ def commit_staged(
     OSError, StagedFileError
         If another step before the decision failed; nothing is visible then.
     """
-    state = State.read(directory)
-    emptied = list(emptied)
-    topics = {each.topic for each in extents} | {each.topic for each in emptied}
-    topics |= {topic} if topic else set()
+    state, staged = State.read(directory), JobExtents.of(extents)
+    emptied = set(emptied)
+    partitions = [*dict.fromkeys([*sorted(emptied), *staged.topic_partitions])]
+    topics = {each.topic for each in partitions} | ({topic} if topic else set())
     left_out = sink.left_out(state.sinks, topics) if sink else {}
     if sink and left_out:
         _say_left_out(directory, sink, left_out)
         if len(left_out) == len(topics):
             return False
         topics -= left_out.keys()
-        emptied = [each for each in emptied if each.topic in topics]
-        extents = [each for each in extents if each.topic in topics]
-    grouped = _grouped(extents, emptied)
+        partitions = [each for each in partitions if each.topic in topics]
     commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
-    intent = commit.intend(grouped, state, is_emptied=bool(emptied))
+    is_emptied = not emptied.isdisjoint(partitions)
+    intent = commit.intend(partitions, staged, state, is_emptied=is_emptied)
     replaced = delete_replaced(directory, state.replaced)
     try:
         commit.stand(intent)
         for each in intent.partitions:
-            commit.append(each, grouped[each.topic_partition])
+            commit.append(each, staged.extents(each.topic_partition))
         commit.syncs.finish()
         now_ms = int(time.time() * 1000)  # appending may take minutes, which readers need
         replaced += _replaced_by(intent, now_ms)
@@ -169,22 +164,27 @@ class _Commit:
     syncs: SyncTogether = field(default_factory=SyncTogether)
 
     def intend(
-        self, grouped: dict[TopicPartition, list[Extent]], state: State, *, is_emptied: bool
+        self,
+        topic_partitions: list[TopicPartition],
+        staged: JobExtents,
+        state: State,
+        *,
+        is_emptied: bool,
     ) -> Intent:
         """What the partitions are now, and what they will be."""
-        for topic_partition in grouped:
+        for topic_partition in topic_partitions:
             check_partition_path(partition_path(self.directory, topic_partition))
         was_clean = os.path.exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
         ready = ready_to_append(
-            self.directory, grouped, self.config, is_clean=was_clean, flush=self.flush
+            self.directory, topic_partitions, self.config, is_clean=was_clean, flush=self.flush
         )
         high_watermarks = read_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT)
         partitions = []
-        for topic_partition, extents in grouped.items():
+        for topic_partition in topic_partitions:
+            extents = staged.spans(topic_partition)
             path = partition_path(self.directory, topic_partition)
             sizes, end = ready[topic_partition]
             visible = min(high_watermarks.get(topic_partition, end), end)
-            extents.sort(key=lambda extent: extent.first_offset)  # of those that keep theirs
             new_start = end if is_emptied else -1
             if extents and extents[0].first_offset > end and _is_empty(path, end):
                 new_start = extents[0].first_offset  # a log that begins there is restored
@@ -242,10 +242,8 @@ class _Commit:
             if has_to_roll and next_offset > appender.base_offset:
                 appender.roll(next_offset)
             for extent in extents:
-                try:
+                with staged_errors():
                     appender = self._append_extent(path, appender, extent, next_offset, epoch)
-                except (CorruptLogError, UnsupportedFormatError) as error:
-                    raise StagedFileError(error.path, error.finding) from error
                 next_offset = extent.end_offset(next_offset)
             appender.close()
         except BaseException:
@@ -286,16 +284,6 @@ class _Commit:
             sync_directory(self.directory)
         except SyncFailedError as error:
             raise CommitInDoubtError(self.guard.path, str(error)) from error
-
-
-def _grouped(
-    extents: Iterable[Extent], emptied: Iterable[TopicPartition]
-) -> dict[TopicPartition, list[Extent]]:
-    """What each partition gets: nothing, for one that is only emptied."""
-    grouped: dict[TopicPartition, list[Extent]] = {each: [] for each in emptied}
-    for extent in extents:
-        grouped.setdefault(extent.topic_partition, []).append(extent)
-    return grouped
 
 
 def _say_left_out(directory: str, sink: SinkVersion, left_out: dict[str, int]) -> None:

@@ -8,6 +8,7 @@ Each step is on the disk before the next begins, and all of them can be done aga
 1. What follows the last good batch of its segment is copied to a ``.broken`` file.
 2. The indexes of later segments are removed, and then these segments are renamed to such files.
    Until all of them are out of the log, the bad batch that condemns them stays where it is.
+   Where the log start lies behind that batch, its own segment and those before it go after them.
 3. The segment is cut.  Every segment that was read is synced.
 4. Indexes, producer snapshots and leader epochs are built again from the batches.
 """
@@ -48,6 +49,7 @@ class RecoveryPlan(NamedTuple):
     last : index of the last segment that stays, or -1 where none does.
     end : where that one ends.
     lost_to : offset behind the last good batch that is cut off; the log end where none is.
+    n_reached : segments up to the bad batch, or all of them where none is bad.
     """
 
     path: str
@@ -57,6 +59,7 @@ class RecoveryPlan(NamedTuple):
     last: int
     end: GoodEnd
     lost_to: int
+    n_reached: int
 
     @property
     def n_cut_bytes(self) -> int:
@@ -106,17 +109,18 @@ def plan_recovery(path: str, recovery_point: int, log_start: int) -> RecoveryPla
     files = list_segments(path)
     segments = tuple(Segment(each, is_sealed=False, is_active=each is files[-1]) for each in files)
     if not segments:
-        return RecoveryPlan(path, log_start, (), 0, -1, GoodEnd(0, log_start), log_start)
+        return RecoveryPlan(path, log_start, (), 0, -1, GoodEnd(0, log_start), log_start, 0)
     below = [i for i, each in enumerate(segments) if each.base_offset <= recovery_point]
     first = last = max(below, default=0)
     for last in range(first, len(segments)):
         end = find_good_end(segments[last])
         if end.position < segments[last].size:
             break
-    reached = find_log_end(segments[-1], warns=False).offset
+    reached, n_reached = find_log_end(segments[-1], warns=False).offset, last + 1
     if end.offset < log_start:  # only what DeleteRecords has deleted is left
         last, end = -1, GoodEnd(0, log_start)
-    return RecoveryPlan(path, log_start, segments, first, last, end, max(reached, end.offset))
+    lost_to = max(reached, end.offset)
+    return RecoveryPlan(path, log_start, segments, first, last, end, lost_to, n_reached)
 
 
 def recover_log(
@@ -171,8 +175,16 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
                 os.unlink(os.path.join(plan.path, name))
     if go:
         sync_directory(plan.path)
-    kept += [keep_segment(segment.path) for segment in go]
+    # Then the segments behind the bad batch.  They are good by themselves: a recovery that found
+    # them without it would take them for the log.  The sync is for those, too, that a recovery
+    # which died has renamed.
+    kept += [keep_segment(segment.path) for segment in plan.segments[plan.n_reached :]]
     sync_directory(plan.path)
+    # Others go where the log start lies behind all of them.  They end below it, each by itself, so
+    # a recovery that finds some of them empties the log again, whichever they are.
+    if not stay:
+        kept += [keep_segment(segment.path) for segment in plan.segments[: plan.n_reached]]
+        sync_directory(plan.path)
     for segment in stay[plan.first :]:
         is_active = segment is stay[-1]
         descriptor = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
@@ -187,7 +199,14 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
 
 
 def _begin_again(plan: RecoveryPlan) -> Segment:
-    """An empty segment at the log start, in a log that holds none any more."""
+    """An empty segment at the log start, in a log that holds none any more.
+
+    No epoch is known there.  Once the segment stands, a recovery that is made again keeps those
+    that it finds.
+    """
+    epochs = EpochStarts(plan.path)
+    epochs.truncate_from_end(0)
+    epochs.write()
     name = segment_file_name(plan.log_start, FileKind.LOG)
     write_new_file(os.path.join(plan.path, name), b"")
     sync_directory(plan.path)

@@ -14,12 +14,13 @@ import secrets
 
 import numpy as np
 
-from segmentlog.files.durable import create_file, sync_file, write_all
 from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
 from segmentlog.kernels.memory import Bytes
 from segmentlog.log.extent import RELATIVE, Extent
-from segmentlog.log.staged import staged_batches
+from segmentlog.log.extent_columns import TaskExtents
+from segmentlog.log.open_files import OpenFiles
+from segmentlog.log.staged import staged_batches, staged_errors
 from segmentlog.model import TopicPartition
 from segmentlog.records.encoder import EncodedBatches
 
@@ -27,7 +28,9 @@ __all__ = ["STAGE_SUFFIX", "Extent", "TaskStage", "least_moved_bytes"]
 
 STAGE_SUFFIX = ".stage"
 
-_MOST_FILES = 256  #: descriptors that one task keeps open
+#: Files for partitions of which a task has a large piece, and not much yet.  Behind so many, a
+#: partition has to have enough for a segment: 10,000 partitions with a piece each are no files.
+_MOST_EARLY_FILES = 256
 
 
 def least_moved_bytes(segment_bytes: int) -> int:
@@ -41,31 +44,17 @@ def least_moved_bytes(segment_bytes: int) -> int:
 class _File:
     """One staged file that is being written."""
 
-    def __init__(self, directory: str, name: str) -> None:
+    def __init__(self, directory: str, name: str, files: OpenFiles) -> None:
         self.name = name
         self.path = os.path.join(directory, name)
         self.size = 0
-        self._descriptor = create_file(self.path)
+        self._files = files
+        files.create(self.path)
 
     def write(self, data: Bytes) -> None:
         """Append."""
-        write_all(self._descriptor, data.data, self.size)
+        self._files.write(self.path, data.data, self.size)
         self.size += len(data)
-
-    def close(self, *, flush: bool) -> None:
-        """Only the task can tell whether all has been written.
-
-        What goes wrong when its pages are written back is reported once, to a descriptor that was
-        open then, and not to the driver that reads the file later.
-        """
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor < 0:
-            return
-        try:
-            if flush:
-                sync_file(descriptor, self.path)
-        finally:
-            os.close(descriptor)
 
 
 class TaskStage:
@@ -77,13 +66,17 @@ class TaskStage:
     token : of the job.
     task : number of the task, for people who look at the directory.
     segment_bytes : most bytes of a segment, and so of a file of one partition.
+    flush : whether what was staged is on the disk when it is closed.
     """
 
-    def __init__(self, directory: str, token: str, task: int, segment_bytes: int) -> None:
+    def __init__(
+        self, directory: str, token: str, task: int, segment_bytes: int, *, flush: bool
+    ) -> None:
         # A task that is tried again must not meet its own earlier attempt.
         self._stem = f"segmentlog.{token}.{task}.{secrets.token_hex(4)}"
         self._directory = directory
         self._segment_bytes = segment_bytes
+        self._open = OpenFiles(flush=flush)
         self._files: list[_File] = []
         self._n_made = 0
         self._shared: _File | None = None
@@ -133,14 +126,14 @@ class TaskStage:
         is_much = (
             own is not None
             or staged >= least_moved_bytes(self._segment_bytes)
-            or n_bytes >= self._segment_bytes // 1024  # more of it will come, perhaps
+            # More of it will come, perhaps.
+            or (n_bytes >= self._segment_bytes // 1024 and self._n_made < _MOST_EARLY_FILES)
         )
         if is_much and n_bytes <= self._segment_bytes:
             if own is not None and own.size + n_bytes <= self._segment_bytes:
                 return own, True
-            if self._n_made < _MOST_FILES:
-                self._own[topic_partition] = self._new_file()
-                return self._own[topic_partition], True
+            self._own[topic_partition] = self._new_file()
+            return self._own[topic_partition], True
         # What comes next is not to follow in the own file what came before this: a file that is
         # moved is one extent.  Going back to it wrote rows twice, or failed every commit.
         self._own.pop(topic_partition, None)
@@ -151,15 +144,22 @@ class TaskStage:
     def _new_file(self) -> _File:
         name = f"{self._stem}.{self._n_made}{STAGE_SUFFIX}"
         self._n_made += 1
-        self._files.append(_File(self._directory, name))
+        self._files.append(_File(self._directory, name, self._open))
         return self._files[-1]
 
-    def close(self, *, flush: bool) -> tuple[Extent, ...]:
-        """What was written; with `flush` it is on the disk."""
+    def close(self) -> TaskExtents:
+        """What was written.
+
+        Raises
+        ------
+        StagedFileError
+            If the shared file is no longer what was written to it.
+        SyncFailedError
+            If the disk says that not all of it is there.
+        """
         self._group_shared()
-        for file in self._files:
-            file.close(flush=flush)
-        return tuple(self._extents)
+        self._open.finish()
+        return TaskExtents.of(self._extents)
 
     def _group_shared(self) -> None:
         """Write the shared file anew, with what follows each other in a partition in one extent.
@@ -180,8 +180,11 @@ class TaskStage:
         if shared is None or len(runs) == len(self._extents):
             return
         target = self._new_file()
-        self._extents = [run[0] if run[0].is_own else self._copy_run(run, target) for run in runs]
-        shared.close(flush=False)
+        with staged_errors():
+            self._extents = [
+                run[0] if run[0].is_own else self._copy_run(run, target) for run in runs
+            ]
+        self._open.drop(shared.path)
         os.unlink(shared.path)
         self._files.remove(shared)
 
@@ -202,8 +205,7 @@ class TaskStage:
 
     def discard(self) -> None:
         """Remove the files: the task has failed."""
+        self._open.abandon()
         for file in self._files:
-            with contextlib.suppress(OSError):
-                file.close(flush=False)
             with contextlib.suppress(OSError):
                 os.unlink(file.path)

@@ -1,20 +1,34 @@
 """Read staged batches back, check each, and give it its place in the log."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 
 import numpy as np
 
-from segmentlog.errors import TruncatedBatchError
+from segmentlog.errors import CorruptLogError, TruncatedBatchError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.log.extent import Extent
 from segmentlog.records.decoder import BatchScanner
+from segmentlog.write_errors import StagedFileError
 
-__all__ = ["staged_batches"]
+__all__ = ["staged_batches", "staged_errors"]
 
 _WINDOW_BYTES = 8 << 20
+
+
+@contextlib.contextmanager
+def staged_errors() -> Iterator[None]:
+    """Raise a `StagedFileError` for damage: it is not in a log, and running the job again helps.
+
+    A newer format is damage, too: this version has written the batches.
+    """
+    try:
+        yield
+    except (CorruptLogError, UnsupportedFormatError) as error:
+        raise StagedFileError(error.path, error.finding) from error
 
 
 def staged_batches(

@@ -5,7 +5,7 @@ import itertools
 import logging
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from segmentlog.files.names import (
 from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
 from segmentlog.files.storage import storage_errors
 from segmentlog.log.commit import commit_staged
+from segmentlog.log.extent_columns import JobExtents
 from segmentlog.log.journal import STATE_FILE, SinkVersion
 from segmentlog.log.settle import recover
 from segmentlog.log.stage import STAGE_SUFFIX, Extent, TaskStage
@@ -188,7 +189,7 @@ class WriteJob:
         """
         self.check_begun()
         segment_bytes = self.config.topic_config.segment_bytes
-        stage = TaskStage(self.directory, self.token, task, segment_bytes)
+        stage = TaskStage(self.directory, self.token, task, segment_bytes, flush=self.config.flush)
         return RowStager(stage, self.config, self.topic, self.n_partitions, task)
 
     @storage_errors()
@@ -213,11 +214,12 @@ class WriteJob:
             )
             raise LogDirectoryError(self.directory, reason) from None
 
-    def commit(self, extents: Sequence[Extent], *, rolls: bool = False) -> bool:
+    def commit(self, extents: Iterable[Extent] | JobExtents, *, rolls: bool = False) -> bool:
         """Make everything visible at once; False when `sink` had committed it all before.
 
         Parameters
         ----------
+        extents : of all tasks, in the order in which their records are to follow each other.
         rolls : whether each partition begins a new segment first.
 
         Raises
@@ -228,14 +230,14 @@ class WriteJob:
             See `segmentlog.log.commit.commit_staged`.
         """
         topic_config = self.config.topic_config
-        n_records = sum(extent.n_records for extent in extents)
+        staged = JobExtents.of(extents)
         with (
             storage_errors(self.directory),
             DirectoryLock(self.directory, self.lock_timeout_seconds),
         ):
             self.check_begun()
             recover(self.directory)
-            topics = dict.fromkeys(extent.topic for extent in extents)
+            topics = dict.fromkeys(staged.topics)
             if self.topic:
                 topics[self.topic] = None  # without rows, too
             if self.num_partitions:
@@ -245,9 +247,9 @@ class WriteJob:
             is_new = commit_staged(
                 self.directory,
                 self.token,
-                extents,
+                staged,
                 topic_config,
-                flush=self.config.flush or n_records >= topic_config.flush_messages,
+                flush=self.config.flush or staged.n_records >= topic_config.flush_messages,
                 sink=self.sink,
                 topic=self.topic,
                 emptied=self._emptied(),

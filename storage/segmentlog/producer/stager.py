@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from segmentlog.files.storage import storage_errors
 from segmentlog.kernels.memory import Int64s
+from segmentlog.log.extent_columns import TaskExtents
 from segmentlog.log.stage import Extent, TaskStage
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.producer.config import ProducerConfig
@@ -135,10 +136,14 @@ class RowStager:
             check_columns(schema, self._topic, self._config)
 
     @storage_errors()
-    def close(self) -> tuple[Extent, ...]:
+    def finish(self) -> TaskExtents:
         """Write out the rest; what was staged, on the disk if the settings say so."""
         self._write_held()
-        return self._stage.close(flush=self._config.flush)
+        return self._stage.close()
+
+    def close(self) -> tuple[Extent, ...]:
+        """The same as objects, for callers with few of them; see `finish`."""
+        return tuple(self.finish())
 
     def discard(self) -> None:
         """Forget everything: the task has failed."""

@@ -103,7 +103,7 @@ class LogWriter:
             return
         try:
             with self._refusing():
-                extents = self._stager.close()
+                extents = self._stager.finish()
             job.commit(extents, rolls=self._rolls)
         except BaseException:
             self._stager.discard()

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from crash_disk.image import write_tree
+from crash_disk.recorder import Recorder
+from crash_disk.states import crash_states
 from crashing import Crash, crash_at
 
 import segmentlog
@@ -282,6 +285,46 @@ def test_a_log_that_ends_below_its_start_begins_again(tmp_path: Path) -> None:
     assert [f"{70:020d}.log"] == [path.name for path in partition.glob("*.log")]
     assert [] == recover(partition, log_start=70)
     assert 70 == plan_recovery(str(partition), 0, 70).end_offset
+
+
+def test_a_power_cut_makes_no_segment_good_again_that_a_bad_batch_has_condemned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the log start lies behind that batch, so that its own segment goes as well."""
+    before = damaged_before_the_log_start(tmp_path / "before" / "t-0")
+    root = tmp_path / "recovered"
+    shutil.copytree(before, root / "t-0")
+    with monkeypatch.context() as patch:
+        recorder = Recorder(root, patch)
+        recover(root / "t-0", log_start=50)
+    whole = tree(root / "t-0")
+    assert [f"{50:020d}.log"] == [name for name in whole if name.endswith(".log")]
+
+    seen = set()
+    for state in crash_states(recorder.image, recorder.steps):
+        files = frozenset(state.tree.items())
+        if files in seen:
+            continue
+        seen.add(files)
+        left = tmp_path / str(len(seen))
+        write_tree(state.tree, left)
+        recover(left / "t-0", log_start=50)
+        found = {name: data for name, data in tree(left / "t-0").items() if ".tmp" not in name}
+        assert whole == found, (state.n_steps, recorder.calls[: state.n_steps], state.others)
+        shutil.rmtree(left)
+    assert len(seen) > 40
+
+
+def damaged_before_the_log_start(partition: Path) -> Path:
+    """Offsets 0 to 79, bad from 26 on; DeleteRecords had moved the log start to 50."""
+    parts = [[batch(o) for o in range(base, base + 20, 2)] for base in (0, 20, 40, 60)]
+    write_log(partition.parent, *parts)
+    recover(partition)
+    log = partition / f"{20:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[3 * len(batch(20)) + 70] ^= 1
+    log.write_bytes(data)
+    return partition
 
 
 @pytest.mark.parametrize("field", ["offset too low", "offset too high", "length", "magic"])
