@@ -1,8 +1,8 @@
 """Small files that are read whole, whatever stands under their names.
 
 A pipe there would keep whoever opens it waiting for a writer, and a sparse file of a terabyte
-would take all memory before its first byte is looked at.  On a network file system, a file that another
-machine replaces while it is read is gone (``ESTALE``) until it is opened again.
+would take all memory before its first byte is looked at.  On a network file system, a file that
+another machine replaces while it is read is gone (``ESTALE``) until it is opened again.
 """
 
 import errno
