@@ -12,7 +12,7 @@ A broker refuses to start on a directory with a guard, because its name is no pa
 its name.  Both files are JSON.
 """
 
-import contextlib
+import errno
 import json
 import os
 import stat
@@ -322,8 +322,14 @@ class Guard:
             for name in os.listdir(self.path):
                 if name not in {INTENT_FILE, CLEAN_SHUTDOWN_FILE}:
                     os.unlink(os.path.join(self.path, name))
-            with contextlib.suppress(FileExistsError):  # written right now
+            try:
                 os.mkdir(self.state_path)
+            except FileExistsError:  # written right now
+                continue
+            except OSError as error:
+                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                    raise
+                return  # a full disk takes no new state either, and an undo is to make room
 
 
 def list_guards(directory: str) -> list[Guard]:

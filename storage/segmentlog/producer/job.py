@@ -10,38 +10,35 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
-from segmentlog.files.durable import create_file, sync_ancestors
+from segmentlog.files.durable import create_file
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
-    CLEAN_SHUTDOWN_FILE,
-    LOCK_FILE,
     META_PROPERTIES_FILE,
     DirectoryState,
-    is_of_logs,
     parse_partition_directory,
-    parse_segment_file,
-    segment_file_name,
 )
-from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
 from segmentlog.files.storage import storage_errors
 from segmentlog.log.commit import commit_staged
 from segmentlog.log.extent_columns import JobExtents
-from segmentlog.log.journal import STATE_FILE, SinkVersion
+from segmentlog.log.journal import SinkVersion
 from segmentlog.log.settle import recover
 from segmentlog.log.stage import STAGE_SUFFIX, Extent, TaskStage
 from segmentlog.log.topics import MOST_PARTITIONS, check_topic_name, create_partitions
 from segmentlog.model import TopicPartition
 from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.directory import (
+    JOB_SUFFIX,
+    check_owner,
+    make_directory,
+    mark_new,
+    sweep,
+)
 from segmentlog.producer.stager import RowStager
 
 __all__ = ["WriteJob"]
 
 logger = logging.getLogger(__name__)
-
-_JOB_SUFFIX = ".job"
-_ORPHAN_SECONDS = 7 * 24 * 3600
-_NOTICE = b"nothing was written for a week: removed a week later, unless the job goes on\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +117,16 @@ class WriteJob:
         elif deletes_records:
             raise OptionError("topic", "", "name the topic whose records are to be deleted")
         refuse_object_store(directory)
-        _make_directory(directory)
+        make_directory(directory)
         if creates_topics is None:
             creates_topics = not Path(directory, META_PROPERTIES_FILE).exists()
         n_new = (num_partitions or 1) if creates_topics else 0
         token = secrets.token_hex(8)
-        _check_owner(directory, token)
+        check_owner(directory, token)
         with storage_errors(directory), DirectoryLock(directory, lock_timeout_seconds):
-            _mark_new(directory)
+            mark_new(directory)
             recover(directory)
-            _sweep(Path(directory))
+            sweep(Path(directory))
             if topic is not None and n_new:
                 create_partitions(directory, topic, 0)  # those that a crash has left out
             elif n_new:
@@ -305,88 +302,13 @@ class WriteJob:
         # Not this user's to write to: the staged files of its tasks tell as much.
         with contextlib.suppress(PermissionError):
             if self.mark.stat().st_size:
-                os.truncate(self.mark, 0)  # the notice of `_sweep`
+                os.truncate(self.mark, 0)  # the notice of `sweep`
             os.utime(self.mark)
 
     @property
     def mark(self) -> Path:
         """The file that says that the job has begun."""
-        return Path(self.directory, f"segmentlog.{self.token}{_JOB_SUFFIX}")
-
-
-def _make_directory(directory: str) -> None:
-    """Make it if it is not there; refuse what cannot be one."""
-    path = Path(directory)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        names = {each.name for each in path.iterdir()}
-    except (FileExistsError, NotADirectoryError) as error:
-        raise LogDirectoryError(directory, f"is not a directory: {error}") from error
-    except PermissionError as error:
-        raise LogDirectoryError(directory, f"cannot be made or listed: {error}") from error
-    if os.statvfs(directory).f_flag & os.ST_RDONLY:
-        raise LogDirectoryError(directory, "its file system is mounted read-only")
-    if not may_write(directory, MAY_WRITE | os.X_OK):
-        raise LogDirectoryError(directory, why_not_written(directory))
-    segments = filter(None, map(parse_segment_file, names))
-    if any(segment_file_name(each.offset, each.kind) in names for each in segments):
-        reason = f"is the directory of a partition; name the log directory, {path.parent}"
-        raise LogDirectoryError(directory, reason)
-
-
-def _check_owner(directory: str, token: str) -> None:
-    """Refuse, before anything is made, to make what the owner of the directory could not use.
-
-    Whether files can be given away is not told by the user's number: a root may lack that right,
-    and some file systems give everything one owner.  So one is made, and is gone again.
-    """
-    if Path(directory).stat().st_uid != os.geteuid():
-        probe = Path(directory, f"segmentlog.{token}{_JOB_SUFFIX}")
-        os.close(create_file(str(probe)))
-        probe.unlink()  # after a crash, `_sweep` takes it for a job's
-
-
-def _mark_new(directory: str) -> None:
-    """A new log directory is a clean one, and what it is called is on the disk."""
-    path = Path(directory)
-    if not any(is_of_logs(each.name) for each in path.iterdir()):
-        os.close(create_file(str(path / CLEAN_SHUTDOWN_FILE)))
-    if not Path(path, STATE_FILE).exists():  # whoever made it may have died before it synced
-        sync_ancestors(directory)
-
-
-def _sweep(directory: Path) -> None:
-    """Remove what jobs have left; the caller holds the lock.
-
-    A job that has ended removes its mark and then what is staged.  A task that is killed after
-    that, by an executor that goes or by Spark's ``killTimeout``, leaves what it has made since.
-    Marks are made under the lock and before tasks begin, so files without one are of no job.
-
-    Where a driver died, its mark stands.  A job that has written nothing for a week gets a notice
-    into its mark, which makes that young again; it goes when a week later there has still been
-    nothing of it.  One look does not do: where a clock jumps ahead, all that runs looks dead.
-    Ages are those between two times that the file system has given, which on a network is not
-    this machine's clock.
-    """
-    found: dict[str, dict[Path, os.stat_result]] = {}
-    for path in directory.glob("segmentlog.*"):
-        if path.suffix in {_JOB_SUFFIX, STAGE_SUFFIX}:
-            with contextlib.suppress(FileNotFoundError):
-                found.setdefault(path.name.split(".")[1], {})[path] = path.stat()
-    lock = directory / LOCK_FILE
-    os.utime(lock)
-    before = lock.stat().st_mtime - _ORPHAN_SECONDS
-    for token, files in found.items():
-        mark = directory / f"segmentlog.{token}{_JOB_SUFFIX}"
-        if mark in files:
-            if max(each.st_mtime for each in files.values()) >= before:
-                continue
-            if not files[mark].st_size:
-                mark.write_bytes(_NOTICE)
-                continue
-        logger.warning("%s: removing what job %s has left", directory, token)
-        for path in sorted(files, key=lambda each: each != mark):  # as `WriteJob.abort` does
-            path.unlink(missing_ok=True)
+        return Path(self.directory, f"segmentlog.{self.token}{JOB_SUFFIX}")
 
 
 def _complete_topics(directory: str) -> None:

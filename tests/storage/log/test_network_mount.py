@@ -3,7 +3,9 @@
 The mount lags by a minute (`lagging_mount`): what it has once looked at, it tells from memory.
 """
 
+import errno
 import os
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from segmentlog.log.journal import Guard, State
 from segmentlog.model import ReadUpTo
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
+from segmentlog.write_errors import StorageError, SyncFailedError
 
 
 @pytest.fixture
@@ -240,3 +243,46 @@ def test_a_rename_that_was_done_although_the_server_says_otherwise(
     _write(server, 2)
     assert _values(segmentlog.open_log_dir(server)) == [1, 2]
     assert not segmentlog.open_log_dir(server).unfinished_commits
+
+
+def test_a_commit_on_a_full_disk_is_undone_although_nothing_can_be_made_there(
+    server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(server, 1)
+    job, extents = _staged(server)
+    real = os.mkdir
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def mkdir(path: str, *mode: int) -> None:
+        (full if path.endswith("/state") else real)(path, *mode)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    monkeypatch.setattr(commit._Commit, "append", full)
+    with pytest.raises(StorageError):
+        job.commit(extents)
+    monkeypatch.undo()
+    assert not segmentlog.open_log_dir(server).unfinished_commits
+    assert _values(segmentlog.open_log_dir(server)) == [1]
+
+
+def test_a_file_system_that_does_not_sync_directories(
+    server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SMB: nothing can be promised there, and nothing becomes visible."""
+    _write(server, 1)
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(SyncFailedError, match="nothing of this write is visible"):
+        _write(server, 2)
+    assert _values(segmentlog.open_log_dir(server)) == [1]
+    monkeypatch.undo()
+    _write(server, 3)
+    assert _values(segmentlog.open_log_dir(server)) == [1, 3]

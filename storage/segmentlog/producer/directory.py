@@ -1,0 +1,103 @@
+"""A log directory at the beginning of a job: there, this user's, and rid of what jobs have left."""
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+from segmentlog.errors import LogDirectoryError
+from segmentlog.files.durable import create_file, sync_ancestors
+from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    LOCK_FILE,
+    is_of_logs,
+    parse_segment_file,
+    segment_file_name,
+)
+from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
+from segmentlog.log.journal import STATE_FILE
+from segmentlog.log.stage import STAGE_SUFFIX
+
+__all__ = ["JOB_SUFFIX", "check_owner", "make_directory", "mark_new", "sweep"]
+
+logger = logging.getLogger(__name__)
+
+JOB_SUFFIX = ".job"  #: of the file that says that a job has begun
+
+_ORPHAN_SECONDS = 7 * 24 * 3600
+_NOTICE = b"nothing was written for a week: removed a week later, unless the job goes on\n"
+
+
+def make_directory(directory: str) -> None:
+    """Make it if it is not there; refuse what cannot be one."""
+    path = Path(directory)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        names = {each.name for each in path.iterdir()}
+    except (FileExistsError, NotADirectoryError) as error:
+        raise LogDirectoryError(directory, f"is not a directory: {error}") from error
+    except PermissionError as error:
+        raise LogDirectoryError(directory, f"cannot be made or listed: {error}") from error
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        raise LogDirectoryError(directory, "its file system is mounted read-only")
+    if not may_write(directory, MAY_WRITE | os.X_OK):
+        raise LogDirectoryError(directory, why_not_written(directory))
+    segments = filter(None, map(parse_segment_file, names))
+    if any(segment_file_name(each.offset, each.kind) in names for each in segments):
+        reason = f"is the directory of a partition; name the log directory, {path.parent}"
+        raise LogDirectoryError(directory, reason)
+
+
+def check_owner(directory: str, token: str) -> None:
+    """Refuse, before anything is made, to make what the owner of the directory could not use.
+
+    Whether files can be given away is not told by the user's number: a root may lack that right,
+    and some file systems give everything one owner.  So one is made, and is gone again.
+    """
+    if Path(directory).stat().st_uid != os.geteuid():
+        probe = Path(directory, f"segmentlog.{token}{JOB_SUFFIX}")
+        os.close(create_file(str(probe)))
+        probe.unlink()  # after a crash, `sweep` takes it for a job's
+
+
+def mark_new(directory: str) -> None:
+    """A new log directory is a clean one, and what it is called is on the disk."""
+    path = Path(directory)
+    if not any(is_of_logs(each.name) for each in path.iterdir()):
+        os.close(create_file(str(path / CLEAN_SHUTDOWN_FILE)))
+    if not Path(path, STATE_FILE).exists():  # whoever made it may have died before it synced
+        sync_ancestors(directory)
+
+
+def sweep(directory: Path) -> None:
+    """Remove what jobs have left; the caller holds the lock.
+
+    A job that has ended removes its mark and then what is staged.  A task that is killed after
+    that, by an executor that goes or by Spark's ``killTimeout``, leaves what it has made since.
+    Marks are made under the lock and before tasks begin, so files without one are of no job.
+
+    Where a driver died, its mark stands.  A job that has written nothing for a week gets a notice
+    into its mark, which makes that young again; it goes when a week later there has still been
+    nothing of it.  One look does not do: where a clock jumps ahead, all that runs looks dead.
+    Ages are those between two times that the file system has given, which on a network is not
+    this machine's clock.
+    """
+    found: dict[str, dict[Path, os.stat_result]] = {}
+    for path in directory.glob("segmentlog.*"):
+        if path.suffix in {JOB_SUFFIX, STAGE_SUFFIX}:
+            with contextlib.suppress(FileNotFoundError):
+                found.setdefault(path.name.split(".")[1], {})[path] = path.stat()
+    lock = directory / LOCK_FILE
+    os.utime(lock)
+    before = lock.stat().st_mtime - _ORPHAN_SECONDS
+    for token, files in found.items():
+        mark = directory / f"segmentlog.{token}{JOB_SUFFIX}"
+        if mark in files:
+            if max(each.st_mtime for each in files.values()) >= before:
+                continue
+            if not files[mark].st_size:
+                mark.write_bytes(_NOTICE)
+                continue
+        logger.warning("%s: removing what job %s has left", directory, token)
+        for path in sorted(files, key=lambda each: each != mark):  # as `WriteJob.abort` does
+            path.unlink(missing_ok=True)
