@@ -1,4 +1,4 @@
-"""A log directory at the beginning of a job: there, this user's, and rid of what jobs have left."""
+"""A log directory as a job begins: there, this user's, and rid of what jobs have left."""
 
 import contextlib
 import logging
