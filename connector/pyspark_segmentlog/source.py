@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        SimpleDataSourceStreamReader,
+    )
     from pyspark.sql.types import StructType
+
+    from segmentlog.errors import OptionError
 
 __all__ = ["SegmentLogDataSource"]
 
@@ -80,3 +87,25 @@ class SegmentLogDataSource(DataSource):
         )
         freeze_modules()
         return SegmentLogWriter(job)
+
+    # Without these, a stream fails behind two pages of the JVM, at an UnboundLocalError of Spark's.
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
+        """None yet: a stream is refused in a sentence."""
+        raise _no_streams("readStream", 'spark.read.format("segmentlog").load(path)')
+
+    def simpleStreamReader(self, schema: "StructType") -> "SimpleDataSourceStreamReader":
+        """None either."""
+        raise _no_streams("readStream", 'spark.read.format("segmentlog").load(path)')
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
+        """None yet: a stream is refused in a sentence."""
+        instead = "writeStream.foreachBatch, and in it df.write with txnAppId and txnVersion"
+        raise _no_streams("writeStream", instead)
+
+
+def _no_streams(method: str, instead: str) -> "OptionError":
+    from segmentlog.errors import OptionError
+
+    accepted = f"this version reads and writes in batch queries only: use {instead}"
+    return OptionError(method, "segmentlog", accepted)

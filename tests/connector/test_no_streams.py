@@ -1,0 +1,38 @@
+"""Streams are refused in a sentence, until there are some."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def run(stream: DataFrame, tmp_path: Path, sink: str, **options: str) -> None:
+    """Start it, and wait for what comes."""
+    writer = stream.writeStream.format(sink).options(**options)
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.start(str(tmp_path / "logs")).processAllAvailable()
+
+
+def test_a_stream_of_a_log_directory(
+    spark: SparkSession, example_data: str, tmp_path: Path
+) -> None:
+    """Spark asks at `start`; what it says at the end is an UnboundLocalError of its own."""
+    stream = spark.readStream.format("segmentlog").load(example_data)
+    with pytest.raises(StreamingQueryException, match=r"batch queries only: use spark\.read"):
+        run(stream, tmp_path, "noop")
+
+
+def test_a_stream_into_a_log_directory(spark: SparkSession, tmp_path: Path) -> None:
+    """With what does instead; nothing is made."""
+    stream = (
+        spark.readStream.format("rate")
+        .load()
+        .selectExpr("cast(cast(value as string) as binary) value")
+    )
+    with pytest.raises(StreamingQueryException, match=r"foreachBatch, and in it df\.write"):
+        run(stream, tmp_path, "segmentlog", topic="t")
+
+    assert not (tmp_path / "logs").exists()
