@@ -149,3 +149,15 @@ def test_slices_of_legacy_logs(tmp_path: Path, kind: str) -> None:
             found = log.offset_for_timestamp(time_ms)
             answer = (found.offset, found.timestamp_ms * 1000) if found else None
             assert answer == _found(rows, time_ms), (seed, time_ms)
+
+
+def test_a_lying_index_before_a_wrapper_that_lies_across_the_end(tmp_path: Path) -> None:
+    """A wrapper's header has its last offset: of what it begins with, a range lost its end."""
+    first = encode_message(Record(0, _FIRST_MS, None, b"a"))
+    records = [Record(offset, _FIRST_MS, None, b"b") for offset in (1, 2, 3)]
+    _write(tmp_path, {0: first + encode_wrapper(records, GZIP)})
+    entries = [(2, 1 << 20), (3, len(first))]
+    index = b"".join(each.to_bytes(4, "big") for entry in entries for each in entry)
+    (tmp_path / f"{0:020d}.index").write_bytes(index)
+    for end in range(1, 5):
+        assert [row[0] for row in _rows(_log(tmp_path), 0, end, 0)] == list(range(end))

@@ -83,14 +83,17 @@ def _ceiling(segment: Segment, end_offset: int, limit: int) -> _Cut:
     """A batch behind which none begins below `end_offset`, from the offset index.
 
     The first entry at or above that offset is of the append that reaches it, and may begin below
-    it; the second one does not.
+    it; the second one does not, unless the first one lies.
     """
     with segment.offset_index() as index:
         entry = next(islice(index.entries_from(end_offset), 1, None), None)
-    if entry is None or not 0 < entry.position < limit:
-        return _Cut(limit, -1)
-    header = segment.header_at(entry.position, up_to_offset=entry.offset)
-    if header is None or header.base_offset < end_offset:
+        if entry is None or not 0 < entry.position < limit:
+            return _Cut(limit, -1)
+        header = segment.header_at(entry.position, up_to_offset=entry.offset)
+        begins = -1 if header is None else header.base_offset
+        if header is not None and header.is_wrapper:  # it says where it ends, not where it begins
+            begins = _behind_previous(segment, entry.position, index)
+    if header is None or begins < end_offset:
         return _Cut(limit, -1)
     return _Cut(entry.position, -1 if header.is_wrapper else header.base_offset)
 
