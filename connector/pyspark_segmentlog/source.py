@@ -88,7 +88,7 @@ class SegmentLogDataSource(DataSource):
         freeze_modules()
         return SegmentLogWriter(job)
 
-    # Without these, a stream fails behind two pages of the JVM, at an UnboundLocalError of Spark's.
+    # Without these, a stream fails behind two pages of the JVM, at an error of Spark's own.
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         """None yet: a stream is refused in a sentence."""

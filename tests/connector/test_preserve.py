@@ -96,7 +96,7 @@ def test_a_topic_comes_back_as_it_was(
         write.save(str(tmp_path))
     write.option("numPartitions", "3").save(str(tmp_path))
     with pytest.raises(Exception, match="is there and has 3: leave the option out"):
-        write.option("numPartitions", "4").save(str(tmp_path))
+        write.option("topic", "orders").option("numPartitions", "4").save(str(tmp_path))
 
     order = ("partition", "offset")
     found = reader.load(str(tmp_path)).orderBy(*order).collect()

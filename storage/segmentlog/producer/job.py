@@ -133,11 +133,7 @@ class WriteJob:
                 _complete_topics(directory)
             partitions, missing = _partitions(directory)
             if topic in partitions and num_partitions not in {None, partitions[topic]}:
-                accepted = (
-                    f"topic {topic!r} is there and has {partitions[topic]}: leave the option out "
-                    "to write to those, or choose another topic"
-                )
-                raise OptionError("numPartitions", str(num_partitions), accepted)
+                raise _other_number(topic, partitions[topic], num_partitions)
             job = cls(
                 directory, token, topic, partitions, missing, n_new, config,
                 lock_timeout_seconds, sink, deletes_records,
@@ -309,6 +305,11 @@ class WriteJob:
     def mark(self) -> Path:
         """The file that says that the job has begun."""
         return Path(self.directory, f"segmentlog.{self.token}{JOB_SUFFIX}")
+
+
+def _other_number(topic: str | None, found: int, asked: int | None) -> OptionError:
+    accepted = f"topic {topic!r} is there and has {found}: leave the option out to write to those"
+    return OptionError("numPartitions", str(asked), f"{accepted}, or choose another topic")
 
 
 def _complete_topics(directory: str) -> None:
