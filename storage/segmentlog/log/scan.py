@@ -316,8 +316,11 @@ def _open(file: SliceFile) -> int:
     """
     try:
         descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        descriptor = os.open(file.path + ".deleted", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as missing:
+        try:
+            descriptor = os.open(file.path + ".deleted", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise missing from None  # users know that file, and not the name that was tried
     if file.inode not in (0, os.fstat(descriptor).st_ino):
         os.close(descriptor)
         message = f"{file.path} is another file than when it was planned"

@@ -244,12 +244,13 @@ def test_a_log_that_was_truncated_under_the_read_is_an_error(
 
 
 def test_records_deleted_before_the_read_began_are_an_error(partition: Path) -> None:
-    """Retention was faster; the message tells the offsets and what to do."""
+    """Retention was faster; the message tells the file, the offsets and what to do."""
     (log_slice,) = opened(partition).slices(0, 30)
     (partition / NAMES[0]).unlink()
 
-    with pytest.raises(LogChangedError, match=r"\[0, 30\) .* load the path again"):
+    with pytest.raises(LogChangedError, match=r"\[0, 30\) .*load the path again") as caught:
         offsets_of(scan_slice(log_slice))
+    assert f"{NAMES[0]}'; offsets" in str(caught.value), "not of a file that never was"
 
 
 def test_a_partition_removed_before_the_read_began_is_an_error(partition: Path) -> None:
