@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_segmentlog.python_worker import freeze_modules
 from segmentlog.errors import LogDirectoryError
-from segmentlog.log.stage import Extent
+from segmentlog.log.extent_columns import JobExtents, TaskExtents
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,7 @@ __all__ = ["SegmentLogWriter", "StagedMessage"]
 class StagedMessage(WriterCommitMessage):
     """What one task has staged, on its way to the driver."""
 
-    def __init__(self, task: int, extents: tuple[Extent, ...]) -> None:
+    def __init__(self, task: int, extents: TaskExtents) -> None:
         self.task = task
         self.extents = extents
 
@@ -46,7 +46,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
         try:
             for batch in iterator:
                 stager.add(batch)
-            message = StagedMessage(task, stager.close())
+            message = StagedMessage(task, stager.finish())
             self._job.check_begun()
             freeze_modules()
             return message
@@ -70,9 +70,10 @@ class SegmentLogWriter(DataSourceArrowWriter):
                 "is written without their rows; run the job again"
             )
             raise LogDirectoryError(self._job.directory, reason)
-        staged.sort(key=lambda message: message.task)
-        extents = [extent for message in staged for extent in message.extents]
-        self._job.commit([*dict.fromkeys(extents)])  # once, if a message has come twice
+        # Once, if a message has come twice: no two attempts have files of the same names.
+        attempts = {(message.task, message.extents.names): message for message in staged}
+        in_order = sorted(attempts.values(), key=lambda message: message.task)
+        self._job.commit(JobExtents(message.extents for message in in_order))
         freeze_modules()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

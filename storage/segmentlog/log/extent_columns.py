@@ -89,6 +89,11 @@ class TaskExtents:
         return TaskExtents, (self._topics, self._names, self._rows, self.has_offsets)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Files that they lie in."""
+        return self._names
+
+    @property
     def _layout(self) -> _Layout:
         return _WITH_OFFSETS if self.has_offsets else _COUNTED
 
