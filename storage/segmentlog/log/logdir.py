@@ -12,6 +12,7 @@ from segmentlog.errors import (
 )
 from segmentlog.files.metadata import read_meta_properties
 from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     META_PROPERTIES_FILE,
@@ -20,7 +21,7 @@ from segmentlog.files.names import (
 )
 from segmentlog.files.paths import local_path
 from segmentlog.files.storage import storage_errors
-from segmentlog.log.journal import list_guards
+from segmentlog.log.journal import STATE_FILE, list_guards
 from segmentlog.log.log import Log
 from segmentlog.log.moment import Census
 from segmentlog.model import (
@@ -78,7 +79,10 @@ class _Directory:
         return found
 
     def _is_broker_directory(self) -> bool:
-        names = (META_PROPERTIES_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT)
+        names = (
+            META_PROPERTIES_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT,
+            CLEAN_SHUTDOWN_FILE, STATE_FILE,
+        )  # fmt: skip
         return any(os.path.exists(os.path.join(self.path, name)) for name in names)
 
 

@@ -196,10 +196,12 @@ def test_a_path_that_is_no_log_directory_is_refused(tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize(
-    "name", ["meta.properties", "replication-offset-checkpoint", "log-start-offset-checkpoint"]
-)
+    "name",
+    ["meta.properties", "replication-offset-checkpoint", "log-start-offset-checkpoint",
+     ".kafka_cleanshutdown", "segmentlog.state"],
+)  # fmt: skip
 def test_a_broker_without_partitions_is_an_empty_directory(tmp_path: Path, name: str) -> None:
-    """A new broker's directory holds nothing, and that is no error."""
+    """A new broker's directory holds nothing, nor does one whose first job has written none."""
     (tmp_path / name).touch()
 
     assert {} == segmentlog.open_log_dir(tmp_path).topics()
