@@ -102,8 +102,14 @@ def test_a_broker_under_load_is_read_right_or_not_at_all(
     broker, _, load = busy
     seen = dict.fromkeys(("growing", "expiring", "compacted"), 0)
     overtaken, starts, segments = 0, set(), set()
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
+
+    def is_enough() -> bool:
+        """A broker on a busy machine takes longer to write, expire and clean as much."""
+        has_changed = min(len(starts), len(segments)) > 3
+        return load.acknowledged > 2000 and has_changed and min(seen.values()) > 1000
+
+    begun = time.monotonic()
+    while (lasted := time.monotonic() - begun) < 20 or (lasted < 120 and not is_enough()):
         for topic in seen:
             directory = segmentlog.open_log_dir(broker.log_dir)
             log = directory.log(topic, 0)
@@ -121,7 +127,7 @@ def test_a_broker_under_load_is_read_right_or_not_at_all(
     assert len(starts) > 3
     assert len(segments) > 3
     assert all(number > 1000 for number in seen.values())
-    assert overtaken < 20
+    assert overtaken < lasted
 
 
 @pytest.mark.spark
