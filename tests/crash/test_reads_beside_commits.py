@@ -5,6 +5,7 @@ Each commit is of another process, which is held in its middle, or falls into a 
 """
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -121,6 +122,29 @@ def test_an_undecided_commit_is_not_read_and_no_option_is_named_that_would(
         assert whole_jobs(look(segmentlog.open_log_dir(directory), level), JOBS) == {1}
         assert whole_jobs(read_slices(plan(directory, level), level), JOBS) == {1}
     assert [] == [each for each in warnings.messages if "logEnd" in each]
+
+
+@each_level
+def test_a_guard_that_is_taken_over_while_names_are_listed_is_not_missed(
+    holder: Holder, directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """A name that changes meanwhile may be listed as neither the old one nor the new one."""
+    with holder.hold(directory, SECOND, **SMALL) as commit:
+        commit.kill()
+        real, missed = os.listdir, []
+
+        def listdir(path: str) -> list[str]:
+            names = real(path)
+            guards = [name for name in names if name.startswith("segmentlog.unfinished.")]
+            if not guards or missed:
+                return names
+            missed.append(guards[0])
+            (directory / guards[0]).rename(directory / f"{guards[0]}.recovering")
+            return [name for name in names if name != guards[0]]
+
+        monkeypatch.setattr(os, "listdir", listdir)
+        assert whole_jobs(look(segmentlog.open_log_dir(directory), level), JOBS) == {1}
+        assert missed
 
 
 @each_level
