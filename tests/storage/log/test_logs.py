@@ -272,12 +272,13 @@ def test_unknown_names_come_with_a_hint(write_log: WriteLog, tmp_path: Path) -> 
 
 
 def test_the_same_partition_twice_is_refused(write_log: WriteLog, tmp_path: Path) -> None:
-    """Both places are named."""
+    """Both places are named, once somebody asks for it."""
     partition = write_log(TWENTY)
     shutil.copytree(partition, tmp_path / "other" / "t-0")
+    directory = segmentlog.open_log_dir(tmp_path, tmp_path / "other")
 
     with pytest.raises(LogDirectoryError, match=r"other/t-0.*and so does"):
-        segmentlog.open_log_dir(tmp_path, tmp_path / "other")
+        directory.log("t", 0)
 
 
 def test_a_linked_directory_and_a_lone_file_are_paths(write_log: WriteLog, tmp_path: Path) -> None:

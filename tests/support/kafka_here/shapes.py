@@ -89,7 +89,12 @@ def _librdkafka(codec: str) -> Shape:
             message = "librdkafka did not deliver everything"
             raise RuntimeError(message)
 
-    return Shape(make, lambda seen, rows: {codec} == _codecs(seen) and len(rows) == 200)
+    def is_compressed(seen: Sequence[Batch], rows: Sequence[KafkaRecord]) -> bool:
+        """A message that a slow machine sends alone, while others wait, is not compressed."""
+        several = [batch for batch in seen if batch["count"] != "1"]
+        return {codec} == _codecs(several) and len(rows) == 200
+
+    return Shape(make, is_compressed)
 
 
 def _aiokafka(codec: str) -> Shape:
