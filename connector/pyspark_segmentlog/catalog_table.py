@@ -51,7 +51,7 @@ def schema_of_table(raw: Mapping[str, str]) -> StructType | None:
 
 
 def _read_options(given: Mapping[str, str]) -> dict[str, str]:
-    """What of a new table's properties is an option of ours, by lower-cased names.
+    """The read options among a new table's properties, by lower-cased names.
 
     Spark hands over ``OPTIONS`` twice, as ``subscribe`` and as ``option.subscribe``, beside
     ``TBLPROPERTIES`` and properties of its own (``provider``, ``owner``, ``location``, ``path``,

@@ -95,8 +95,8 @@ def sync_directory(path: str) -> None:
 def sync_ancestors(path: str) -> None:
     """Have the names that lead to a directory reach the disk, up to where its disk is mounted.
 
-    Whoever made some of them made them on the disk that the directory is on.  Above that is
-    nothing of theirs, and an automounter or another server, which may not answer.
+    A writer that died makes directories only below the mount, on the disk of the log directory.
+    Above the mount there may be an automounter or another server, which may not answer.
 
     A directory that cannot be synced at all has no disk behind its names (autofs, proc, some FUSE
     file systems), or is not ours to open, and then its names were there before us.

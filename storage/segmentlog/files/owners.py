@@ -36,7 +36,7 @@ def may_write(path: str, mode: int = MAY_WRITE) -> bool:
 
 
 def why_not_written(path: str) -> str:
-    """Who may not write to something, and who may, as the end of a sentence."""
+    """The user that may not write to a path, and the one that may, as the end of a sentence."""
     found = os.stat(path)
     mode = stat.filemode(found.st_mode)
     return (

@@ -22,8 +22,8 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM}
 def storage_errors(path: str = "") -> Iterator[None]:
     """Raise a `StorageError` for an error of the system; a context, or a decorator of functions.
 
-    Of doors within doors, the inner one does it.  A pipe that nobody reads from any more is no
-    storage, and its error stays what it is.
+    Where doors are nested, the inner one raises it.  An error of a pipe that nobody reads from any
+    more stays what it is: a pipe is no storage.
 
     Parameters
     ----------

@@ -204,7 +204,7 @@ class JobExtents:
         return found
 
     def spans(self, topic_partition: TopicPartition) -> list[Extent]:
-        """What they do to the log end: the same, or one that has all records in the place of all.
+        """Extents that move the log end as these do; one with all records may stand for all.
 
         Most jobs keep no offsets.  Then only the number of records matters.
         """

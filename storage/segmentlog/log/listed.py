@@ -13,7 +13,7 @@ __all__ = ["ListedSegments"]
 
 
 class ListedSegments:
-    """What one listing of a partition comes to; a changed log has another one.
+    """The segments of one listing; a log that has changed is listed anew.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class ListedSegments:
 
     @cached_property
     def newest_timestamps(self) -> NewestTimestamps:
-        """Of the segments that are not wholly below the log start."""
+        """Largest timestamps of the segments that are not wholly below the log start."""
         bases = [segment.base_offset for segment in self.segments]
         first = max(bisect_right(bases, self.log_start_offset) - 1, 0)
         return NewestTimestamps(self.segments[first:])

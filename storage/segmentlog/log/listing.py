@@ -179,7 +179,7 @@ def _measured(path: str, base_offset: int) -> SegmentFiles | None:
 
 
 def _asked(path: str, remembered: os.stat_result) -> os.stat_result:
-    """What the server of a network file system says of a file: a client remembers sizes.
+    """The size as the server of a network file system tells it: a client remembers sizes.
 
     It asks when the file is opened.  One that had been the active segment when it was last looked
     at was read to where it had ended then, and what had come behind was left out.  File systems

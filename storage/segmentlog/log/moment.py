@@ -119,6 +119,7 @@ def _take(directory: str) -> Moment:
     starts = _checkpoint(directory, LOG_START_CHECKPOINT)
     ends = _checkpoint(directory, HIGH_WATERMARK_CHECKPOINT)
     # Read behind the intents: a guard that was removed meanwhile has left them complete.
+
     # A guard that is renamed while names are listed, as whoever takes it over does, may be found
     # under neither name: what its commit had written was read as if it were decided.
     if [each.path for each in guards] != [each.path for each in list_guards(directory)]:
