@@ -16,7 +16,7 @@ from segmentlog.errors import (
     OptionError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.log.log import Log
+from segmentlog.log import Log
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, TopicPartition
 
 __all__ = ["plan_slices"]

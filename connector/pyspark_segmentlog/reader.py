@@ -46,7 +46,7 @@ class SegmentLogReader(DataSourceReader):
         """Arrow batches of one slice."""
         if not isinstance(partition, SlicePartition):
             return
-        from segmentlog.log.scan import scan_slice  # the compiled kernels load in the task
+        from segmentlog.read.scan import scan_slice  # the compiled kernels load in the task
 
         yield from scan_slice(
             partition.log_slice, columns=self._columns, policy=self._options.policy

@@ -12,14 +12,14 @@ from pyspark_segmentlog.parsing import (
     refuse_client_option,
     unknown_option,
 )
+from segmentlog.commit.topics import check_topic_name
 from segmentlog.errors import OptionError
 from segmentlog.files.paths import local_path
-from segmentlog.log.config import TopicConfig
-from segmentlog.log.journal import SinkVersion
-from segmentlog.log.topics import check_topic_name
+from segmentlog.journal.journal import SinkVersion
 from segmentlog.model import BATCH_SIZE, Codec
 from segmentlog.producer.config import BUFFER_MEMORY, ProducerConfig
 from segmentlog.records.deflater import Deflater
+from segmentlog.topic_config import TopicConfig
 
 __all__ = ["WRITE_OPTIONS", "WriteOptions"]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_segmentlog.python_worker import freeze_modules
+from segmentlog.commit.extent_columns import JobExtents, TaskExtents
 from segmentlog.errors import LogDirectoryError
-from segmentlog.log.extent_columns import JobExtents, TaskExtents
 
 if TYPE_CHECKING:
     import pyarrow as pa

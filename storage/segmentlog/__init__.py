@@ -27,9 +27,8 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
-from segmentlog.log.config import TopicConfig
-from segmentlog.log.log import Log
-from segmentlog.log.logdir import LogDirectory, open_log_dir
+from segmentlog.log import Log
+from segmentlog.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import (
     Codec,
     IsolationLevel,
@@ -43,6 +42,7 @@ from segmentlog.model import (
 )
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.writer import LogWriter, open_writer
+from segmentlog.topic_config import TopicConfig
 from segmentlog.write_errors import (
     CommitInDoubtError,
     InvalidRecordError,

@@ -15,13 +15,13 @@ from measure import Digest, Row, compare
 
 import segmentlog
 from segmentlog.kernels import layout
-from segmentlog.log.findings import Severity
-from segmentlog.log.scan import scan_slice
-from segmentlog.log.verify import verify_log
+from segmentlog.read.scan import scan_slice
 from segmentlog.records.columns import RECORD_SCHEMA
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.encoder import RecordEncoder
 from segmentlog.records.source import record_source
+from segmentlog.verify.findings import Severity
+from segmentlog.verify.verify_log import verify_log
 
 _WINDOW = 4 << 20
 _ROWS = 50_000  # of an Arrow batch

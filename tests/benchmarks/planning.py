@@ -122,7 +122,7 @@ def _range(seconds: Iterable[float]) -> str:
 _SCAN = """
 before = peak()
 import segmentlog
-from segmentlog.log.scan import scan_slice
+from segmentlog.read.scan import scan_slice
 log = segmentlog.open_log_dir(sys.argv[1]).log(sys.argv[2], 0)
 start = time.perf_counter()
 rows, first = 0, 0.0

@@ -31,8 +31,8 @@ from scanning import act_in_scan
 import segmentlog
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.planner import plan_slices
+from segmentlog.commit import delete_records as replaced
 from segmentlog.errors import LogChangedError
-from segmentlog.log import replaced
 from segmentlog.model import LogSlice, TopicPartition
 
 #: A segment holds a few batches of these, so that a commit grows the active one, and rolls.

@@ -15,12 +15,12 @@ import segmentlog
 from segmentlog.errors import SegmentLogError, TruncatedBatchError
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes
-from segmentlog.log.findings import Severity
-from segmentlog.log.verify import verify_log
 from segmentlog.model import LogSlice
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.header import parse_header
+from segmentlog.verify.findings import Severity
+from segmentlog.verify.verify_log import verify_log
 
 HERE = Path(__file__).parent
 MANIFEST = tomllib.loads((HERE / "MANIFEST.toml").read_text())

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import segmentlog
 from segmentlog.errors import CorruptLogError, LogChangedError
-from segmentlog.log.unclean import DirectoryRecovery
+from segmentlog.recovery.recover_directory import DirectoryRecovery
 
 pytestmark = pytest.mark.interop
 

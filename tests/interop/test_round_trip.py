@@ -10,9 +10,9 @@ from kafka_here.java import KafkaRecord, Outgoing
 from kafka_here.rows import rows_of
 
 import segmentlog
-from segmentlog.log.config import TopicConfig
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
+from segmentlog.topic_config import TopicConfig
 
 pytestmark = pytest.mark.interop
 

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 import segmentlog
 from segmentlog.errors import TornTransactionError
-from segmentlog.log.scan import scan_slice
 from segmentlog.model import IsolationLevel, ScanPolicy
+from segmentlog.read.scan import scan_slice
 
 pytestmark = pytest.mark.interop
 

@@ -18,10 +18,10 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
-from segmentlog.log.findings import FindingKind, Severity
-from segmentlog.log.verify import verify_log
 from segmentlog.testing import damage
 from segmentlog.testing.damage import FIELDS, Damage
+from segmentlog.verify.findings import FindingKind, Severity
+from segmentlog.verify.verify_log import verify_log
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1"
 CLOSED, LAST = "00000000000000000016.log", "00000000000000000032.log"

@@ -15,9 +15,9 @@ import segmentlog
 from segmentlog import StorageError
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.files.storage import storage_errors
-from segmentlog.log.scan import scan_slice
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
+from segmentlog.read.scan import scan_slice
 from segmentlog.tools.recover import recover_directory
 from segmentlog.tools.reindex import reindex_paths
 from segmentlog.tools.verify import verify_paths

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 import segmentlog
-from segmentlog.log.findings import Severity
-from segmentlog.log.journal import State, list_guards
-from segmentlog.log.verify import verify_log
+from segmentlog.journal.journal import State, list_guards
+from segmentlog.verify.findings import Severity
+from segmentlog.verify.verify_log import verify_log
 
 __all__ = ["N_PARTITIONS", "N_ROWS", "Reader", "assert_sound", "n_whole_jobs", "step_of"]
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import segmentlog
-from segmentlog.log.findings import Severity
-from segmentlog.log.verify import verify_log
+from segmentlog.verify.findings import Severity
+from segmentlog.verify.verify_log import verify_log
 
 __all__ = ["assert_sound"]
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 
 from segmentlog.errors import OptionError
-from segmentlog.log.config import TopicConfig
 from segmentlog.model import BATCH_SIZE, Codec
+from segmentlog.topic_config import TopicConfig
 
 __all__ = ["BUFFER_MEMORY", "ProducerConfig"]
 

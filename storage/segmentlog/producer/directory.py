@@ -5,6 +5,7 @@ import logging
 import os
 from pathlib import Path
 
+from segmentlog.commit.stage import STAGE_SUFFIX
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.durable import create_file, sync_ancestors
 from segmentlog.files.names import (
@@ -15,8 +16,7 @@ from segmentlog.files.names import (
     segment_file_name,
 )
 from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
-from segmentlog.log.journal import STATE_FILE
-from segmentlog.log.stage import STAGE_SUFFIX
+from segmentlog.journal.journal import STATE_FILE
 
 __all__ = ["JOB_SUFFIX", "check_owner", "make_directory", "mark_new", "sweep"]
 

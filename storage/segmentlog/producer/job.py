@@ -9,6 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from segmentlog.commit.commit import commit_staged
+from segmentlog.commit.extent_columns import JobExtents
+from segmentlog.commit.stage import STAGE_SUFFIX, Extent, TaskStage
+from segmentlog.commit.topics import MOST_PARTITIONS, check_topic_name, create_partitions
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.durable import create_file
 from segmentlog.files.lock import DirectoryLock
@@ -19,12 +23,7 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.storage import storage_errors
-from segmentlog.log.commit import commit_staged
-from segmentlog.log.extent_columns import JobExtents
-from segmentlog.log.journal import SinkVersion
-from segmentlog.log.settle import recover
-from segmentlog.log.stage import STAGE_SUFFIX, Extent, TaskStage
-from segmentlog.log.topics import MOST_PARTITIONS, check_topic_name, create_partitions
+from segmentlog.journal.journal import SinkVersion
 from segmentlog.model import TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.directory import (
@@ -35,6 +34,7 @@ from segmentlog.producer.directory import (
     sweep,
 )
 from segmentlog.producer.stager import RowStager
+from segmentlog.recovery.unfinished import recover
 
 __all__ = ["WriteJob"]
 
@@ -220,7 +220,7 @@ class WriteJob:
         LogDirectoryError
             If the job has ended; if a topic has other partitions than its rows were spread over.
         LogLockedError, CommitInDoubtError, SyncFailedError, StorageError
-            See `segmentlog.log.commit.commit_staged`.
+            See `segmentlog.commit.commit.commit_staged`.
         """
         topic_config = self.config.topic_config
         staged = JobExtents.of(extents)

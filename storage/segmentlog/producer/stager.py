@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from segmentlog.commit.extent_columns import TaskExtents
+from segmentlog.commit.stage import Extent, TaskStage
 from segmentlog.files.storage import storage_errors
 from segmentlog.kernels.memory import Int64s
-from segmentlog.log.extent_columns import TaskExtents
-from segmentlog.log.stage import Extent, TaskStage
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.partitioner import Partitioner, group_rows

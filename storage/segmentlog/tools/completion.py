@@ -8,7 +8,7 @@ __all__ = ["complete_topic"]
 def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
     """Topics of the paths before the cursor that begin with `incomplete`; names alone are read."""
     from segmentlog.errors import SegmentLogError
-    from segmentlog.log.logdir import open_log_dir
+    from segmentlog.log_directory import open_log_dir
 
     # An option without its value yet leaves what stands before it unparsed, in `args`.
     paths = [*(ctx.params.get("paths") or ()), *ctx.args]

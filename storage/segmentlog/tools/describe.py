@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from segmentlog.errors import SegmentLogError
-from segmentlog.log.findings import unfinished_commits
-from segmentlog.log.log import Log
-from segmentlog.log.logdir import open_log_dir
-from segmentlog.log.segment import Segment
+from segmentlog.log import Log
+from segmentlog.log_directory import open_log_dir
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.records.header import BatchHeader
+from segmentlog.segments.segment import Segment
 from segmentlog.tools.dump import as_given, partitions_of
 from segmentlog.tools.rows import codec_name
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
+from segmentlog.verify.findings import unfinished_commits
 
 __all__ = ["Description", "describe_paths", "write_json", "write_table"]
 

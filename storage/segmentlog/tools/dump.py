@@ -8,12 +8,12 @@ from typing import NamedTuple
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.files.names import parse_partition_directory, parse_segment_file
 from segmentlog.files.paths import local_path
-from segmentlog.log.listing import SegmentFiles
-from segmentlog.log.logdir import LogDirectory, open_log_dir
-from segmentlog.log.segment import Segment
-from segmentlog.log.tail import find_log_end
+from segmentlog.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import TopicPartition
 from segmentlog.records.header import BatchHeader
+from segmentlog.segments.listing import SegmentFiles
+from segmentlog.segments.log_end import find_log_end
+from segmentlog.segments.segment import Segment
 from segmentlog.tools.index_entries import entries, is_index_file
 from segmentlog.tools.rows import Place
 from segmentlog.tools.selection import Selection

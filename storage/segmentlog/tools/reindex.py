@@ -9,13 +9,13 @@ from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import DirectoryState, parse_partition_directory
 from segmentlog.files.paths import local_path
 from segmentlog.files.storage import storage_errors
-from segmentlog.log.journal import list_guards
-from segmentlog.log.listing import list_segments
-from segmentlog.log.producers import ProducerStates
-from segmentlog.log.reindex import follow_producers_to, rebuild_indexes
-from segmentlog.log.segment import Segment
-from segmentlog.log.swaps import has_swaps
-from segmentlog.log.tail import find_log_end
+from segmentlog.journal.journal import list_guards
+from segmentlog.recovery.reindex import follow_producers_to, rebuild_indexes
+from segmentlog.recovery.swaps import has_swaps
+from segmentlog.segments.listing import list_segments
+from segmentlog.segments.log_end import find_log_end
+from segmentlog.segments.producer_state import ProducerStates
+from segmentlog.segments.segment import Segment
 from segmentlog.tools.dump import as_given
 from segmentlog.tools.text import escape
 

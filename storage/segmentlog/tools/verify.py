@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from itertools import chain
 
 from segmentlog.files.storage import storage_errors
-from segmentlog.log.findings import Finding, Severity, unfinished_commits
-from segmentlog.log.logdir import open_log_dir
-from segmentlog.log.verify import verify_log
+from segmentlog.log_directory import open_log_dir
 from segmentlog.tools.dump import as_given, partitions_of
 from segmentlog.tools.text import escape, to_json
+from segmentlog.verify.findings import Finding, Severity, unfinished_commits
+from segmentlog.verify.verify_log import verify_log
 
 __all__ = ["verify_paths"]
 
@@ -80,7 +80,7 @@ def verify_paths(
 @contextmanager
 def _torn_tails_are_findings() -> Iterator[None]:
     """Keep the library from warning of what a finding says better, and of records left out."""
-    logger = logging.getLogger("segmentlog.log.tail")
+    logger = logging.getLogger("segmentlog.segments.log_end")
     is_disabled, logger.disabled = logger.disabled, True
     try:
         yield

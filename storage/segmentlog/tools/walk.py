@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
 from segmentlog.kernels import layout, status
-from segmentlog.log.resync import behind_damage
-from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.records.header import BatchHeader, parse_header
+from segmentlog.segments.resync import behind_damage
+from segmentlog.segments.segment import PlacedHeader, Segment
 from segmentlog.tools.selection import last_offset
 
 __all__ = ["Found", "open_segment", "walk"]

@@ -51,9 +51,9 @@ def compile_kernels() -> Iterator[str]:
 
 def _read(directory: Path) -> None:
     """Scans, a look-up by time, a dump of one batch, a verification: all that calls kernels."""
-    from segmentlog.log.logdir import open_log_dir
-    from segmentlog.log.verify import verify_log
+    from segmentlog.log_directory import open_log_dir
     from segmentlog.records.one_batch import BatchReader
+    from segmentlog.verify.verify_log import verify_log
 
     for number, segment in enumerate((_SEGMENT, _COMPRESSED, _TRANSACTION)):
         partition = directory / f"warmup-{number}"

@@ -13,20 +13,20 @@ from plain_writes import ONE, values, write
 from soundness import assert_sound
 
 import segmentlog
+from segmentlog.commit import append, commit, topics
 from segmentlog.errors import ColumnError, LogDirectoryError, OptionError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
 from segmentlog.files.sync_together import MOST_OPEN
+from segmentlog.journal.journal import Intent, list_guards
 from segmentlog.kernels import layout
-from segmentlog.log import append, commit, topics
-from segmentlog.log.config import TopicConfig
-from segmentlog.log.journal import Intent, list_guards
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.records import encoder
 from segmentlog.records.source import record_source
+from segmentlog.topic_config import TopicConfig
 from segmentlog.write_errors import (
     InvalidRecordError,
     LogLockedError,

@@ -12,12 +12,12 @@ from crashing import Crash, crash_at
 from soundness import assert_sound
 
 import segmentlog
+from segmentlog.commit import commit
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.log import commit
-from segmentlog.log.config import TopicConfig
-from segmentlog.log.settle import recover
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
+from segmentlog.recovery.unfinished import recover
+from segmentlog.topic_config import TopicConfig
 from segmentlog.write_errors import StagedFileError
 
 #: A segment takes four of the pieces that a task stages at a time.

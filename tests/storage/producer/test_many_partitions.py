@@ -12,10 +12,10 @@ import pytest
 from plain_writes import values, write
 from soundness import assert_sound
 
-from segmentlog.log.config import TopicConfig
-from segmentlog.log.journal import list_guards
+from segmentlog.journal.journal import list_guards
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
+from segmentlog.topic_config import TopicConfig
 from segmentlog.write_errors import SyncFailedError
 
 N = 20

@@ -11,14 +11,14 @@ from plain_writes import ONE, values, write
 from soundness import assert_sound
 
 import segmentlog
+from segmentlog.commit import commit
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.log import commit
-from segmentlog.log.config import TopicConfig
-from segmentlog.log.journal import STATE_FILE, Intent, Replaced, SinkVersion, State
+from segmentlog.journal.journal import STATE_FILE, Intent, Replaced, SinkVersion, State
 from segmentlog.model import TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
+from segmentlog.topic_config import TopicConfig
 
 DAY = 24 * 3600
 LATER = 1_900_000_000_000  #: epoch ms, in 2030

@@ -9,14 +9,14 @@ from crashing import Crash, crash_at
 from soundness import assert_sound
 
 import segmentlog
+from segmentlog.commit import delete_records as replaced
 from segmentlog.errors import OptionError
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.log import replaced
-from segmentlog.log.config import TopicConfig
-from segmentlog.log.settle import recover
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
+from segmentlog.recovery.unfinished import recover
+from segmentlog.topic_config import TopicConfig
 from segmentlog.write_errors import SyncFailedError
 
 CONFIG = ProducerConfig(TopicConfig(segment_bytes=2000), batch_size=300)

@@ -18,9 +18,9 @@ from segmentlog.errors import (
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
-from segmentlog.log.config import TopicConfig
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.producer.config import ProducerConfig
+from segmentlog.topic_config import TopicConfig
 from segmentlog.write_errors import InvalidRecordError, LogLockedError
 
 

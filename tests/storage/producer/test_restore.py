@@ -8,9 +8,9 @@ from soundness import assert_sound
 
 import segmentlog
 from segmentlog.errors import OptionError
-from segmentlog.log.config import TopicConfig
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
+from segmentlog.topic_config import TopicConfig
 from segmentlog.write_errors import InvalidRecordError, OffsetsOutOfOrderError
 
 GOLDEN = sorted(path for path in Path("tests/golden").iterdir() if path.is_dir())

@@ -13,11 +13,11 @@ import pytest
 from soundness import assert_sound
 
 import segmentlog
-from segmentlog.log import commit
-from segmentlog.log.config import TopicConfig
+from segmentlog.commit import commit
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.producer.stager import RowStager
+from segmentlog.topic_config import TopicConfig
 from segmentlog.write_errors import StagedFileError, SyncFailedError
 
 N = 600

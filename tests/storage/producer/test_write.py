@@ -14,16 +14,16 @@ from crashing import Crash, crash_at
 from soundness import assert_sound
 
 import segmentlog
+from segmentlog.commit import commit
+from segmentlog.commit.stage import Extent
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.log import commit
-from segmentlog.log.config import TopicConfig
-from segmentlog.log.journal import State, list_guards
-from segmentlog.log.settle import recover
-from segmentlog.log.stage import Extent
+from segmentlog.journal.journal import State, list_guards
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
+from segmentlog.recovery.unfinished import recover
+from segmentlog.topic_config import TopicConfig
 from segmentlog.write_errors import LogLockedError, StorageError
 
 

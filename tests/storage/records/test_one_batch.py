@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.errors import ChecksumMismatchError, MalformedBatchError
-from segmentlog.log.logdir import open_log_dir
+from segmentlog.log_directory import open_log_dir
 from segmentlog.records.one_batch import (
     RECORDS_SCHEMA,
     BatchReader,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.log.listing import SegmentFiles
-from segmentlog.log.segment import Segment
+from segmentlog.segments.listing import SegmentFiles
+from segmentlog.segments.segment import Segment
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 from segmentlog.tools.walk import Found, open_segment, walk
 

@@ -18,9 +18,9 @@ from crash_disk.runs import (
 )
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
-from segmentlog.log.findings import Finding
-from segmentlog.log.journal import list_guards
-from segmentlog.log.verify import verify_log
+from segmentlog.journal.journal import list_guards
+from segmentlog.verify.findings import Finding
+from segmentlog.verify.verify_log import verify_log
 
 __all__ = ["BEHIND_THE_LOG", "BrokenPromiseError", "check", "check_unsynced"]
 

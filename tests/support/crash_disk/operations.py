@@ -23,7 +23,7 @@ from crash_disk.runs import (
     write,
 )
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.log.unclean import DirectoryRecovery
+from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.write_errors import CommitInDoubtError, SyncFailedError
 
 __all__ = ["OPERATIONS", "ROLLING", "Operation", "dies", "fails", "moves", "recovers", "writes"]

@@ -15,9 +15,9 @@ import segmentlog
 from crash_disk.recorder import Recorder
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
-from segmentlog.log.config import TopicConfig
-from segmentlog.log.settle import recover
 from segmentlog.producer.config import ProducerConfig
+from segmentlog.recovery.unfinished import recover
+from segmentlog.topic_config import TopicConfig
 
 __all__ = [
     "INDEX_INTERVAL_BYTES",

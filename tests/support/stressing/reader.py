@@ -26,7 +26,7 @@ import segmentlog
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.planner import plan_slices
 from segmentlog.errors import LogChangedError
-from segmentlog.log.log import Log
+from segmentlog.log import Log
 from segmentlog.model import LogSlice, TopicPartition
 from stressing.ledger import Ledger, now
 from stressing.plan import READS, SHORT_READS

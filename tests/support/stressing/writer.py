@@ -26,13 +26,13 @@ from typing import Any
 from held_commit import around_decision
 
 import segmentlog
+from segmentlog.commit import delete_records as replaced
+from segmentlog.commit.append import LogAppender
 from segmentlog.errors import SegmentLogError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
-from segmentlog.log import replaced
-from segmentlog.log.append import LogAppender
-from segmentlog.log.journal import State, list_guards
+from segmentlog.journal.journal import State, list_guards
 from segmentlog.tools.recover import recover_directory
 from segmentlog.write_errors import LogLockedError
 from stressing.ledger import Ledger

@@ -1,0 +1,162 @@
+"""Append batches behind the end of a log: bytes, index entries, new segments.
+
+Nothing here is ordered or durable: `segmentlog.commit.commit` says when bytes may
+be written, and what makes them count.
+"""
+
+import os
+
+import numpy as np
+
+from segmentlog.files.durable import create_file, write_all
+from segmentlog.files.names import FileKind, segment_file_name
+from segmentlog.files.sync_together import SyncTogether
+from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state, state_of
+from segmentlog.journal.journal import SegmentSizes
+from segmentlog.kernels import append as columns
+from segmentlog.kernels import layout
+from segmentlog.kernels.append import take_batches
+from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.topic_config import TopicConfig
+
+__all__ = ["LogAppender", "limits_of"]
+
+_INDEXED = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+
+
+def limits_of(config: TopicConfig) -> Int64s:
+    """What a segment may grow to; see `segmentlog.kernels.append`."""
+    limits: Int64s = np.zeros(columns.LIMIT_COLUMNS, np.int64)
+    limits[columns.SEGMENT_BYTES] = config.segment_bytes
+    limits[columns.SEGMENT_MS] = config.segment_ms
+    limits[columns.INDEX_INTERVAL_BYTES] = config.index_interval_bytes
+    limits[columns.MOST_OFFSET_ENTRIES] = config.segment_index_bytes // 8
+    limits[columns.MOST_TIME_ENTRIES] = config.segment_index_bytes // 12
+    return limits
+
+
+class LogAppender:
+    """Appends to one log.
+
+    Parameters
+    ----------
+    directory : the partition's.
+    config : of the topic.
+    sizes : of the active segment, as they are; its indexes must be right and trimmed.
+    syncs : takes what is to be synced, or None to sync nothing.  Files to which nothing was
+        appended stay out: they were synced before, or are new and empty, and have but a name.
+    is_moved : whether its files have been put there since, and nothing of them is synced.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        config: TopicConfig,
+        sizes: SegmentSizes,
+        *,
+        syncs: SyncTogether | None,
+        is_moved: bool = False,
+    ) -> None:
+        base_offset = sizes.base_offset
+        self._directory = directory
+        self._limits = limits_of(config)
+        self._state = state_of(self._path(base_offset, FileKind.LOG), base_offset, sizes.log)
+        self._ends = {FileKind.LOG: sizes.log, FileKind.OFFSET_INDEX: sizes.offset_index,
+                      FileKind.TIME_INDEX: sizes.time_index}  # fmt: skip
+        self._syncs = syncs
+        self._has_new_names = is_moved
+        self._unsynced = set(_INDEXED if is_moved else ())
+        self._files: dict[FileKind, tuple[int, str]] = {}
+        try:
+            for kind in _INDEXED:
+                self._files[kind] = self._open(base_offset, kind)
+        except OSError:
+            self.abandon()
+            raise
+
+    def append(self, buffer: Bytes, headers: Int64s) -> None:
+        """Append the batches of `headers`, whose bytes follow each other in `buffer`.
+
+        Parameters
+        ----------
+        buffer : uint8 array
+        headers : int64 array, shape (n_batches, at least `layout.N_HEADER_COLUMNS`)
+        """
+        begin = 0
+        entries: Int64s = np.empty((len(headers), columns.ENTRY_COLUMNS), np.int64)
+        while begin < len(headers):
+            end, n_entries = take_batches(headers, begin, self._limits, self._state, entries)
+            if end == begin:
+                self.roll(int(headers[begin, layout.BASE_OFFSET]))
+                continue
+            last = headers[end - 1]
+            first_byte = int(headers[begin, layout.POSITION])
+            behind = int(last[layout.POSITION] + last[layout.SIZE])
+            self._write(FileKind.LOG, buffer[first_byte:behind].data)
+            self._write(FileKind.OFFSET_INDEX, encode_offsets(entries[:n_entries]))
+            self._write(FileKind.TIME_INDEX, encode_times(entries[:n_entries]))
+            begin = end
+
+    def roll(self, base_offset: int) -> None:
+        """Begin a new active segment.
+
+        A job may roll thousands of times, so the old one's files are closed at once.
+        """
+        self._end_segment()
+        for kind in _INDEXED:
+            self._files[kind] = self._new(base_offset, kind)
+        self._unsynced.clear()
+        self._ends = dict.fromkeys(_INDEXED, 0)
+        self._state = new_state(base_offset)
+        self._has_new_names = True
+
+    @property
+    def base_offset(self) -> int:
+        """Of the active segment."""
+        return int(self._state[columns.BASE_OFFSET])
+
+    @property
+    def size(self) -> int:
+        """Bytes of the active segment."""
+        return self._ends[FileKind.LOG]
+
+    def close(self) -> None:
+        """End the active segment, and have its name on the disk if its bytes are to be."""
+        if self._files:
+            self._end_segment()
+            if self._syncs is not None and self._has_new_names:
+                self._syncs.add_directory(self._directory)
+
+    def abandon(self) -> None:
+        """Close the files as they are: what was appended is undone."""
+        while self._files:
+            _, (descriptor, _) = self._files.popitem()
+            os.close(descriptor)
+
+    def _end_segment(self) -> None:
+        """End it as a broker does when it rolls or stops: with its largest timestamp."""
+        try:
+            self._write(FileKind.TIME_INDEX, last_time(self._state))
+            if self._syncs is not None:
+                for kind in sorted(self._unsynced):
+                    self._syncs.add_file(*self._files.pop(kind))
+        finally:
+            self.abandon()
+
+    def _path(self, base_offset: int, kind: FileKind) -> str:
+        return os.path.join(self._directory, segment_file_name(base_offset, kind))
+
+    def _open(self, base_offset: int, kind: FileKind) -> tuple[int, str]:
+        path = self._path(base_offset, kind)
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC), path
+
+    def _new(self, base_offset: int, kind: FileKind) -> tuple[int, str]:
+        path = self._path(base_offset, kind)
+        return create_file(path), path
+
+    def _write(self, kind: FileKind, data: bytes | memoryview) -> None:
+        if not len(data):
+            return
+        write_all(self._files[kind][0], data, self._ends[kind])
+        self._ends[kind] += len(data)
+        self._unsynced.add(kind)

@@ -1,0 +1,310 @@
+"""Commit staged batches: visible in all partitions at once, or in none, whatever dies when.
+
+The order of the durable steps is the argument; each is on the disk before the next begins.
+
+1. The guard, with the intent in it.  From here on no broker starts, and readers take the ends of
+   the partitions from the intent, not from the files.
+2. The mark of a clean stop goes into the guard, so that it cannot vouch for what follows.  This
+   is on the disk with 4: until then the guard stands, and what is undone leaves the mark true.
+3. Batches and index entries, behind the ends that the intent has written down.
+4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.
+5. Kafka's checkpoints, derived from the intent; then the mark comes back, and the guard goes.
+
+`segmentlog.recovery.unfinished` undoes a commit that did not come to 4, and finishes one that did.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from segmentlog.commit.append import LogAppender
+from segmentlog.commit.delete_records import delete_replaced
+from segmentlog.commit.extent_columns import JobExtents
+from segmentlog.commit.ingest import enter_partition, move_segment, plan_segment
+from segmentlog.commit.prepare import ready_to_append
+from segmentlog.commit.stage import Extent
+from segmentlog.commit.staged_batches import staged_batches, staged_errors
+from segmentlog.commit.topics import check_partition_path
+from segmentlog.errors import SegmentLogError
+from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
+from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
+from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    partition_path,
+)
+from segmentlog.files.sync_together import SyncTogether
+from segmentlog.journal.journal import (
+    STATE_FILE,
+    Guard,
+    Intent,
+    PartitionIntent,
+    Replaced,
+    SinkVersion,
+    State,
+    list_guards,
+)
+from segmentlog.journal.stamp import renew_stamp, set_later
+from segmentlog.model import TopicPartition
+from segmentlog.recovery.unfinished import finish, give_up, withdraw
+from segmentlog.segments.listing import list_segments
+from segmentlog.topic_config import TopicConfig
+from segmentlog.write_errors import (
+    CommitInDoubtError,
+    LogLockedError,
+    OffsetsOutOfOrderError,
+    SyncFailedError,
+)
+
+__all__ = ["commit_staged"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED = 10  #: topics in a warning
+_LARGEST_END = 2**63 - 1  #: Java's largest long, which checkpoints are written with
+
+
+def commit_staged(
+    directory: str,
+    token: str,
+    extents: Iterable[Extent] | JobExtents,
+    config: TopicConfig,
+    *,
+    flush: bool = True,
+    sink: SinkVersion | None = None,
+    topic: str | None = None,
+    emptied: Iterable[TopicPartition] = (),
+    rolls: bool = False,
+) -> bool:
+    """Commit what tasks have staged; the caller holds the lock, and has recovered.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    token : of the job, without a dash.
+    extents : in the order in which their records are to follow each other.
+    config : of the topics.
+    flush : whether everything is synced before it is decided.
+    sink : whose numbered write this is; topics that have its version, or a later one, are left
+        out.
+    topic : for which `sink` counts if there are no extents, too.
+    emptied : partitions of which no earlier record is to be left (``DeleteRecords``).
+    rolls : whether each partition begins a new segment first.
+
+    Returns
+    -------
+    is_committed : False when all topics were left out.
+
+    Raises
+    ------
+    LogLockedError
+        If another writer has come in between, which the lock should have kept out.
+    CommitInDoubtError
+        If the system does not say whether the decision has reached the disk.
+    OffsetsOutOfOrderError
+        If records are to keep offsets that the log has given already.
+    SyncFailedError
+        If the disk did not keep what was written.  Nothing is visible, and the guard stands until
+        the next writer: what is undone on a disk that fails may not be undone.
+    OSError, StagedFileError
+        If another step before the decision failed; nothing is visible then.
+    """
+    state, staged = State.read(directory), JobExtents.of(extents)
+    emptied = set(emptied)
+    partitions = [*dict.fromkeys([*sorted(emptied), *staged.topic_partitions])]
+    topics = {each.topic for each in partitions} | ({topic} if topic else set())
+    left_out = sink.left_out(state.sinks, topics) if sink else {}
+    if sink and left_out:
+        _say_left_out(directory, sink, left_out)
+        if len(left_out) == len(topics):
+            return False
+        topics -= left_out.keys()
+        partitions = [each for each in partitions if each.topic in topics]
+    commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
+    is_emptied = not emptied.isdisjoint(partitions)
+    intent = commit.intend(partitions, staged, state, is_emptied=is_emptied)
+    replaced = delete_replaced(directory, state.replaced)
+    try:
+        commit.stand(intent)
+        for each in intent.partitions:
+            commit.append(each, staged.extents(each.topic_partition))
+        commit.syncs.finish()
+        now_ms = int(time.time() * 1000)  # appending may take minutes, which readers need
+        replaced += _replaced_by(intent, now_ms)
+        commit.decide(state.next(token, sink, topics, replaced, now_ms))
+    except (SyncFailedError, LogLockedError):
+        raise
+    except BaseException:
+        if State.read(directory).token != token:  # an interrupt may come behind the decision
+            give_up(directory, commit.guard, intent)
+        raise
+    finally:
+        commit.syncs.abandon()
+    try:
+        finish(directory, commit.guard, intent)
+    except (OSError, SegmentLogError) as error:
+        # Decided is decided: the next writer does the rest.
+        logger.warning("%s: committed, but the guard still stands: %s", commit.guard.path, error)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """The steps up to the decision, in their order."""
+
+    directory: str
+    guard: Guard
+    config: TopicConfig
+    flush: bool
+    rolls: bool
+    syncs: SyncTogether = field(default_factory=SyncTogether)
+
+    def intend(
+        self,
+        topic_partitions: list[TopicPartition],
+        staged: JobExtents,
+        state: State,
+        *,
+        is_emptied: bool,
+    ) -> Intent:
+        """What the partitions are now, and what they will be."""
+        for topic_partition in topic_partitions:
+            check_partition_path(partition_path(self.directory, topic_partition))
+        was_clean = os.path.exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
+        ready = ready_to_append(
+            self.directory, topic_partitions, self.config, is_clean=was_clean, flush=self.flush
+        )
+        high_watermarks = read_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT)
+        partitions = []
+        for topic_partition in topic_partitions:
+            extents = staged.spans(topic_partition)
+            path = partition_path(self.directory, topic_partition)
+            sizes, end = ready[topic_partition]
+            visible = min(high_watermarks.get(topic_partition, end), end)
+            new_start = end if is_emptied else -1
+            if extents and extents[0].first_offset > end and _is_empty(path, end):
+                new_start = extents[0].first_offset  # a log that begins there is restored
+            new_end = max(end, new_start)
+            for extent in extents:
+                if extent.has_offsets and extent.first_offset < new_end:
+                    raise OffsetsOutOfOrderError(*topic_partition, extent.first_offset, new_end)
+                new_end = extent.end_offset(new_end)
+            if new_end > _LARGEST_END:
+                raise OffsetsOutOfOrderError(*topic_partition, new_end - 1, end)
+            partitions.append(
+                PartitionIntent(*topic_partition, sizes, end, visible, new_end, new_start)
+            )
+        visible_ends = {each.topic_partition: each.visible_end for each in partitions}
+        if not visible_ends.keys() <= high_watermarks.keys():  # readers would take the log end
+            found = {**high_watermarks, **visible_ends}
+            write_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT, found)
+        return Intent(self.guard.token, state.token, was_clean, self.flush, partitions)
+
+    def stand(self, intent: Intent) -> None:
+        """Steps 1 and 2.
+
+        The lock keeps others out, unless it was lost while its holder was held up: a lease of a
+        network file system, a machine that was suspended.  Whoever has committed since, or is
+        about to, is seen here; the intent is of logs that were, and nobody undoes by it.
+        """
+        os.mkdir(self.guard.path)
+        adopt(self.guard.path)
+        replace_file(self.guard.intent_path, intent.encode())
+        sync_directory(self.directory)
+        guards = [each.path for each in list_guards(self.directory)]
+        is_alone = guards == [self.guard.path]
+        if is_alone and State.read(self.directory).token == intent.after:
+            renew_stamp(self.directory)  # before the first byte is written, for readers
+            if not intent.was_clean:
+                return
+            mark = os.path.join(self.directory, CLEAN_SHUTDOWN_FILE)
+            with contextlib.suppress(FileNotFoundError):  # another's commit has it
+                os.rename(mark, os.path.join(self.guard.path, CLEAN_SHUTDOWN_FILE))
+                return
+        with contextlib.suppress(OSError):  # it may have been taken over, and be gone
+            withdraw(self.directory, self.guard)
+        raise LogLockedError(self.directory, 0, 0.0)
+
+    def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
+        """Step 3, for one partition; it is on the disk once `syncs` has finished."""
+        path = partition_path(self.directory, intent.topic_partition)
+        epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
+        epoch = epochs[-1][0] if epochs else 0
+        syncs = self.syncs if self.flush else None
+        appender = LogAppender(path, self.config, intent.sizes, syncs=syncs)
+        try:
+            next_offset = max(intent.end_offset, intent.new_start)
+            has_to_roll = intent.new_start >= 0 or self.rolls
+            if has_to_roll and next_offset > appender.base_offset:
+                appender.roll(next_offset)
+            for extent in extents:
+                with staged_errors():
+                    appender = self._append_extent(path, appender, extent, next_offset, epoch)
+                next_offset = extent.end_offset(next_offset)
+            appender.close()
+        except BaseException:
+            appender.abandon()
+            raise
+
+    def _append_extent(
+        self, path: str, appender: LogAppender, extent: Extent, next_offset: int, epoch: int
+    ) -> LogAppender:
+        """Copy the batches of an extent to the end of a log, or move its file there."""
+        shift = 0 if extent.has_offsets else next_offset
+        base_offset = max(extent.first_offset, next_offset)
+        if not appender.size:  # the segment in whose place it comes
+            base_offset = appender.base_offset
+        plan = plan_segment(self.directory, extent, base_offset, shift, epoch, self.config)
+        if plan is None or not enter_partition(self.guard.path, path, extent, plan):
+            for buffer, headers in staged_batches(self.directory, extent, shift, epoch):
+                appender.append(buffer, headers)
+            return appender
+        appender.close()
+        sizes = move_segment(self.directory, self.guard.path, path, extent, plan)
+        # It syncs what has moved.
+        syncs = self.syncs if self.flush else None
+        return LogAppender(path, self.config, sizes, syncs=syncs, is_moved=True)
+
+    def decide(self, state: State) -> None:
+        """Step 4."""
+        path = os.path.join(self.directory, STATE_FILE)
+        write_new_file(self.guard.state_path, state.encode())
+        with contextlib.suppress(PermissionError):  # a mount that forces another owner
+            set_later(self.guard.state_path, path)
+        try:
+            os.replace(self.guard.state_path, path)
+        except FileNotFoundError:  # a request of NFS that was sent again may have been done before
+            if State.read(self.directory).token != state.token:
+                raise
+        try:
+            sync_directory(self.directory)
+        except SyncFailedError as error:
+            raise CommitInDoubtError(self.guard.path, str(error)) from error
+
+
+def _say_left_out(directory: str, sink: SinkVersion, left_out: dict[str, int]) -> None:
+    """Or a counter that has begun again would lose job after job in silence."""
+    named = [f"{topic!r}, which has version {left_out[topic]}" for topic in sorted(left_out)]
+    if len(named) > _MOST_NAMED:
+        named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} more"]
+    logger.warning(
+        "%s: version %d of %r is not written to %s",
+        directory, sink.version, sink.app_id, "; ".join(named),
+    )  # fmt: skip
+
+
+def _is_empty(path: str, end: int) -> bool:
+    """Whether a log has never held a record, or holds none any more."""
+    return [end] == [each.base_offset for each in list_segments(path)]
+
+
+def _replaced_by(intent: Intent, now_ms: int) -> list[Replaced]:
+    return [
+        Replaced(each.topic, each.partition, each.new_start, now_ms)
+        for each in intent.partitions
+        if each.new_start >= 0
+    ]

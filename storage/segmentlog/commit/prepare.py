@@ -1,0 +1,150 @@
+"""Make logs ready to be appended to, as a starting broker would.
+
+In a directory without the mark of a clean stop, what may not have reached the disk is recovered.
+That goes by itself only where nothing is lost that had been promised: at and behind the recovery
+point nothing was ever known to be synced.  Damage below it is left to `segmentlog recover`.
+"""
+
+import logging
+import os
+from collections.abc import Iterable
+
+from segmentlog.errors import LogDirectoryError
+from segmentlog.files.checkpoint import (
+    read_leader_epochs,
+    read_offsets,
+    write_leader_epochs,
+    write_offsets,
+)
+from segmentlog.files.names import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    partition_path,
+)
+from segmentlog.journal.journal import SegmentSizes
+from segmentlog.model import TopicPartition
+from segmentlog.recovery.recover_log import (
+    RecoveryPlan,
+    lower_high_watermarks,
+    plan_recovery,
+    recover_log,
+)
+from segmentlog.recovery.reindex import rebuild_indexes
+from segmentlog.segments.listing import list_segments
+from segmentlog.segments.log_end import find_log_end
+from segmentlog.segments.orphans import remove_indexes_without_log
+from segmentlog.segments.segment import Segment
+from segmentlog.topic_config import TopicConfig
+
+__all__ = ["ready_to_append"]
+
+logger = logging.getLogger(__name__)
+
+_REMEDY = (
+    "nothing can be appended to it: segmentlog verify says where, and segmentlog recover "
+    "cuts the log there as a broker would"
+)
+
+
+def ready_to_append(
+    directory: str,
+    partitions: Iterable[TopicPartition],
+    config: TopicConfig,
+    *,
+    is_clean: bool,
+    flush: bool,
+) -> dict[TopicPartition, tuple[SegmentSizes, int]]:
+    """Sizes of the active segment of each log, and its end; the caller holds the lock.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    partitions : which of its logs.
+    config : of their topics.
+    is_clean : whether whoever wrote last has stopped cleanly, so that all is synced, and indexes
+        can be believed.
+    flush : whether active segments are synced as well, where that is not known.
+
+    Raises
+    ------
+    LogDirectoryError
+        If a log has no segment, or is damaged where it had been synced.
+    """
+    starts = read_offsets(directory, LOG_START_CHECKPOINT)
+    points = read_offsets(directory, RECOVERY_POINT_CHECKPOINT)
+    ready, synced_to = {}, {}
+    for each in partitions:
+        path, point = partition_path(directory, each), points.get(each, 0)
+        plan = _plan(path, point, starts.get(each, 0), is_clean=is_clean)
+        remove_indexes_without_log(path)
+        if plan is not None:
+            _recover(plan, config, flush=flush)
+        ready[each] = _sizes(path, config), _end(path) if plan is None else plan.end_offset
+        if not is_clean:
+            sizes, end = ready[each]
+            synced_to[each] = end if flush else max(sizes.base_offset, point)
+    if synced_to != {each: points.get(each) for each in synced_to}:
+        write_offsets(directory, RECOVERY_POINT_CHECKPOINT, {**points, **synced_to})
+    lower_high_watermarks(directory, {each: end for each, (_, end) in ready.items()})
+    return ready
+
+
+def _plan(path: str, point: int, log_start: int, *, is_clean: bool) -> RecoveryPlan | None:
+    """How to recover a log, if it has to be; refused where that takes away what was promised."""
+    segments = list_segments(path)
+    if not segments or any(each.is_swap for each in segments):
+        reason = "holds no segment" if not segments else "holds a compaction's .swap files"
+        raise LogDirectoryError(path, f"{reason}; segmentlog recover sees to that")
+    if is_clean:
+        active = Segment(segments[-1], is_sealed=False)
+        end = find_log_end(active, warns=False)
+        if end.damaged_from is not None:
+            reason = f"is damaged from offset {end.damaged_from} on; {_REMEDY}"
+            raise LogDirectoryError(active.path, reason)
+        if active.size == end.position:
+            return None
+    plan = plan_recovery(path, segments[-1].base_offset if is_clean else point, log_start)
+    if plan.end_offset < point:
+        reason = f"has lost offset {plan.end_offset}, and was synced up to {point}; {_REMEDY}"
+        raise LogDirectoryError(path, reason)
+    return plan
+
+
+def _recover(plan: RecoveryPlan, config: TopicConfig, *, flush: bool) -> None:
+    told = plan.loss
+    kept = recover_log(plan, config.index_interval_bytes, syncs_active=flush)
+    epochs = os.path.join(plan.path, LEADER_EPOCH_CHECKPOINT)
+    if not read_leader_epochs(epochs):  # batches to come have epoch 0, and consumers ask for it
+        write_leader_epochs(epochs, [(0, plan.end_offset)])
+    if kept:
+        logger.warning("%s: %s; kept in %s", plan.path, told, ", ".join(kept))
+
+
+def _end(path: str) -> int:
+    return find_log_end(Segment(list_segments(path)[-1], is_sealed=False)).offset
+
+
+def _sizes(path: str, config: TopicConfig) -> SegmentSizes:
+    """Sizes of the active segment, once its indexes are there and trimmed."""
+    active = Segment(list_segments(path)[-1], is_sealed=False)
+    if not _are_trimmed(active):
+        rebuild_indexes(active, config.index_interval_bytes)
+    indexes = (active.offset_index_path, active.time_index_path)
+    return SegmentSizes(active.base_offset, active.size, *map(os.path.getsize, indexes))
+
+
+def _are_trimmed(segment: Segment) -> bool:
+    """Whether both indexes are there, hold whole entries and no zeros, and fit the log."""
+    for path, n_bytes in ((segment.offset_index_path, 8), (segment.time_index_path, 12)):
+        if not os.path.exists(path) or os.path.getsize(path) % n_bytes:
+            return False
+    with segment.offset_index() as index, segment.time_index() as times:
+        if index.n_entries * 8 != os.path.getsize(index.path):
+            return False
+        if times.n_entries * 12 != os.path.getsize(times.path):
+            return False
+        if not index.n_entries:
+            return True
+        entry = index.entry(index.n_entries - 1)
+    return segment.header_at(entry.position, up_to_offset=entry.offset) is not None

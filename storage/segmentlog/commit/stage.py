@@ -1,0 +1,211 @@
+"""Staged batches: what a writing task leaves in the log directory for the commit to take.
+
+A staged file's name begins with a letter and has no dash: a broker, which knows directories, and
+files by the digits that their names begin with, passes over it.  It holds record batches only.
+
+A partition of which a task has much gets files of its own, each no larger than a segment: the
+commit moves those into the log instead of copying them.  All others share one file, so that many
+tasks with many partitions do not make as many files as both together.
+"""
+
+import contextlib
+import os
+import secrets
+
+import numpy as np
+
+from segmentlog.commit.extent import RELATIVE, Extent
+from segmentlog.commit.extent_columns import TaskExtents
+from segmentlog.commit.open_files import OpenFiles
+from segmentlog.commit.staged_batches import staged_batches, staged_errors
+from segmentlog.kernels import layout
+from segmentlog.kernels.encode import assign_offsets
+from segmentlog.kernels.memory import Bytes
+from segmentlog.model import TopicPartition
+from segmentlog.records.encoder import EncodedBatches
+
+__all__ = ["STAGE_SUFFIX", "Extent", "TaskStage", "least_moved_bytes"]
+
+STAGE_SUFFIX = ".stage"
+
+#: Files for partitions of which a task has a large piece, and not much yet.  Behind so many, a
+#: partition has to have enough for a segment: 10,000 partitions with a piece each are no files.
+_MOST_EARLY_FILES = 256
+
+
+def least_moved_bytes(segment_bytes: int) -> int:
+    """Bytes from which a file is moved into the log as a segment, and not copied.
+
+    Copying less takes about as long as syncing one more file, and leaves fewer segments.
+    """
+    return segment_bytes // 64
+
+
+class _File:
+    """One staged file that is being written."""
+
+    def __init__(self, directory: str, name: str, files: OpenFiles) -> None:
+        self.name = name
+        self.path = os.path.join(directory, name)
+        self.size = 0
+        self._files = files
+        files.create(self.path)
+
+    def write(self, data: Bytes) -> None:
+        """Append."""
+        self._files.write(self.path, data.data, self.size)
+        self.size += len(data)
+
+
+class TaskStage:
+    """What one task attempt stages; files are made when something is written to them.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    token : of the job.
+    task : number of the task, for people who look at the directory.
+    segment_bytes : most bytes of a segment, and so of a file of one partition.
+    flush : whether what was staged is on the disk when it is closed.
+    """
+
+    def __init__(
+        self, directory: str, token: str, task: int, segment_bytes: int, *, flush: bool
+    ) -> None:
+        # A task that is tried again must not meet its own earlier attempt.
+        self._stem = f"segmentlog.{token}.{task}.{secrets.token_hex(4)}"
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._open = OpenFiles(flush=flush)
+        self._files: list[_File] = []
+        self._n_made = 0
+        self._shared: _File | None = None
+        self._own: dict[TopicPartition, _File] = {}
+        self._staged: dict[TopicPartition, int] = {}
+        self._extents: list[Extent] = []
+        self._last_of: dict[TopicPartition, int] = {}  # where its last extent is among all
+
+    def add(
+        self,
+        topic_partition: TopicPartition,
+        batches: EncodedBatches,
+        offsets: tuple[int, int] | None = None,
+    ) -> None:
+        """Write batches of one partition behind those that it has.
+
+        Parameters
+        ----------
+        batches : their buffer is changed where offsets count from 0, to count on.
+        offsets : the first and the last, if they are to be kept.
+        """
+        file, is_own = self._file_of(topic_partition, len(batches.buffer))
+        n_records = int(batches.records_counts.sum())
+        number = self._last_of.get(topic_partition, -1)
+        before = self._extents[number] if number >= 0 else None
+        if before is None or (before.name, before.end) != (file.name, file.size):
+            number = self._last_of[topic_partition] = len(self._extents)
+            first = offsets[0] if offsets else RELATIVE
+            before = Extent(*topic_partition, file.name, file.size, file.size, 0, first, first,
+                            is_own)  # fmt: skip
+            self._extents.append(before)
+        if offsets is None and before.n_records:
+            positions = np.ascontiguousarray(batches.positions)
+            assign_offsets(batches.buffer, positions, before.n_records, 0)
+        file.write(batches.buffer)
+        self._extents[number] = before._replace(
+            end=file.size,
+            n_records=before.n_records + n_records,
+            last_offset=offsets[1] if offsets else RELATIVE,
+        )
+
+    def _file_of(self, topic_partition: TopicPartition, n_bytes: int) -> tuple[_File, bool]:
+        """Where the next bytes of a partition go, and whether that file is its own."""
+        staged = self._staged.get(topic_partition, 0)
+        self._staged[topic_partition] = staged + n_bytes
+        own = self._own.get(topic_partition)
+        is_much = (
+            own is not None
+            or staged >= least_moved_bytes(self._segment_bytes)
+            # More of it will come, perhaps.
+            or (n_bytes >= self._segment_bytes // 1024 and self._n_made < _MOST_EARLY_FILES)
+        )
+        if is_much and n_bytes <= self._segment_bytes:
+            if own is not None and own.size + n_bytes <= self._segment_bytes:
+                return own, True
+            self._own[topic_partition] = self._new_file()
+            return self._own[topic_partition], True
+        # What comes next is not to follow in the own file what came before this: a file that is
+        # moved is one extent.  Going back to it wrote rows twice, or failed every commit.
+        self._own.pop(topic_partition, None)
+        if self._shared is None:
+            self._shared = self._new_file()
+        return self._shared, False
+
+    def _new_file(self) -> _File:
+        name = f"{self._stem}.{self._n_made}{STAGE_SUFFIX}"
+        self._n_made += 1
+        self._files.append(_File(self._directory, name, self._open))
+        return self._files[-1]
+
+    def close(self) -> TaskExtents:
+        """What was written.
+
+        Raises
+        ------
+        StagedFileError
+            If the shared file is no longer what was written to it.
+        SyncFailedError
+            If the disk says that not all of it is there.
+        """
+        self._group_shared()
+        self._open.finish()
+        return TaskExtents.of(self._extents)
+
+    def _group_shared(self) -> None:
+        """Write the shared file anew, with what follows each other in a partition in one extent.
+
+        Each buffer of rows leaves an extent for each partition there, and the driver holds those
+        of all tasks: 10 TB in 1,000 partitions were some hundred million.  Grouped, a task has
+        one for each partition.  The file is read back in windows, and its checksums are checked.
+        """
+        shared = self._shared
+        runs: list[list[Extent]] = []
+        last_run: dict[TopicPartition, list[Extent]] = {}
+        for extent in self._extents:
+            run = last_run.get(extent.topic_partition)
+            if run is None or extent.is_own or run[-1].is_own:
+                run = last_run[extent.topic_partition] = []
+                runs.append(run)
+            run.append(extent)
+        if shared is None or len(runs) == len(self._extents):
+            return
+        target = self._new_file()
+        with staged_errors():
+            self._extents = [
+                run[0] if run[0].is_own else self._copy_run(run, target) for run in runs
+            ]
+        self._open.drop(shared.path)
+        os.unlink(shared.path)
+        self._files.remove(shared)
+
+    def _copy_run(self, run: list[Extent], target: _File) -> Extent:
+        """Copy extents of one partition behind each other, with offsets that count on."""
+        start, n_records = target.size, 0
+        for extent in run:
+            shift = 0 if extent.has_offsets else n_records
+            for buffer, headers in staged_batches(self._directory, extent, shift, 0):
+                first, last = headers[0], headers[-1]
+                behind = int(last[layout.POSITION] + last[layout.SIZE])
+                target.write(buffer[int(first[layout.POSITION]) : behind])
+            n_records += extent.n_records
+        return run[0]._replace(
+            name=target.name, start=start, end=target.size, n_records=n_records,
+            last_offset=run[-1].last_offset,
+        )  # fmt: skip
+
+    def discard(self) -> None:
+        """Remove the files: the task has failed."""
+        self._open.abandon()
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                os.unlink(file.path)

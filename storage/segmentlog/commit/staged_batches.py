@@ -1,0 +1,87 @@
+"""Read staged batches back, check each, and give it its place in the log."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from segmentlog.commit.extent import Extent
+from segmentlog.errors import CorruptLogError, TruncatedBatchError, UnsupportedFormatError
+from segmentlog.kernels import layout
+from segmentlog.kernels.encode import assign_offsets
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.records.decoder import BatchScanner
+from segmentlog.write_errors import StagedFileError
+
+__all__ = ["staged_batches", "staged_errors"]
+
+_WINDOW_BYTES = 8 << 20
+
+
+@contextlib.contextmanager
+def staged_errors() -> Iterator[None]:
+    """Raise a `StagedFileError` for damage: it is not in a log, and running the job again helps.
+
+    A newer format is damage, too: this version has written the batches.
+    """
+    try:
+        yield
+    except (CorruptLogError, UnsupportedFormatError) as error:
+        raise StagedFileError(error.path, error.finding) from error
+
+
+def staged_batches(
+    directory: str, extent: Extent, next_offset: int, leader_epoch: int
+) -> Iterator[tuple[Bytes, Int64s]]:
+    """Batches of an extent as they will stand in the log, window by window.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    extent : whose base offsets count from 0.
+    next_offset : the log end, which its first record gets.
+    leader_epoch : of the partition.
+
+    Yields
+    ------
+    buffer : uint8 array; valid until the next step
+    headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); their positions are in
+        `buffer`, their offsets are the log's
+
+    Raises
+    ------
+    CorruptLogError
+        If a staged batch is not what the task has written, by its checksum.
+    """
+    path = os.path.join(directory, extent.name)
+    scanner = BatchScanner(path, 0)
+    position, wanted = extent.start, _WINDOW_BYTES
+    buffer: Bytes = np.empty(0, np.uint8)
+    with open(path, "rb", buffering=0) as file:
+        while position < extent.end:
+            n_bytes = min(wanted, extent.end - position)
+            if buffer.size < n_bytes + COPY_SLACK:
+                buffer = np.empty(n_bytes + COPY_SLACK, np.uint8)
+            held = os.preadv(file.fileno(), [buffer[:n_bytes].data], position)
+            begin = 0
+            while begin < held:
+                headers, until = scanner.scan(buffer, begin, held, position)
+                if not len(headers):
+                    break
+                _place(buffer, headers, next_offset, leader_epoch)
+                yield buffer, headers
+                begin = until
+            if not begin:  # not one whole batch
+                if held < n_bytes or position + held == extent.end:
+                    raise TruncatedBatchError(path, position, -1, wanted, held)
+                wanted *= 2
+            position += begin
+
+
+def _place(buffer: Bytes, headers: Int64s, next_offset: int, leader_epoch: int) -> None:
+    """What ``LogValidator.assignOffsetsNonCompressed`` does for batches that need nothing else."""
+    positions = np.ascontiguousarray(headers[:, layout.POSITION])
+    assign_offsets(buffer, positions, next_offset, leader_epoch)
+    headers[:, layout.BASE_OFFSET] += next_offset
+    headers[:, layout.LAST_OFFSET] += next_offset

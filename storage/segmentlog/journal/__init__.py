@@ -1,0 +1,1 @@
+"""The files that make a commit atomic, and tell readers of it."""

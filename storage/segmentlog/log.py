@@ -1,0 +1,371 @@
+"""One topic-partition on disk: its segments, its offsets, and reads of it."""
+
+import functools
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Concatenate, ParamSpec, TypeVar
+
+import pyarrow as pa
+
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    LogChangedError,
+    OffsetOutOfRangeError,
+    SegmentLogError,
+)
+from segmentlog.files.metadata import read_topic_id
+from segmentlog.files.storage import is_gone, storage_error
+from segmentlog.model import (
+    MAX_INFLATED_BATCH_BYTES,
+    IsolationLevel,
+    LogSlice,
+    OnCorruptBatch,
+    ReadUpTo,
+    ScanPolicy,
+    TimestampAndOffset,
+    TopicPartition,
+)
+from segmentlog.read.listed import ListedSegments
+from segmentlog.read.lookup import find_offset_by_timestamp
+from segmentlog.read.moment import Listing
+from segmentlog.read.plan import cut_slices
+from segmentlog.segments.listing import list_segments, lone_segment
+from segmentlog.segments.log_end import LogEnd
+from segmentlog.segments.segment import Segment
+
+__all__ = ["Log"]
+
+logger = logging.getLogger(__name__)
+
+
+_ATTEMPTS = 5  # a broker can overtake a look-up only so often
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _looks_again(
+    method: "Callable[Concatenate[Log, _P], _R]",
+) -> "Callable[Concatenate[Log, _P], _R]":
+    """List the segments again where a file was renamed, replaced or cut since they were listed.
+
+    Retention and compaction do that to a healthy log.  What is wrong with a file that still is
+    the one that was listed is wrong, and said.
+    """
+
+    @functools.wraps(method)
+    def looking_again(self: "Log", /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for _ in range(_ATTEMPTS):
+            try:
+                return method(self, *args, **kwargs)
+            except SegmentLogError as error:
+                listed = self.__dict__.get("_listed")
+                is_corrupt = isinstance(error, CorruptLogError)
+                if not is_corrupt or (listed is not None and not listed.has_changed()):
+                    raise
+                change: Exception = error
+            except OSError as error:
+                if not is_gone(error):
+                    raise storage_error(error, self.path) from error
+                change = error
+            self.__dict__.pop("_listed", None)  # listed anew when next asked for
+        raise LogChangedError(self.path, -1, -1, str(change)) from change
+
+    return looking_again
+
+
+class Log:
+    """One topic-partition, as it stood when its directory was opened.
+
+    Cheap to make: the disk is read when a property is first asked for, and then no more.  Made by
+    `segmentlog.LogDirectory.log`.
+
+    Parameters
+    ----------
+    topic_partition : whose log this is.
+    path : the partition directory, or one ``.log`` file of it.
+    log_start_checkpoint : the partition's entry in ``log-start-offset-checkpoint``, or 0.
+    high_watermark_checkpoint : its entry in ``replication-offset-checkpoint``, or None; or the
+        error, where that file cannot be read.
+    list_files : lists the partition directory; by default as it is, whoever may be writing.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        path: str,
+        *,
+        log_start_checkpoint: int = 0,
+        high_watermark_checkpoint: int | CorruptCheckpointError | None = None,
+        list_files: Callable[[TopicPartition, str], Listing] | None = None,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.path = path
+        self._log_start_checkpoint = log_start_checkpoint
+        self._high_watermark_checkpoint = high_watermark_checkpoint
+        self._list_files = list_files or _list_as_it_is
+        self._open_transactions: dict[int, dict[int, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"Log({str(self.topic_partition)!r}, {self.path!r})"
+
+    @property
+    def high_watermark_checkpoint(self) -> int | None:
+        """The partition's entry in ``replication-offset-checkpoint``, or None.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If the checkpoint cannot be read.
+        """
+        if isinstance(self._high_watermark_checkpoint, CorruptCheckpointError):
+            raise self._high_watermark_checkpoint
+        return self._high_watermark_checkpoint
+
+    @cached_property
+    def _is_file(self) -> bool:
+        return os.path.isfile(self.path)
+
+    @property
+    def _directory(self) -> str:
+        return os.path.dirname(self.path) if self._is_file else self.path
+
+    @cached_property
+    def _listed(self) -> ListedSegments:
+        promised = self._high_watermark_checkpoint
+        committed_to = promised if isinstance(promised, int) else -1
+        listing = self._list_files(self.topic_partition, self._directory)
+        if self._is_file:
+            files = tuple(file for file in listing.files if file.path == self.path)
+            listing = Listing(files or (lone_segment(self.path),))
+        return ListedSegments(listing, self._log_start_checkpoint, committed_to)
+
+    @property
+    @_looks_again
+    def segments(self) -> tuple[Segment, ...]:
+        """Segments in the order of their base offsets; the last one is the active segment."""
+        return self._listed.segments
+
+    @property
+    def topic_id(self) -> str | None:
+        """Topic id from ``partition.metadata``, as Kafka prints it; None without that file."""
+        return read_topic_id(self._directory)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all ``.log`` files."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    @_looks_again
+    def tail(self) -> LogEnd:
+        """Where the last segment ends."""
+        return self._listed.tail
+
+    @property
+    @_looks_again
+    def log_start_offset(self) -> int:
+        """First offset that a reader may see: retention and DeleteRecords move it up."""
+        return self._listed.log_start_offset
+
+    @property
+    @_looks_again
+    def log_end_offset(self) -> int:
+        """The offset that the next record will get; a torn tail does not count.
+
+        Where a commit has written to the log since its directory was opened, the high watermark
+        of that time.
+        """
+        return self._listed.log_end_offset
+
+    @property
+    def high_watermark(self) -> int | None:
+        """Offset up to which records are replicated, by the checkpoint beside the partition.
+
+        None when the checkpoint has no entry.  A running broker writes it every five seconds.
+        """
+        checkpoint = self.high_watermark_checkpoint
+        if checkpoint is None:
+            return None
+        return min(max(checkpoint, self.log_start_offset), self.log_end_offset)
+
+    def end_offset(
+        self,
+        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> int:
+        """Where a read of the newest data ends: the high watermark if known, or the log end.
+
+        Of committed data it is the last stable offset there.
+
+        Behind `log_end_offset` when a torn tail was promised by a high watermark behind it.  A
+        read up to there reports the damage; it does not quietly end before it.  Who asks for the
+        log end takes a torn tail as it is.
+        """
+        if isolation_level == IsolationLevel.READ_COMMITTED:
+            return self.last_stable_offset(read_up_to)
+        reads_all = read_up_to == ReadUpTo.LOG_END
+        if reads_all and isinstance(self._high_watermark_checkpoint, CorruptCheckpointError):
+            return self.log_end_offset
+        promised = self.high_watermark_checkpoint
+        if promised is not None and promised > self.tail.offset and self.segments:
+            is_torn = self.segments[-1].size > self.tail.position
+            if is_torn and not reads_all:
+                return promised
+            if not self._is_file:  # one segment alone need not reach to the end
+                logger.warning(
+                    "%s: the high watermark is %d, but the log ends at %d; reading to the log end",
+                    self.path, promised, self.log_end_offset,
+                )  # fmt: skip
+        high_watermark = self.high_watermark
+        return self.log_end_offset if high_watermark is None or reads_all else high_watermark
+
+    @_looks_again
+    def open_transactions(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> dict[int, int]:
+        """Transactions that have no end marker below `end_offset`: first offsets by producer id.
+
+        Read from the newest producer snapshot and the batch headers behind it.
+
+        Raises
+        ------
+        CorruptLogError, UnsupportedFormatError
+            If a header that has to be read cannot be true.
+        """
+        from segmentlog.read.read_committed import find_open_transactions  # kernels load here
+
+        end_offset = self.end_offset(read_up_to)
+        if end_offset not in self._open_transactions:
+            found = find_open_transactions(self._directory, self.segments, end_offset)
+            self._open_transactions[end_offset] = found
+        return self._open_transactions[end_offset]
+
+    def last_stable_offset(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> int:
+        """Offset below which every transaction is decided (``UnifiedLog.lastStableOffset``)."""
+        opened = self.open_transactions(read_up_to).values()
+        first = min(opened, default=self.end_offset(read_up_to))
+        return max(first, self.log_start_offset)
+
+    @_looks_again
+    def offset_for_timestamp(
+        self,
+        timestamp_ms: int,
+        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> TimestampAndOffset | None:
+        """Earliest offset whose record has a timestamp at or after `timestamp_ms`.
+
+        Parameters
+        ----------
+        timestamp_ms : epoch milliseconds.
+        read_up_to, isolation_level : records beyond that end are not found.
+
+        Returns
+        -------
+        TimestampAndOffset or None
+            None when no record is as new.
+
+        Raises
+        ------
+        CorruptLogError, UnsupportedFormatError
+            If a batch that has to be looked at cannot be read.
+        LogChangedError
+            If records that were there when the directory was opened have gone.
+        """
+        end_offset = self.end_offset(read_up_to, isolation_level)
+        return find_offset_by_timestamp(
+            self._listed.newest_timestamps, timestamp_ms, self.log_start_offset, end_offset
+        )
+
+    def slices(self, start_offset: int, end_offset: int, max_bytes: int = 0) -> list[LogSlice]:
+        """Cut ``[start_offset, end_offset)`` into pieces that can be read side by side.
+
+        Parameters
+        ----------
+        start_offset, end_offset : half-open; offsets below the log start hold nothing.
+        max_bytes : about the most bytes of ``.log`` files in one slice; 0 for one slice.
+
+        Raises
+        ------
+        LogChangedError
+            If records of the range are deleted while it is cut.
+        """
+        return self._slices(max(start_offset, self.log_start_offset), end_offset, max_bytes)
+
+    @_looks_again
+    def _slices(self, start_offset: int, end_offset: int, max_bytes: int) -> list[LogSlice]:
+        earliest = self.log_start_offset
+        if start_offset < min(earliest, end_offset):
+            reason = f"the log begins at offset {earliest} now"
+            raise LogChangedError(self.path, start_offset, min(earliest, end_offset), reason)
+        return cut_slices(
+            self.topic_partition, self.segments, self.tail, start_offset, end_offset, max_bytes
+        )
+
+    def scan(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        include_headers: bool = False,
+        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
+        on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
+        max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+    ) -> pa.RecordBatchReader:
+        """Records as a stream of Arrow batches, in the order of their offsets.
+
+        Parameters
+        ----------
+        start_offset : by default the log start.
+        end_offset : exclusive; by default what `end_offset` says for `read_up_to`.
+        columns : names of the columns wanted, in order; by default all.
+        include_headers : whether "all" includes ``headers``.
+        read_up_to : where the newest data ends.
+        isolation_level : ``read_committed`` leaves out what transactions aborted, and ends at the
+            last stable offset.
+        on_corrupt_batch : ``skip`` goes on behind batches that are corrupt, and logs their
+            offsets.
+        max_inflated_batch_bytes : a compressed batch that inflates to more is corrupt.
+
+        Raises
+        ------
+        OffsetOutOfRangeError
+            If either offset is outside the log.
+        OptionError
+            If a column does not exist.
+        CorruptLogError, UnsupportedFormatError, LogChangedError
+            While the stream is read.
+        """
+        from segmentlog.read.scan import scan_slice  # the compiled kernels load here
+        from segmentlog.records.columns import record_schema
+
+        isolation_level = IsolationLevel(isolation_level)
+        start = self.log_start_offset if start_offset is None else start_offset
+        newest = self.end_offset(read_up_to, isolation_level)
+        last = newest
+        if isolation_level == IsolationLevel.READ_UNCOMMITTED:
+            last = max(newest, self.log_end_offset)
+        end = newest if end_offset is None else end_offset
+        for offset in (start, end):
+            if not self.log_start_offset <= offset <= last:
+                raise OffsetOutOfRangeError(
+                    str(self.topic_partition), offset, self.log_start_offset, last
+                )
+        schema = record_schema(columns, include_headers=include_headers)
+        policy = ScanPolicy(
+            isolation_level, OnCorruptBatch(on_corrupt_batch), max_inflated_batch_bytes
+        )
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for log_slice in self.slices(start, end):
+                yield from scan_slice(log_slice, columns=schema.names, policy=policy)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _list_as_it_is(_: TopicPartition, path: str) -> Listing:
+    return Listing(list_segments(path))

@@ -1,0 +1,300 @@
+"""A broker's log directories: which topic-partitions they hold, and what is written about them."""
+
+import difflib
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    LogDirectoryError,
+    UnknownTopicOrPartitionError,
+)
+from segmentlog.files.metadata import read_meta_properties
+from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES_FILE,
+    DirectoryState,
+    parse_partition_directory,
+)
+from segmentlog.files.paths import local_path
+from segmentlog.files.storage import storage_errors
+from segmentlog.journal.journal import STATE_FILE, list_guards
+from segmentlog.log import Log
+from segmentlog.model import (
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    IsolationLevel,
+    ReadUpTo,
+    TopicPartition,
+)
+from segmentlog.read.moment import Census
+
+__all__ = ["LogDirectory", "open_log_dir"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED = 5  # partitions that a warning lists before it says "and … more"
+
+
+class _Directory:
+    """One log directory, held to the moment at which it was opened."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.census = Census(path, self._list)
+
+    def partitions(self) -> Mapping[TopicPartition, str]:
+        """Paths of the partition directories that are in use.
+
+        Raises
+        ------
+        LogDirectoryError
+            If this is no log directory.
+        """
+        found = self.census.partitions
+        if not found and not self._is_broker_directory():
+            reason = (
+                "holds neither a directory named <topic>-<partition> nor a broker's files; "
+                "name a directory of Kafka's log.dirs, a partition directory or a .log file"
+            )
+            raise LogDirectoryError(self.path, reason)
+        for path in self._links:
+            logger.warning("%s is a symbolic link and is left out", path)
+        return found
+
+    def _list(self) -> dict[TopicPartition, str]:
+        found, self._links = {}, []
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                parsed = parse_partition_directory(entry.name)
+                if parsed is None or parsed[1] != DirectoryState.CURRENT:
+                    continue
+                if entry.is_symlink():
+                    self._links.append(entry.path)
+                elif parsed[0].topic != METADATA_TOPIC and entry.is_dir(follow_symlinks=False):
+                    found[parsed[0]] = entry.path
+        return found
+
+    def _is_broker_directory(self) -> bool:
+        names = (
+            META_PROPERTIES_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT,
+            CLEAN_SHUTDOWN_FILE, STATE_FILE,
+        )  # fmt: skip
+        return any(os.path.exists(os.path.join(self.path, name)) for name in names)
+
+
+class LogDirectory:
+    """One or several log directories, read as they stand: no lock is taken, nothing is written.
+
+    Made by `open_log_dir`.  What was listed stays as it was; open the path again to see more.
+
+    Parameters
+    ----------
+    paths : absolute paths of log directories, partition directories or ``.log`` files.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.paths = tuple(paths)
+        self._places: dict[TopicPartition, tuple[_Directory, str]] = {}
+        self._doubled: dict[TopicPartition, tuple[str, str]] = {}
+        self._logs: dict[TopicPartition, Log] = {}
+        directories: dict[str, _Directory] = {}
+        for path in self.paths:
+            parent, only = _resolve(path)
+            if parent not in directories:
+                directories[parent] = _Directory(parent)
+            directory = directories[parent]
+            found = {only: path} if only else directory.partitions()
+            for topic_partition, partition_path in found.items():
+                self._add(topic_partition, directory, partition_path)
+
+    def __repr__(self) -> str:
+        return f"LogDirectory({', '.join(map(repr, self.paths))})"
+
+    def _add(self, topic_partition: TopicPartition, directory: _Directory, path: str) -> None:
+        known = self._places.get(topic_partition)
+        if known is not None:
+            reason = (
+                f"holds partition {topic_partition}, and so does {known[1]}; "
+                "a partition has one log: leave one of the two out"
+            )
+            if os.path.realpath(path) == os.path.realpath(known[1]):
+                raise LogDirectoryError(path, reason)  # the same directory is named twice
+            # Directories of two brokers may both hold `__consumer_offsets-0`, which does not
+            # matter to a read of other topics.
+            self._doubled[topic_partition] = (path, reason)
+        else:
+            self._places[topic_partition] = (directory, path)
+
+    def topic_partitions(self) -> list[TopicPartition]:
+        """All topic-partitions, internal topics too, sorted by topic and partition."""
+        return sorted(self._places)
+
+    def topics(self, *, internal: bool = False) -> dict[str, list[int]]:
+        """Partitions of each topic, sorted; brokers' own topics only when `internal`."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in self.topic_partitions():
+            if internal or topic not in INTERNAL_TOPICS:
+                topics.setdefault(topic, []).append(partition)
+        return topics
+
+    def log(self, topic: str, partition: int) -> Log:
+        """The log of one topic-partition; the same object each time.
+
+        Raises
+        ------
+        UnknownTopicOrPartitionError
+            If the directories do not hold it.
+        LogDirectoryError
+            If two of them do: nobody can tell which of the two is the log.
+        CorruptCheckpointError
+            If a checkpoint beside it cannot be read.
+        """
+        topic_partition = TopicPartition(topic, partition)
+        if topic_partition not in self._logs:
+            if topic_partition not in self._places:
+                raise self._unknown(topic, partition)
+            if topic_partition in self._doubled:
+                raise LogDirectoryError(*self._doubled[topic_partition])
+            directory, path = self._places[topic_partition]
+            moment = directory.census.opened
+            start, end = moment.bounds(topic_partition)
+            promised = moment.high_watermarks
+            self._logs[topic_partition] = Log(
+                topic_partition,
+                path,
+                log_start_checkpoint=start,
+                high_watermark_checkpoint=(
+                    promised if isinstance(promised, CorruptCheckpointError) else end
+                ),
+                list_files=directory.census.list_partition,
+            )
+        return self._logs[topic_partition]
+
+    def _unknown(self, topic: str, partition: int) -> UnknownTopicOrPartitionError:
+        topics = self.topics(internal=True)
+        if topic in topics:
+            hint = f"it has partitions {', '.join(map(str, topics[topic]))}"
+            return UnknownTopicOrPartitionError(topic, partition, ", ".join(self.paths), hint)
+        near = difflib.get_close_matches(topic, topics, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else ""
+        return UnknownTopicOrPartitionError(topic, -1, ", ".join(self.paths), hint)
+
+    def end_offsets(
+        self,
+        topic_partitions: Iterable[TopicPartition],
+        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
+        """`Log.end_offset` of several partitions, and one warning about what lies beyond.
+
+        A crashed broker's high watermarks are up to five seconds old, so whole batches may
+        stand behind them; ``readUpTo=logEnd`` reads those as well.  Behind the last stable
+        offset stands what open transactions hold back.
+        """
+        ends: dict[TopicPartition, int] = {}
+        beyond, undecided = [], []
+        for topic_partition in topic_partitions:
+            log = self.log(*topic_partition)
+            end = log.end_offset(read_up_to)
+            if end < log.log_end_offset:
+                beyond.append(f"{topic_partition}: {log.log_end_offset - end} from {end}")
+            ends[topic_partition] = log.end_offset(read_up_to, isolation_level)
+            if ends[topic_partition] < end:
+                stable = ends[topic_partition]
+                undecided.append(f"{topic_partition}: {end - stable} from {stable}")
+        self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them")
+        self._warn("behind the first open transaction", undecided, ": it was neither committed "
+                   "nor aborted")  # fmt: skip
+        return ends
+
+    def _warn(self, where: str, found: Sequence[str], remedy: str) -> None:
+        """Say once which offsets of which partitions are not read."""
+        if found:
+            more = len(found) - _MOST_NAMED
+            logger.warning(
+                "%s: offsets %s are not read (%s%s)%s",
+                ", ".join(self.paths),
+                where,
+                ", ".join(found[:_MOST_NAMED]),
+                f", and {more} partitions more" if more > 0 else "",
+                remedy,
+            )
+
+    @property
+    def unfinished_commits(self) -> list[str]:
+        """Paths of the guards that stand at this moment: of a writer at work, or of a crashed one.
+
+        While there is one, no broker starts on its directory.
+        """
+        parents = dict.fromkeys(_resolve(path)[0] for path in self.paths)
+        return [guard.path for parent in parents for guard in list_guards(parent)]
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Cluster id from ``meta.properties``, or None."""
+        return self._meta("cluster.id")
+
+    @property
+    def node_id(self) -> int | None:
+        """Node id (in old directories: broker id) from ``meta.properties``, or None."""
+        number = self._meta("node.id") or self._meta("broker.id")
+        return int(number) if number and number.isdecimal() else None
+
+    def _meta(self, key: str) -> str | None:
+        for path in self.paths:
+            value = read_meta_properties(_resolve(path)[0]).get(key)
+            if value is not None:
+                return value
+        return None
+
+
+def _resolve(path: str) -> tuple[str, TopicPartition | None]:
+    """Log directory of `path`, and the one partition of it that is meant, or None for all.
+
+    A directory is a partition's when its name says so and a ``.log`` file is in it.
+    """
+    if not os.path.exists(path):
+        raise LogDirectoryError(path, "there is no such file or directory")
+    if os.path.isfile(path):
+        if ".log" not in os.path.basename(path):
+            raise LogDirectoryError(path, "is a file, but not a .log file of a partition")
+        directory = os.path.dirname(path)
+        named = parse_partition_directory(os.path.basename(directory))
+        lone = TopicPartition(os.path.basename(directory), 0)
+        return os.path.dirname(directory), named[0] if named else lone
+    parsed = parse_partition_directory(os.path.basename(path))
+    if parsed is not None and _holds_log_file(path):
+        return os.path.dirname(path), parsed[0]
+    return path, None
+
+
+def _holds_log_file(path: str) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return any(entry.name.endswith(".log") and entry.is_file() for entry in entries)
+    except OSError as error:
+        raise LogDirectoryError(path, f"cannot be listed: {error.strerror}") from error
+
+
+@storage_errors()
+def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) -> LogDirectory:
+    """Open one or several of a broker's log directories for reading.
+
+    Parameters
+    ----------
+    path, more : each a log directory, one partition directory (``…/orders-0``), or one ``.log``
+        file; relative paths, ``~`` and ``file:`` URIs are accepted.
+
+    Raises
+    ------
+    LogDirectoryError
+        If a path is none of these, or one is named twice.  A partition that two of them hold is
+        refused by `LogDirectory.log`.
+    StorageError
+        If a directory cannot be read.
+    """
+    return LogDirectory(local_path(each) for each in (path, *more))

@@ -1,0 +1,1 @@
+"""The way out: one moment of a directory, look-ups, slices, scans."""

@@ -1,0 +1,108 @@
+"""Find the first record at or after a time (``LogSegment.findOffsetByTimestamp``).
+
+First the segment: the first one whose largest timestamp is not below the time asked for.  Then
+the time index for an offset before which there is nothing as new, the offset index for a byte at
+or before that, and from there batch headers until one is new enough.  Only that batch is decoded.
+"""
+
+import os
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from segmentlog.model import TimestampAndOffset
+from segmentlog.segments.segment import PlacedHeader, Segment
+
+__all__ = ["NewestTimestamps", "find_offset_by_timestamp"]
+
+
+class NewestTimestamps:
+    """Which segment is the first to reach a time, remembered from look-up to look-up.
+
+    Timestamps need not rise from segment to segment, so each segment up to the answer has to be
+    asked once; the running maximum of what they said does rise, and is searched from then on.
+
+    Parameters
+    ----------
+    segments : in the order of their base offsets, without those below the log start.
+    """
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = segments
+        self._running: list[int] = []
+
+    def first_reaching(self, timestamp_ms: int) -> Segment | None:
+        """First segment whose largest timestamp is not below `timestamp_ms`."""
+        running = self._running
+        while len(running) < len(self._segments) and (not running or running[-1] < timestamp_ms):
+            segment = self._segments[len(running)]
+            newest = segment.largest_timestamp() if segment.size else -1
+            running.append(max(newest, running[-1]) if running else newest)
+        found = bisect_left(running, timestamp_ms)
+        return self._segments[found] if found < len(running) else None
+
+
+def find_offset_by_timestamp(
+    newest: NewestTimestamps, timestamp_ms: int, start_offset: int, end_offset: int
+) -> TimestampAndOffset | None:
+    """First record in offset order with a timestamp not below `timestamp_ms`.
+
+    Parameters
+    ----------
+    newest : of the log's segments.
+    timestamp_ms : epoch milliseconds.
+    start_offset, end_offset : half-open range in which to look; a match outside is none, as a
+        broker answers (``UnifiedLog.fetchOffsetByTimestamp``).
+
+    Notes
+    -----
+    As with a broker, control records count: the offset may be one that no consumer ever sees.
+    Only the first segment that is new enough is searched.
+    """
+    segment = newest.first_reaching(timestamp_ms)
+    if segment is None:
+        return None
+    found = _find_in_segment(segment, timestamp_ms, start_offset)
+    return found if found is not None and found.offset < end_offset else None
+
+
+def _find_in_segment(
+    segment: Segment, timestamp_ms: int, start_offset: int
+) -> TimestampAndOffset | None:
+    """First matching record of one segment."""
+    position = segment.floor_position(max(_offset_before(segment, timestamp_ms), start_offset))
+    for placed in segment.headers(position):
+        if placed.header.max_timestamp >= timestamp_ms:
+            found = _find_in_batch(segment.path, placed, timestamp_ms, start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def _offset_before(segment: Segment, timestamp_ms: int) -> int:
+    """Offset up to which no record is as new, by the time index, if its batch says the same."""
+    with segment.time_index() as index:
+        entry = index.lookup(timestamp_ms)
+    if entry.timestamp_ms < 0:
+        return segment.base_offset
+    placed = segment.find(entry.offset)
+    fits = placed is not None and placed.header.max_timestamp == entry.timestamp_ms
+    return entry.offset if fits else segment.base_offset
+
+
+def _find_in_batch(
+    path: str, placed: PlacedHeader, timestamp_ms: int, start_offset: int
+) -> TimestampAndOffset | None:
+    """First matching record of one batch."""
+    # Compiled kernels load here, once a batch really has to be decoded.
+    from segmentlog.records.decoder import read_timestamps
+
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        batch = os.pread(descriptor, placed.header.size_in_bytes, placed.position)
+    finally:
+        os.close(descriptor)
+    offsets, timestamps = read_timestamps(batch, path, placed.position)
+    matches = ((timestamps >= timestamp_ms) & (offsets >= start_offset)).nonzero()[0]
+    if not len(matches):
+        return None
+    return TimestampAndOffset(int(timestamps[matches[0]]), int(offsets[matches[0]]))

@@ -1,0 +1,254 @@
+"""One moment of a log directory: what is committed there, and what a commit is at work on.
+
+Files at the top of a directory are read one after the other, while writers commit.  They are read
+again until no commit has come in between, so a job is met in all of its partitions or in none.
+Partitions are listed later, one by one, when somebody asks for them; each listing is held against
+the moment at which the directory was opened (`Census.list_partition`).
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from segmentlog.errors import CorruptCheckpointError, LogChangedError, LogDirectoryError
+from segmentlog.files.checkpoint import read_offsets
+from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+)
+from segmentlog.journal.journal import PartitionIntent, State, list_guards
+from segmentlog.journal.stamp import Stamp, read_stamp
+from segmentlog.model import TopicPartition
+from segmentlog.segments.listing import SegmentFiles, list_segments
+
+__all__ = ["Bounds", "Census", "Listing", "Moment", "take_moment"]
+
+
+class Bounds(NamedTuple):
+    """Where a log begins and ends, as far as files beside it say.
+
+    `log_start` is 0 without an entry, and `high_watermark` None.
+    """
+
+    log_start: int
+    high_watermark: int | None
+
+
+class Listing(NamedTuple):
+    """The segments of a partition that are part of its log.
+
+    `is_clean` tells whether nobody but a commit can write to them: the directory was cleanly
+    stopped.  `end_offset` is where the log ended at the moment that the listing is held against,
+    if a commit has written to it since, and None if its files tell.
+    """
+
+    files: tuple[SegmentFiles, ...]
+    is_clean: bool = False
+    end_offset: int | None = None
+
+
+class Moment(NamedTuple):
+    """What stands at the top of a log directory, and in its guards, at one moment.
+
+    `log_starts` and `high_watermarks` are those that readers go by: while a commit is unfinished,
+    its intent has them.  Either is the error, where its checkpoint cannot be read.  `undecided`
+    has the partitions that a commit is at work on.
+    """
+
+    stamp: Stamp | None
+    is_clean: bool
+    log_starts: "Mapping[TopicPartition, int] | CorruptCheckpointError"
+    high_watermarks: "Mapping[TopicPartition, int] | CorruptCheckpointError"
+    undecided: Mapping[TopicPartition, PartitionIntent]
+
+    def bounds(self, topic_partition: TopicPartition) -> Bounds:
+        """Of one log; without a high watermark where its checkpoint cannot be read.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If it cannot be told where the log begins.
+        """
+        if isinstance(self.log_starts, CorruptCheckpointError):
+            raise self.log_starts
+        ends = self.high_watermarks
+        end = None if isinstance(ends, CorruptCheckpointError) else ends.get(topic_partition)
+        return Bounds(self.log_starts.get(topic_partition, 0), end)
+
+
+class _ChangedError(Exception):
+    """A commit has come in between."""
+
+
+def take_moment(directory: str) -> Moment:
+    """What stands at the top of a log directory now.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If a file of an unfinished commit cannot be read.
+    LogDirectoryError
+        If the directory cannot be listed.
+    """
+    while True:
+        with contextlib.suppress(_ChangedError):
+            return _take(directory)
+
+
+def _take(directory: str) -> Moment:
+    stamp = read_stamp(directory)
+    try:
+        guards = list_guards(directory)
+    except OSError as error:
+        raise LogDirectoryError(directory, f"cannot be listed: {error.strerror}") from error
+    is_clean = os.path.exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+    decided: list[PartitionIntent] = []
+    undecided: dict[TopicPartition, PartitionIntent] = {}
+    for guard in guards:
+        intent, token = guard.intent(), State.read(directory).token
+        if intent is None:
+            if not os.path.exists(guard.path):  # taken over under another name, or done
+                raise _ChangedError
+        elif token == guard.token:
+            decided += intent.partitions
+        elif token == intent.after:
+            undecided.update((each.topic_partition, each) for each in intent.partitions)
+        # Of any other state the intent tells nothing: its writer had lost the lock.
+    starts = _checkpoint(directory, LOG_START_CHECKPOINT)
+    ends = _checkpoint(directory, HIGH_WATERMARK_CHECKPOINT)
+    # Read behind the intents: a guard that was removed meanwhile has left them complete.
+
+    # A guard that is renamed while names are listed, as whoever takes it over does, may be found
+    # under neither name: what its commit had written was read as if it were decided.
+    if [each.path for each in guards] != [each.path for each in list_guards(directory)]:
+        raise _ChangedError
+    if stamp != read_stamp(directory):
+        raise _ChangedError
+    if isinstance(starts, dict):
+        moved = {each.topic_partition: each.new_start for each in decided}
+        starts.update((each, start) for each, start in moved.items() if start >= 0)
+    if isinstance(ends, dict):
+        ends.update((each.topic_partition, each.new_end) for each in decided)
+        ends.update((each, intent.visible_end) for each, intent in undecided.items())
+    return Moment(stamp, is_clean, starts, ends, undecided)
+
+
+def _checkpoint(directory: str, name: str) -> "dict[TopicPartition, int] | CorruptCheckpointError":
+    """Entries of a checkpoint, or what is wrong with it: not everybody needs it."""
+    try:
+        return dict(read_offsets(directory, name))
+    except CorruptCheckpointError as error:
+        return error
+
+
+class Census:
+    """One log directory, held to the moment at which it was opened.
+
+    A job makes the partitions of a new topic, and is decided later.  A reader that lists them
+    before the one, and reads high watermarks behind the other, sees the job in part: so both are
+    done again until they are of one moment.  Partitions are listed first, because the high
+    watermark of a new one is written before its directory is made.
+
+    Parameters
+    ----------
+    directory : absolute path.
+    list_partitions : what to call for the paths of its partitions.
+
+    Attributes
+    ----------
+    partitions : their paths at that moment.
+    opened : the moment.
+    """
+
+    def __init__(
+        self, directory: str, list_partitions: Callable[[], Mapping[TopicPartition, str]]
+    ) -> None:
+        self.path = directory
+        stamp = read_stamp(directory)
+        while True:
+            self.partitions = list_partitions()
+            self.opened = self._newest = take_moment(directory)
+            self._listed = self._list_unbounded()
+            if stamp == self.opened.stamp == read_stamp(directory):
+                return
+            stamp = self.opened.stamp
+
+    def _list_unbounded(self) -> dict[TopicPartition, Listing]:
+        """Listings of logs of which nothing but their files says where they end.
+
+        Only in copies without checkpoints are there such, and where no broker has come to yet.
+        A writer that comes later gives them a high watermark first.
+        """
+        ends = self.opened.high_watermarks
+        if isinstance(ends, CorruptCheckpointError):
+            return {}
+        unbounded = {each: path for each, path in self.partitions.items() if each not in ends}
+        listed = {}
+        for each, path in unbounded.items():
+            with contextlib.suppress(LogDirectoryError):  # said when somebody asks for it
+                listed[each] = Listing(list_segments(path), self.opened.is_clean)
+        return listed
+
+    def list_partition(self, topic_partition: TopicPartition, path: str) -> Listing:
+        """The segments of a partition, without what no commit has decided.
+
+        A commit that is undecided cuts what it has written off again if it fails, in place, and
+        whoever has read, mapped or measured it has seen what never was.
+
+        Raises
+        ------
+        LogChangedError
+            If records that the directory promised when it was opened have gone since, or cannot
+            be told from later ones.
+        LogDirectoryError
+            If the partition cannot be listed.
+        """
+        if topic_partition in self._listed:
+            return self._listed.pop(topic_partition)  # asked again, it has changed
+        while True:
+            moment = self._now()
+            try:
+                files = list_segments(path)
+            except LogDirectoryError as error:
+                if os.path.isdir(path):
+                    raise
+                raise self._changed(topic_partition, path, "the partition is gone") from error
+            if read_stamp(self.path) == moment.stamp:
+                break
+        intent = moment.undecided.get(topic_partition)
+        if intent is not None:
+            files = _before(intent, files)
+        now, then = moment.bounds(topic_partition), self.opened.bounds(topic_partition)
+        if now == then:
+            return Listing(files, moment.is_clean)
+        if then.high_watermark is None:
+            reason = "a writer has come to it, and nothing had said where it ended"
+            raise self._changed(topic_partition, path, reason)
+        # Segments that an overwrite has replaced stand for a minute.  Then they are deleted one by
+        # one, from the first: what is left of them is a log without its beginning.
+        is_replaced = then.log_start < min(now.log_start, then.high_watermark)
+        if is_replaced and (not files or files[0].base_offset > then.log_start):
+            raise self._changed(topic_partition, path, "its records were deleted or replaced")
+        # The end of a commit of ours is the high watermark that it leaves.  Behind a crashed
+        # broker's there may have been more, which nobody can tell from later records any more.
+        return Listing(files, moment.is_clean, then.high_watermark)
+
+    def _now(self) -> Moment:
+        if read_stamp(self.path) != self._newest.stamp:
+            self._newest = take_moment(self.path)
+        return self._newest
+
+    def _changed(self, topic_partition: TopicPartition, path: str, reason: str) -> LogChangedError:
+        start, end = self.opened.bounds(topic_partition)
+        return LogChangedError(path, start, -1 if end is None else end, reason)
+
+
+def _before(intent: PartitionIntent, files: tuple[SegmentFiles, ...]) -> tuple[SegmentFiles, ...]:
+    """The segments as they were when a commit began that is not decided."""
+    sizes = intent.sizes
+    kept = [each for each in files if each.base_offset <= sizes.base_offset]
+    if kept and kept[-1].base_offset == sizes.base_offset:
+        kept[-1] = kept[-1]._replace(size=min(kept[-1].size, sizes.log))
+    return tuple(kept)

@@ -1,0 +1,208 @@
+"""Cut a range of offsets into slices of bytes.
+
+Segment boundaries and entries of the offset index are the only places to cut, so that a slice
+begins and ends between two batches.  For each cut inside a file one batch header is read: it must
+fit the index entry, and its base offset is where one slice ends and the next begins.  A cut that
+does not fit is not made; the slice is then larger, never wrong.
+
+The first slice begins, and the last one ends, up to a few index entries further out than the range
+does.  The task reads that rest, checks it, and drops its rows: a walk along headers to the exact
+batch would trust lengths that no checksum has been held against.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from segmentlog.index.offset import OffsetIndex
+from segmentlog.model import LogSlice, SliceFile, TopicPartition
+from segmentlog.segments.listing import list_segments
+from segmentlog.segments.log_end import LogEnd, find_log_end
+from segmentlog.segments.segment import Segment
+
+__all__ = ["UNCHECKED", "cut_slices", "find_again"]
+
+#: In place of the first batch's checksum, where planning has seen no batch: for a file that is
+#: read from its first byte, which planning has not opened, and for bytes that are none.
+UNCHECKED = -1
+
+
+class _Cut(NamedTuple):
+    """A byte between two batches, and the base offset of the one behind it, if that is known."""
+
+    position: int
+    base_offset: int
+
+
+class _Piece(NamedTuple):
+    """Part of a file, and the offset from which on it holds the log."""
+
+    start_offset: int
+    file: SliceFile
+
+
+def cut_slices(
+    topic_partition: TopicPartition,
+    segments: Sequence[Segment],
+    log_end: LogEnd,
+    start_offset: int,
+    end_offset: int,
+    max_bytes: int,
+) -> list[LogSlice]:
+    """Slices of at most about `max_bytes` that together hold ``[start_offset, end_offset)``.
+
+    Parameters
+    ----------
+    topic_partition : whose slices.
+    segments : in the order of their base offsets.
+    log_end : end of the last segment.
+    start_offset, end_offset : half-open; nothing is planned when it is empty.
+    max_bytes : 0 for one slice, however large.
+    """
+    if start_offset >= end_offset:
+        return []
+    pieces: list[_Piece] = []
+    bases = [segment.base_offset for segment in segments]
+    first = max(bisect_right(bases, start_offset) - 1, 0)
+    for i in range(first, len(segments)):
+        if bases[i] >= end_offset:
+            break
+        segment, limit = segments[i], segments[i].size
+        if i + 1 == len(segments) and end_offset <= log_end.offset:
+            limit = log_end.position  # a promised end behind it has the read report what is there
+        is_cut = i + 1 == len(segments) or end_offset < bases[i + 1]
+        end = _ceiling(segment, end_offset, limit) if is_cut else _Cut(limit, -1)
+        piece = _first_piece(segment, start_offset, end)
+        if piece is not None:
+            pieces += _cut_piece(segment, piece, end_offset, max_bytes)
+    return _group(topic_partition, pieces, start_offset, end_offset, max_bytes)
+
+
+def _ceiling(segment: Segment, end_offset: int, limit: int) -> _Cut:
+    """A batch behind which none begins below `end_offset`, from the offset index.
+
+    The first entry at or above that offset is of the append that reaches it, and may begin below
+    it; the second one does not, unless the first one lies.
+    """
+    with segment.offset_index() as index:
+        entry = next(islice(index.entries_from(end_offset), 1, None), None)
+        if entry is None or not 0 < entry.position < limit:
+            return _Cut(limit, -1)
+        header = segment.header_at(entry.position, up_to_offset=entry.offset)
+        begins = -1 if header is None else header.base_offset
+        if header is not None and header.is_wrapper:  # it says where it ends, not where it begins
+            begins = _behind_previous(segment, entry.position, index)
+    if header is None or begins < end_offset:
+        return _Cut(limit, -1)
+    return _Cut(entry.position, -1 if header.is_wrapper else header.base_offset)
+
+
+def _first_piece(segment: Segment, start_offset: int, end: _Cut) -> _Piece | None:
+    """The bytes of `segment` up to `end`, from a batch that is not behind `start_offset`."""
+    position, first_offset, crc = 0, segment.base_offset, UNCHECKED
+    if start_offset > first_offset:
+        position = segment.floor_position(start_offset)
+        header = segment.header_at(position, up_to_offset=start_offset)
+        if header is not None:
+            first_offset, crc = header.base_offset, header.crc
+    if position >= end.position:
+        return None
+    file = SliceFile(
+        segment.path, position, end.position, first_offset, crc, end.base_offset, segment.inode
+    )
+    return _Piece(max(start_offset, segment.base_offset), file)
+
+
+def _cut_piece(
+    segment: Segment, piece: _Piece, end_offset: int, max_bytes: int
+) -> Iterable[_Piece]:
+    """Even parts of `piece` of at most about `max_bytes`, cut at entries of the offset index."""
+    file = piece.file
+    begin, n_bytes = file.start, file.end - file.start
+    if not max_bytes or n_bytes <= max_bytes:
+        return [piece]
+    n_parts = -(-n_bytes // max_bytes)
+    pieces = []
+    with segment.offset_index() as index:
+        for part in range(1, n_parts):
+            entry = index.last_at_or_before_position(begin + part * n_bytes // n_parts)
+            if not file.start < entry.position < file.end:
+                continue
+            header = segment.header_at(entry.position, up_to_offset=entry.offset)
+            if header is None:
+                continue
+            begins = header.base_offset
+            if header.is_wrapper:
+                begins = _behind_previous(segment, entry.position, index)
+            if not piece.start_offset < begins < end_offset:
+                continue
+            before = file._replace(end=entry.position, next_offset=begins)
+            pieces.append(_Piece(piece.start_offset, before))
+            file = file._replace(
+                start=entry.position, first_offset=header.base_offset, first_crc=header.crc
+            )
+            piece = _Piece(begins, file)
+    return [*pieces, _Piece(piece.start_offset, file)]
+
+
+def _behind_previous(segment: Segment, position: int, index: OffsetIndex) -> int:
+    """Offset behind the batch before the one at `position`, or the base offset."""
+    entry, next_offset = index.last_at_or_before_position(position - 1), -1
+    fits = segment.header_at(entry.position, up_to_offset=entry.offset) is not None
+    begin = entry.position if fits else 0
+    for placed in segment.headers(begin, position):
+        if placed.end == position:
+            next_offset = placed.header.last_offset + 1
+    return max(next_offset, segment.base_offset)
+
+
+def _group(
+    topic_partition: TopicPartition,
+    pieces: Sequence[_Piece],
+    start_offset: int,
+    end_offset: int,
+    max_bytes: int,
+) -> list[LogSlice]:
+    """Put neighbours together while they stay below `max_bytes`."""
+    groups: list[list[_Piece]] = []
+    filled = 0
+    for piece in pieces:
+        n_bytes = piece.file.end - piece.file.start
+        if not groups or (max_bytes and filled + n_bytes > max_bytes):
+            groups.append([])
+            filled = 0
+        groups[-1].append(piece)
+        filled += n_bytes
+    starts = [max(group[0].start_offset, start_offset) for group in groups]
+    if not starts:  # compaction has left nothing there
+        return []
+    starts[0] = start_offset
+    ends = [*starts[1:], end_offset]
+    return [
+        LogSlice(*topic_partition, start, end, tuple(piece.file for piece in group))
+        for group, start, end in zip(groups, starts, ends, strict=True)
+    ]
+
+
+def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> LogSlice | None:
+    """What is left of a slice from `next_offset` on, in the files that the partition has now.
+
+    None when the log begins behind `next_offset`, or ends before the slice does: records of the
+    slice have been deleted, or a broker has truncated its log.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the partition is gone.
+    """
+    files = list_segments(partition_path)
+    if not files or files[0].base_offset > next_offset:
+        return None
+    segments = [Segment(file, is_sealed=False) for file in files]
+    log_end = find_log_end(segments[-1])
+    if log_end.offset < log_slice.end_offset:
+        return None
+    topic_partition = TopicPartition(log_slice.topic, log_slice.partition)
+    slices = cut_slices(topic_partition, segments, log_end, next_offset, log_slice.end_offset, 0)
+    return slices[0] if slices else log_slice._replace(start_offset=next_offset, files=())

@@ -1,0 +1,342 @@
+"""Read one slice: windows of bytes in, Arrow batches out.
+
+Data is read with ``pread`` into one reused buffer, never mapped: a file that is cut under a map
+kills the process with SIGBUS.  Files may be deleted, renamed, rolled or rewritten while a slice
+is read.  What was read is safe; for what was not, the partition is listed again and the next
+offset looked up (`segmentlog.read.plan.find_again`), so no row comes twice and none is left out.
+
+What is corrupt ends the read with an error, or, when asked for, is left out and logged.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.errors import (
+    CorruptLogError,
+    LogChangedError,
+    MalformedBatchError,
+    TruncatedBatchError,
+    UnsupportedFormatError,
+)
+from segmentlog.files.storage import is_gone, naming, storage_errors
+from segmentlog.kernels import layout
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.model import IsolationLevel, LogSlice, OnCorruptBatch, ScanPolicy, SliceFile
+from segmentlog.read.plan import UNCHECKED, find_again
+from segmentlog.read.read_committed import CommittedBatches
+from segmentlog.records.columns import record_schema
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.header import parse_header
+from segmentlog.segments.resync import behind_damage
+
+__all__ = ["scan_slice"]
+
+logger = logging.getLogger(__name__)
+
+_WINDOW_BYTES = 4 << 20
+_ATTEMPTS = 5  # a cleaner or a retention run can overtake a read only so often
+
+
+class _FileChangedError(Exception):
+    """A file is not any more what planning saw."""
+
+
+def scan_slice(
+    log_slice: LogSlice,
+    *,
+    columns: Sequence[str] | None = None,
+    include_headers: bool = False,
+    policy: ScanPolicy | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Records of a slice in the order of their offsets, control records left out.
+
+    Parameters
+    ----------
+    log_slice : offsets and bytes, as `segmentlog.read.plan` cuts them.
+    columns : names of the columns wanted, in order; by default all of them.
+    include_headers : whether "all of them" includes ``headers``.
+    policy : isolation level, what to do about corrupt batches, and the bound of inflating.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        Of the schema that `segmentlog.records.columns.record_schema` tells; at most 50,000 rows
+        and about 32 MiB, the first one smaller.
+
+    Raises
+    ------
+    CorruptLogError
+        With file, byte and offset; not when the policy is to skip.
+    UnsupportedFormatError
+        With file and byte.
+    LogChangedError
+        If records that planning promised are gone.
+    StorageError
+        If the disk fails, or a file is not this user's to read.
+    """
+    schema = record_schema(columns, include_headers=include_headers)
+    attempt = 0
+    place = log_slice.files[0].path if log_slice.files else log_slice.topic
+    with storage_errors(place):
+        while True:
+            reader = _SliceReader(log_slice, schema, policy or ScanPolicy())
+            try:
+                yield from reader.batches()
+            except (_FileChangedError, OSError) as change:
+                if isinstance(change, OSError) and not is_gone(change):
+                    raise
+                attempt = attempt + 1 if reader.next_offset == log_slice.start_offset else 1
+                log_slice = _find_again(log_slice, reader.next_offset, attempt, change)
+            else:
+                return
+
+
+def _find_again(
+    log_slice: LogSlice, next_offset: int, attempt: int, change: Exception
+) -> LogSlice:
+    """What is left of the slice, in the files that hold it now."""
+    path = str(Path(log_slice.files[0].path).parent)
+    logger.info("looking up offset %d of %s again: %s", next_offset, path, change)
+    end_offset = log_slice.end_offset
+    if next_offset >= end_offset:
+        return log_slice._replace(start_offset=end_offset, files=())
+    try:
+        found = find_again(log_slice, path, next_offset) if attempt <= _ATTEMPTS else None
+    except OSError as error:  # once more: it was there when the directory was listed
+        if not is_gone(error):
+            raise
+        return log_slice._replace(start_offset=next_offset)
+    if found is None:
+        raise LogChangedError(path, next_offset, end_offset, str(change)) from change
+    return found
+
+
+class _SliceReader:
+    """One pass over the files of a slice; `next_offset` says how far it has come."""
+
+    def __init__(self, log_slice: LogSlice, schema: pa.Schema, policy: ScanPolicy) -> None:
+        self._slice = log_slice
+        self._decoder = RecordDecoder(log_slice, schema, policy.max_inflated_batch_bytes)
+        self._skips = policy.on_corrupt_batch == OnCorruptBatch.SKIP
+        self._committed: CommittedBatches | None = None
+        if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
+            directory = str(Path(log_slice.files[0].path).parent)
+            self._committed = CommittedBatches(directory, skips=self._skips)
+        self._buffer: Bytes = np.empty(0, np.uint8)
+        self._reached = -1  # offset behind the files that are done
+        self._scanned_to = 0  # byte of the file behind the last batch whose checksum is right
+        self.next_offset = log_slice.start_offset
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for file in self._slice.files:
+            descriptor = _open(file)
+            try:
+                yield from self._file(file, descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _file(self, file: SliceFile, descriptor: int) -> Iterator[pa.RecordBatch]:
+        scanner = BatchScanner(file.path, _least_offset(file, descriptor))
+        self._scanned_to = file.start
+        position: int | None = file.start
+        while position is not None:
+            try:
+                yield from self._batches_from(file, descriptor, position, scanner)
+                position = None
+            except CorruptLogError as error:
+                position = self._behind(file, descriptor, error, scanner)
+        self._reached = max(self._reached, scanner.next_offset)
+
+    def _behind(
+        self, file: SliceFile, descriptor: int, error: CorruptLogError, scanner: BatchScanner
+    ) -> int | None:
+        """Where to go on behind damage, or None at the end; raises what may not be left out.
+
+        A slice may begin and end a little further out than its range: damage there is nobody's
+        loss.
+        """
+        next_offset, wanted = scanner.next_offset, self._slice
+        if error.position < self._scanned_to:  # what is wrong is inside a batch of the range
+            raise error
+        if next_offset >= wanted.end_offset and not scanner.offsets_went_back:
+            return None
+        found = behind_damage(descriptor, error.position, file.end, next_offset)
+        if found is not None and found.base_offset <= wanted.start_offset:
+            return found.position
+        if not self._skips:
+            raise error
+        position = found.position if found else file.end
+        behind = found.base_offset if found else wanted.end_offset
+        logger.warning(
+            "%s; bytes [%d, %d) are left out, and what is there of offsets [%d, %d)",
+            error, error.position, position, next_offset, behind,
+        )  # fmt: skip
+        return position if found else None
+
+    def _batches_from(
+        self, file: SliceFile, descriptor: int, position: int, scanner: BatchScanner
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a file from byte `position` on, at which a batch begins.
+
+        Done when two batches lie behind the range.  One does not do: no checksum covers a base
+        offset, and the batch that follows one that is too high goes back, which is noticed.
+        """
+        end_offset = self._slice.end_offset
+        held = 0  # bytes in the buffer, which begins at `position`
+        wanted = _WINDOW_BYTES
+        while position + held < file.end or held:
+            wanted = min(wanted, file.end - position)
+            held = self._read(descriptor, position, held, wanted, file)
+            begin = 0
+            while begin < held:
+                headers, until = scanner.scan(self._buffer, begin, held, position)
+                if not len(headers):
+                    break
+                self._scanned_to = position + until
+                if self._skips:
+                    headers = scanner.without_liar(headers, self._buffer, until, position)
+                headers = self._without_too_high(file, headers, position)
+                is_done = np.count_nonzero(headers[:, layout.LAST_OFFSET] >= end_offset) > 1
+                if self._reached > file.first_offset:
+                    headers = _behind_overlap(file, headers, self._reached, position)
+                headers = self._selected(file, headers, scanner.next_offset, position)
+                yield from self._decoder.decode(file.path, self._buffer, headers, position)
+                self.next_offset = max(self.next_offset, scanner.next_offset)
+                if is_done:
+                    return
+                begin = until
+            wanted = self._next_window(file, position, begin, held)
+            self._buffer[: held - begin] = self._buffer[begin:held].copy()
+            position += begin
+            held -= begin
+
+    def _without_too_high(self, file: SliceFile, headers: Int64s, file_position: int) -> Int64s:
+        """The batches that end before the one at the end of `file` begins; others are corrupt."""
+        is_too_high = headers[:, layout.LAST_OFFSET] >= file.next_offset
+        if file.next_offset < 0 or not is_too_high.any():
+            return headers
+        row = headers[is_too_high.argmax()]
+        position, base_offset = int(row[layout.POSITION]), int(row[layout.BASE_OFFSET])
+        reason = f"its offsets reach beyond {file.next_offset}, which is in a batch behind it"
+        error = MalformedBatchError(file.path, file_position + position, base_offset, reason)
+        if not self._skips:
+            raise error
+        logger.warning("%s; that batch is left out", error)
+        return headers[~is_too_high]
+
+    def _selected(
+        self, file: SliceFile, headers: Int64s, next_offset: int, position: int
+    ) -> Int64s:
+        """The batches to decode: of the range, committed, and none that the policy is to skip."""
+        is_below = headers[:, layout.BASE_OFFSET] < self._slice.end_offset
+        if not is_below.all():  # what is behind the range is not seen, nor are end markers there
+            headers = headers[is_below]
+            next_offset = int(headers[-1, layout.LAST_OFFSET]) + 1 if len(headers) else 0
+        headers = headers[headers[:, layout.LAST_OFFSET] >= self._slice.start_offset]
+        if self._skips:
+            for row, error in self._decoder.find_unreadable(
+                file.path, self._buffer, headers, position
+            ):
+                if isinstance(error, UnsupportedFormatError):
+                    raise error
+                logger.warning("%s; that batch is left out", error)
+                headers[row, layout.RECORDS_COUNT] = -1
+            headers = headers[headers[:, layout.RECORDS_COUNT] >= 0]
+        if self._committed is None or not len(headers):
+            return headers
+        return self._committed.select(file.path, self._buffer, headers, next_offset, position)
+
+    def _read(
+        self, descriptor: int, position: int, held: int, wanted: int, file: SliceFile
+    ) -> int:
+        """Fill the buffer up to `wanted` bytes; how many it holds then."""
+        if self._buffer.size < wanted + COPY_SLACK:
+            grown = np.empty(wanted + COPY_SLACK, np.uint8)
+            grown[:held] = self._buffer[:held]
+            self._buffer = grown
+        while held < wanted:
+            with naming(descriptor):
+                n_read = os.preadv(descriptor, [self._buffer[held:wanted].data], position + held)
+            if n_read == 0:
+                message = f"{file.path} ends at byte {position + held}, not at {file.end}"
+                raise _FileChangedError(message)
+            held += n_read
+        return held
+
+    def _next_window(self, file: SliceFile, position: int, begin: int, held: int) -> int:
+        """Bytes to hold next: a window, or the whole of a batch that is larger."""
+        left = held - begin
+        if left < layout.LOG_OVERHEAD:
+            if left and position + held == file.end:
+                raise TruncatedBatchError(
+                    file.path, position + begin, -1, layout.LOG_OVERHEAD, left
+                )
+            return _WINDOW_BYTES
+        prefix = self._buffer[begin : begin + layout.LOG_OVERHEAD].tobytes()
+        base_offset = int.from_bytes(prefix[:8], "big", signed=True)
+        size = int.from_bytes(prefix[8:], "big", signed=True) + layout.LOG_OVERHEAD
+        available = file.end - position - begin
+        if size > available or position + held == file.end:
+            raise TruncatedBatchError(file.path, position + begin, base_offset, size, available)
+        return max(_WINDOW_BYTES, size)
+
+
+def _behind_overlap(
+    file: SliceFile, headers: Int64s, next_offset: int, file_position: int
+) -> Int64s:
+    """The batches at or above `next_offset`, of a segment that begins below it.
+
+    A copy that was taken while compaction merged segments holds the merged one and some that it
+    replaced.  Compaction keeps the bounds of batches, so one that lies across is none of that.
+    """
+    is_behind = headers[:, layout.LAST_OFFSET] >= next_offset
+    headers = headers[is_behind]
+    if len(headers) and headers[0, layout.BASE_OFFSET] < next_offset:
+        row = headers[0]
+        is_wrapper = row[layout.ATTRIBUTES] & layout.LEGACY_MASK and not row[layout.RECORDS_COUNT]
+        if not is_wrapper:
+            position = file_position + int(row[layout.POSITION])
+            reason = (
+                f"it begins below offset {next_offset}, up to which the segment before reaches"
+            )
+            raise MalformedBatchError(file.path, position, int(row[layout.BASE_OFFSET]), reason)
+    return headers
+
+
+def _open(file: SliceFile) -> int:
+    """A descriptor of the file, also when retention or compaction has just put it aside.
+
+    Compaction puts another file under the name.  Where the planned range of bytes ends between two
+    batches of that one, too, what it holds behind them would be left out without a word.
+    """
+    try:
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as missing:
+        try:
+            descriptor = os.open(file.path + ".deleted", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise missing from None  # users know that file, and not the name that was tried
+    if file.inode not in (0, os.fstat(descriptor).st_ino):
+        os.close(descriptor)
+        message = f"{file.path} is another file than when it was planned"
+        raise _FileChangedError(message)
+    return descriptor
+
+
+def _least_offset(file: SliceFile, descriptor: int) -> int:
+    """Offset that the first batch may have at the least, once it is seen to be the planned one."""
+    if file.first_crc == UNCHECKED:
+        return file.first_offset
+    with naming(descriptor):
+        head = os.pread(descriptor, layout.HEADER_BYTES, file.start)
+    if len(head) >= layout.SMALLEST_BATCH_BYTES:
+        header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
+        if (header.base_offset, header.crc) == (file.first_offset, file.first_crc):
+            return 0 if header.is_wrapper else file.first_offset
+    message = f"{file.path} has another batch at byte {file.start} than when it was planned"
+    raise _FileChangedError(message)

@@ -1,0 +1,187 @@
+"""Bring a whole log directory to where a clean stop would have left it.
+
+First the guards of unfinished commits; then, without the mark of a clean stop, every log as a
+starting broker recovers it.  High watermarks and recovery points follow, and the mark comes last:
+until then a crash leaves a directory that the next recovery begins with again.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from segmentlog.errors import SegmentLogError
+from segmentlog.files.checkpoint import read_offsets, write_offsets
+from segmentlog.files.durable import create_file, sync_directory
+from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    DirectoryState,
+    parse_partition_directory,
+)
+from segmentlog.files.storage import storage_errors
+from segmentlog.journal.journal import State, list_guards
+from segmentlog.model import METADATA_TOPIC, TopicPartition
+from segmentlog.recovery.recover_log import (
+    RecoveryPlan,
+    lower_high_watermarks,
+    plan_recovery,
+    recover_log,
+)
+from segmentlog.recovery.swaps import finish_swaps, has_swaps
+from segmentlog.recovery.unfinished import recover
+from segmentlog.segments.listing import list_segments
+from segmentlog.segments.log_end import find_log_end
+from segmentlog.segments.orphans import indexes_without_log, remove_indexes_without_log
+from segmentlog.segments.segment import Segment
+
+__all__ = ["DirectoryRecovery"]
+
+
+class DirectoryRecovery:
+    """Recovers a log directory, or says what that would come to; the caller holds the lock.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    interval_bytes : of log from index entry to index entry (``index.interval.bytes``).
+    dry_run : whether nothing is changed.
+
+    Attributes
+    ----------
+    failed : logs that could not be recovered; nothing was changed in them, and the directory
+        keeps without the mark of a clean stop.
+    """
+
+    def __init__(self, directory: str, interval_bytes: int, *, dry_run: bool = False) -> None:
+        self.failed: list[str] = []
+        self._directory = directory
+        self._interval_bytes = interval_bytes
+        self._dry_run = dry_run
+        self._mark = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
+        self._ends: dict[TopicPartition, int] = {}
+
+    def run(self) -> Iterator[str]:
+        """Do it; a sentence for each thing that is done.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If it cannot be told where the logs begin and end.
+        """
+        yield from self._guards()
+        if self._dry_run and list_guards(self._directory):
+            return  # the logs are not yet what they will be
+        is_clean = os.path.exists(self._mark)
+        starts = read_offsets(self._directory, LOG_START_CHECKPOINT)
+        points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
+        for name, topic_partition, is_served in _partitions(self._directory):
+            path = os.path.join(self._directory, name)
+            try:
+                with storage_errors(path):
+                    plan = self._plan(
+                        path, points.get(topic_partition, 0), starts.get(topic_partition, 0),
+                        is_clean=is_clean,
+                    )  # fmt: skip
+                    yield from self._orphans(name, path)
+                    if plan is None:
+                        continue
+                    yield from self._recover(name, plan)
+            except SegmentLogError as error:
+                self.failed.append(name)
+                yield f"{name}: not recovered: {error}"
+                continue
+            if is_served:
+                self._ends[topic_partition] = plan.end_offset
+        if not self._dry_run:
+            yield from self._close()
+
+    def _guards(self) -> Iterator[str]:
+        """Finish or undo the commits of writers that are gone."""
+        if not self._dry_run:
+            yield from recover(self._directory, is_asked=True)
+            return
+        token = State.read(self._directory).token
+        for guard in list_guards(self._directory):
+            intent = guard.intent()
+            if intent is None or token not in {guard.token, intent.after}:
+                yield f"would remove {guard.path}, which had not begun to write"
+            elif guard.token == token:
+                yield f"would finish the commit of {guard.path}"
+            else:
+                yield f"would undo the commit of {guard.path}"
+
+    def _plan(
+        self, path: str, recovery_point: int, log_start: int, *, is_clean: bool
+    ) -> RecoveryPlan | None:
+        """How to recover a log, or None where there is nothing to do."""
+        if not self._dry_run and has_swaps(path):
+            self._begin()
+            finish_swaps(path)
+        segments = list_segments(path)
+        if is_clean and segments:
+            active = Segment(segments[-1], is_sealed=False)
+            if find_log_end(active, warns=False).position == active.size:
+                return None
+            recovery_point = active.base_offset
+        return plan_recovery(path, recovery_point, log_start)
+
+    def _orphans(self, name: str, path: str) -> Iterator[str]:
+        """Remove indexes whose segment is gone, from a cleanly stopped log too."""
+        dry = self._dry_run
+        if n := len(indexes_without_log(path)) if dry else remove_indexes_without_log(path):
+            does = "would remove" if dry else "removed"
+            yield f"{name}: {does} {n} index file{'s' if n != 1 else ''} without a log"
+
+    def _recover(self, name: str, plan: RecoveryPlan) -> Iterator[str]:
+        """Recover one log, unless this is only to say how."""
+        loss, n_read = plan.loss, plan.n_read
+        what = f"{n_read} segment{'s' if n_read != 1 else ''} up to offset {plan.end_offset}"
+        if self._dry_run:
+            yield f"{name}: would build the indexes of {what} again"
+            if loss:
+                yield f"{name}: {loss.replace('are cut off', 'would be cut off')}"
+            return
+        self._begin()
+        kept = recover_log(plan, self._interval_bytes)
+        yield f"{name}: recovered {what}"
+        if loss:
+            yield f"{name}: {loss}" + (f"; kept in {', '.join(map(_name, kept))}" if kept else "")
+
+    def _begin(self) -> None:
+        """Take the mark away: it must not vouch for what a crash may leave."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._mark)
+            sync_directory(self._directory)
+
+    def _close(self) -> Iterator[str]:
+        """Let the checkpoints follow, and put the mark there."""
+        if lower_high_watermarks(self._directory, self._ends):
+            yield "lowered high watermarks to the ends of their logs"
+        points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
+        if {**points, **self._ends} != points:
+            write_offsets(self._directory, RECOVERY_POINT_CHECKPOINT, {**points, **self._ends})
+        if not self.failed and not os.path.exists(self._mark):
+            os.close(create_file(self._mark))
+            sync_directory(self._directory)
+            yield "marked the directory as cleanly stopped"
+
+
+def _partitions(directory: str) -> list[tuple[str, TopicPartition, bool]]:
+    """Name and partition of each directory that a broker recovers, and whether it serves it.
+
+    The log of the cluster's metadata a broker recovers each time that it starts, by other rules.
+    """
+    found = []
+    for name in sorted(os.listdir(directory)):
+        parsed = parse_partition_directory(name)
+        if parsed is None or os.path.islink(os.path.join(directory, name)):
+            continue
+        topic_partition, state = parsed
+        if topic_partition.topic != METADATA_TOPIC and state != DirectoryState.DELETE:
+            found.append((name, topic_partition, state != DirectoryState.STRAY))
+    return found
+
+
+def _name(path: str) -> str:
+    return os.path.basename(path)

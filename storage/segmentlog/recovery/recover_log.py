@@ -1,0 +1,251 @@
+"""Recover one log after an unclean stop, as a starting broker does (``LogLoader.recoverLog``).
+
+From the segment that holds the recovery point on, every batch is read; at the first bad one the
+log ends.  Where a broker deletes what it cuts off, that is kept beside the log.
+
+Each step is on the disk before the next begins, and all of them can be done again from the start:
+
+1. What follows the last good batch of its segment is copied to a ``.broken`` file.
+2. The indexes of later segments are removed, and then these segments are renamed to such files.
+   Until all of them are out of the log, the bad batch that condemns them stays where it is.
+   Where the log start lies behind that batch, its own segment and those before it go after them.
+3. The segment is cut.  Every segment that was read is synced.
+4. Indexes, producer snapshots and leader epochs are built again from the batches.
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from segmentlog.files.checkpoint import read_offsets, write_offsets
+from segmentlog.files.durable import sync_directory, sync_file, write_new_file
+from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT, FileKind, segment_file_name
+from segmentlog.files.snapshot import list_snapshots
+from segmentlog.model import TopicPartition
+from segmentlog.recovery.broken import is_zeros, keep_segment, keep_tail
+from segmentlog.recovery.reindex import follow_producers_to, rebuild_indexes
+from segmentlog.recovery.valid_end import GoodEnd, find_good_end
+from segmentlog.segments.leader_epochs import EpochStarts
+from segmentlog.segments.listing import list_segments
+from segmentlog.segments.log_end import find_log_end
+from segmentlog.segments.producer_state import ProducerStates, remove_snapshots
+from segmentlog.segments.segment import Segment
+
+__all__ = ["RecoveryPlan", "lower_high_watermarks", "plan_recovery", "recover_log"]
+
+_INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
+
+
+class RecoveryPlan(NamedTuple):
+    """What recovering a log comes to.
+
+    Attributes
+    ----------
+    path : of the partition's directory.
+    log_start : by its checkpoint, or 0.
+    segments : all of them, before anything is cut.
+    first : index of the first segment that is read.
+    last : index of the last segment that stays, or -1 where none does.
+    end : where that one ends.
+    lost_to : offset behind the last good batch that is cut off; the log end where none is.
+    n_reached : segments up to the bad batch, or all of them where none is bad.
+    """
+
+    path: str
+    log_start: int
+    segments: tuple[Segment, ...]
+    first: int
+    last: int
+    end: GoodEnd
+    lost_to: int
+    n_reached: int
+
+    @property
+    def n_cut_bytes(self) -> int:
+        """Bytes behind the log end, zeros of preallocation included."""
+        behind = sum(each.size for each in self.segments[self.last + 1 :])
+        return behind + (
+            self.segments[self.last].size - self.end.position if self.last >= 0 else 0
+        )
+
+    @property
+    def end_offset(self) -> int:
+        """The log end afterwards."""
+        return self.end.offset
+
+    @property
+    def loss(self) -> str:
+        """What is cut off, in words; nothing where nothing is."""
+        if not self.n_cut_bytes:
+            return ""
+        if self.lost_to > self.end_offset:
+            why = f" ({self.end.error})" if self.end.error else ""
+            return f"offsets [{self.end_offset}, {self.lost_to}) are cut off{why}"
+        return (
+            f"{self.n_cut_bytes} bytes behind offset {self.end_offset}, the log end, are cut off"
+        )
+
+    @property
+    def n_read(self) -> int:
+        """Number of segments that are read, and of indexes that are built again."""
+        return max(self.last + 1 - self.first, 0)
+
+
+def plan_recovery(path: str, recovery_point: int, log_start: int) -> RecoveryPlan:
+    """Read what may not have reached the disk, and say what recovering it comes to.
+
+    Parameters
+    ----------
+    path : of the partition's directory.
+    recovery_point : the offset up to which everything has been synced.
+    log_start : by its checkpoint, or 0.
+
+    Raises
+    ------
+    UnsupportedFormatError
+        If a batch has a format that is newer than this version, and cannot be judged.
+    """
+    files = list_segments(path)
+    segments = tuple(Segment(each, is_sealed=False, is_active=each is files[-1]) for each in files)
+    if not segments:
+        return RecoveryPlan(path, log_start, (), 0, -1, GoodEnd(0, log_start), log_start, 0)
+    below = [i for i, each in enumerate(segments) if each.base_offset <= recovery_point]
+    first = last = max(below, default=0)
+    for last in range(first, len(segments)):
+        end = find_good_end(segments[last])
+        if end.position < segments[last].size:
+            break
+    reached, n_reached = find_log_end(segments[-1], warns=False).offset, last + 1
+    if end.offset < log_start:  # only what DeleteRecords has deleted is left
+        last, end = -1, GoodEnd(0, log_start)
+    lost_to = max(reached, end.offset)
+    return RecoveryPlan(path, log_start, segments, first, last, end, lost_to, n_reached)
+
+
+def recover_log(
+    plan: RecoveryPlan, interval_bytes: int, *, syncs_active: bool = True
+) -> list[str]:
+    """Do what a plan says; the caller holds the lock.
+
+    Parameters
+    ----------
+    plan : made under the same lock.
+    interval_bytes : of log from index entry to index entry (``index.interval.bytes``).
+    syncs_active : whether the active segment is synced as well.
+
+    Returns
+    -------
+    kept : the ``.broken`` files that hold what was cut off.
+    """
+    kept = _cut(plan, syncs_active=syncs_active)
+    segments = list(plan.segments[: plan.last + 1])
+    if not segments:
+        segments = [_begin_again(plan)]
+    else:
+        segments[-1].size = plan.end.position
+    _rebuild(plan, segments, interval_bytes)
+    return kept
+
+
+def lower_high_watermarks(directory: str, ends: Mapping[TopicPartition, int]) -> bool:
+    """Have no high watermark lie behind the end of its log; whether one did."""
+    promised = read_offsets(directory, HIGH_WATERMARK_CHECKPOINT)
+    lowered = {each: end for each, end in ends.items() if promised.get(each, end) > end}
+    if lowered:
+        write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, {**promised, **lowered})
+    return bool(lowered)
+
+
+def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
+    """Steps 1 to 3."""
+    kept = []
+    stay, go = plan.segments[: plan.last + 1], plan.segments[plan.last + 1 :]
+    is_cut = bool(stay) and plan.end.position < stay[-1].size
+    if is_cut and not is_zeros(stay[-1].path, plan.end.position):
+        kept.append(keep_tail(stay[-1].path, plan.end.position))
+    # The indexes first.  A crash behind their removal leaves segments without indexes, which are
+    # legal, and which the next recovery finds again behind the same bad batch.  The other way
+    # round it leaves indexes without a segment: no recovery finds those by a segment, and the
+    # next one that begins at their offset fails, or takes a `.txnindex` for its own.
+    for segment in go:
+        for kind in _INDEXES:
+            name = segment_file_name(segment.base_offset, kind)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(plan.path, name))
+    if go:
+        sync_directory(plan.path)
+    # Then the segments behind the bad batch.  They are good by themselves: a recovery that found
+    # them without it would take them for the log.  The sync is for those, too, that a recovery
+    # which died has renamed.
+    kept += [keep_segment(segment.path) for segment in plan.segments[plan.n_reached :]]
+    sync_directory(plan.path)
+    # Others go where the log start lies behind all of them.  They end below it, each by itself, so
+    # a recovery that finds some of them empties the log again, whichever they are.
+    if not stay:
+        kept += [keep_segment(segment.path) for segment in plan.segments[: plan.n_reached]]
+        sync_directory(plan.path)
+    for segment in stay[plan.first :]:
+        is_active = segment is stay[-1]
+        descriptor = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if is_active and is_cut:
+                os.ftruncate(descriptor, plan.end.position)
+            if syncs_active or not is_active or is_cut:
+                sync_file(descriptor, segment.path)
+        finally:
+            os.close(descriptor)
+    return kept
+
+
+def _begin_again(plan: RecoveryPlan) -> Segment:
+    """An empty segment at the log start, in a log that holds none any more.
+
+    No epoch is known there.  Once the segment stands, a recovery that is made again keeps those
+    that it finds.
+    """
+    epochs = EpochStarts(plan.path)
+    epochs.truncate_from_end(0)
+    epochs.write()
+    name = segment_file_name(plan.log_start, FileKind.LOG)
+    write_new_file(os.path.join(plan.path, name), b"")
+    sync_directory(plan.path)
+    return Segment(list_segments(plan.path)[0], is_sealed=False)
+
+
+def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -> None:
+    """Step 4; snapshots are taken where a broker takes them while it recovers."""
+    first = segments[min(plan.first, len(segments) - 1)].base_offset
+    remove_snapshots(plan.path, _outside(plan.path, plan.log_start, first))
+    epochs = EpochStarts(plan.path)
+    epochs.truncate_from_end(plan.end_offset if plan.last >= 0 else 0)
+    producers = ProducerStates.load(plan.path, plan.log_start, first)
+    bases = [each.base_offset for each in plan.segments]
+    follow_producers_to(producers, segments, first, bases[-2:])
+    for segment in segments:
+        if segment.base_offset >= first:
+            producers.advance(segment.base_offset)
+            producers.take_snapshot()
+            rebuild_indexes(segment, interval_bytes, producers, epochs)
+            producers.take_snapshot()
+        elif not (
+            os.path.exists(segment.offset_index_path) and os.path.exists(segment.time_index_path)
+        ):
+            rebuild_indexes(segment, interval_bytes)
+    epochs.truncate_from_start(plan.log_start)
+    epochs.write()
+    _remove_strays(plan, segments)
+
+
+def _outside(path: str, log_start: int, end: int) -> list[int]:
+    """Offsets of snapshots that tell of nothing between the log start and `end`."""
+    return [each for each in list_snapshots(path) if not log_start < each <= end]
+
+
+def _remove_strays(plan: RecoveryPlan, segments: list[Segment]) -> None:
+    """Keep the snapshots at the bases of segments, and the newest one if it is behind the last."""
+    bases = [each.base_offset for each in segments]
+    strays = [each for each in list_snapshots(plan.path) if each not in bases]
+    remove_snapshots(plan.path, [each for each in strays if each < max(strays[0], bases[-1])])
+    log_start = max(plan.log_start, bases[0])
+    remove_snapshots(plan.path, _outside(plan.path, log_start, plan.end_offset))

@@ -1,0 +1,147 @@
+"""Build the indexes of a segment again from its batches, as ``LogSegment.recover`` does.
+
+Headers are read, and control batches, but no records: checksums are for whoever asks for this.
+"""
+
+import os
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from segmentlog.errors import MalformedBatchError
+from segmentlog.files.durable import replace_file, sync_file
+from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state
+from segmentlog.index.transaction import AbortedTransaction, encode_transactions
+from segmentlog.kernels import append as columns
+from segmentlog.kernels import layout
+from segmentlog.kernels.append import take_batches
+from segmentlog.kernels.memory import Int64s
+from segmentlog.segments.batches import WalkedBatches, walk_batches
+from segmentlog.segments.leader_epochs import EpochStarts
+from segmentlog.segments.log_end import MOST_OFFSETS
+from segmentlog.segments.producer_state import ProducerStates
+from segmentlog.segments.segment import Segment
+
+__all__ = ["follow_producers_to", "rebuild_indexes"]
+
+_UNLIMITED = 2**62
+
+
+def rebuild_indexes(
+    segment: Segment,
+    interval_bytes: int,
+    producers: ProducerStates | None = None,
+    epochs: EpochStarts | None = None,
+) -> list[str]:
+    """Replace ``.index`` and ``.timeindex``, and ``.txnindex`` too where `producers` are known.
+
+    Parameters
+    ----------
+    segment : whose; its size is the byte behind its last good batch.
+    interval_bytes : of log from entry to entry (``index.interval.bytes``).
+    producers : at the segment's base offset; behind it, afterwards.
+    epochs : takes the leader epochs that begin in the segment.
+
+    Returns
+    -------
+    changed : the files that were not there, or had other bytes.
+
+    Raises
+    ------
+    CorruptLogError, UnsupportedFormatError
+        If a header cannot be true; nothing is replaced then.
+    """
+    limits: Int64s = np.full(columns.LIMIT_COLUMNS, _UNLIMITED, np.int64)
+    limits[columns.INDEX_INTERVAL_BYTES] = interval_bytes
+    state = new_state(segment.base_offset)
+    offsets, times = [], []
+    aborted: list[AbortedTransaction] = []
+    next_offset = segment.base_offset
+    for walked in walk_batches([segment], segment.base_offset):
+        batches = _checked(walked, segment, next_offset)
+        headers, next_offset = batches.headers, batches.next_offset
+        entries: Int64s = np.empty((len(headers), columns.ENTRY_COLUMNS), np.int64)
+        _, n_entries = take_batches(headers, 0, limits, state, entries)
+        offsets.append(encode_offsets(entries[:n_entries]))
+        times.append(encode_times(entries[:n_entries]))
+        if producers is not None and len(headers):
+            aborted += producers.follow(batches)
+        if epochs is not None:
+            epochs.follow(batches)
+    times.append(last_time(state))
+    files = {
+        segment.offset_index_path: b"".join(offsets),
+        segment.time_index_path: b"".join(times),
+    }
+    if producers is not None and (aborted or os.path.exists(segment.transaction_index_path)):
+        files[segment.transaction_index_path] = encode_transactions(aborted)
+    return [path for path, data in files.items() if _put(path, data)]
+
+
+def follow_producers_to(
+    producers: ProducerStates,
+    segments: Sequence[Segment],
+    offset: int,
+    snapshots_at: Collection[int] = (),
+) -> None:
+    """Bring `producers` up to date with the batches below `offset`, the base of a segment.
+
+    Parameters
+    ----------
+    segments : of the log, all of them.
+    snapshots_at : base offsets at which a snapshot is taken on the way.
+    """
+    bases = [segment.base_offset for segment in segments]
+    for segment in segments[max(bisect_right(bases, producers.end_offset) - 1, 0) :]:
+        if segment.base_offset >= offset:
+            break
+        producers.advance(segment.base_offset)
+        if segment.base_offset in snapshots_at:
+            producers.take_snapshot()
+        for batches in walk_batches([segment], producers.end_offset):
+            producers.follow(batches)
+    producers.advance(offset)
+
+
+def _checked(batches: WalkedBatches, segment: Segment, next_offset: int) -> WalkedBatches:
+    """The batches that lie whole in the segment, if offsets rise and an index can hold them."""
+    headers = batches.headers
+    last = headers[:, layout.LAST_OFFSET]
+    begins = np.concatenate(([next_offset], last[:-1] + 1))
+    is_bad = (headers[:, layout.BASE_OFFSET] < begins) & (
+        headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK == 0
+    )
+    is_bad |= (last < begins) | (last - segment.base_offset >= MOST_OFFSETS)
+    if is_bad.any():
+        row = headers[int(np.argmax(is_bad))]
+        raise MalformedBatchError(
+            segment.path,
+            batches.file_position + int(row[layout.POSITION]),
+            int(row[layout.BASE_OFFSET]),
+            "its offsets do not follow those before it in this segment",
+        )
+    ends = batches.file_position + headers[-1:, layout.POSITION] + headers[-1:, layout.SIZE]
+    if ends <= segment.size:
+        return batches
+    reached = int(last[-2]) + 1 if len(last) > 1 else next_offset
+    return batches._replace(headers=headers[:-1], next_offset=reached)
+
+
+def _put(path: str, data: bytes) -> bool:
+    """Have a file hold `data`, durably; whether it did not before."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        replace_file(path, data)
+        return True
+    try:
+        is_same = os.fstat(descriptor).st_size == len(data)
+        is_same = is_same and os.pread(descriptor, len(data), 0) == data
+        if is_same:
+            sync_file(descriptor, path)
+    finally:
+        os.close(descriptor)
+    if not is_same:
+        replace_file(path, data)
+    return not is_same

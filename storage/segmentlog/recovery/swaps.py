@@ -1,0 +1,54 @@
+"""Finish what compaction was doing when its broker died (``LogLoader``, steps before loading).
+
+It writes ``.cleaned`` files, renames them to ``.swap`` from the last to the first, and then puts
+them in the place of the segments that they replace.  Up to the last of the first renames it is
+undone, behind it finished.
+"""
+
+import os
+
+from segmentlog.files.durable import sync_directory
+from segmentlog.files.names import FileKind, FileState, SegmentFileName, parse_segment_file
+from segmentlog.segments.listing import SegmentFiles, next_offset_of
+
+__all__ = ["finish_swaps", "has_swaps"]
+
+
+def has_swaps(path: str) -> bool:
+    """Whether a compaction was cut short in a partition directory."""
+    found = _parsed(path).values()
+    return any(each.state in {FileState.CLEANED, FileState.SWAP} for each in found)
+
+
+def finish_swaps(path: str) -> None:
+    """Undo or finish it; the caller holds the lock.  Everything here can be done twice."""
+    files = _parsed(path)
+    cleaned = {name: each for name, each in files.items() if each.state == FileState.CLEANED}
+    swaps = {name: each for name, each in files.items() if each.state == FileState.SWAP}
+    first_cleaned = min((each.offset for each in cleaned.values()), default=2**63)
+    undone = [name for name, each in swaps.items() if each.offset >= first_cleaned]
+    for names in (undone, cleaned):  # a .swap is finished once no .cleaned says otherwise
+        for name in names:
+            os.unlink(os.path.join(path, name))
+        sync_directory(path)
+    finished = {name: each for name, each in swaps.items() if name not in undone}
+    logs = [
+        SegmentFiles(each.offset, full, os.path.getsize(full), is_swap=True)
+        for name, each in finished.items()
+        if each.kind == FileKind.LOG and (full := os.path.join(path, name))
+    ]
+    first = min((each.base_offset for each in logs), default=0)
+    behind = max(map(next_offset_of, logs), default=0)
+    for name, each in files.items():
+        if each.state == FileState.LIVE and first <= each.offset < behind:
+            os.unlink(os.path.join(path, name))
+    for name in finished:
+        full = os.path.join(path, name)
+        os.replace(full, full.removesuffix(f".{FileState.SWAP}"))
+    sync_directory(path)
+
+
+def _parsed(path: str) -> dict[str, SegmentFileName]:
+    """What the names of a partition's files say, of those that say something."""
+    found = {name: parse_segment_file(name) for name in os.listdir(path)}
+    return {name: each for name, each in found.items() if each is not None}

@@ -1,0 +1,206 @@
+"""Finish a commit that was decided, or undo one that was not, whoever began it.
+
+Before the decision, what is behind the old ends is cut off; after it, Kafka's checkpoints are
+derived from the intent.  Both give the same result when they are done again, so a crash in the
+middle of either is met by beginning it again.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import time
+
+from segmentlog.errors import LogDirectoryError
+from segmentlog.files.checkpoint import read_offsets, write_offsets
+from segmentlog.files.durable import cut_file, sync_directory, sync_file
+from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    FileKind,
+    parse_segment_file,
+    partition_path,
+    segment_file_name,
+)
+from segmentlog.journal.journal import (
+    INTENT_FILE,
+    Guard,
+    Intent,
+    SegmentSizes,
+    State,
+    list_guards,
+)
+
+__all__ = ["finish", "give_up", "recover", "withdraw"]
+
+logger = logging.getLogger(__name__)
+
+#: What an unlink or a removal of a directory says of files that are open.
+_IN_USE = {errno.EBUSY, errno.ENOTEMPTY, errno.EEXIST}
+_MOST_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+
+_KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+
+
+def recover(directory: str, *, is_asked: bool = False) -> list[str]:
+    """Finish or undo what a crash has left; the caller holds the lock.
+
+    Parameters
+    ----------
+    is_asked : whether somebody has asked for this: to go on with what is there, if bytes are
+        missing that had been synced, and to be told what was done.
+
+    Returns
+    -------
+    done : what was done, a sentence for each guard.
+
+    Raises
+    ------
+    LogDirectoryError
+        If a log is shorter than before the commit began: something else has been at it.
+    """
+    done = []
+    for found in list_guards(directory):
+        guard = found.seize()
+        intent, token = guard.intent(), State.read(directory).token
+        if intent is None or token not in {guard.token, intent.after}:
+            # Not begun, or by a writer that had lost its lock: `_Commit.stand` tells of those.
+            withdraw(directory, guard)
+            done.append(f"removed {found.path}, which had not begun to write")
+        elif token == guard.token:
+            finish(directory, guard, intent)
+            done.append(f"finished the commit of {found.path}")
+        else:
+            _undo(directory, guard, intent, is_asked=is_asked)
+            done.append(f"undid the commit of {found.path}")
+    if not is_asked:  # or whoever has asked is told
+        for sentence in done:
+            logger.warning("%s", sentence)
+    return done
+
+
+def finish(directory: str, guard: Guard, intent: Intent) -> None:
+    """Derive the checkpoints of a decided commit, and remove its guard."""
+    ends = {each.topic_partition: each.new_end for each in intent.partitions}
+    starts = {
+        each.topic_partition: each.new_start for each in intent.partitions if each.new_start >= 0
+    }
+    news = {LOG_START_CHECKPOINT: starts, HIGH_WATERMARK_CHECKPOINT: ends}
+    if intent.is_flushed:  # and so is all that stands before it
+        news[RECOVERY_POINT_CHECKPOINT] = ends
+    for name, offsets in news.items():
+        if offsets:
+            write_offsets(directory, name, {**read_offsets(directory, name), **offsets})
+    _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
+
+
+def give_up(directory: str, guard: Guard, intent: Intent) -> None:
+    """Undo our own commit, if it is still ours: whoever has taken it over may have appended."""
+    try:
+        seized = guard.seize()
+    except FileNotFoundError:
+        return
+    _undo(directory, seized, intent)
+
+
+def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = False) -> None:
+    """Cut every log back to what it was; everything here can be done twice.
+
+    A file that is shorter has lost what an earlier job with ``flush=none`` never synced, and the
+    next writer looks for its end; where all had been synced, something else has been at it.
+    """
+    is_whole = True
+    for each in intent.partitions:
+        path = partition_path(directory, each.topic_partition)
+        if not os.path.isdir(path):  # its topic was deleted, and there is nothing to cut
+            continue
+        lost = _cut_back(path, each.sizes)
+        if lost and intent.was_clean and not is_asked:
+            reason = (
+                f"this commit did not take place, and cannot be undone: {lost} before it began: "
+                "something else has cut the file. Restore it from a copy, or go on without what "
+                "is missing: segmentlog recover"
+            )
+            raise LogDirectoryError(guard.path, reason)
+        is_whole = is_whole and not lost
+    _leave(directory, guard, is_clean=intent.was_clean and is_whole)
+
+
+def _cut_back(path: str, sizes: SegmentSizes) -> str:
+    """Remove the segments behind the active one, and cut its files back to their sizes.
+
+    Returns what is missing, as a sentence without its end, or nothing.
+    """
+    lost = ""
+    for name in os.listdir(path):
+        parsed = parse_segment_file(name)
+        if parsed and parsed.kind in _KINDS and parsed.offset > sizes.base_offset:
+            os.unlink(os.path.join(path, name))
+    for kind, size in zip(_KINDS, sizes[1:], strict=True):
+        file = os.path.join(path, segment_file_name(sizes.base_offset, kind))
+        found = os.path.getsize(file)
+        if found < size:
+            lost = f"{file} has {found} bytes, and had {size}"
+        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            cut_file(descriptor, min(found, size))
+            sync_file(descriptor, file)
+        finally:
+            os.close(descriptor)
+    sync_directory(path)
+    return lost
+
+
+def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
+    """Put the mark of a clean stop back, if it still tells the truth, and remove the guard.
+
+    The mark comes first: a crash in between leaves a guard, and no harm.
+    """
+    mark = os.path.join(guard.path, CLEAN_SHUTDOWN_FILE)
+    with contextlib.suppress(FileNotFoundError):
+        if is_clean:
+            os.rename(mark, os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+        else:
+            os.unlink(mark)
+    _remove_guard(directory, guard)
+
+
+def withdraw(directory: str, guard: Guard) -> None:
+    """Remove a guard behind which nothing was written, without undoing anything.
+
+    The intent first: a guard without one is only removed, whoever meets it.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(guard.intent_path)
+    _leave(directory, guard, is_clean=False)
+
+
+def _remove_guard(directory: str, guard: Guard) -> None:
+    until = time.monotonic() + _MOST_SECONDS
+    while True:
+        try:
+            _remove(guard)
+        except OSError as error:
+            # A file that a reader has open on the same NFS mount stays, as ``.nfs…``, until the
+            # reader closes it; a reader has an intent open for as long as it takes to read it.
+            if error.errno not in _IN_USE or time.monotonic() >= until:
+                raise
+            time.sleep(_POLL_SECONDS)
+        else:
+            break
+    sync_directory(directory)
+
+
+def _remove(guard: Guard) -> None:
+    # The intent last: a guard with one can be taken up again, and without one is only removed.
+    for name in sorted(os.listdir(guard.path), key=lambda name: name == INTENT_FILE):
+        path = os.path.join(guard.path, name)
+        if path == guard.state_path and os.path.isdir(path):  # last, with the guard itself
+            continue
+        os.unlink(path)
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(guard.state_path)
+    os.rmdir(guard.path)

@@ -1,0 +1,75 @@
+"""How far a segment holds nothing but good batches: where recovery cuts it."""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from segmentlog.errors import CorruptLogError, MalformedBatchError, UnsupportedFormatError
+from segmentlog.kernels import layout
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.records.decoder import BatchScanner
+from segmentlog.segments.log_end import MOST_OFFSETS, is_newer_format
+from segmentlog.segments.segment import Segment
+
+__all__ = ["GoodEnd", "find_good_end"]
+
+_WINDOW_BYTES = 4 << 20
+
+
+class GoodEnd(NamedTuple):
+    """Byte and offset behind the last good batch, and what is wrong there, if anything is."""
+
+    position: int
+    offset: int
+    error: CorruptLogError | UnsupportedFormatError | None = None
+
+
+def find_good_end(segment: Segment) -> GoodEnd:
+    """Read a segment up to its first bad batch: lengths, checksums, the order of offsets.
+
+    Raises
+    ------
+    UnsupportedFormatError
+        If a whole batch of a format is there that is newer than this version: it may be good.
+    """
+    scanner = BatchScanner(segment.path, segment.base_offset)
+    buffer: Bytes = np.empty(_WINDOW_BYTES + COPY_SLACK, np.uint8)
+    position, wanted = 0, _WINDOW_BYTES
+    descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while position < segment.size:
+            n_bytes = min(wanted, segment.size - position)
+            if buffer.size < n_bytes + COPY_SLACK:
+                buffer = np.empty(n_bytes + COPY_SLACK, np.uint8)
+            held = os.preadv(descriptor, [buffer[:n_bytes].data], position)
+            reached = scanner.next_offset
+            headers, behind = scanner.scan(buffer, 0, held, position)
+            is_far = headers[:, layout.LAST_OFFSET] - segment.base_offset >= MOST_OFFSETS
+            if is_far.any():
+                return _before_far(headers, int(np.argmax(is_far)), segment, position, reached)
+            position, wanted = position + behind, _WINDOW_BYTES
+            if not behind:
+                prefix = buffer[: min(held, layout.LOG_OVERHEAD)].tobytes()
+                wanted = segment.size_of_batch(prefix, position)
+    except UnsupportedFormatError as error:
+        rest = os.pread(descriptor, layout.HEADER_BYTES, position)
+        if is_newer_format(rest, scanner.next_offset, segment.size - position):
+            raise
+        return GoodEnd(position, scanner.next_offset, error)
+    except CorruptLogError as error:
+        return GoodEnd(position, scanner.next_offset, error)
+    finally:
+        os.close(descriptor)
+    return GoodEnd(position, scanner.next_offset)
+
+
+def _before_far(
+    headers: Int64s, row: int, segment: Segment, position: int, next_offset: int
+) -> GoodEnd:
+    """The end before a batch whose offset is further away than an index can say."""
+    at = position + int(headers[row, layout.POSITION])
+    offset = int(headers[row - 1, layout.LAST_OFFSET]) + 1 if row else next_offset
+    base_offset = int(headers[row, layout.BASE_OFFSET])
+    reason = "its offset is further from the segment's base than a segment can hold"
+    return GoodEnd(at, offset, MalformedBatchError(segment.path, at, base_offset, reason))

@@ -1,0 +1,122 @@
+"""Walk the batch headers of a log from an offset on, many a call, over segment boundaries.
+
+Bodies are not read where batches are large, and not checked: this is for questions about
+transactions and producers, which headers and end markers answer.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from segmentlog.errors import SegmentLogError
+from segmentlog.kernels import layout, status
+from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.transactions import N_MARKER_COLUMNS, collect_markers, walk_headers
+from segmentlog.records.batch_error import batch_error
+from segmentlog.segments.segment import Segment
+
+__all__ = ["WalkedBatches", "markers_among", "walk_batches"]
+
+_WINDOW_BYTES = 1 << 20
+_TABLE_ROWS = 1 << 14
+
+#: From this size of batches on, less is read for each than all of it.
+_LARGE_BATCH_BYTES = 128 << 10
+_SMALL_WINDOW_BYTES = 4 << 10
+
+
+class WalkedBatches(NamedTuple):
+    """Some batches of one segment, in order.
+
+    `headers` is an int64 array of shape (n_batches, `layout.N_HEADER_COLUMNS`) and `markers` one
+    of shape (n_markers, `N_MARKER_COLUMNS`), the end markers among them; both are valid until the
+    next step.  `next_offset` is the offset behind them, `file_position` that of the buffer `buf`,
+    which the headers' positions count from: headers lie in it, and control batches to their end.
+    """
+
+    path: str
+    headers: Int64s
+    markers: Int64s
+    next_offset: int
+    file_position: int
+    buf: Bytes
+
+
+def walk_batches(segments: Sequence[Segment], start_offset: int) -> Iterator[WalkedBatches]:
+    """Batches from the one that holds `start_offset`, or follows it, to the end of `segments`.
+
+    A batch that is cut short by the end of its segment ends the walk through that segment.
+
+    Raises
+    ------
+    CorruptLogError, UnsupportedFormatError
+        If a header cannot be true, or an end marker cannot be read.
+    FileNotFoundError
+        If a file is gone.
+    """
+    headers: Int64s = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
+    for i, segment in enumerate(segments):
+        if i + 1 < len(segments) and segments[i + 1].base_offset <= start_offset:
+            continue
+        position = segment.floor_position(start_offset)
+        descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield from _walk_file(segment, descriptor, position, start_offset, headers)
+        finally:
+            os.close(descriptor)
+
+
+def _walk_file(
+    segment: Segment, descriptor: int, position: int, start_offset: int, headers: Int64s
+) -> Iterator[WalkedBatches]:
+    """The batches of one file, from the one at byte `position` on, up to the segment's size."""
+    path, wanted = segment.path, _WINDOW_BYTES
+    while position < segment.size:
+        n_bytes = min(wanted, segment.size - position)
+        buf: Bytes = np.frombuffer(os.pread(descriptor, n_bytes, position), np.uint8)
+        code, behind, n_batches = walk_headers(buf, 0, len(buf), headers)
+        if code >= status.BAD_LENGTH and not n_batches:
+            raise batch_error(path, buf, behind, len(buf), position, code)
+        if not n_batches:
+            if len(buf) < wanted:
+                return
+            wanted = 2 * wanted  # a control batch is larger than the window: read on
+            continue
+        found = headers[:n_batches]
+        first = int(np.searchsorted(found[:, layout.LAST_OFFSET], start_offset))
+        if first < n_batches:
+            found = found[first:]
+            markers = markers_among(path, buf, found, position)
+            next_offset = int(found[-1, layout.LAST_OFFSET]) + 1
+            yield WalkedBatches(path, found, markers, next_offset, position, buf)
+        position += behind
+        is_large = behind > n_batches * _LARGE_BATCH_BYTES
+        wanted = _SMALL_WINDOW_BYTES if is_large else _WINDOW_BYTES
+
+
+def markers_among(path: str, buf: Bytes, headers: Int64s, file_position: int) -> Int64s:
+    """End markers among batches whose bytes are in `buf`.
+
+    Returns
+    -------
+    int64 array, shape (n_markers, `N_MARKER_COLUMNS`)
+
+    Raises
+    ------
+    MalformedBatchError
+        If a transactional control batch is neither a commit nor an abort marker.
+    """
+    is_control = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+    markers: Int64s = np.empty((int(is_control.sum()), N_MARKER_COLUMNS), np.int64)
+    if not len(markers):
+        return markers
+    n_markers, bad_row = collect_markers(buf, headers, markers)
+    if bad_row >= 0:
+        at = int(headers[bad_row, layout.POSITION])
+        error: SegmentLogError = batch_error(
+            path, buf, at, len(buf), file_position, status.BAD_MARKER
+        )
+        raise error
+    return markers[:n_markers]

@@ -1,0 +1,129 @@
+"""The end of a log: how far the last segment holds whole batches with right checksums.
+
+The last write of a crashed broker may be cut short, or its pages lost.  Such a torn tail is not
+data and never was acknowledged on this disk, so a read ends before it.  Damage that has good
+batches behind it is no torn tail: that is left in the range to read, and the read fails there.
+"""
+
+import logging
+import os
+from typing import NamedTuple
+
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.kernels import layout
+from segmentlog.records.header import parse_header
+from segmentlog.segments.resync import behind_damage
+from segmentlog.segments.segment import Segment
+
+__all__ = ["MOST_OFFSETS", "LogEnd", "find_log_end", "is_newer_format"]
+
+logger = logging.getLogger(__name__)
+
+#: That a segment can hold: index entries are relative to its base, in 31 bits.
+MOST_OFFSETS = 1 << 31
+
+_ENTRIES_TRIED = 4
+
+#: How much of what follows a bad batch is searched for a good one.
+_SEARCH_BYTES = 16 << 20
+
+
+class LogEnd(NamedTuple):
+    """Where the last segment ends: the next offset, and the byte behind the last good batch.
+
+    `damaged_from` is the first offset that bad bytes on the way there have hidden, if there are
+    any: the log goes on behind them, and a read of it reports them.
+    """
+
+    offset: int
+    position: int
+    damaged_from: int | None = None
+
+
+def find_log_end(segment: Segment, *, warns: bool = True) -> LogEnd:
+    """End of the active segment; a torn tail is left out, with a warning unless it is all zeros.
+
+    Reads what stands behind the last index entry, and checks the checksums of that.
+    """
+    if segment.size == 0:
+        return LogEnd(segment.base_offset, 0)
+    start = LogEnd(segment.base_offset, 0)
+    position = _last_indexed(segment)
+    end = _last_good(segment, start._replace(position=position))
+    if end.position == position:  # the batch that the index leads to is the damaged one
+        end = _last_good(segment, start)
+    while end.position < segment.size:
+        behind = _behind_damage(segment, end, warns=warns)
+        if behind is None:
+            break
+        end = _last_good(segment, behind)
+    return end
+
+
+def _last_indexed(segment: Segment) -> int:
+    """Position of the last index entry whose batch is there; the newest may be the torn one."""
+    with segment.offset_index() as index:
+        # A writer may have gone on behind the size at which the segment was listed.
+        last = index.slot_at_or_before_position(segment.size - 1)
+        for entry in map(index.entry, range(last, max(last - _ENTRIES_TRIED, -1), -1)):
+            if segment.header_at(entry.position, up_to_offset=entry.offset) is not None:
+                return entry.position
+    return 0
+
+
+def _last_good(segment: Segment, end: LogEnd) -> LogEnd:
+    """End of the good batches that follow `end`, or `end` itself when there is none."""
+    descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for placed in segment.headers(end.position):
+            header = placed.header
+            if header.base_offset < end.offset or placed.checksum(descriptor) != header.crc:
+                break
+            end = LogEnd(header.last_offset + 1, placed.end, end.damaged_from)
+    except (CorruptLogError, UnsupportedFormatError):
+        pass
+    finally:
+        os.close(descriptor)
+    return end
+
+
+def _behind_damage(segment: Segment, end: LogEnd, *, warns: bool) -> LogEnd | None:
+    """Where the log goes on behind bad bytes at `end`; None when they are its torn tail."""
+    damaged_from = end.offset if end.damaged_from is None else end.damaged_from
+    n_bytes = segment.size - end.position
+    descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        rest = os.pread(descriptor, min(n_bytes, _SEARCH_BYTES), end.position)
+        if not rest.strip(b"\0"):
+            return None  # preallocated, or a page that was never written
+        limit = end.position + len(rest)
+        found = behind_damage(descriptor, end.position, limit, end.offset)
+    finally:
+        os.close(descriptor)
+    if found is not None:
+        return LogEnd(found.base_offset, found.position, damaged_from)
+    if is_newer_format(rest, end.offset, len(rest)):
+        header = parse_header(rest)
+        position = end.position + header.size_in_bytes
+        return LogEnd(header.base_offset + 1, position, damaged_from)
+    if warns:
+        logger.warning(
+            "%s ends in the middle of a batch: reading stops at byte %d (offset %d), "
+            "%d bytes behind it are left out",
+            segment.path, end.position, end.offset, n_bytes,
+        )  # fmt: skip
+    return None
+
+
+def is_newer_format(rest: bytes, next_offset: int, n_bytes: int) -> bool:
+    """Whether a whole batch of a magic above 2 comes next, which nothing half-written looks like.
+
+    `rest` begins where the batch would, of which not more than `n_bytes` are there.
+    The magic is under no checksum: it is a newer format, or damage that takes acknowledged records
+    with it, and both are for the read to report.
+    """
+    if len(rest) < layout.HEADER_BYTES or rest[layout.MAGIC_AT] <= layout.MAGIC:
+        return False
+    header = parse_header(rest)
+    is_whole = layout.HEADER_BYTES <= header.size_in_bytes <= n_bytes
+    return is_whole and 0 <= header.base_offset - next_offset < MOST_OFFSETS

@@ -1,0 +1,128 @@
+"""The producers of a log: what a broker would know of them at some offset.
+
+Their state comes from the newest snapshot at or below that offset, brought up to date with the
+batches behind it (``ProducerStateManager``).  Producers that have been idle for long are kept: the
+broker that loads a snapshot drops them by its own ``producer.id.expiration.ms``.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable
+from itertools import count
+
+import numpy as np
+
+from segmentlog.errors import CorruptIndexError
+from segmentlog.files.snapshot import (
+    ProducerSnapshot,
+    list_snapshots,
+    read_snapshot,
+    snapshot_path,
+    write_snapshot,
+)
+from segmentlog.index.transaction import AbortedTransaction
+from segmentlog.kernels import layout
+from segmentlog.kernels import producers as columns
+from segmentlog.kernels.memory import Int64s
+from segmentlog.kernels.producers import follow_producers
+from segmentlog.segments.batches import WalkedBatches
+
+__all__ = ["ProducerStates", "newest_snapshot", "remove_snapshots"]
+
+logger = logging.getLogger(__name__)
+
+_UNKNOWN = (-1, -1, -1, 0, -1, -1, -1)
+
+
+def newest_snapshot(
+    partition_path: str, first_offset: int, last_offset: int
+) -> tuple[int, list[ProducerSnapshot]] | None:
+    """Offset and producers of the newest snapshot in a range that can be read, or None.
+
+    Parameters
+    ----------
+    first_offset, last_offset : of the range; both belong to it.
+    """
+    for offset in list_snapshots(partition_path):
+        if not first_offset <= offset <= last_offset:
+            continue
+        try:
+            return offset, read_snapshot(snapshot_path(partition_path, offset))
+        except FileNotFoundError:
+            continue
+        except CorruptIndexError as error:
+            logger.warning("%s; reading an older one", error)
+    return None
+
+
+def remove_snapshots(partition_path: str, offsets: Iterable[int]) -> None:
+    """Remove the snapshots at `offsets`, of which some may not be there."""
+    for offset in offsets:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(snapshot_path(partition_path, offset))
+
+
+class ProducerStates:
+    """Follows the batches of one log, and says what its producers have come to.
+
+    Parameters
+    ----------
+    partition_path : the partition's directory.
+    offset : up to which `producers` tell.
+    producers : what is known there.
+    """
+
+    def __init__(
+        self, partition_path: str, offset: int, producers: Iterable[ProducerSnapshot] = ()
+    ) -> None:
+        self._partition_path = partition_path
+        self._states: Int64s = np.array(list(producers), np.int64)
+        self._states = self._states.reshape(-1, columns.STATE_COLUMNS)
+        ids = self._states[:, columns.PRODUCER_ID].tolist()
+        self._rows = {producer_id: row for row, producer_id in enumerate(ids)}
+        self._snapshot_offset = offset
+        self.end_offset = offset
+
+    @classmethod
+    def load(cls, partition_path: str, log_start: int, offset: int) -> "ProducerStates":
+        """The state of the newest snapshot up to `offset`; one at the log start tells nothing."""
+        found = newest_snapshot(partition_path, log_start + 1, offset)
+        return cls(partition_path, *(found or (log_start, ())))
+
+    def follow(self, batches: WalkedBatches) -> list[AbortedTransaction]:
+        """Take batches that follow `end_offset`; the transactions that they abort."""
+        self.end_offset = batches.next_offset
+        ids = batches.headers[:, layout.PRODUCER_ID]
+        if ids.max() < 0:
+            return []
+        is_control = batches.headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+        aborted: Int64s = np.empty((int(is_control.sum()), columns.ABORTED_COLUMNS), np.int64)
+        rows = self._rows_of(ids)
+        n_aborted = follow_producers(batches.buf, batches.headers, rows, self._states, aborted)
+        return [AbortedTransaction._make(each) for each in aborted[:n_aborted].tolist()]
+
+    def _rows_of(self, ids: Int64s) -> Int64s:
+        """Row of each batch's producer, which is made for one that comes for the first time."""
+        different, which = np.unique(ids, return_inverse=True)
+        found = different.tolist()
+        new = [each for each in found if each >= 0 and each not in self._rows]
+        if new:
+            begun: Int64s = np.array([(each, *_UNKNOWN) for each in new], np.int64)
+            self._rows.update(zip(new, count(len(self._states)), strict=False))
+            self._states = np.concatenate([self._states, begun])
+        rows: Int64s = np.array([self._rows.get(each, -1) for each in found], np.int64)
+        return rows[which]
+
+    def advance(self, offset: int) -> None:
+        """Say that nothing stands between `end_offset` and `offset`."""
+        self.end_offset = max(self.end_offset, offset)
+
+    def take_snapshot(self) -> None:
+        """Write what is known at `end_offset`, if that is more than the last snapshot tells."""
+        if self.end_offset <= self._snapshot_offset:
+            return
+        known = map(ProducerSnapshot._make, self._states.tolist())
+        path = snapshot_path(self._partition_path, self.end_offset)
+        write_snapshot(path, sorted(known))
+        self._snapshot_offset = self.end_offset

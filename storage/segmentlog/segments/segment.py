@@ -1,0 +1,248 @@
+"""One segment: its ``.log`` file, and look-ups in it by way of its indexes.
+
+An index is only ever a hint of where to begin.  A look-up reads the batch header at the position
+that the index gives; when that does not fit, it begins at the start of the file instead.
+"""
+
+import logging
+import os
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import crc32c
+
+from segmentlog.errors import (
+    MalformedBatchError,
+    SegmentLogError,
+    TruncatedBatchError,
+    UnsupportedFormatError,
+)
+from segmentlog.index.offset import OffsetIndex
+from segmentlog.index.time import TimeIndex
+from segmentlog.kernels import layout
+from segmentlog.records.header import BatchHeader, parse_header
+from segmentlog.segments.listing import SegmentFiles
+
+__all__ = ["PlacedHeader", "Segment"]
+
+logger = logging.getLogger(__name__)
+
+_HEADER_WINDOW_BYTES = 64 << 10
+_PIECE_BYTES = 1 << 20
+
+
+class PlacedHeader(NamedTuple):
+    """A batch header and the byte of the file at which it stands."""
+
+    position: int
+    header: BatchHeader
+
+    @property
+    def end(self) -> int:
+        """Byte behind the batch, by its own length."""
+        return self.position + self.header.size_in_bytes
+
+    def checksum(self, descriptor: int) -> int:
+        """Checksum of what the batch's own covers, from its file, read a piece at a time."""
+        is_message = self.header.magic < layout.MAGIC
+        at = self.position + (layout.MAGIC_AT if is_message else layout.ATTRIBUTES_AT)
+        add = zlib.crc32 if is_message else crc32c.crc32c
+        crc = 0
+        while at < self.end:
+            piece = os.pread(descriptor, min(_PIECE_BYTES, self.end - at), at)
+            if not piece:
+                break
+            crc = add(piece, crc)
+            at += len(piece)
+        return crc
+
+
+class Segment:
+    """One segment as it was listed; nothing is kept open.
+
+    Parameters
+    ----------
+    files : the ``.log`` file.
+    is_sealed : whether nobody can write to its indexes any more, so that they may be mapped:
+        not the active segment, and the directory was cleanly shut down.
+    is_active : whether it is the last one, whose end may be half written.
+    """
+
+    __slots__ = ("base_offset", "inode", "is_active", "is_sealed", "path", "size")
+
+    def __init__(self, files: SegmentFiles, *, is_sealed: bool, is_active: bool = True) -> None:
+        self.base_offset = files.base_offset
+        self.path = files.path
+        self.size = files.size
+        self.inode = files.inode
+        self.is_sealed = is_sealed
+        self.is_active = is_active
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path!r}, size={self.size})"
+
+    def _index_path(self, suffix: str) -> str:
+        stem, _, rest = self.path.rpartition(".log")
+        return f"{stem}.{suffix}{rest}"
+
+    @property
+    def offset_index_path(self) -> str:
+        """Where its ``.index`` is, or would be."""
+        return self._index_path("index")
+
+    @property
+    def time_index_path(self) -> str:
+        """Where its ``.timeindex`` is, or would be."""
+        return self._index_path("timeindex")
+
+    @property
+    def transaction_index_path(self) -> str:
+        """Where its ``.txnindex`` is, or would be; only a segment with aborts has one."""
+        return self._index_path("txnindex")
+
+    def offset_index(self) -> OffsetIndex:
+        """The ``.index`` beside the file, opened."""
+        return OffsetIndex(self.offset_index_path, self.base_offset, mapped=self.is_sealed)
+
+    def time_index(self) -> TimeIndex:
+        """The ``.timeindex`` beside the file, opened."""
+        return TimeIndex(self.time_index_path, self.base_offset, mapped=self.is_sealed)
+
+    def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
+        """Batch headers from byte `position` on, whose checksums are not looked at.
+
+        Ends before the first batch that is not whole, where the segment is the active one.
+
+        Only headers are read, a window of 64 KiB at a time, so large batches cost one small read
+        each, and small ones share it.  A message of magic 0 or 1 is a batch of its own.
+
+        Raises
+        ------
+        MalformedBatchError
+            If a length is less than a header's.
+        TruncatedBatchError
+            If the last batch of a closed segment is not whole.
+        UnsupportedFormatError
+            If a batch has a magic above 2.
+        FileNotFoundError
+            If the file is gone.
+        """
+        limit = self.size if end is None else min(end, self.size)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            window, window_at = b"", 0
+            while position + layout.SMALLEST_BATCH_BYTES <= limit:
+                at = position - window_at
+                if at < 0 or at + layout.HEADER_BYTES > len(window):
+                    n_bytes = min(_HEADER_WINDOW_BYTES, limit - position)
+                    window, window_at, at = os.pread(descriptor, n_bytes, position), position, 0
+                placed = self._placed(window, at, position)
+                if placed is None or placed.end > limit:
+                    break
+                yield placed
+                position = placed.end
+            if position < limit == self.size and not self.is_active:
+                at = position - window_at
+                raise self._truncated(window[at : at + layout.LOG_OVERHEAD], position)
+        finally:
+            os.close(descriptor)
+
+    def size_of_batch(self, prefix: bytes, position: int) -> int:
+        """Bytes of the batch at byte `position`, which begins with `prefix`.
+
+        Raises
+        ------
+        TruncatedBatchError
+            If the file ends before that.
+        """
+        error = self._truncated(prefix, position)
+        if len(prefix) < layout.LOG_OVERHEAD or error.needed > error.available:
+            raise error
+        return error.needed
+
+    def _truncated(self, prefix: bytes, position: int) -> TruncatedBatchError:
+        """The error for the batch that begins with `prefix` and is not whole."""
+        base_offset = int.from_bytes(prefix[:8], "big", signed=True)
+        size = layout.LOG_OVERHEAD + int.from_bytes(prefix[8:], "big", signed=True)
+        return TruncatedBatchError(self.path, position, base_offset, size, self.size - position)
+
+    def _placed(self, window: bytes, at: int, position: int) -> PlacedHeader | None:
+        """The header at byte `at` of `window`, or None when the window ends inside it."""
+        prefix = window[at : at + layout.MAGIC_PREFIX_BYTES]
+        if len(prefix) < layout.MAGIC_PREFIX_BYTES:
+            return None
+        length, magic = int.from_bytes(prefix[8:12], "big", signed=True), prefix[layout.MAGIC_AT]
+        if length >= layout.MIN_LEGACY_LENGTH and magic > layout.MAGIC:
+            raise UnsupportedFormatError(self.path, position, "magic", magic)
+        if length < layout.MIN_LENGTHS[min(magic, layout.MAGIC)]:
+            base_offset = int.from_bytes(prefix[:8], "big", signed=True)
+            reason = f"its length field says {length}, less than a batch header"
+            raise MalformedBatchError(self.path, position, base_offset, reason)
+        if len(window) - at < layout.HEADER_SIZES[magic]:
+            return None
+        return PlacedHeader(position, parse_header(window, at))
+
+    def header_at(self, position: int, *, up_to_offset: int) -> BatchHeader | None:
+        """Header of the batch at an index's `position`, or None when no such batch is there.
+
+        What can be told without reading on is checked: the format, that it is whole, and that
+        its offsets lie between the segment's base and `up_to_offset`, the offset looked for.
+        """
+        if not 0 <= position < self.size:
+            return None
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            head = os.pread(descriptor, layout.HEADER_BYTES, position)
+        finally:
+            os.close(descriptor)
+        try:
+            placed = self._placed(head, 0, position)
+        except SegmentLogError:
+            return None
+        if placed is None or placed.end > self.size:
+            return None
+        header = placed.header
+        fits = self.base_offset <= header.base_offset <= up_to_offset
+        return header if fits and header.last_offset_delta >= 0 else None
+
+    def floor_position(self, offset: int) -> int:
+        """Byte of a batch at or before the one that holds `offset`, from the offset index.
+
+        The start of the file when the index is missing or does not fit the log.
+        """
+        with self.offset_index() as index:
+            entry = index.lookup(offset)
+        # The entry's offset is the last one of its append: every batch of the append begins at
+        # or below it, so a batch at the position that begins above it is another log's.
+        if entry.position and self.header_at(entry.position, up_to_offset=entry.offset) is None:
+            logger.warning(
+                "%s does not fit its log at offset %d; scanning instead", index.path, entry.offset
+            )
+            return 0
+        return entry.position
+
+    def find(self, offset: int) -> PlacedHeader | None:
+        """First batch whose last offset is at or above `offset`, or None past the end."""
+        for placed in self.headers(self.floor_position(offset)):
+            if placed.header.last_offset >= offset:
+                return placed
+        return None
+
+    def largest_timestamp(self) -> int:
+        """Largest timestamp in epoch milliseconds, or -1 in a segment without records.
+
+        The last entry of the time index, once its batch is seen to say the same, and what
+        stands behind that batch: nothing, where timestamps rise, and an index that was cut
+        short is no worse than one of an active segment.
+        """
+        with self.time_index() as index:
+            largest, offset = index.last()
+        begin = self.find(offset) if largest >= 0 else None
+        if begin is None or begin.header.max_timestamp != largest:
+            position, largest = 0, -1
+        else:
+            position = begin.end
+        for placed in self.headers(position):
+            largest = max(largest, placed.header.max_timestamp)
+        return largest

@@ -1,0 +1,174 @@
+"""Every entry of a segment's offset and time index, against the batches it speaks of.
+
+An offset entry points to the first byte of an append, and names an offset at or behind the last
+one of the batch there.  A time entry names an offset, and the largest timestamp up to and with the
+batch that holds it (``LogSegment.append``).
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentlog.kernels import layout
+from segmentlog.kernels.memory import Int64s
+from segmentlog.segments.segment import Segment
+from segmentlog.verify.findings import Finding, FindingKind, Severity
+
+__all__ = ["REMEDY", "IndexCheck", "MakeFinding"]
+
+#: Kafka rebuilds the indexes of a segment when its offset index is missing, and only then.
+REMEDY = "delete the segment's .index file, and a broker that starts rebuilds all of its indexes"
+
+_OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
+_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+
+
+class MakeFinding(Protocol):
+    """Makes a finding about the log at hand."""
+
+    def __call__(
+        self,
+        severity: Severity,
+        kind: FindingKind,
+        path: str,
+        position: int,
+        offset: int,
+        message: str,
+    ) -> Finding: ...
+
+
+class _Entries:
+    """Entries of one index file, taken in their order."""
+
+    def __init__(self, path: str, dtype: np.dtype[np.void], base_offset: int) -> None:
+        self.path = path
+        self.entry_bytes = dtype.itemsize
+        try:
+            data = np.fromfile(path, np.uint8)
+        except FileNotFoundError:
+            data = np.empty(0, np.uint8)
+        self.n_bytes = len(data)
+        rows = data[: len(data) // dtype.itemsize * dtype.itemsize].view(dtype)
+        used = np.flatnonzero(rows.view((np.uint8, dtype.itemsize)).any(axis=1))
+        rows = rows[: int(used[-1]) + 1 if len(used) else 0]  # preallocated behind the last one
+        self.offsets: Int64s = rows["offset"].astype(np.int64) + base_offset
+        second = "position" if "position" in (dtype.names or ()) else "timestamp"
+        self.others: Int64s = rows[second].astype(np.int64)
+        self.done = 0
+
+    def take(self, keys: Int64s, until: int) -> slice:
+        """The next entries whose key is below `until`."""
+        begin = self.done
+        self.done = begin + int(np.searchsorted(keys[begin:], until))
+        return slice(begin, self.done)
+
+
+class IndexCheck:
+    """Checks the indexes of one segment while its batches come by.
+
+    Parameters
+    ----------
+    segment : whose indexes.
+    finding : makes findings.
+    """
+
+    def __init__(self, segment: Segment, finding: MakeFinding) -> None:
+        self._segment = segment
+        self._finding = finding
+        base = segment.base_offset
+        self._by_offset = _Entries(segment.offset_index_path, _OFFSET_ENTRY, base)
+        self._by_time = _Entries(segment.time_index_path, _TIME_ENTRY, base)
+        self._largest = -1
+        self._is_largest_known = True
+
+    def batches(self, headers: Int64s, file_position: int) -> Iterator[Finding]:
+        """Check the entries that speak of these batches.
+
+        Parameters
+        ----------
+        headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read only
+        file_position : byte of the file that positions in `headers` count from.
+        """
+        positions = headers[:, layout.POSITION] + file_position
+        last = headers[:, layout.LAST_OFFSET]
+        yield from self._offset_entries(positions, last, positions[-1] + headers[-1, layout.SIZE])
+        yield from self._time_entries(headers, last)
+
+    def unreadable(self, end: int, next_offset: int) -> None:
+        """Leave out the entries that speak of damage, up to byte `end` and below `next_offset`.
+
+        They may be right, and what they say is the way around it.
+        """
+        self._by_offset.take(self._by_offset.others, end)
+        self._by_time.take(self._by_time.offsets, next_offset)
+        self._is_largest_known = False  # the largest timestamp may be in there
+
+    def _offset_entries(self, positions: Int64s, last: Int64s, end: int) -> Iterator[Finding]:
+        entries = self._by_offset
+        part = entries.take(entries.others, end)
+        at = np.searchsorted(positions, entries.others[part])
+        nearest = np.minimum(at, len(positions) - 1)
+        is_good = (positions[nearest] == entries.others[part]) & (
+            last[nearest] <= entries.offsets[part]
+        )
+        message = "byte {other} is not where an append with offset {offset} begins"
+        yield from self._report(FindingKind.OFFSET_INDEX, entries, part, is_good, message)
+
+    def _time_entries(self, headers: Int64s, last: Int64s) -> Iterator[Finding]:
+        entries = self._by_time
+        times, before = headers[:, layout.MAX_TIMESTAMP], self._largest
+        self._largest = max(before, int(times.max()))
+        part = entries.take(entries.offsets, int(last[-1]) + 1)
+        if part.start == part.stop:
+            return
+        largest = np.maximum.accumulate(np.maximum(times, before))
+        at = np.minimum(np.searchsorted(last, entries.offsets[part]), len(last) - 1)
+        # Brokers index the time at which they append messages that have no timestamps themselves.
+        has_none = headers[at, layout.ATTRIBUTES] & layout.NO_TIMESTAMP_MASK != 0
+        is_good = (largest[at] == entries.others[part]) | has_none
+        if not self._is_largest_known:
+            is_good |= largest[at] < entries.others[part]
+        message = "{other} is not the largest timestamp up to offset {offset}"
+        yield from self._report(FindingKind.TIME_INDEX, entries, part, is_good, message)
+
+    def _report(
+        self,
+        kind: FindingKind,
+        entries: _Entries,
+        part: slice,
+        is_good: NDArray[np.bool_],
+        message: str,
+    ) -> Iterator[Finding]:
+        for slot in (np.flatnonzero(~is_good) + part.start).tolist():
+            offset, other = int(entries.offsets[slot]), int(entries.others[slot])
+            yield self._finding(
+                Severity.ERROR, kind, entries.path, slot * entries.entry_bytes, offset,
+                f"entry {slot}: {message.format(offset=offset, other=other)}; {REMEDY}",
+            )  # fmt: skip
+
+    def at_the_end(self) -> Iterator[Finding]:
+        """Entries that speak of nothing, files that are missing or cut short."""
+        for kind, entries in (
+            (FindingKind.OFFSET_INDEX, self._by_offset),
+            (FindingKind.TIME_INDEX, self._by_time),
+        ):
+            rest = slice(entries.done, len(entries.offsets))
+            nothing = np.zeros(rest.stop - rest.start, np.bool_)
+            yield from self._report(kind, entries, rest, nothing, "{other}, {offset} is no place")
+            if entries.n_bytes % entries.entry_bytes:
+                yield self._finding(
+                    Severity.WARNING, kind, entries.path, entries.n_bytes, -1,
+                    f"{entries.n_bytes} bytes are not a number of entries of "
+                    f"{entries.entry_bytes}; {REMEDY}",
+                )  # fmt: skip
+            elif self._segment.size and not os.path.exists(entries.path):
+                remedy = REMEDY
+                if kind == FindingKind.OFFSET_INDEX:
+                    remedy = "a broker rebuilds it when it starts"
+                yield self._finding(
+                    Severity.WARNING, kind, entries.path, -1, self._segment.base_offset,
+                    f"there is no such file; {remedy}",
+                )  # fmt: skip

@@ -1,0 +1,160 @@
+"""Transactions while a log is verified: those without a marker, markers without one, the index."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from segmentlog.errors import CorruptIndexError, MalformedBatchError
+from segmentlog.index.transaction import read_transaction_index
+from segmentlog.kernels import layout
+from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.transactions import ABORT, COMMIT, MARKER_TYPE
+from segmentlog.segments.batches import markers_among
+from segmentlog.segments.segment import Segment
+from segmentlog.verify.findings import Finding, FindingKind, Severity
+from segmentlog.verify.indexes import REMEDY, MakeFinding
+
+__all__ = ["TransactionCheck"]
+
+_DATA = -1  # beside the types of markers
+
+
+def _telling(producer_ids: Int64s, kinds: Int64s, epochs: Int64s) -> Int64s:
+    """Rows that decide what is open or aborted, in their order.
+
+    Left out are batches that go on with their producer's transaction, and transactions that begin
+    and are committed among these rows: of millions of batches that leaves few.
+    """
+    rows = np.argsort(producer_ids, kind="stable")
+    ids, kind, epoch = producer_ids[rows], kinds[rows], epochs[rows]
+    goes_on = np.zeros(len(rows), np.bool_)
+    goes_on[1:] = (
+        (ids[1:] == ids[:-1])
+        & (epoch[1:] == epoch[:-1])
+        & (kind[1:] == _DATA)
+        & (kind[:-1] == _DATA)
+    )
+    rows = rows[~goes_on]
+    ids, is_data, is_commit = producer_ids[rows], kinds[rows] == _DATA, kinds[rows] == COMMIT
+    is_next = ids[1:] == ids[:-1]
+    begins = is_next[:-1] & ~is_data[:-2] & is_data[1:-1]
+    is_whole = begins & is_next[1:] & is_commit[2:]
+    is_telling = np.ones(len(rows), np.bool_)
+    is_telling[1:-1] &= ~is_whole
+    is_telling[2:] &= ~is_whole
+    found: Int64s = np.sort(rows[is_telling])
+    return found
+
+
+class TransactionCheck:
+    """Follows the transactions of one log from its first batch to its last.
+
+    Parameters
+    ----------
+    finding : makes findings.
+    """
+
+    def __init__(self, finding: MakeFinding) -> None:
+        self._finding = finding
+        self._open: dict[int, tuple[int, int, str]] = {}  # first offset, epoch and file, by id
+        self._aborted: dict[int, tuple[int, int]] = {}  # id and first offset, by the marker's
+
+    def batches(
+        self, path: str, buf: Bytes, headers: Int64s, file_position: int
+    ) -> Iterator[Finding]:
+        """Follow some batches, whose bytes are in `buf`."""
+        is_in = headers[:, layout.ATTRIBUTES] & layout.TRANSACTIONAL_MASK != 0
+        if not is_in.any():
+            return
+        rows = headers[is_in & (headers[:, layout.RECORDS_COUNT] > 0)]
+        try:
+            markers = markers_among(path, buf, rows, file_position)
+        except MalformedBatchError as error:
+            yield self._finding(
+                Severity.ERROR, FindingKind.CORRUPT_BATCH, path, error.position,
+                error.base_offset, str(error),
+            )  # fmt: skip
+            return
+        kinds = np.full(len(rows), _DATA)
+        kinds[rows[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0] = markers[:, MARKER_TYPE]
+        epoch_at = rows[:, layout.POSITION] + layout.PRODUCER_EPOCH_AT
+        epochs = buf[epoch_at].astype(np.int64) << 8 | buf[epoch_at + 1]
+        telling = _telling(rows[:, layout.PRODUCER_ID], kinds, epochs)
+        columns = [layout.POSITION, layout.BASE_OFFSET, layout.PRODUCER_ID]
+        for (position, offset, producer_id), kind, epoch in zip(
+            rows[telling][:, columns].tolist(),
+            kinds[telling].tolist(),
+            epochs[telling].tolist(),
+            strict=True,
+        ):
+            at = file_position + position
+            if kind == _DATA:
+                yield from self._data(path, at, offset, producer_id, epoch)
+            else:
+                yield from self._marker(path, at, offset, producer_id, kind)
+
+    def _marker(
+        self, path: str, position: int, offset: int, producer_id: int, kind: int
+    ) -> Iterator[Finding]:
+        begun = self._open.pop(producer_id, None)
+        if begun is None:
+            yield self._finding(
+                Severity.NOTE, FindingKind.MARKER_WITHOUT_DATA, path, position, offset,
+                f"producer {producer_id} ends a transaction of which the log holds nothing: "
+                "compacted away, below the log start, or lost",
+            )  # fmt: skip
+        elif kind == ABORT:
+            self._aborted[offset] = producer_id, begun[0]
+
+    def _data(
+        self, path: str, position: int, offset: int, producer_id: int, epoch: int
+    ) -> Iterator[Finding]:
+        begun = self._open.setdefault(producer_id, (offset, epoch, path))
+        if begun[1] != epoch:
+            yield self._finding(
+                Severity.ERROR, FindingKind.DATA_WITHOUT_MARKER, path, position, offset,
+                f"producer {producer_id} writes with epoch {epoch}, and its transaction of epoch "
+                f"{begun[1]}, begun at offset {begun[0]}, has no end marker",
+            )  # fmt: skip
+            self._open[producer_id] = offset, epoch, path
+
+    def index_of(self, segment: Segment) -> Iterator[Finding]:
+        """Compare the segment's index with the abort markers since the last call."""
+        path = segment.transaction_index_path
+        aborted, self._aborted = self._aborted, {}
+        try:
+            entries = list(read_transaction_index(path))
+        except CorruptIndexError as error:
+            yield self._finding(
+                Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, -1,
+                f"{error.reason}; {REMEDY}",
+            )  # fmt: skip
+            return
+        listed = {each.last_offset: (each.producer_id, each.first_offset) for each in entries}
+        for offset, (producer_id, first_offset) in aborted.items():
+            if offset not in listed:
+                yield self._finding(
+                    Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
+                    f"the transaction of producer {producer_id} from offset {first_offset} was "
+                    f"aborted at {offset}, and the index does not say so: a broker serves it as "
+                    f"committed; {REMEDY}",
+                )  # fmt: skip
+        for offset, (producer_id, first_offset) in listed.items():
+            known = aborted.get(offset)
+            if known is not None and known != (producer_id, first_offset):
+                yield self._finding(
+                    Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
+                    f"the index has producer {producer_id} from offset {first_offset}, the log "
+                    f"producer {known[0]} from offset {known[1]}; {REMEDY}",
+                )  # fmt: skip
+
+    def at_the_end(self) -> Iterator[Finding]:
+        """Transactions that are still open."""
+        for producer_id, (offset, _, path) in sorted(
+            self._open.items(), key=lambda item: item[1][0]
+        ):
+            yield self._finding(
+                Severity.NOTE, FindingKind.OPEN_TRANSACTION, path, -1, offset,
+                f"the transaction of producer {producer_id} from offset {offset} on has no end "
+                "marker: a consumer of committed data stops there",
+            )  # fmt: skip

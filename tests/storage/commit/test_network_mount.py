@@ -1,0 +1,289 @@
+"""A reader, or a writer, on a mount that remembers names and sizes, beside a server that goes on.
+
+The mount lags by a minute (`lagging_mount`): what it has once looked at, it tells from memory.
+"""
+
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from held_commit import Holder
+from lagging_mount import lagging_mount
+from numbered_jobs import Job
+
+import segmentlog
+from segmentlog.commit import commit, stage
+from segmentlog.errors import LogChangedError, SegmentLogError
+from segmentlog.journal.journal import Guard, State
+from segmentlog.model import ReadUpTo
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.job import WriteJob
+from segmentlog.recovery import unfinished as settle
+from segmentlog.topic_config import TopicConfig
+from segmentlog.write_errors import StorageError, SyncFailedError
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    """The directory as its server, and whoever is on the server's machine, has it."""
+    (tmp_path / "server").mkdir()
+    return tmp_path / "server"
+
+
+@pytest.fixture
+def mount(server: Path, tmp_path: Path) -> Iterator[Path]:
+    with lagging_mount(server, tmp_path / "mount") as target:
+        yield target
+
+
+def _write(directory: Path, *values: int, segment_bytes: int = 1 << 20, **more: bool) -> None:
+    config = ProducerConfig(TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=1))
+    with segmentlog.open_writer(directory, "t", config=config, **more) as writer:
+        for value in values:
+            writer.append(pa.table({"value": [b"%05d" % value * 40]}))
+            writer.flush()
+
+
+def _values(
+    log_dir: segmentlog.LogDirectory, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK
+) -> list[int]:
+    stream = log_dir.log("t", 0).scan(columns=["value"], read_up_to=read_up_to)
+    return [int(each[:5]) for each in stream.read_all()["value"].to_pylist()]
+
+
+def _look_at_all(directory: Path) -> None:
+    """Have the mount remember what is there now."""
+    for path, _, names in os.walk(directory):
+        for name in names:
+            Path(path, name).lstat()
+
+
+def test_what_was_committed_is_read_although_sizes_are_remembered(
+    server: Path, mount: Path
+) -> None:
+    _write(server, 1)
+    assert _values(segmentlog.open_log_dir(mount)) == [1]
+    _look_at_all(mount)
+    _write(server, 2)
+    assert _values(segmentlog.open_log_dir(mount)) == [1, 2]
+
+
+def test_segments_that_were_closed_since_are_read_to_their_ends(server: Path, mount: Path) -> None:
+    """What was the active segment was left out from where it ended: rows from a log's middle."""
+    _write(server, 1)
+    _look_at_all(mount)
+    _write(server, *range(2, 12), segment_bytes=1100)
+    assert len(list(server.glob("t-0/*.log"))) > 2
+    assert _values(segmentlog.open_log_dir(mount)) == list(range(1, 12))
+
+
+def test_a_directory_that_is_held_while_writers_go_on(server: Path, mount: Path) -> None:
+    _write(server, 1, 2)
+    _look_at_all(mount)
+    held = segmentlog.open_log_dir(mount)
+    _write(server, 3, 4, segment_bytes=1100)
+    later = segmentlog.open_log_dir(mount)
+    _write(server, 5)
+    for read_up_to in ReadUpTo:
+        assert _values(held, read_up_to) == [1, 2]
+        assert _values(later, read_up_to) == [1, 2, 3, 4]
+
+
+def test_the_first_commit_of_a_directory(server: Path, mount: Path) -> None:
+    """As of a broker's, whose checkpoints are there: the mount remembers that no state is."""
+    _write(server, 1)
+    (server / "segmentlog.state").unlink()
+    opened = segmentlog.open_log_dir(mount)
+    assert not (mount / "segmentlog.state").exists()
+    with Holder() as holder:
+        held = holder.hold(server, Job(1, {"t": 1}, 3))
+        assert _values(opened, ReadUpTo.LOG_END) == [1]  # before the mount is asked for names
+        during = segmentlog.open_log_dir(mount)
+        assert _values(during, ReadUpTo.LOG_END) == [1]
+        held.decide()
+    assert _values(during, ReadUpTo.LOG_END) == [1]
+    assert segmentlog.open_log_dir(mount).log("t", 0).end_offset() == 4
+
+
+def test_a_commit_that_fails_beside_a_reader(server: Path, mount: Path) -> None:
+    _write(server, 1)
+    held = segmentlog.open_log_dir(mount)
+    job = Job(1, {"t": 1}, 3)
+    with Holder() as holder:
+        at_work = holder.hold(server, job)
+        during = segmentlog.open_log_dir(mount)
+        assert _values(during, ReadUpTo.LOG_END) == [1]
+        at_work.fail()
+    assert _values(held, ReadUpTo.LOG_END) == _values(during, ReadUpTo.LOG_END) == [1]
+
+
+def test_a_file_that_is_replaced_while_it_is_read(server: Path, mount: Path) -> None:
+    """As compaction does; the server tells of that as of a stale handle."""
+    _big(server)
+    stream = segmentlog.open_log_dir(mount).log("t", 0).scan(columns=["offset"])
+    first = stream.read_next_batch().num_rows
+    log = server / "t-0" / f"{0:020d}.log"
+    (server / "copy").write_bytes(log.read_bytes())
+    (server / "copy").rename(log)
+    assert first + stream.read_all().num_rows == 40_000
+
+
+def test_a_file_that_is_deleted_while_it_is_read(server: Path, mount: Path) -> None:
+    _big(server)
+    stream = segmentlog.open_log_dir(mount).log("t", 0).scan(columns=["offset"])
+    stream.read_next_batch()
+    (server / "t-0" / f"{0:020d}.log").unlink()
+    with pytest.raises(LogChangedError):
+        stream.read_all()
+
+
+def _big(directory: Path) -> None:
+    """More than a read has in hand, or the system reads ahead."""
+    with segmentlog.open_writer(directory, "t") as writer:
+        for _ in range(40):
+            writer.append(pa.table({"value": [os.urandom(1000)] * 1000}))
+
+
+def test_a_guard_that_a_reader_looks_into_goes_all_the_same(server: Path, mount: Path) -> None:
+    """Removing a file that is open on this mount leaves it there under another name."""
+    _write(mount, 1)
+    opened = []
+    finish = settle.finish
+
+    def looked_into(directory: str, guard: Guard, *more: object) -> None:
+        opened.append(os.open(guard.intent_path, os.O_RDONLY))
+        threading.Timer(0.3, os.close, opened).start()
+        finish(directory, guard, *more)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(commit, "finish", looked_into)
+        _write(mount, 2)
+    time.sleep(0.5)
+    assert not segmentlog.open_log_dir(server).unfinished_commits
+    assert _values(segmentlog.open_log_dir(server)) == [1, 2]
+
+
+def test_a_writer_that_was_taken_over_decides_nothing_by_its_handle(
+    server: Path, mount: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mount remembers the guard, which has another name by now, and takes a rename out of it.
+
+    The other writer had undone the commit: what was decided were records that were gone.
+    """
+    _write(mount, 1)
+    slow, extents = _staged(mount)
+    decide, undo = commit._Commit.decide, settle._undo
+
+    def taken_over(directory: str, guard: Guard, *more: object, **how: object) -> None:
+        """The other writer has taken the guard over, and undoes; now the slow one goes on."""
+        monkeypatch.setattr(settle, "_undo", undo)
+        late.append(None)
+        with pytest.raises(OSError, match=r"segmentlog\.unfinished"):
+            decide(*held)
+        undo(directory, guard, *more, **how)  # type: ignore[arg-type]
+
+    late: list[None] = []
+    held: list[object] = []
+
+    def overtaken(*arguments: object) -> None:
+        held.extend(arguments)
+        held[0].guard.intent()  # type: ignore[attr-defined]
+        monkeypatch.setattr(settle, "_undo", taken_over)
+        settle.recover(str(server))
+        raise OSError("as its answer is")
+
+    monkeypatch.setattr(commit._Commit, "decide", overtaken)
+    with pytest.raises(SegmentLogError):
+        slow.commit(extents)
+    monkeypatch.undo()
+    assert late
+    assert State.read(str(server)).token != slow.token
+    assert _values(segmentlog.open_log_dir(server)) == [1]
+    _write(server, 2)
+    assert _values(segmentlog.open_log_dir(server)) == [1, 2]
+
+
+def _staged(directory: Path) -> tuple[WriteJob, tuple[stage.Extent, ...]]:
+    job = WriteJob.begin(str(directory), ProducerConfig(), topic="t")
+    stager = job.stager(0)
+    stager.add(pa.RecordBatch.from_pydict({"value": [b"00009" * 40]}))
+    return job, stager.close()
+
+
+def test_a_writer_on_a_mount_that_remembers_what_another_has_changed(
+    server: Path, mount: Path
+) -> None:
+    """Writers take turns from two machines; each appends behind what the other has written."""
+    for turn in range(1, 9, 2):
+        _write(mount, turn)
+        _look_at_all(mount)
+        _write(server, turn + 1, segment_bytes=600)
+    assert _values(segmentlog.open_log_dir(server)) == list(range(1, 9))
+    assert _values(segmentlog.open_log_dir(mount)) == list(range(1, 9))
+
+
+def test_a_rename_that_was_done_although_the_server_says_otherwise(
+    server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was lost, and the request that was sent again found nothing to rename."""
+    _write(server, 1)
+    real = os.replace
+
+    def sent_again(source: str, target: str) -> None:
+        real(source, target)
+        if source.endswith("/state"):
+            real(source, target)
+
+    monkeypatch.setattr(os, "replace", sent_again)
+    _write(server, 2)
+    assert _values(segmentlog.open_log_dir(server)) == [1, 2]
+    assert not segmentlog.open_log_dir(server).unfinished_commits
+
+
+def test_a_commit_on_a_full_disk_is_undone_although_nothing_can_be_made_there(
+    server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(server, 1)
+    job, extents = _staged(server)
+    real = os.mkdir
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def mkdir(path: str, *mode: int) -> None:
+        (full if path.endswith("/state") else real)(path, *mode)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    monkeypatch.setattr(commit._Commit, "append", full)
+    with pytest.raises(StorageError):
+        job.commit(extents)
+    monkeypatch.undo()
+    assert not segmentlog.open_log_dir(server).unfinished_commits
+    assert _values(segmentlog.open_log_dir(server)) == [1]
+
+
+def test_a_file_system_that_does_not_sync_directories(
+    server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SMB: nothing can be promised there, and nothing becomes visible."""
+    _write(server, 1)
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(SyncFailedError, match="nothing of this write is visible"):
+        _write(server, 2)
+    assert _values(segmentlog.open_log_dir(server)) == [1]
+    monkeypatch.undo()
+    _write(server, 3)
+    assert _values(segmentlog.open_log_dir(server)) == [1, 3]

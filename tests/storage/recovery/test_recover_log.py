@@ -1,0 +1,578 @@
+"""A log after an unclean stop: what stays, what goes, what is kept aside, what is built again."""
+
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from crash_disk.image import write_tree
+from crash_disk.recorder import Recorder
+from crash_disk.states import crash_states
+from crashing import Crash, crash_at
+
+import segmentlog
+from segmentlog.commit.prepare import ready_to_append
+from segmentlog.errors import LogDirectoryError, UnsupportedFormatError
+from segmentlog.files.checkpoint import write_leader_epochs, write_offsets
+from segmentlog.files.snapshot import ProducerSnapshot, read_snapshot, snapshot_path
+from segmentlog.index.transaction import AbortedTransaction, read_transaction_index
+from segmentlog.kernels import layout
+from segmentlog.model import TopicPartition
+from segmentlog.recovery.recover_directory import DirectoryRecovery
+from segmentlog.recovery.recover_log import RecoveryPlan, plan_recovery, recover_log
+from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.topic_config import TopicConfig
+from segmentlog.verify.findings import Severity
+from segmentlog.verify.verify_log import verify_log
+
+DATA, ABORT, COMMIT = -1, 0, 1
+T = TopicPartition("t", 0)
+INTERVAL = 200
+
+
+def batch(
+    offset: int,
+    n_records: int = 2,
+    *,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    leader_epoch: int = 0,
+    attributes: int = 0,
+    kind: int = DATA,
+) -> bytes:
+    """Records that say their offset, or an end marker with coordinator epoch 7."""
+    records = [Record(o, 1000 + o, b"k", b"%d" % o * 9) for o in range(offset, offset + n_records)]
+    if kind != DATA:
+        value = struct.pack(">hi", 0, 7)
+        records = [Record(offset, 1000 + offset, struct.pack(">hh", 0, kind), value)]
+        attributes = 0x30
+    data = bytearray(encode_batch(records, attributes=attributes, leader_epoch=leader_epoch))
+    struct.pack_into(">qhi", data, layout.PRODUCER_ID_AT, *producer)
+    struct.pack_into(">I", data, layout.CRC_AT, crc32c(bytes(data[21:])))
+    return bytes(data)
+
+
+def write_log(directory: Path, *segments: list[bytes]) -> Path:
+    """A partition of these segments, without indexes."""
+    partition = directory / "t-0"
+    partition.mkdir(parents=True)
+    for batches in segments:
+        base = int.from_bytes(batches[0][:8], "big")
+        (partition / f"{base:020d}.log").write_bytes(b"".join(batches))
+    return partition
+
+
+def three_segments(directory: Path) -> Path:
+    """Offsets 0 to 59 in segments of 20, batches of two."""
+    parts = [[batch(o) for o in range(base, base + 20, 2)] for base in (0, 20, 40)]
+    return write_log(directory, *parts)
+
+
+def recover(partition: Path, recovery_point: int = 0, log_start: int = 0) -> list[str]:
+    """Recover one log."""
+    return recover_log(plan_recovery(str(partition), recovery_point, log_start), INTERVAL)
+
+
+def offsets(partition: Path) -> list[int]:
+    """What a reader finds."""
+    log = segmentlog.open_log_dir(partition).log("t", 0)
+    return log.scan(columns=["offset"]).read_all()["offset"].to_pylist()
+
+
+def errors(partition: Path) -> list[object]:
+    """What verifying finds, but for notes."""
+    log = segmentlog.open_log_dir(partition).log("t", 0)
+    return [each for each in verify_log(log) if each.severity != Severity.NOTE]
+
+
+def tree(partition: Path) -> dict[str, bytes]:
+    """Everything in the directory."""
+    return {path.name: path.read_bytes() for path in partition.iterdir()}
+
+
+def test_a_log_is_cut_behind_its_last_whole_batch_at_every_byte(tmp_path: Path) -> None:
+    """What is cut is kept, indexes fit, and recovering again changes nothing."""
+    whole = [batch(o) for o in range(0, 20, 2)]
+    size = sum(map(len, whole))
+    for n_bytes in range(size - len(whole[-1]) - len(whole[-2]), size):
+        partition = write_log(tmp_path / str(n_bytes), whole)
+        log = partition / f"{0:020d}.log"
+        os.truncate(log, n_bytes)
+        torn = log.read_bytes()
+        kept = recover(partition)
+
+        n_whole = 9 if n_bytes >= size - len(whole[-1]) else 8
+        assert list(range(2 * n_whole)) == offsets(partition)
+        assert b"".join(whole[:n_whole]) == log.read_bytes()
+        cut = torn.removeprefix(log.read_bytes())
+        assert [cut] * bool(cut.strip(b"\0")) == [Path(each).read_bytes() for each in kept]
+        assert [] == errors(partition)
+        after = tree(partition)
+        assert [] == recover(partition)
+        assert after == tree(partition)
+
+
+def test_zeros_of_preallocation_are_cut_and_not_kept(tmp_path: Path) -> None:
+    """There is nothing to keep."""
+    partition = write_log(tmp_path, [batch(0), bytes(4096)])
+
+    assert [] == recover(partition)
+    assert len(batch(0)) == (partition / f"{0:020d}.log").stat().st_size
+
+
+def test_a_bad_batch_ends_the_log_and_later_segments_go(tmp_path: Path) -> None:
+    """Everything from the first bad batch on is kept beside the log, to the byte."""
+    partition = three_segments(tmp_path)
+    before = tree(partition)
+    middle = partition / f"{20:020d}.log"
+    data = bytearray(middle.read_bytes())
+    at = sum(len(batch(o)) for o in (20, 22, 24))
+    data[at + 70] ^= 1
+    middle.write_bytes(data)
+    plan = plan_recovery(str(partition), 0, 0)
+    assert (26, 60) == (plan.end_offset, plan.lost_to)
+    assert "offsets [26, 60) are cut off" in plan.loss
+    assert "checksum" in plan.loss
+    kept = recover_log(plan, INTERVAL)
+
+    assert list(range(26)) == offsets(partition)
+    assert [] == errors(partition)
+    assert {
+        f"segmentlog.{20:020d}.log.{at}.broken": bytes(data[at:]),
+        f"segmentlog.{40:020d}.log.0.broken": before[f"{40:020d}.log"],
+    } == {Path(each).name: Path(each).read_bytes() for each in kept}
+
+
+def test_damage_below_the_recovery_point_is_not_looked_for(tmp_path: Path) -> None:
+    """As with a broker: what was synced is not read again."""
+    partition = three_segments(tmp_path)
+    recover(partition)
+    before = tree(partition)
+    log = partition / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[-3] ^= 1
+    log.write_bytes(data)
+
+    assert [] == recover(partition, recovery_point=47)
+    assert before | {log.name: bytes(data)} == tree(partition)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(os.urandom(1001)),
+        lambda path: path.write_bytes(path.read_bytes() + bytes(10 << 20)),
+    ],
+    ids=["missing", "empty", "garbage", "preallocated"],
+)
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex"])
+def test_indexes_are_built_again(
+    tmp_path: Path, harm: Callable[[Path], None], suffix: str
+) -> None:
+    """Those of segments that are recovered, whatever was left of them."""
+    producer = (5, 0, 0)
+    partition = write_log(
+        tmp_path,
+        [batch(o, producer=(5, 0, o), attributes=0x10) for o in range(0, 20, 2)],
+        [batch(20, kind=ABORT, producer=(5, 0, -1)), *(batch(o) for o in range(21, 40, 2))],
+        [batch(41, producer=producer, attributes=0x10), batch(43, kind=ABORT, producer=producer)],
+    )
+    recover(partition)
+    expected = tree(partition)
+    assert 2 == sum(name.endswith(".txnindex") for name in expected)
+    for path in partition.glob(f"*.{suffix}"):
+        harm(path)
+    recover(partition)
+
+    assert expected == tree(partition)
+
+
+def test_a_missing_index_below_the_recovery_point_is_built_again(tmp_path: Path) -> None:
+    """A broker would recover the segment for it; other indexes there are left as they are."""
+    partition = three_segments(tmp_path)
+    recover(partition)
+    expected = tree(partition)
+    (partition / f"{0:020d}.index").unlink()
+    (partition / f"{20:020d}.timeindex").unlink()
+    recover(partition, recovery_point=60)
+
+    assert expected == tree(partition)
+
+
+def test_producers_are_followed_to_the_end(tmp_path: Path) -> None:
+    """Sequences, epochs, open transactions and coordinator epochs, as a broker keeps them."""
+    largest = 2**31 - 1
+    partition = write_log(
+        tmp_path,
+        [
+            batch(0, producer=(1, 0, largest)),  # its second sequence is 0 again
+            batch(2, producer=(2, 3, 8), attributes=0x10),
+            batch(4, producer=(3, 0, 0), attributes=0x10),
+            batch(6, producer=(3, 0, 2), attributes=0x10),
+            batch(8, kind=ABORT, producer=(3, 1, -1)),  # its epoch is bumped: no batch is known
+            batch(9),
+        ],
+        [
+            batch(11, producer=(4, 0, 0), attributes=0x10),
+            batch(13, kind=COMMIT, producer=(4, 0, -1)),
+            batch(14, kind=ABORT, producer=(2, 3, -1)),
+            batch(15, producer=(1, 1, 0)),
+            batch(17, producer=(6, 0, 5), attributes=0x10),
+        ],
+    )
+    recover(partition)
+
+    known = [
+        ProducerSnapshot(1, 0, 0, 1, 1, 1001, -1, -1),
+        ProducerSnapshot(2, 3, 9, 3, 1, 1003, -1, 2),
+        ProducerSnapshot(3, 1, -1, -1, 0, 1008, 7, -1),
+    ]
+    assert known == read_snapshot(snapshot_path(str(partition), 11))
+    assert [
+        ProducerSnapshot(1, 1, 1, 16, 1, 1016, -1, -1),
+        ProducerSnapshot(2, 3, 9, 3, 1, 1014, 7, -1),
+        known[2],
+        ProducerSnapshot(4, 0, 1, 12, 1, 1013, 7, -1),
+        ProducerSnapshot(6, 0, 6, 18, 1, 1018, -1, 17),
+    ] == read_snapshot(snapshot_path(str(partition), 19))
+    assert [AbortedTransaction(3, 4, 8, 2)] == list(
+        read_transaction_index(str(partition / f"{0:020d}.txnindex"))
+    )
+    assert [AbortedTransaction(2, 2, 14, 15)] == list(
+        read_transaction_index(str(partition / f"{11:020d}.txnindex"))
+    )
+
+
+def test_snapshots_behind_the_end_and_strays_go(tmp_path: Path) -> None:
+    """Kept are those at segments' bases and at the log end; a damaged one is written again."""
+    partition = three_segments(tmp_path)
+    for offset in (0, 7, 20, 33, 40, 60, 99):
+        Path(snapshot_path(str(partition), offset)).write_bytes(b"no snapshot")
+    recover(partition, recovery_point=20)
+
+    found = {int(path.stem): path for path in partition.glob("*.snapshot")}
+    assert {20, 40, 60} == set(found)
+    assert [[]] * 3 == [read_snapshot(str(path)) for path in found.values()]
+
+
+def test_leader_epochs_end_with_the_log(tmp_path: Path) -> None:
+    """Those at or behind the end go, those that begin in what is recovered are taken from it."""
+    partition = write_log(
+        tmp_path,
+        [batch(0), batch(2, leader_epoch=1)],
+        [batch(4, leader_epoch=1), batch(6, leader_epoch=4), batch(8, leader_epoch=4)],
+    )
+    checkpoint = partition / "leader-epoch-checkpoint"
+    write_leader_epochs(str(checkpoint), [(0, 0), (1, 2), (5, 10), (6, 12)])
+    recover(partition, recovery_point=4)
+    assert "0\n3\n0 0\n1 2\n4 6\n" == checkpoint.read_text()
+
+    checkpoint.write_text("damaged")
+    recover(partition, log_start=3)
+    assert "0\n2\n1 3\n4 6\n" == checkpoint.read_text()
+
+
+def test_a_log_that_ends_below_its_start_begins_again(tmp_path: Path) -> None:
+    """DeleteRecords had moved the start, and what came behind it is lost."""
+    partition = three_segments(tmp_path)
+    kept = recover(partition, log_start=70)
+
+    assert 3 == len(kept)
+    assert [f"{70:020d}.log"] == [path.name for path in partition.glob("*.log")]
+    assert [] == recover(partition, log_start=70)
+    assert 70 == plan_recovery(str(partition), 0, 70).end_offset
+
+
+def test_a_power_cut_makes_no_segment_good_again_that_a_bad_batch_has_condemned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the log start lies behind that batch, so that its own segment goes as well."""
+    before = damaged_before_the_log_start(tmp_path / "before" / "t-0")
+    root = tmp_path / "recovered"
+    shutil.copytree(before, root / "t-0")
+    with monkeypatch.context() as patch:
+        recorder = Recorder(root, patch)
+        recover(root / "t-0", log_start=50)
+    whole = tree(root / "t-0")
+    assert [f"{50:020d}.log"] == [name for name in whole if name.endswith(".log")]
+
+    seen = set()
+    for state in crash_states(recorder.image, recorder.steps):
+        files = frozenset(state.tree.items())
+        if files in seen:
+            continue
+        seen.add(files)
+        left = tmp_path / str(len(seen))
+        write_tree(state.tree, left)
+        recover(left / "t-0", log_start=50)
+        found = {name: data for name, data in tree(left / "t-0").items() if ".tmp" not in name}
+        assert whole == found, (state.n_steps, recorder.calls[: state.n_steps], state.others)
+        shutil.rmtree(left)
+    assert len(seen) > 40
+
+
+def damaged_before_the_log_start(partition: Path) -> Path:
+    """Offsets 0 to 79, bad from 26 on; DeleteRecords had moved the log start to 50."""
+    parts = [[batch(o) for o in range(base, base + 20, 2)] for base in (0, 20, 40, 60)]
+    write_log(partition.parent, *parts)
+    recover(partition)
+    log = partition / f"{20:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[3 * len(batch(20)) + 70] ^= 1
+    log.write_bytes(data)
+    return partition
+
+
+@pytest.mark.parametrize("field", ["offset too low", "offset too high", "length", "magic"])
+def test_what_no_checksum_covers_ends_the_log_too(tmp_path: Path, field: str) -> None:
+    """Base offsets that go back or out of all bounds, lengths and formats that cannot be."""
+    third = bytearray(batch(4))
+    if field.startswith("offset"):
+        struct.pack_into(">q", third, 0, 1 if field.endswith("low") else 2**33)
+    elif field == "length":
+        struct.pack_into(">i", third, 8, 7)
+    else:
+        third[8:17] = struct.pack(">iib", 1 << 20, 0, 9)
+    partition = write_log(tmp_path, [batch(0), batch(2), bytes(third), batch(6)])
+    recover(partition)
+
+    assert list(range(4)) == offsets(partition)
+
+
+def test_a_newer_format_is_not_cut(tmp_path: Path) -> None:
+    """It may be good; the log stays as it is."""
+    newer = bytearray(batch(2))
+    newer[layout.MAGIC_AT] = 3
+    partition = write_log(tmp_path, [batch(0), bytes(newer)])
+    before = tree(partition)
+
+    with pytest.raises(UnsupportedFormatError):
+        recover(partition)
+    assert before == tree(partition)
+
+
+def test_a_batch_larger_than_a_window_is_read_whole(tmp_path: Path) -> None:
+    """Of 4 MiB; and one that is cut short there is cut off."""
+    large = encode_batch([Record(2, 5, b"k", bytes(5 << 20))])
+    partition = write_log(tmp_path / "whole", [batch(0), large, batch(3)])
+    assert [] == recover(partition)
+    assert list(range(5)) == offsets(partition)
+
+    partition = write_log(tmp_path / "torn", [batch(0), large[:-1]])
+    (kept,) = recover(partition)
+    assert large[:-1] == Path(kept).read_bytes()
+    assert [0, 1] == offsets(partition)
+
+
+def harmed(directory: Path) -> Path:
+    """A log directory with everything that recovery has to do something about."""
+    partition = three_segments(directory)
+    with (partition / f"{20:020d}.log").open("r+b") as file:
+        file.seek(200)
+        file.write(b"damaged")
+    for offset in (30, 60):
+        Path(snapshot_path(str(partition), offset)).write_bytes(b"no snapshot")
+    write_leader_epochs(str(partition / "leader-epoch-checkpoint"), [(0, 0), (1, 50)])
+    write_offsets(str(directory), "replication-offset-checkpoint", {T: 60})
+    return partition
+
+
+def test_a_recovery_that_crashes_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After any step; in the end the directory is the same, and nothing is kept twice."""
+    whole = harmed(tmp_path / "whole")
+    told = list(DirectoryRecovery(str(whole.parent), INTERVAL).run())
+    assert "offsets [22, 60) are cut off" in " ".join(told)
+    expected, top = tree(whole), (whole.parent / "replication-offset-checkpoint").read_bytes()
+    assert b"t 0 22" in top
+
+    for number in range(1000):
+        partition = harmed(tmp_path / str(number))
+        with monkeypatch.context() as patch:
+            made = crash_at(patch, number)
+            try:
+                list(DirectoryRecovery(str(partition.parent), INTERVAL).run())
+                break
+            except Crash:
+                assert not (partition.parent / ".kafka_cleanshutdown").exists() or (
+                    made[-1] == "fsync"
+                )
+        recovery = DirectoryRecovery(str(partition.parent), INTERVAL)
+        list(recovery.run())
+        assert [] == recovery.failed
+        found = {name: data for name, data in tree(partition).items() if ".tmp" not in name}
+        assert expected == found, (number, made)
+        assert top == (partition.parent / "replication-offset-checkpoint").read_bytes()
+        shutil.rmtree(partition.parent)
+    assert number > 30
+
+
+def test_the_mark_of_a_clean_stop_vouches_for_no_half_recovered_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it stands after a crash, the log is as it was, or as it will be."""
+    seen = {"before": 0, "between": 0}
+    for number in range(1000):
+        directory = tmp_path / str(number)
+        partition = write_log(directory, [batch(0), batch(2), batch(4)[:-1]])
+        mark = directory / ".kafka_cleanshutdown"
+        mark.touch()
+        before = tree(partition)
+        with monkeypatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                list(DirectoryRecovery(str(directory), INTERVAL).run())
+                break
+            except Crash:
+                pass
+        if not mark.exists():
+            seen["between"] += 1
+        elif tree(partition) == before:
+            seen["before"] += 1
+        else:
+            assert [] == errors(partition)
+            assert {4} == {int(path.stem) for path in partition.glob("*.snapshot")}
+    assert min(seen.values()) > 0, seen
+    assert mark.exists()
+
+
+def plan_of(directory: Path, *, is_clean: bool) -> tuple[object, int]:
+    """What a writer finds when it begins to append."""
+    ready = ready_to_append(
+        str(directory), [T], TopicConfig(index_interval_bytes=INTERVAL),
+        is_clean=is_clean, flush=True,
+    )  # fmt: skip
+    return ready[T]
+
+
+def test_a_writer_recovers_what_was_never_synced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind the recovery point: says what is gone, keeps it, and advances the checkpoint."""
+    partition = harmed(tmp_path)
+    sizes, end = plan_of(tmp_path, is_clean=False)
+
+    assert (22, 20) == (end, sizes.base_offset)
+    assert "offsets [22, 60) are cut off" in caplog.text
+    assert 2 == len(list(partition.glob("*.broken")))
+    assert "t 0 22" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+    assert "t 0 22" in (tmp_path / "replication-offset-checkpoint").read_text()
+    assert (sizes, 22) == plan_of(tmp_path, is_clean=False)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_writer_loses_nothing_that_had_been_synced(tmp_path: Path, *, is_clean: bool) -> None:
+    """Below the recovery point it refuses, and names the commands to use."""
+    partition = three_segments(tmp_path)
+    last = partition / f"{40:020d}.log"
+    os.truncate(last, last.stat().st_size - 3)
+    write_offsets(str(tmp_path), "recovery-point-offset-checkpoint", {T: 60})
+    before = tree(partition)
+
+    with pytest.raises(LogDirectoryError, match=r"lost offset 58, .* segmentlog recover"):
+        plan_of(tmp_path, is_clean=is_clean)
+    assert before == tree(partition)
+
+
+def test_damage_before_good_batches_of_a_clean_log_is_refused(tmp_path: Path) -> None:
+    """Whoever stopped it cleanly had synced them."""
+    partition = write_log(tmp_path, [batch(0), b"x" * 90, batch(2)])
+    before = tree(partition)
+
+    with pytest.raises(LogDirectoryError, match=r"from offset 2 on; .* segmentlog recover"):
+        plan_of(tmp_path, is_clean=True)
+    assert before == tree(partition)
+
+
+def test_an_empty_partition_gets_its_segment(tmp_path: Path) -> None:
+    """As with a broker, a directory without one begins at the log start."""
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    plan: RecoveryPlan = plan_recovery(str(partition), 0, 5)
+
+    assert "" == plan.loss
+    assert [] == recover_log(plan, INTERVAL)
+    assert {f"{5:020d}.{kind}" for kind in ("log", "index", "timeindex")} <= set(tree(partition))
+
+
+def test_a_recovery_that_crashes_leaves_no_index_in_the_way_of_a_roll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Indexes of a segment that was cut off go before it does, or nobody would remove them."""
+    for number in range(1000):
+        partition = indexed_with_damage(tmp_path / str(number))
+        with monkeypatch.context() as patch:
+            made = crash_at(patch, number)
+            try:
+                recover(partition)
+                break
+            except Crash:
+                pass
+        logs = {int(path.stem) for path in partition.glob("*.log")}
+        indexes = {int(path.stem) for path in partition.glob("*index")}
+        assert indexes <= logs, (number, made)
+        recover(partition)
+        assert [] == errors(partition)
+        assert {0, 20} == {int(path.stem) for path in partition.glob("*index")}
+    assert number > 10
+
+
+def indexed_with_damage(directory: Path) -> Path:
+    """Three segments with indexes, a transaction index too; the second has a bad batch."""
+    partition = three_segments(directory)
+    recover(partition)
+    (partition / f"{40:020d}.txnindex").touch()
+    data = bytearray((partition / f"{20:020d}.log").read_bytes())
+    data[-70] ^= 1
+    (partition / f"{20:020d}.log").write_bytes(data)
+    return partition
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_indexes_without_a_log_do_not_stay_in_the_way_of_an_append(
+    tmp_path: Path, is_clean: bool
+) -> None:
+    """What an earlier recovery has left is removed, as a broker removes it when it starts."""
+    partition = three_segments(tmp_path)
+    recover(partition)
+    write_offsets(str(tmp_path), "recovery-point-offset-checkpoint", {T: 60})
+    orphans = [partition / f"{60:020d}.{kind}" for kind in ("index", "timeindex", "txnindex")]
+    for orphan in orphans:
+        orphan.touch()
+    assert [(Severity.WARNING, "index-without-log", str(orphan), 60) for orphan in orphans] == [
+        (each.severity, each.kind, each.path, each.offset) for each in errors(partition)
+    ]
+    (partition / f"{80:020d}.index.deleted").touch()  # a broker is at that
+    if is_clean:
+        (tmp_path / ".kafka_cleanshutdown").touch()
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.roll()
+        writer.append(pa.table({"value": [b"behind"]}))
+
+    assert list(range(61)) == offsets(partition)
+    assert (partition / f"{60:020d}.log").stat().st_size
+    assert not orphans[2].exists()
+    assert (partition / f"{80:020d}.index.deleted").exists()
+    assert [] == errors(partition)
+
+
+def test_recovering_a_directory_removes_indexes_without_a_log(tmp_path: Path) -> None:
+    """Of a cleanly stopped one, too: the next segment begins there."""
+    partition = three_segments(tmp_path)
+    list(DirectoryRecovery(str(tmp_path), INTERVAL).run())
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    orphan = partition / f"{60:020d}.index"
+    orphan.touch()
+    would = list(DirectoryRecovery(str(tmp_path), INTERVAL, dry_run=True).run())
+    assert orphan.exists()
+    did = list(DirectoryRecovery(str(tmp_path), INTERVAL).run())
+
+    assert ["t-0: would remove 1 index file without a log"] == would
+    assert ["t-0: removed 1 index file without a log"] == did
+    assert not orphan.exists()
+    assert [] == list(DirectoryRecovery(str(tmp_path), INTERVAL).run())

@@ -1,0 +1,76 @@
+"""The search for the next good batch behind damage."""
+
+import os
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from segmentlog.segments.resync import Found, behind_damage, find_good_batch
+from segmentlog.testing.reference import Record, encode_batch
+
+
+def batch(first: int, n_records: int = 3, value: bytes = b"value") -> bytes:
+    """A batch of magic 2."""
+    return encode_batch(
+        [Record(first + i, 1_700_000_000_000, b"k", value) for i in range(n_records)]
+    )
+
+
+def behind(path: Path, data: bytes, position: int, next_offset: int) -> Found | None:
+    """What is found behind the bad batch at `position` of a file of these bytes."""
+    path.write_bytes(data)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return behind_damage(descriptor, position, len(data), next_offset)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "00000000000000000000.log"
+
+
+def spoilt(data: bytes) -> bytes:
+    """The batch with its last byte changed."""
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def test_a_copy_of_a_batch_in_a_record_is_not_taken_for_one_of_the_log(path: Path) -> None:
+    """A topic that mirrors another one's batches, damaged: the bad batch's own end comes first."""
+    bad = spoilt(batch(10, 1, batch(40)))
+    assert Found(len(bad), 11) == behind(path, bad + batch(11), 0, 10)
+
+
+def test_batches_that_a_length_jumps_over_are_found(path: Path) -> None:
+    """The claimed end is that of a batch, but offsets between stand in a batch before it."""
+    first, second, third = batch(10), batch(13), batch(16)
+    length = len(first) + len(second) - 12
+    bad = first[:8] + struct.pack(">i", length) + first[12:]
+    assert Found(len(first), 13) == behind(path, bad + second + third, 0, 10)
+
+
+def test_a_batch_below_the_offset_is_passed_over(path: Path) -> None:
+    """Stale bytes behind the end of what was written last."""
+    bad = spoilt(batch(10))
+    data = bad + batch(4) + batch(13)
+    assert Found(len(bad) + len(batch(4)), 13) == behind(path, data, 0, 10)
+
+
+def test_nothing_is_found_in_zeros_and_noise(path: Path) -> None:
+    """None, whatever the length field says."""
+    assert behind(path, spoilt(batch(10)) + bytes(500), 0, 10) is None
+    assert behind(path, b"\xff" * 500, 0, 10) is None
+    assert behind(path, bytes(5), 0, 0) is None
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_bytes_full_of_headers_do_not_cost_the_square_of_their_number(magic: int) -> None:
+    """The search gives up behind a gigabyte of checksums; here it would be half a terabyte."""
+    header = struct.pack(">qiibI", 5, 1 << 20, 0, magic, 0) + bytes(5)
+    data = header * (16 * (1 << 20) // len(header))
+    begin = time.perf_counter()
+    assert find_good_batch(data, 0, 0) is None
+    assert time.perf_counter() - begin < 10

@@ -1,0 +1,73 @@
+"""Transactions are followed alike, however many batches are looked at in one call."""
+
+import random
+import struct
+
+import numpy as np
+import pytest
+
+from segmentlog.kernels import layout
+from segmentlog.records.decoder import BatchScanner
+from segmentlog.segments.listing import SegmentFiles
+from segmentlog.segments.segment import Segment
+from segmentlog.testing.reference import Record, crc32c, encode_batch
+from segmentlog.verify.findings import Finding, FindingKind
+from segmentlog.verify.transactions import TransactionCheck
+
+DATA, ABORT, COMMIT = -1, 0, 1
+
+
+def batch(offset: int, producer_id: int, epoch: int, kind: int) -> bytes:
+    """A transactional batch of one record, or an end marker."""
+    key, attributes = b"k", 0x10
+    if kind != DATA:
+        key, attributes = struct.pack(">hh", 0, kind), 0x30
+    encoded = bytearray(encode_batch([Record(offset, 0, key, bytes(6))], attributes=attributes))
+    struct.pack_into(">qh", encoded, layout.PRODUCER_ID_AT, producer_id, epoch)
+    struct.pack_into(">I", encoded, layout.CRC_AT, crc32c(bytes(encoded[21:])))
+    return bytes(encoded)
+
+
+def followed(data: bytes, pieces: list[int]) -> list[Finding]:
+    """What is found when that many batches come at a time."""
+    found: list[Finding] = []
+    check = TransactionCheck(lambda *fields: Finding(fields[0], fields[1], "t", 0, *fields[2:]))
+    buf = np.frombuffer(data, np.uint8)
+    headers, _ = BatchScanner("f", 0).scan(buf, 0, len(buf), 0)
+    begin = 0
+    for n_batches in pieces:
+        found += check.batches("f", buf, headers[begin : begin + n_batches], 0)
+        begin += n_batches
+    assert begin >= len(headers)
+    found += check.index_of(Segment(SegmentFiles(0, "/nowhere/f.log", len(data)), is_sealed=True))
+    return [*found, *check.at_the_end()]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_many_batches_a_call_are_as_one_by_one(seed: int) -> None:
+    """Every finding, in the same order."""
+    draw = random.Random(seed)
+    kinds = [DATA] * draw.randrange(1, 6) + [ABORT] * draw.randrange(2) + [COMMIT]
+    data = b"".join(
+        batch(offset, draw.randrange(1, 4), draw.choice([0, 0, 0, 0, 1]), draw.choice(kinds))
+        for offset in range(draw.randrange(1, 80))
+    )
+    expected = followed(data, [1] * 80)
+    pieces = [draw.randrange(1, 30) for _ in range(80)]
+
+    assert expected == followed(data, [80])
+    assert expected == followed(data, pieces)
+
+
+def test_all_kinds_of_findings_come_out_of_it() -> None:
+    """A marker without data, data whose epoch has moved on, an abort, an open transaction."""
+    story = [
+        (1, 0, COMMIT), (1, 0, DATA), (1, 0, DATA), (1, 0, COMMIT), (1, 0, DATA), (1, 1, DATA),
+        (2, 0, DATA), (1, 1, COMMIT), (2, 0, ABORT), (3, 0, DATA),
+    ]  # fmt: skip
+    found = followed(b"".join(batch(i, *each) for i, each in enumerate(story)), [80])
+
+    assert [
+        (FindingKind.MARKER_WITHOUT_DATA, 0), (FindingKind.DATA_WITHOUT_MARKER, 5),
+        (FindingKind.TRANSACTION_INDEX, 8), (FindingKind.OPEN_TRANSACTION, 9),
+    ] == [(each.kind, each.offset) for each in found]  # fmt: skip

@@ -1,0 +1,53 @@
+"""Verifying goes on behind files that cannot be read."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import segmentlog
+from segmentlog.verify.findings import FindingKind, Severity
+from segmentlog.verify.verify_log import verify_log
+
+SEGMENTS = [[(0, 5), (1, 6)], [(2, 7), (3, 8)], [(4, 9)]]
+MIDDLE = f"{2:020d}.log"
+
+
+def test_a_segment_that_vanishes_is_a_note(write_log: Callable[..., Path]) -> None:
+    """Retention overtakes a long run; nothing else is said about it."""
+    path = write_log(SEGMENTS)
+    log = segmentlog.open_log_dir(path).log("t", 0)
+    assert 3 == len(log.segments)
+    for suffix in (".log", ".index", ".timeindex"):
+        (path / MIDDLE).with_suffix(suffix).unlink()
+
+    assert [(Severity.NOTE, FindingKind.VANISHED_SEGMENT, str(path / MIDDLE), 2)] == [
+        (each.severity, each.kind, each.path, each.offset) for each in verify_log(log)
+    ]
+
+
+def test_a_disk_that_fails_is_an_error(
+    write_log: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is named, and those behind it are verified all the same."""
+    path = write_log(SEGMENTS)
+    log = segmentlog.open_log_dir(path).log("t", 0)
+    inode = (path / MIDDLE).stat().st_ino
+    (path / f"{4:020d}.index").unlink()
+    read = os.preadv
+
+    def failing(descriptor: int, *arguments: object) -> int:
+        if os.fstat(descriptor).st_ino == inode:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(descriptor, *arguments)
+
+    monkeypatch.setattr(os, "preadv", failing)
+    first, second = verify_log(log)
+
+    assert (FindingKind.UNREADABLE_FILE, str(path / MIDDLE), 2) == (
+        first.kind, first.path, first.offset,
+    )  # fmt: skip
+    assert first.message.startswith("Input/output error; ")
+    assert FindingKind.OFFSET_INDEX == second.kind
