@@ -11,16 +11,24 @@ Importing this package is cheap: the compiled kernels load with the first scan.
 from segmentlog.errors import (
     ChecksumMismatchError,
     ColumnError,
+    CommitInDoubtError,
     CorruptCheckpointError,
     CorruptIndexError,
     CorruptLogError,
     ErrorCode,
+    InvalidRecordError,
     LogChangedError,
     LogDirectoryError,
+    LogLockedError,
     MalformedBatchError,
     OffsetOutOfRangeError,
+    OffsetsOutOfOrderError,
     OptionError,
+    RecordTooLargeError,
     SegmentLogError,
+    StagedFileError,
+    StorageError,
+    SyncFailedError,
     TimestampOverflowError,
     TornTransactionError,
     TruncatedBatchError,
@@ -43,16 +51,6 @@ from segmentlog.model import (
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.writer import LogWriter, open_writer
 from segmentlog.topic_config import TopicConfig
-from segmentlog.write_errors import (
-    CommitInDoubtError,
-    InvalidRecordError,
-    LogLockedError,
-    OffsetsOutOfOrderError,
-    RecordTooLargeError,
-    StagedFileError,
-    StorageError,
-    SyncFailedError,
-)
 
 __all__ = [
     "ChecksumMismatchError",

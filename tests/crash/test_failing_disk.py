@@ -15,14 +15,13 @@ from crashing import act_at, fail_at
 
 import segmentlog
 from segmentlog.commit import commit
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import CommitInDoubtError, SegmentLogError
 from segmentlog.journal.journal import list_guards
 from segmentlog.model import BATCH_SIZE
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.verify.findings import Severity
 from segmentlog.verify.verify_log import verify_log
-from segmentlog.write_errors import CommitInDoubtError
 
 N_PARTITIONS = 2
 

@@ -12,12 +12,12 @@ from kafka_here.java import KafkaRecord, Outgoing
 from kafka_here.rows import rows_of
 
 import segmentlog
+from segmentlog.errors import LogLockedError
 from segmentlog.journal.journal import Guard, list_guards
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.topic_config import TopicConfig
-from segmentlog.write_errors import LogLockedError
 
 pytestmark = pytest.mark.interop
 

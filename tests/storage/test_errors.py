@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from segmentlog import errors, write_errors
+from segmentlog import errors
 from segmentlog.errors import SegmentLogError
 
 ERRORS = [
@@ -23,19 +23,19 @@ ERRORS = [
     errors.UnknownTopicOrPartitionError("orders", -1, "/d"),
     errors.OffsetOutOfRangeError("orders-7", 99, 3, 42),
     errors.LogChangedError("/d/t-0", 10, 42, "0.log is gone"),
-    write_errors.StorageError(28, "No space left on device", "/d/t-0/0.log"),
+    errors.StorageError(28, "No space left on device", "/d/t-0/0.log"),
     errors.TimestampOverflowError("orders", 7, 42, 2**60),
     errors.OptionError("subscribe", "", "name at least one topic"),
     errors.SegmentLogError("anything"),
-    write_errors.InvalidRecordError("orders", 7, 42, "its header has no key"),
-    write_errors.InvalidRecordError("orders", -1, 42, "its header has no key"),
-    write_errors.RecordTooLargeError("orders", 7, 42, 2_000_000, 1_048_588),
-    write_errors.OffsetsOutOfOrderError("orders", 7, 41, 42),
-    write_errors.LogLockedError("/d", 4711, 60.0),
-    write_errors.LogLockedError("/d", 0, 0.5),
-    write_errors.SyncFailedError("/d/orders-7/0.log", "Input/output error"),
-    write_errors.StagedFileError("/d/segmentlog.1.0.2.stage", "/d/segmentlog.1.0.2.stage: short"),
-    write_errors.CommitInDoubtError("/d/segmentlog.unfinished.1", "Input/output error"),
+    errors.InvalidRecordError("orders", 7, 42, "its header has no key"),
+    errors.InvalidRecordError("orders", -1, 42, "its header has no key"),
+    errors.RecordTooLargeError("orders", 7, 42, 2_000_000, 1_048_588),
+    errors.OffsetsOutOfOrderError("orders", 7, 41, 42),
+    errors.LogLockedError("/d", 4711, 60.0),
+    errors.LogLockedError("/d", 0, 0.5),
+    errors.SyncFailedError("/d/orders-7/0.log", "Input/output error"),
+    errors.StagedFileError("/d/segmentlog.1.0.2.stage", "/d/segmentlog.1.0.2.stage: short"),
+    errors.CommitInDoubtError("/d/segmentlog.unfinished.1", "Input/output error"),
     errors.ColumnError("value", "missing", "the rows have: key"),
 ]
 
@@ -44,13 +44,12 @@ def test_every_error_class_is_tested_here() -> None:
     """A new class has to survive pickling, too."""
     classes = {
         each
-        for each in (*vars(errors).values(), *vars(write_errors).values())
+        for each in vars(errors).values()
         if inspect.isclass(each) and issubclass(each, Exception) and each.__name__[0] != "_"
     }
 
     assert classes == {type(error) for error in ERRORS}
-    listed = [*errors.__all__, *write_errors.__all__]
-    assert sorted(listed) == sorted(["ErrorCode", *(each.__name__ for each in classes)])
+    assert sorted(errors.__all__) == sorted(["ErrorCode", *(each.__name__ for each in classes)])
 
 
 #: As they were released, in that order.
@@ -116,12 +115,12 @@ def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
         (errors.CorruptCheckpointError, ValueError),
         (errors.LogDirectoryError, ValueError),
         (errors.OptionError, ValueError),
-        (write_errors.InvalidRecordError, ValueError),
-        (write_errors.RecordTooLargeError, ValueError),
+        (errors.InvalidRecordError, ValueError),
+        (errors.RecordTooLargeError, ValueError),
         (errors.UnknownTopicOrPartitionError, LookupError),
         (errors.OffsetOutOfRangeError, LookupError),
         (errors.TimestampOverflowError, OverflowError),
-        (write_errors.StorageError, OSError),
+        (errors.StorageError, OSError),
     ],
 )
 def test_errors_are_also_pythons_own(error: type, kind: type) -> None:

@@ -28,7 +28,13 @@ from segmentlog.commit.prepare import ready_to_append
 from segmentlog.commit.stage import Extent
 from segmentlog.commit.staged_batches import staged_batches, staged_errors
 from segmentlog.commit.topics import check_partition_path
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import (
+    CommitInDoubtError,
+    LogLockedError,
+    OffsetsOutOfOrderError,
+    SegmentLogError,
+    SyncFailedError,
+)
 from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
 from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
 from segmentlog.files.names import (
@@ -53,12 +59,6 @@ from segmentlog.model import TopicPartition
 from segmentlog.recovery.unfinished import finish, give_up, withdraw
 from segmentlog.segments.listing import list_segments
 from segmentlog.topic_config import TopicConfig
-from segmentlog.write_errors import (
-    CommitInDoubtError,
-    LogLockedError,
-    OffsetsOutOfOrderError,
-    SyncFailedError,
-)
 
 __all__ = ["commit_staged"]
 

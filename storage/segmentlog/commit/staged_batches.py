@@ -7,12 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from segmentlog.commit.extent import Extent
-from segmentlog.errors import CorruptLogError, TruncatedBatchError, UnsupportedFormatError
+from segmentlog.errors import (
+    CorruptLogError,
+    StagedFileError,
+    TruncatedBatchError,
+    UnsupportedFormatError,
+)
 from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
-from segmentlog.write_errors import StagedFileError
 
 __all__ = ["staged_batches", "staged_errors"]
 

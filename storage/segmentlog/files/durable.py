@@ -15,10 +15,9 @@ import errno
 import os
 from collections.abc import Iterable
 
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import LogDirectoryError, SyncFailedError
 from segmentlog.files.owners import another_owner
 from segmentlog.files.storage import naming
-from segmentlog.write_errors import SyncFailedError
 
 __all__ = [
     "adopt",

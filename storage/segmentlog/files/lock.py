@@ -18,11 +18,10 @@ import time
 from types import TracebackType
 from typing import Self
 
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.files.durable import adopt, create_file
 from segmentlog.files.names import LOCK_FILE
 from segmentlog.files.owners import why_not_written
-from segmentlog.write_errors import LogLockedError
 
 __all__ = ["DirectoryLock"]
 

@@ -9,9 +9,8 @@ import errno
 import os
 from collections.abc import Iterator
 
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import SegmentLogError, StorageError
 from segmentlog.files.owners import user
-from segmentlog.write_errors import StorageError
 
 __all__ = ["is_gone", "naming", "storage_error", "storage_errors"]
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pyarrow as pa
 
+from segmentlog.errors import InvalidRecordError
 from segmentlog.kernels import partition, status
 from segmentlog.kernels.memory import Bytes, Int32s, Int64s
 from segmentlog.kernels.source import SourceArrays
 from segmentlog.records.source import array_view, bitmap_view, buffer_view, pooled_array
-from segmentlog.write_errors import InvalidRecordError
 
 __all__ = ["Partitioner", "group_rows"]
 

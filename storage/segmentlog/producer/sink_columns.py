@@ -8,10 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from segmentlog.errors import ColumnError
+from segmentlog.errors import ColumnError, InvalidRecordError
 from segmentlog.kernels.memory import Int64s
 from segmentlog.producer.config import ProducerConfig
-from segmentlog.write_errors import InvalidRecordError
 
 __all__ = ["Restored", "check_columns", "milliseconds", "partition_numbers", "restored"]
 

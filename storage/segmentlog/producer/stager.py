@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 
 from segmentlog.commit.extent_columns import TaskExtents
 from segmentlog.commit.stage import Extent, TaskStage
+from segmentlog.errors import (
+    InvalidRecordError,
+    OffsetsOutOfOrderError,
+    RecordTooLargeError,
+)
 from segmentlog.files.storage import storage_errors
 from segmentlog.kernels.memory import Int64s
 from segmentlog.model import TimestampType, TopicPartition
@@ -24,11 +29,6 @@ from segmentlog.producer.sink_columns import (
 from segmentlog.records.encoder import RecordEncoder
 from segmentlog.records.pieces import MOST_ROW_BYTES, cut_rows
 from segmentlog.records.source import pooled_array, record_source
-from segmentlog.write_errors import (
-    InvalidRecordError,
-    OffsetsOutOfOrderError,
-    RecordTooLargeError,
-)
 
 __all__ = ["RowStager"]
 

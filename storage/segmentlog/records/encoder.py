@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from segmentlog.errors import InvalidRecordError, RecordTooLargeError
 from segmentlog.kernels import layout, status
 from segmentlog.kernels.encode import (
     FIRST_ROW,
@@ -30,7 +31,6 @@ from segmentlog.model import (
 )
 from segmentlog.records.deflater import Deflater
 from segmentlog.records.source import array_view, pooled_array
-from segmentlog.write_errors import InvalidRecordError, RecordTooLargeError
 
 __all__ = ["EncodedBatches", "RecordEncoder"]
 

@@ -19,14 +19,13 @@ from numbered_jobs import Job
 
 import segmentlog
 from segmentlog.commit import commit, stage
-from segmentlog.errors import LogChangedError, SegmentLogError
+from segmentlog.errors import LogChangedError, SegmentLogError, StorageError, SyncFailedError
 from segmentlog.journal.journal import Guard, State
 from segmentlog.model import ReadUpTo
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.recovery import unfinished as settle
 from segmentlog.topic_config import TopicConfig
-from segmentlog.write_errors import StorageError, SyncFailedError
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.write_errors import LogLockedError
 
 
 def n_open() -> int:

@@ -14,7 +14,14 @@ from soundness import assert_sound
 
 import segmentlog
 from segmentlog.commit import append, commit, topics
-from segmentlog.errors import ColumnError, LogDirectoryError, OptionError
+from segmentlog.errors import (
+    ColumnError,
+    InvalidRecordError,
+    LogDirectoryError,
+    LogLockedError,
+    OffsetsOutOfOrderError,
+    OptionError,
+)
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
@@ -27,11 +34,6 @@ from segmentlog.producer.job import WriteJob
 from segmentlog.records import encoder
 from segmentlog.records.source import record_source
 from segmentlog.topic_config import TopicConfig
-from segmentlog.write_errors import (
-    InvalidRecordError,
-    LogLockedError,
-    OffsetsOutOfOrderError,
-)
 
 
 @pytest.mark.parametrize("between", [100, 1_100_000])

@@ -13,12 +13,12 @@ from soundness import assert_sound
 
 import segmentlog
 from segmentlog.commit import commit
+from segmentlog.errors import StagedFileError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.recovery.unfinished import recover
 from segmentlog.topic_config import TopicConfig
-from segmentlog.write_errors import StagedFileError
 
 #: A segment takes four of the pieces that a task stages at a time.
 CONFIG = ProducerConfig(TopicConfig(segment_bytes=400_000), batch_size=9_000, buffer_memory=80_000)

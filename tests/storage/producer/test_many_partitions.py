@@ -12,11 +12,11 @@ import pytest
 from plain_writes import values, write
 from soundness import assert_sound
 
+from segmentlog.errors import SyncFailedError
 from segmentlog.journal.journal import list_guards
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.topic_config import TopicConfig
-from segmentlog.write_errors import SyncFailedError
 
 N = 20
 ROWS = pa.table({"value": [b"%d" % n for n in range(N)], "partition": pa.array(range(N))})

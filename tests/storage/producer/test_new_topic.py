@@ -7,10 +7,9 @@ import pytest
 from plain_writes import ONE, values, write
 
 import segmentlog
-from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.errors import InvalidRecordError, LogDirectoryError, OptionError
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
-from segmentlog.write_errors import InvalidRecordError
 
 SPREAD = pa.table({"value": [b"a", b"b", b"c"], "partition": [0, 1, 2]})
 

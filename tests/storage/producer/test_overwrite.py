@@ -10,14 +10,13 @@ from soundness import assert_sound
 
 import segmentlog
 from segmentlog.commit import delete_records as replaced
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, SyncFailedError
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.recovery.unfinished import recover
 from segmentlog.topic_config import TopicConfig
-from segmentlog.write_errors import SyncFailedError
 
 CONFIG = ProducerConfig(TopicConfig(segment_bytes=2000), batch_size=300)
 

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.errors import ErrorCode
+from segmentlog.errors import ErrorCode, InvalidRecordError
 from segmentlog.kernels.murmur2 import murmur2
 from segmentlog.kernels.source import SourceArrays
 from segmentlog.producer.partitioner import Partitioner, group_rows
 from segmentlog.records.source import record_source
-from segmentlog.write_errors import InvalidRecordError
 
 #: Key, ``Utils.murmur2`` of it as Java's int, and its partition of 12.
 MURMUR2 = [

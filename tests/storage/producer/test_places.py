@@ -12,10 +12,9 @@ from namespaces import as_user, common_directory, in_namespace, run_without
 from plain_writes import ONE, values, write
 
 import segmentlog
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import LogDirectoryError, SyncFailedError
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
-from segmentlog.write_errors import SyncFailedError
 
 BELOW_A_MOUNT = """
 import errno, os, pathlib, subprocess, sys

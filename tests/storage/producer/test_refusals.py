@@ -11,7 +11,9 @@ from plain_writes import ONE, values, write
 import segmentlog
 from segmentlog.errors import (
     ColumnError,
+    InvalidRecordError,
     LogDirectoryError,
+    LogLockedError,
     OptionError,
     UnknownTopicOrPartitionError,
 )
@@ -21,7 +23,6 @@ from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
-from segmentlog.write_errors import InvalidRecordError, LogLockedError
 
 
 @pytest.mark.parametrize("missing", [0, 1])

@@ -7,11 +7,10 @@ import pytest
 from soundness import assert_sound
 
 import segmentlog
-from segmentlog.errors import OptionError
+from segmentlog.errors import InvalidRecordError, OffsetsOutOfOrderError, OptionError
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.topic_config import TopicConfig
-from segmentlog.write_errors import InvalidRecordError, OffsetsOutOfOrderError
 
 GOLDEN = sorted(path for path in Path("tests/golden").iterdir() if path.is_dir())
 RESTORE = ProducerConfig(use_timestamps=True, use_timestamp_types=True, use_offsets=True)

@@ -10,9 +10,8 @@ import pytest
 from plain_writes import values, write
 
 import segmentlog
-from segmentlog.errors import ColumnError
+from segmentlog.errors import ColumnError, InvalidRecordError
 from segmentlog.producer.config import ProducerConfig
-from segmentlog.write_errors import InvalidRecordError
 
 #: Rows of one value of 1 MiB: 3.2 GB of records, and a hundredth of that to hold.
 WRITE_MUCH = """

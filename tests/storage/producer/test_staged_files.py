@@ -14,11 +14,11 @@ from soundness import assert_sound
 
 import segmentlog
 from segmentlog.commit import commit
+from segmentlog.errors import StagedFileError, SyncFailedError
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.producer.stager import RowStager
 from segmentlog.topic_config import TopicConfig
-from segmentlog.write_errors import StagedFileError, SyncFailedError
 
 N = 600
 ROUNDS = 3

@@ -16,7 +16,13 @@ from soundness import assert_sound
 import segmentlog
 from segmentlog.commit import commit
 from segmentlog.commit.stage import Extent
-from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.errors import (
+    LogDirectoryError,
+    LogLockedError,
+    OptionError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.journal.journal import State, list_guards
 from segmentlog.model import Codec
@@ -24,7 +30,6 @@ from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.recovery.unfinished import recover
 from segmentlog.topic_config import TopicConfig
-from segmentlog.write_errors import LogLockedError, StorageError
 
 
 def rows(first: int, n_rows: int, n_partitions: int = 2) -> pa.Table:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
-from segmentlog.errors import OptionError
+from segmentlog.errors import InvalidRecordError, OptionError, RecordTooLargeError
 from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
 from segmentlog.kernels.scan import scan_batches
@@ -15,7 +15,6 @@ from segmentlog.model import Codec, TopicPartition
 from segmentlog.records.encoder import EncodedBatches, RecordEncoder
 from segmentlog.records.source import record_source
 from segmentlog.testing.reference import Record, encode_batch, read_batch
-from segmentlog.write_errors import InvalidRecordError, RecordTooLargeError
 
 WHERE = TopicPartition("t", 3)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -22,9 +22,9 @@ from crash_disk.runs import (
     values_of,
     write,
 )
+from segmentlog.errors import CommitInDoubtError, SyncFailedError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.recovery.recover_directory import DirectoryRecovery
-from segmentlog.write_errors import CommitInDoubtError, SyncFailedError
 
 __all__ = ["OPERATIONS", "ROLLING", "Operation", "dies", "fails", "moves", "recovers", "writes"]
 

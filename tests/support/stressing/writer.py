@@ -28,13 +28,12 @@ from held_commit import around_decision
 import segmentlog
 from segmentlog.commit import delete_records as replaced
 from segmentlog.commit.append import LogAppender
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import LogLockedError, SegmentLogError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
 from segmentlog.journal.journal import State, list_guards
 from segmentlog.tools.recover import recover_directory
-from segmentlog.write_errors import LogLockedError
 from stressing.ledger import Ledger
 from stressing.plan import NUMBERS_PER_SLOT, TOPICS, Op, op_of
 

@@ -1,95 +1,22 @@
-"""Every error the engine raises, grouped by what a caller can do about it.
+"""Errors of a log that cannot be read as it was asked for; `segmentlog.errors` has the tree."""
 
-::
-
-    SegmentLogError
-    ├─ CorruptLogError (ValueError)    path, position, base_offset   restore the file, or recover
-    │   ├─ ChecksumMismatchError       expected, found
-    │   ├─ MalformedBatchError         reason
-    │   ├─ TruncatedBatchError         needed, available: a torn tail; recovery may cut it
-    │   └─ TornTransactionError        producer_id: read up to there, or read_uncommitted
-    ├─ CorruptIndexError (ValueError)  path: rebuild it; reads never let it out
-    ├─ CorruptCheckpointError (ValueError)  path, line: fix or remove the file
-    ├─ UnsupportedFormatError          path, position, what, found: never called "corrupt"
-    ├─ LogDirectoryError (ValueError)  path: not a log directory, or the same partition twice
-    ├─ UnknownTopicOrPartitionError (LookupError)  topic, partition, path
-    ├─ OffsetOutOfRangeError (LookupError)  offset, log_start_offset, log_end_offset
-    ├─ LogChangedError                 path: retention or compaction overtook a running read
-    ├─ LogLockedError                  path: stop the broker, or wait for the other writer
-    ├─ CommitInDoubtError              path, reason: look at it, then write again
-    ├─ StagedFileError (ValueError)    path, finding: run the job again
-    ├─ SyncFailedError                 path, reason: see to the disk, then write again
-    ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
-    ├─ RecordTooLargeError (ValueError)  topic, partition, row, size, limit
-    ├─ OffsetsOutOfOrderError (ValueError)  topic, partition, offset, end_offset: sort the rows
-    ├─ StorageError (OSError)          errno, strerror, filename: make room, or be the owner
-    ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
-    └─ OptionError (ValueError)        option, value, accepted: correct the option
-        └─ ColumnError                 the same of a column: select or cast it
-
-Constructor arguments are positional and all reach ``Exception.args``, so that an error survives
-pickling between a Spark worker and its driver.  Each class has a `code` of `ErrorCode`, which
-stays when classes are renamed or split.  `StorageError`, and those that only writers raise, are in
-`segmentlog.write_errors`.  The module is the bottom floor: it imports nothing of the others.
-"""
-
-from enum import StrEnum
-from typing import ClassVar
+from segmentlog.errors.base import ErrorCode, SegmentLogError
 
 __all__ = [
     "ChecksumMismatchError",
-    "ColumnError",
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptLogError",
-    "ErrorCode",
     "LogChangedError",
     "LogDirectoryError",
     "MalformedBatchError",
     "OffsetOutOfRangeError",
-    "OptionError",
-    "SegmentLogError",
     "TimestampOverflowError",
     "TornTransactionError",
     "TruncatedBatchError",
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
 ]
-
-
-class ErrorCode(StrEnum):
-    """What an error is, for programs and alerts: members are added, never changed or removed."""
-
-    SEGMENT_LOG = "SEGMENT_LOG"
-    CORRUPT_LOG = "CORRUPT_LOG"
-    CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
-    MALFORMED_BATCH = "MALFORMED_BATCH"
-    TRUNCATED_BATCH = "TRUNCATED_BATCH"
-    TORN_TRANSACTION = "TORN_TRANSACTION"
-    CORRUPT_INDEX = "CORRUPT_INDEX"
-    CORRUPT_CHECKPOINT = "CORRUPT_CHECKPOINT"
-    UNSUPPORTED_FORMAT = "UNSUPPORTED_FORMAT"
-    LOG_DIRECTORY = "LOG_DIRECTORY"
-    UNKNOWN_TOPIC_OR_PARTITION = "UNKNOWN_TOPIC_OR_PARTITION"
-    OFFSET_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
-    LOG_CHANGED = "LOG_CHANGED"
-    TIMESTAMP_OVERFLOW = "TIMESTAMP_OVERFLOW"
-    OPTION = "OPTION"
-    LOG_LOCKED = "LOG_LOCKED"
-    COMMIT_IN_DOUBT = "COMMIT_IN_DOUBT"
-    INVALID_RECORD = "INVALID_RECORD"
-    RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
-    SYNC_FAILED = "SYNC_FAILED"
-    OFFSETS_OUT_OF_ORDER = "OFFSETS_OUT_OF_ORDER"
-    STAGED_FILE = "STAGED_FILE"
-    COLUMN = "COLUMN"
-    STORAGE = "STORAGE"
-
-
-class SegmentLogError(Exception):
-    """Anything that segmentlog refuses or finds wrong; catch this to catch all of it."""
-
-    code: ClassVar[ErrorCode] = ErrorCode.SEGMENT_LOG
 
 
 class CorruptLogError(SegmentLogError, ValueError):
@@ -372,27 +299,3 @@ class TimestampOverflowError(SegmentLogError, OverflowError):
             "producer probably wrote nanoseconds. Read without the timestamp column, "
             "or skip that offset"
         )
-
-
-class OptionError(SegmentLogError, ValueError):
-    """An option with a value that is not accepted, or a name that does not exist."""
-
-    code = ErrorCode.OPTION
-
-    def __init__(self, option: str, value: str, accepted: str) -> None:
-        super().__init__(option, value, accepted)
-        self.option = option
-        self.value = value
-        self.accepted = accepted
-
-    def __str__(self) -> str:
-        return f"option {self.option!r} is {self.value!r}; {self.accepted}"
-
-
-class ColumnError(OptionError):
-    """A column that is missing or has another type; `option` is its name, `value` what it is."""
-
-    code = ErrorCode.COLUMN
-
-    def __str__(self) -> str:
-        return f"column {self.option!r} is {self.value}; {self.accepted}"

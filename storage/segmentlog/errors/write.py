@@ -1,9 +1,8 @@
-"""Errors of the system, and those that only writers raise; `segmentlog.errors` has the tree."""
+"""Errors that only writers raise; `segmentlog.errors` has the tree."""
 
-import errno as codes
 from typing import Self
 
-from segmentlog.errors import ErrorCode, SegmentLogError
+from segmentlog.errors.base import ErrorCode, SegmentLogError
 
 __all__ = [
     "CommitInDoubtError",
@@ -12,7 +11,6 @@ __all__ = [
     "OffsetsOutOfOrderError",
     "RecordTooLargeError",
     "StagedFileError",
-    "StorageError",
     "SyncFailedError",
 ]
 
@@ -88,47 +86,6 @@ class StagedFileError(SegmentLogError, ValueError):
             f"{self.finding}: not what the task has staged; nothing of this job is visible: see "
             "to the disk, then run the job again"
         )
-
-
-_NOT_YOURS = "do it as the owner of the directory, or give the directory to this user"
-
-_REMEDIES = {
-    codes.ENOSPC: "make room on its file system, then write again",
-    codes.EDQUOT: "make room within the quota or have it raised, then write again",
-    codes.EACCES: _NOT_YOURS,
-    codes.EPERM: _NOT_YOURS,
-    codes.EROFS: "have the file system mounted for writing; after errors of a disk the system "
-    "mounts it read-only by itself, and its log says so",
-    codes.EIO: "the disk or its server has failed: see the log of the system, check the disk, "
-    "then do it again",
-    codes.ESTALE: "the file server has another file there, or none: do it again",
-    codes.EMFILE: "the process has as many files open as it may: close some, or raise its limit "
-    "(ulimit -n)",
-    codes.ENFILE: "the system has as many files open as it may: see who has them (fs.file-max)",
-}
-
-
-class StorageError(SegmentLogError, OSError):
-    """The system could not do what was asked of it with a file or directory.
-
-    Parameters
-    ----------
-    errno : number of the system's error; 0 where it gives none.
-    strerror : what the system said.
-    filename : the file or directory, or nothing where the system did not say.
-    """
-
-    code = ErrorCode.STORAGE
-
-    def __init__(self, errno: int, strerror: str, filename: str = "") -> None:
-        super().__init__(errno, strerror, filename)
-
-    def __str__(self) -> str:
-        remedy = _REMEDIES.get(
-            self.errno or 0, "see that it is there and in order, then do it again"
-        )
-        where = f"{self.filename}: " if self.filename else ""
-        return f"{where}{self.strerror}: {remedy}"
 
 
 class SyncFailedError(SegmentLogError):

@@ -1,0 +1,94 @@
+"""Every error the engine raises, grouped by what a caller can do about it.
+
+::
+
+    SegmentLogError
+    ├─ CorruptLogError (ValueError)    path, position, base_offset   restore the file, or recover
+    │   ├─ ChecksumMismatchError       expected, found
+    │   ├─ MalformedBatchError         reason
+    │   ├─ TruncatedBatchError         needed, available: a torn tail; recovery may cut it
+    │   └─ TornTransactionError        producer_id: read up to there, or read_uncommitted
+    ├─ CorruptIndexError (ValueError)  path: rebuild it; reads never let it out
+    ├─ CorruptCheckpointError (ValueError)  path, line: fix or remove the file
+    ├─ UnsupportedFormatError          path, position, what, found: never called "corrupt"
+    ├─ LogDirectoryError (ValueError)  path: not a log directory, or the same partition twice
+    ├─ UnknownTopicOrPartitionError (LookupError)  topic, partition, path
+    ├─ OffsetOutOfRangeError (LookupError)  offset, log_start_offset, log_end_offset
+    ├─ LogChangedError                 path: retention or compaction overtook a running read
+    ├─ LogLockedError                  path: stop the broker, or wait for the other writer
+    ├─ CommitInDoubtError              path, reason: look at it, then write again
+    ├─ StagedFileError (ValueError)    path, finding: run the job again
+    ├─ SyncFailedError                 path, reason: see to the disk, then write again
+    ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
+    ├─ RecordTooLargeError (ValueError)  topic, partition, row, size, limit
+    ├─ OffsetsOutOfOrderError (ValueError)  topic, partition, offset, end_offset: sort the rows
+    ├─ StorageError (OSError)          errno, strerror, filename: make room, or be the owner
+    ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
+    └─ OptionError (ValueError)        option, value, accepted: correct the option
+        └─ ColumnError                 the same of a column: select or cast it
+
+Constructor arguments are positional and all reach ``Exception.args``, so that an error survives
+pickling between a Spark worker and its driver.  Each class has a `code` of `ErrorCode`, which
+stays when classes are renamed or split.  The package is the bottom floor: it imports
+nothing of the others.
+"""
+
+from segmentlog.errors.base import (
+    ColumnError,
+    ErrorCode,
+    OptionError,
+    SegmentLogError,
+    StorageError,
+)
+from segmentlog.errors.read import (
+    ChecksumMismatchError,
+    CorruptCheckpointError,
+    CorruptIndexError,
+    CorruptLogError,
+    LogChangedError,
+    LogDirectoryError,
+    MalformedBatchError,
+    OffsetOutOfRangeError,
+    TimestampOverflowError,
+    TornTransactionError,
+    TruncatedBatchError,
+    UnknownTopicOrPartitionError,
+    UnsupportedFormatError,
+)
+from segmentlog.errors.write import (
+    CommitInDoubtError,
+    InvalidRecordError,
+    LogLockedError,
+    OffsetsOutOfOrderError,
+    RecordTooLargeError,
+    StagedFileError,
+    SyncFailedError,
+)
+
+__all__ = [
+    "ChecksumMismatchError",
+    "ColumnError",
+    "CommitInDoubtError",
+    "CorruptCheckpointError",
+    "CorruptIndexError",
+    "CorruptLogError",
+    "ErrorCode",
+    "InvalidRecordError",
+    "LogChangedError",
+    "LogDirectoryError",
+    "LogLockedError",
+    "MalformedBatchError",
+    "OffsetOutOfRangeError",
+    "OffsetsOutOfOrderError",
+    "OptionError",
+    "RecordTooLargeError",
+    "SegmentLogError",
+    "StagedFileError",
+    "StorageError",
+    "SyncFailedError",
+    "TimestampOverflowError",
+    "TornTransactionError",
+    "TruncatedBatchError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedFormatError",
+]

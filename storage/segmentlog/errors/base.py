@@ -1,0 +1,114 @@
+"""The root of all errors, and errors of options, columns and the system: both ways have them."""
+
+import errno as codes
+from enum import StrEnum
+from typing import ClassVar
+
+__all__ = [
+    "ColumnError",
+    "ErrorCode",
+    "OptionError",
+    "SegmentLogError",
+    "StorageError",
+]
+
+
+class ErrorCode(StrEnum):
+    """What an error is, for programs and alerts: members are added, never changed or removed."""
+
+    SEGMENT_LOG = "SEGMENT_LOG"
+    CORRUPT_LOG = "CORRUPT_LOG"
+    CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
+    MALFORMED_BATCH = "MALFORMED_BATCH"
+    TRUNCATED_BATCH = "TRUNCATED_BATCH"
+    TORN_TRANSACTION = "TORN_TRANSACTION"
+    CORRUPT_INDEX = "CORRUPT_INDEX"
+    CORRUPT_CHECKPOINT = "CORRUPT_CHECKPOINT"
+    UNSUPPORTED_FORMAT = "UNSUPPORTED_FORMAT"
+    LOG_DIRECTORY = "LOG_DIRECTORY"
+    UNKNOWN_TOPIC_OR_PARTITION = "UNKNOWN_TOPIC_OR_PARTITION"
+    OFFSET_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
+    LOG_CHANGED = "LOG_CHANGED"
+    TIMESTAMP_OVERFLOW = "TIMESTAMP_OVERFLOW"
+    OPTION = "OPTION"
+    LOG_LOCKED = "LOG_LOCKED"
+    COMMIT_IN_DOUBT = "COMMIT_IN_DOUBT"
+    INVALID_RECORD = "INVALID_RECORD"
+    RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
+    SYNC_FAILED = "SYNC_FAILED"
+    OFFSETS_OUT_OF_ORDER = "OFFSETS_OUT_OF_ORDER"
+    STAGED_FILE = "STAGED_FILE"
+    COLUMN = "COLUMN"
+    STORAGE = "STORAGE"
+
+
+class SegmentLogError(Exception):
+    """Anything that segmentlog refuses or finds wrong; catch this to catch all of it."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.SEGMENT_LOG
+
+
+class OptionError(SegmentLogError, ValueError):
+    """An option with a value that is not accepted, or a name that does not exist."""
+
+    code = ErrorCode.OPTION
+
+    def __init__(self, option: str, value: str, accepted: str) -> None:
+        super().__init__(option, value, accepted)
+        self.option = option
+        self.value = value
+        self.accepted = accepted
+
+    def __str__(self) -> str:
+        return f"option {self.option!r} is {self.value!r}; {self.accepted}"
+
+
+class ColumnError(OptionError):
+    """A column that is missing or has another type; `option` is its name, `value` what it is."""
+
+    code = ErrorCode.COLUMN
+
+    def __str__(self) -> str:
+        return f"column {self.option!r} is {self.value}; {self.accepted}"
+
+
+_NOT_YOURS = "do it as the owner of the directory, or give the directory to this user"
+
+
+_REMEDIES = {
+    codes.ENOSPC: "make room on its file system, then write again",
+    codes.EDQUOT: "make room within the quota or have it raised, then write again",
+    codes.EACCES: _NOT_YOURS,
+    codes.EPERM: _NOT_YOURS,
+    codes.EROFS: "have the file system mounted for writing; after errors of a disk the system "
+    "mounts it read-only by itself, and its log says so",
+    codes.EIO: "the disk or its server has failed: see the log of the system, check the disk, "
+    "then do it again",
+    codes.ESTALE: "the file server has another file there, or none: do it again",
+    codes.EMFILE: "the process has as many files open as it may: close some, or raise its limit "
+    "(ulimit -n)",
+    codes.ENFILE: "the system has as many files open as it may: see who has them (fs.file-max)",
+}
+
+
+class StorageError(SegmentLogError, OSError):
+    """The system could not do what was asked of it with a file or directory.
+
+    Parameters
+    ----------
+    errno : number of the system's error; 0 where it gives none.
+    strerror : what the system said.
+    filename : the file or directory, or nothing where the system did not say.
+    """
+
+    code = ErrorCode.STORAGE
+
+    def __init__(self, errno: int, strerror: str, filename: str = "") -> None:
+        super().__init__(errno, strerror, filename)
+
+    def __str__(self) -> str:
+        remedy = _REMEDIES.get(
+            self.errno or 0, "see that it is there and in order, then do it again"
+        )
+        where = f"{self.filename}: " if self.filename else ""
+        return f"{where}{self.strerror}: {remedy}"
