@@ -15,7 +15,7 @@ from pyspark_segmentlog.parsing import (
 from segmentlog.commit.topics import check_topic_name
 from segmentlog.errors import OptionError
 from segmentlog.files.paths import local_path
-from segmentlog.journal.journal import SinkVersion
+from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.model import BATCH_SIZE, Codec
 from segmentlog.producer.config import BUFFER_MEMORY, ProducerConfig
 from segmentlog.records.deflater import Deflater

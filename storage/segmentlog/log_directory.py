@@ -21,7 +21,8 @@ from segmentlog.files.names import (
 )
 from segmentlog.files.paths import local_path
 from segmentlog.files.storage import storage_errors
-from segmentlog.journal.journal import STATE_FILE, list_guards
+from segmentlog.journal.guard import list_guards
+from segmentlog.journal.state import STATE_FILE
 from segmentlog.log import Log
 from segmentlog.model import (
     INTERNAL_TOPICS,

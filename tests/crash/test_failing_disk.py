@@ -16,7 +16,7 @@ from crashing import act_at, fail_at
 import segmentlog
 from segmentlog.commit import commit
 from segmentlog.errors import CommitInDoubtError, SegmentLogError
-from segmentlog.journal.journal import list_guards
+from segmentlog.journal.guard import list_guards
 from segmentlog.model import BATCH_SIZE
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig

@@ -15,7 +15,7 @@ import pytest
 from killing import N_PARTITIONS, N_ROWS, Reader, assert_sound, n_whole_jobs, step_of
 
 import segmentlog
-from segmentlog.journal.journal import list_guards
+from segmentlog.journal.guard import list_guards
 
 pytestmark = pytest.mark.spark
 

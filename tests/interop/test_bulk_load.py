@@ -13,7 +13,7 @@ from kafka_here.rows import rows_of
 
 import segmentlog
 from segmentlog.errors import LogLockedError
-from segmentlog.journal.journal import Guard, list_guards
+from segmentlog.journal.guard import Guard, list_guards
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob

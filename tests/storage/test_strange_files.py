@@ -22,7 +22,8 @@ from segmentlog.files.names import (
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
 )
-from segmentlog.journal.journal import INTENT_FILE, STATE_FILE
+from segmentlog.journal.guard import INTENT_FILE
+from segmentlog.journal.state import STATE_FILE
 from segmentlog.model import IsolationLevel
 
 _GUARD = "segmentlog.unfinished.feed"

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 import segmentlog
-from segmentlog.journal.journal import State, list_guards
+from segmentlog.journal.guard import list_guards
+from segmentlog.journal.state import State
 from segmentlog.verify.findings import Severity
 from segmentlog.verify.verify_log import verify_log
 

@@ -12,7 +12,7 @@ from segmentlog.files.durable import create_file, write_all
 from segmentlog.files.names import FileKind, segment_file_name
 from segmentlog.files.sync_together import SyncTogether
 from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state, state_of
-from segmentlog.journal.journal import SegmentSizes
+from segmentlog.journal.guard import SegmentSizes
 from segmentlog.kernels import append as columns
 from segmentlog.kernels import layout
 from segmentlog.kernels.append import take_batches

@@ -44,17 +44,10 @@ from segmentlog.files.names import (
     partition_path,
 )
 from segmentlog.files.sync_together import SyncTogether
-from segmentlog.journal.journal import (
-    STATE_FILE,
-    Guard,
-    Intent,
-    PartitionIntent,
-    Replaced,
-    SinkVersion,
-    State,
-    list_guards,
-)
+from segmentlog.journal.guard import Guard, Intent, PartitionIntent, list_guards
+from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.journal.stamp import renew_stamp, set_later
+from segmentlog.journal.state import STATE_FILE, Replaced, State
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.unfinished import finish, give_up, withdraw
 from segmentlog.segments.listing import list_segments

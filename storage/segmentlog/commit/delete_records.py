@@ -18,7 +18,7 @@ from segmentlog.files.names import (
     partition_path,
     segment_file_name,
 )
-from segmentlog.journal.journal import Replaced
+from segmentlog.journal.state import Replaced
 from segmentlog.segments.listing import list_segments
 
 __all__ = ["delete_replaced"]

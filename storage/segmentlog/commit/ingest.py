@@ -21,7 +21,7 @@ from segmentlog.errors import MalformedBatchError, TruncatedBatchError
 from segmentlog.files.durable import write_new_file, write_pieces
 from segmentlog.files.names import FileKind, segment_file_name
 from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state
-from segmentlog.journal.journal import SegmentSizes
+from segmentlog.journal.guard import SegmentSizes
 from segmentlog.kernels import append as columns
 from segmentlog.kernels import layout
 from segmentlog.kernels.append import take_batches

@@ -22,7 +22,7 @@ from segmentlog.files.names import (
     RECOVERY_POINT_CHECKPOINT,
     partition_path,
 )
-from segmentlog.journal.journal import SegmentSizes
+from segmentlog.journal.guard import SegmentSizes
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.recover_log import (
     RecoveryPlan,

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from segmentlog.files.durable import replace_file
 from segmentlog.files.storage import is_gone
-from segmentlog.journal.journal import STATE_FILE, State
+from segmentlog.journal.state import STATE_FILE, State
 
 __all__ = ["Stamp", "read_stamp", "renew_stamp", "set_later"]
 

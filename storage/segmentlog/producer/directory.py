@@ -16,7 +16,7 @@ from segmentlog.files.names import (
     segment_file_name,
 )
 from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
-from segmentlog.journal.journal import STATE_FILE
+from segmentlog.journal.state import STATE_FILE
 
 __all__ = ["JOB_SUFFIX", "check_owner", "make_directory", "mark_new", "sweep"]
 

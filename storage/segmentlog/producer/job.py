@@ -23,7 +23,7 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.storage import storage_errors
-from segmentlog.journal.journal import SinkVersion
+from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.model import TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.directory import (

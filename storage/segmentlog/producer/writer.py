@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from segmentlog.errors import OptionError
 from segmentlog.files.paths import local_path
 from segmentlog.files.storage import storage_errors
-from segmentlog.journal.journal import SinkVersion
+from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.left_out import warn_of_columns_left_out
 

@@ -18,8 +18,9 @@ from segmentlog.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
 )
-from segmentlog.journal.journal import PartitionIntent, State, list_guards
+from segmentlog.journal.guard import PartitionIntent, list_guards
 from segmentlog.journal.stamp import Stamp, read_stamp
+from segmentlog.journal.state import State
 from segmentlog.model import TopicPartition
 from segmentlog.segments.listing import SegmentFiles, list_segments
 

@@ -20,7 +20,8 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.storage import storage_errors
-from segmentlog.journal.journal import State, list_guards
+from segmentlog.journal.guard import list_guards
+from segmentlog.journal.state import State
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.recovery.recover_log import (
     RecoveryPlan,

@@ -24,14 +24,8 @@ from segmentlog.files.names import (
     partition_path,
     segment_file_name,
 )
-from segmentlog.journal.journal import (
-    INTENT_FILE,
-    Guard,
-    Intent,
-    SegmentSizes,
-    State,
-    list_guards,
-)
+from segmentlog.journal.guard import INTENT_FILE, Guard, Intent, SegmentSizes, list_guards
+from segmentlog.journal.state import State
 
 __all__ = ["finish", "give_up", "recover", "withdraw"]
 

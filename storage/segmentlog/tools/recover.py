@@ -8,7 +8,7 @@ from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import LOCK_FILE, META_PROPERTIES_FILE, parse_partition_directory
 from segmentlog.files.paths import local_path
 from segmentlog.files.storage import storage_errors
-from segmentlog.journal.journal import list_guards
+from segmentlog.journal.guard import list_guards
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.tools.text import escape
 

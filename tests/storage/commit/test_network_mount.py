@@ -20,7 +20,8 @@ from numbered_jobs import Job
 import segmentlog
 from segmentlog.commit import commit, stage
 from segmentlog.errors import LogChangedError, SegmentLogError, StorageError, SyncFailedError
-from segmentlog.journal.journal import Guard, State
+from segmentlog.journal.guard import Guard
+from segmentlog.journal.state import State
 from segmentlog.model import ReadUpTo
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob

@@ -8,8 +8,8 @@ import pytest
 from plain_writes import ONE, write
 
 from segmentlog.journal import stamp
-from segmentlog.journal.journal import STATE_FILE, State
 from segmentlog.journal.stamp import read_stamp, renew_stamp
+from segmentlog.journal.state import STATE_FILE, State
 
 
 def test_a_directory_without_commits_has_none(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
 from segmentlog.files.sync_together import MOST_OPEN
-from segmentlog.journal.journal import Intent, list_guards
+from segmentlog.journal.guard import Intent, list_guards
 from segmentlog.kernels import layout
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.producer.config import ProducerConfig

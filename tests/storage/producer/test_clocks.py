@@ -10,7 +10,7 @@ import pytest
 
 import segmentlog
 from segmentlog.errors import LogDirectoryError
-from segmentlog.journal.journal import STATE_FILE
+from segmentlog.journal.state import STATE_FILE
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 

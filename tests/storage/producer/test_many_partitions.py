@@ -13,7 +13,7 @@ from plain_writes import values, write
 from soundness import assert_sound
 
 from segmentlog.errors import SyncFailedError
-from segmentlog.journal.journal import list_guards
+from segmentlog.journal.guard import list_guards
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.topic_config import TopicConfig

@@ -14,7 +14,9 @@ import segmentlog
 from segmentlog.commit import commit
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.journal.journal import STATE_FILE, Intent, Replaced, SinkVersion, State
+from segmentlog.journal.guard import Intent
+from segmentlog.journal.sink_versions import SinkVersion
+from segmentlog.journal.state import STATE_FILE, Replaced, State
 from segmentlog.model import TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob

@@ -24,7 +24,8 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.journal.journal import State, list_guards
+from segmentlog.journal.guard import list_guards
+from segmentlog.journal.state import State
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob

@@ -18,7 +18,7 @@ from crash_disk.runs import (
 )
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
-from segmentlog.journal.journal import list_guards
+from segmentlog.journal.guard import list_guards
 from segmentlog.verify.findings import Finding
 from segmentlog.verify.verify_log import verify_log
 

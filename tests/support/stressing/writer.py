@@ -32,7 +32,8 @@ from segmentlog.errors import LogLockedError, SegmentLogError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
-from segmentlog.journal.journal import State, list_guards
+from segmentlog.journal.guard import list_guards
+from segmentlog.journal.state import State
 from segmentlog.tools.recover import recover_directory
 from stressing.ledger import Ledger
 from stressing.plan import NUMBERS_PER_SLOT, TOPICS, Op, op_of

@@ -13,47 +13,23 @@ its name.  Both files are JSON.
 """
 
 import errno
-import json
 import os
 import stat
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
-from segmentlog.files.whole import read_whole
-from segmentlog.journal.sink_versions import (
-    Sinks,
-    SinkVersion,
-    decode_sinks,
-    decode_sinks_of_format_1,
-    encode_sinks,
-    forget_sinks,
-)
+from segmentlog.journal.json_file import REMEDY, check_types, read_json, to_json
 from segmentlog.model import TopicPartition
 
-__all__ = [
-    "INTENT_FILE",
-    "STATE_FILE",
-    "Guard",
-    "Intent",
-    "PartitionIntent",
-    "Replaced",
-    "SegmentSizes",
-    "SinkVersion",
-    "State",
-    "list_guards",
-]
+__all__ = ["INTENT_FILE", "Guard", "Intent", "PartitionIntent", "SegmentSizes", "list_guards"]
 
-STATE_FILE = "segmentlog.state"
 INTENT_FILE = "intent"
 _GUARD_PREFIX = "segmentlog.unfinished."
 _RECOVERING = ".recovering"
-_STATE_FORMAT = 2  #: 1 had versions of sinks without topics and times
 _INTENT_FORMAT = 1
-_REMEDY = "it was not written by this version of segmentlog; restore it, or ask for help with it"
 
 
 class SegmentSizes(NamedTuple):
@@ -63,118 +39,6 @@ class SegmentSizes(NamedTuple):
     log: int
     offset_index: int
     time_index: int
-
-
-class Replaced(NamedTuple):
-    """Segments below `end_offset` are no part of a log any more, since `time_ms` (epoch)."""
-
-    topic: str
-    partition: int
-    end_offset: int
-    time_ms: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Whose they are."""
-        return TopicPartition(self.topic, self.partition)
-
-    @classmethod
-    def decode(cls, found: Sequence[Any]) -> "Replaced":
-        """One that a file holds.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If it is none; one whose topic leads out of the log directory would delete there.
-        """
-        _check_types(found, (str, int, int, int))
-        replaced = cls(*found)
-        if os.sep in replaced.topic:
-            raise ValueError(f"{replaced.topic!r} is no topic")
-        return replaced
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What the last commit has left.
-
-    Attributes
-    ----------
-    sequence : number of commits.
-    token : of the last one.
-    time_ms : when it took place, by the clock of its machine (epoch).
-    sinks : version that each sink has come to in each topic.
-    replaced : what commits have taken out of logs, whose files still stand for readers.
-    """
-
-    sequence: int = 0
-    token: str = ""
-    time_ms: int = 0
-    sinks: Sinks = field(default_factory=dict)
-    replaced: Sequence[Replaced] = ()
-
-    @classmethod
-    def read(cls, directory: str) -> "State":
-        """State of a log directory; a fresh one when there is none.
-
-        Raises
-        ------
-        CorruptCheckpointError
-            If the file cannot be understood.
-        """
-        path = os.path.join(directory, STATE_FILE)
-        try:
-            found = _read_json(path, (_STATE_FORMAT, 1))
-        except FileNotFoundError:
-            return cls()
-        try:
-            return cls._decode(found)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", _REMEDY) from None
-
-    @classmethod
-    def _decode(cls, found: Mapping[str, Any]) -> "State":
-        if found["format"] == 1:
-            time_ms = int(time.time() * 1000)
-            sinks = decode_sinks_of_format_1(found["sinks"], time_ms)
-        else:
-            time_ms, sinks = found["time_ms"], decode_sinks(found["sinks"])
-        sequence, token = found["sequence"], found["token"]
-        _check_types((sequence, token, time_ms), (int, str, int))
-        replaced = [Replaced.decode(each) for each in found.get("replaced", ())]
-        return cls(sequence, token, time_ms, sinks, replaced)
-
-    def next(
-        self,
-        token: str,
-        sink: SinkVersion | None,
-        topics: Iterable[str],
-        replaced: Sequence[Replaced],
-        now_ms: int,
-    ) -> "State":
-        """The state once the commit with this token is decided.
-
-        Parameters
-        ----------
-        topics : for which the version of `sink` counts from now on.
-        """
-        sinks = forget_sinks(self.sinks, self.time_ms, now_ms)
-        if sink is not None:
-            sinks |= {(sink.app_id, topic): (sink.version, now_ms) for topic in topics}
-        return State(self.sequence + 1, token, now_ms, sinks, replaced)
-
-    def encode(self) -> bytes:
-        """Bytes of the file; not by `asdict`, which copies every sink."""
-        return _to_json(
-            _STATE_FORMAT,
-            {
-                "sequence": self.sequence,
-                "token": self.token,
-                "time_ms": self.time_ms,
-                "replaced": list(self.replaced),
-                "sinks": encode_sinks(self.sinks),
-            },
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +75,10 @@ class PartitionIntent:
         KeyError, TypeError, ValueError
             If it is none; one whose topic leads out of the log directory would cut files there.
         """
-        _check_types(found["sizes"], (int, int, int, int))
+        check_types(found["sizes"], (int, int, int, int))
         intent = cls(**{**found, "sizes": SegmentSizes(*found["sizes"])})
         ends = intent.end_offset, intent.visible_end, intent.new_end, intent.new_start
-        _check_types((intent.topic, intent.partition, *ends), (str, int, int, int, int, int))
+        check_types((intent.topic, intent.partition, *ends), (str, int, int, int, int, int))
         if os.sep in intent.topic:
             raise ValueError(f"{intent.topic!r} is no topic")
         return intent
@@ -241,7 +105,7 @@ class Intent:
 
     def encode(self) -> bytes:
         """Bytes of the file."""
-        return _to_json(_INTENT_FORMAT, asdict(self))
+        return to_json(_INTENT_FORMAT, asdict(self))
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> "Intent":
@@ -255,7 +119,7 @@ class Intent:
         fields = {name: each for name, each in found.items() if name != "format"}
         fields["partitions"] = [PartitionIntent.decode(each) for each in found["partitions"]]
         intent = cls(**fields)
-        _check_types(
+        check_types(
             (intent.token, intent.after, intent.was_clean, intent.is_flushed),
             (str, str, bool, bool),
         )
@@ -291,14 +155,14 @@ class Guard:
             If the file cannot be understood.
         """
         try:
-            found = _read_json(self.intent_path, (_INTENT_FORMAT,))
+            found = read_json(self.intent_path, (_INTENT_FORMAT,))
         except FileNotFoundError:
             return None
         try:
             return Intent.decode(found)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             path = self.intent_path
-            raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", _REMEDY) from None
+            raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
 
     def seize(self) -> "Guard":
         """Take the guard over from a writer that is gone.
@@ -349,30 +213,3 @@ def _is_directory(path: str) -> bool:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except FileNotFoundError:
         return False
-
-
-def _to_json(number: int, fields: Mapping[str, Any]) -> bytes:
-    """Without an indent, for which `json` leaves its encoder in C."""
-    return json.dumps({"format": number, **fields}, separators=(",", ":")).encode()
-
-
-def _read_json(path: str, numbers: Sequence[int]) -> dict[str, Any]:
-    """The object that a file of ours holds, if it is of a format with one of the numbers."""
-    data = read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, _REMEDY))
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise CorruptCheckpointError(path, 1, f"is no JSON: {error}", _REMEDY) from None
-    number = found.get("format") if isinstance(found, dict) else None
-    if type(number) is not int or number not in numbers:  # `true` is 1, for Python
-        expected = " or ".join(map(str, sorted(numbers)))
-        reason = f"expected format {expected}, found {str(found)[:80]!r}"
-        raise CorruptCheckpointError(path, 1, reason, _REMEDY)
-    return cast("dict[str, Any]", found)
-
-
-def _check_types(found: Sequence[object], kinds: Sequence[type]) -> None:
-    """Or a number that is none would be found out behind the decision."""
-    if [type(each) for each in found] != list(kinds):
-        expected = ", ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"expected {expected}; found {str(found)[:80]!r}")

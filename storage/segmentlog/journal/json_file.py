@@ -1,0 +1,39 @@
+"""Files of ours in JSON: one object, with the number of its format."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from segmentlog.errors import CorruptCheckpointError
+from segmentlog.files.whole import read_whole
+
+__all__ = ["REMEDY", "check_types", "read_json", "to_json"]
+
+REMEDY = "it was not written by this version of segmentlog; restore it, or ask for help with it"
+
+
+def to_json(number: int, fields: Mapping[str, Any]) -> bytes:
+    """Without an indent, for which `json` leaves its encoder in C."""
+    return json.dumps({"format": number, **fields}, separators=(",", ":")).encode()
+
+
+def read_json(path: str, numbers: Sequence[int]) -> dict[str, Any]:
+    """The object that a file of ours holds, if it is of a format with one of the numbers."""
+    data = read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, REMEDY))
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptCheckpointError(path, 1, f"is no JSON: {error}", REMEDY) from None
+    number = found.get("format") if isinstance(found, dict) else None
+    if type(number) is not int or number not in numbers:  # `true` is 1, for Python
+        expected = " or ".join(map(str, sorted(numbers)))
+        reason = f"expected format {expected}, found {str(found)[:80]!r}"
+        raise CorruptCheckpointError(path, 1, reason, REMEDY)
+    return cast("dict[str, Any]", found)
+
+
+def check_types(found: Sequence[object], kinds: Sequence[type]) -> None:
+    """Or a number that is none would be found out behind the decision."""
+    if [type(each) for each in found] != list(kinds):
+        expected = ", ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"expected {expected}; found {str(found)[:80]!r}")

@@ -1,0 +1,136 @@
+"""``segmentlog.state``: what the last commit has left."""
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from segmentlog.errors import CorruptCheckpointError
+from segmentlog.journal.json_file import REMEDY, check_types, read_json, to_json
+from segmentlog.journal.sink_versions import (
+    Sinks,
+    SinkVersion,
+    decode_sinks,
+    decode_sinks_of_format_1,
+    encode_sinks,
+    forget_sinks,
+)
+from segmentlog.model import TopicPartition
+
+__all__ = ["STATE_FILE", "Replaced", "State"]
+
+STATE_FILE = "segmentlog.state"
+_STATE_FORMAT = 2  #: 1 had versions of sinks without topics and times
+
+
+class Replaced(NamedTuple):
+    """Segments below `end_offset` are no part of a log any more, since `time_ms` (epoch)."""
+
+    topic: str
+    partition: int
+    end_offset: int
+    time_ms: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose they are."""
+        return TopicPartition(self.topic, self.partition)
+
+    @classmethod
+    def decode(cls, found: Sequence[Any]) -> "Replaced":
+        """One that a file holds.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it is none; one whose topic leads out of the log directory would delete there.
+        """
+        check_types(found, (str, int, int, int))
+        replaced = cls(*found)
+        if os.sep in replaced.topic:
+            raise ValueError(f"{replaced.topic!r} is no topic")
+        return replaced
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the last commit has left.
+
+    Attributes
+    ----------
+    sequence : number of commits.
+    token : of the last one.
+    time_ms : when it took place, by the clock of its machine (epoch).
+    sinks : version that each sink has come to in each topic.
+    replaced : what commits have taken out of logs, whose files still stand for readers.
+    """
+
+    sequence: int = 0
+    token: str = ""
+    time_ms: int = 0
+    sinks: Sinks = field(default_factory=dict)
+    replaced: Sequence[Replaced] = ()
+
+    @classmethod
+    def read(cls, directory: str) -> "State":
+        """State of a log directory; a fresh one when there is none.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If the file cannot be understood.
+        """
+        path = os.path.join(directory, STATE_FILE)
+        try:
+            found = read_json(path, (_STATE_FORMAT, 1))
+        except FileNotFoundError:
+            return cls()
+        try:
+            return cls._decode(found)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
+
+    @classmethod
+    def _decode(cls, found: Mapping[str, Any]) -> "State":
+        if found["format"] == 1:
+            time_ms = int(time.time() * 1000)
+            sinks = decode_sinks_of_format_1(found["sinks"], time_ms)
+        else:
+            time_ms, sinks = found["time_ms"], decode_sinks(found["sinks"])
+        sequence, token = found["sequence"], found["token"]
+        check_types((sequence, token, time_ms), (int, str, int))
+        replaced = [Replaced.decode(each) for each in found.get("replaced", ())]
+        return cls(sequence, token, time_ms, sinks, replaced)
+
+    def next(
+        self,
+        token: str,
+        sink: SinkVersion | None,
+        topics: Iterable[str],
+        replaced: Sequence[Replaced],
+        now_ms: int,
+    ) -> "State":
+        """The state once the commit with this token is decided.
+
+        Parameters
+        ----------
+        topics : for which the version of `sink` counts from now on.
+        """
+        sinks = forget_sinks(self.sinks, self.time_ms, now_ms)
+        if sink is not None:
+            sinks |= {(sink.app_id, topic): (sink.version, now_ms) for topic in topics}
+        return State(self.sequence + 1, token, now_ms, sinks, replaced)
+
+    def encode(self) -> bytes:
+        """Bytes of the file; not by `asdict`, which copies every sink."""
+        return to_json(
+            _STATE_FORMAT,
+            {
+                "sequence": self.sequence,
+                "token": self.token,
+                "time_ms": self.time_ms,
+                "replaced": list(self.replaced),
+                "sinks": encode_sinks(self.sinks),
+            },
+        )
