@@ -17,7 +17,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from segmentlog.commit.append import LogAppender
@@ -118,8 +118,7 @@ def commit_staged(
         topics -= left_out.keys()
         partitions = [each for each in partitions if each.topic in topics]
     commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
-    is_emptied = not emptied.isdisjoint(partitions)
-    intent = commit.intend(partitions, staged, state, is_emptied=is_emptied)
+    intent = commit.intend(partitions, emptied, staged, state)
     replaced = delete_replaced(directory, state.replaced)
     try:
         commit.stand(intent)
@@ -158,11 +157,10 @@ class _Commit:
 
     def intend(
         self,
-        topic_partitions: list[TopicPartition],
+        topic_partitions: Sequence[TopicPartition],
+        emptied: Set[TopicPartition],
         staged: JobExtents,
         state: State,
-        *,
-        is_emptied: bool,
     ) -> Intent:
         """What the partitions are now, and what they will be."""
         for topic_partition in topic_partitions:
@@ -174,20 +172,15 @@ class _Commit:
         high_watermarks = read_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT)
         partitions = []
         for topic_partition in topic_partitions:
-            extents = staged.spans(topic_partition)
-            path = partition_path(self.directory, topic_partition)
             sizes, end = ready[topic_partition]
             visible = min(high_watermarks.get(topic_partition, end), end)
-            new_start = end if is_emptied else -1
-            if extents and extents[0].first_offset > end and _is_empty(path, end):
-                new_start = extents[0].first_offset  # a log that begins there is restored
-            new_end = max(end, new_start)
-            for extent in extents:
-                if extent.has_offsets and extent.first_offset < new_end:
-                    raise OffsetsOutOfOrderError(*topic_partition, extent.first_offset, new_end)
-                new_end = extent.end_offset(new_end)
-            if new_end > _LARGEST_END:
-                raise OffsetsOutOfOrderError(*topic_partition, new_end - 1, end)
+            new_start, new_end = _new_bounds(
+                partition_path(self.directory, topic_partition),
+                topic_partition,
+                end,
+                staged.spans(topic_partition),
+                is_emptied=topic_partition in emptied,
+            )
             partitions.append(
                 PartitionIntent(*topic_partition, sizes, end, visible, new_end, new_start)
             )
@@ -288,6 +281,40 @@ def _say_left_out(directory: str, sink: SinkVersion, left_out: dict[str, int]) -
         "%s: version %d of %r is not written to %s",
         directory, sink.version, sink.app_id, "; ".join(named),
     )  # fmt: skip
+
+
+def _new_bounds(
+    path: str,
+    topic_partition: TopicPartition,
+    end: int,
+    extents: Sequence[Extent],
+    *,
+    is_emptied: bool,
+) -> tuple[int, int]:
+    """Log start, or -1 when it stays, and log end of a partition behind the commit.
+
+    Parameters
+    ----------
+    end : the log end offset before.
+    extents : staged for the partition, in their order.
+    is_emptied : whether no earlier record is to be left.
+
+    Raises
+    ------
+    OffsetsOutOfOrderError
+        If records are to keep offsets that the log has given already, or that a long cannot hold.
+    """
+    new_start = end if is_emptied else -1
+    if extents and extents[0].first_offset > end and _is_empty(path, end):
+        new_start = extents[0].first_offset  # a log that begins there is restored
+    new_end = max(end, new_start)
+    for extent in extents:
+        if extent.has_offsets and extent.first_offset < new_end:
+            raise OffsetsOutOfOrderError(*topic_partition, extent.first_offset, new_end)
+        new_end = extent.end_offset(new_end)
+    if new_end > _LARGEST_END:
+        raise OffsetsOutOfOrderError(*topic_partition, new_end - 1, end)
+    return new_start, new_end
 
 
 def _is_empty(path: str, end: int) -> bool:
