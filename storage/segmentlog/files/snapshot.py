@@ -14,9 +14,11 @@
 The file is named by the offset up to which it tells, ``00000000000000000042.snapshot``.
 """
 
+import contextlib
+import logging
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import crc32c
@@ -29,10 +31,14 @@ from segmentlog.files.whole import read_whole
 __all__ = [
     "ProducerSnapshot",
     "list_snapshots",
+    "newest_snapshot",
     "read_snapshot",
+    "remove_snapshots",
     "snapshot_path",
     "write_snapshot",
 ]
+
+logger = logging.getLogger(__name__)
 
 _HEADER = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -90,6 +96,34 @@ def read_snapshot(path: str) -> list[ProducerSnapshot]:
     if len(data) != _HEADER.size + n_entries * _ENTRY.size:
         raise CorruptIndexError(path, f"{n_entries} producers do not take {len(data)} bytes")
     return [ProducerSnapshot._make(each) for each in _ENTRY.iter_unpack(data[_HEADER.size :])]
+
+
+def newest_snapshot(
+    partition_path: str, first_offset: int, last_offset: int
+) -> tuple[int, list[ProducerSnapshot]] | None:
+    """Offset and producers of the newest snapshot in a range that can be read, or None.
+
+    Parameters
+    ----------
+    first_offset, last_offset : of the range; both belong to it.
+    """
+    for offset in list_snapshots(partition_path):
+        if not first_offset <= offset <= last_offset:
+            continue
+        try:
+            return offset, read_snapshot(snapshot_path(partition_path, offset))
+        except FileNotFoundError:
+            continue
+        except CorruptIndexError as error:
+            logger.warning("%s; reading an older one", error)
+    return None
+
+
+def remove_snapshots(partition_path: str, offsets: Iterable[int]) -> None:
+    """Remove the snapshots at `offsets`, of which some may not be there."""
+    for offset in offsets:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(snapshot_path(partition_path, offset))
 
 
 def write_snapshot(path: str, producers: Sequence[ProducerSnapshot]) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from segmentlog.errors import CorruptLogError, TornTransactionError
+from segmentlog.files.snapshot import newest_snapshot
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.kernels.transactions import (
@@ -29,7 +30,6 @@ from segmentlog.kernels.transactions import (
 from segmentlog.segments.batches import WalkedBatches, markers_among, walk_batches
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
-from segmentlog.segments.producer_state import newest_snapshot
 from segmentlog.segments.segment import Segment
 
 __all__ = ["CommittedBatches", "find_open_transactions"]

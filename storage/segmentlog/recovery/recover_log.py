@@ -21,7 +21,7 @@ from typing import NamedTuple
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.durable import sync_directory, sync_file, write_new_file
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT, FileKind, segment_file_name
-from segmentlog.files.snapshot import list_snapshots
+from segmentlog.files.snapshot import list_snapshots, remove_snapshots
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.broken import is_zeros, keep_segment, keep_tail
 from segmentlog.recovery.reindex import follow_producers_to, rebuild_indexes
@@ -29,7 +29,7 @@ from segmentlog.recovery.valid_end import GoodEnd, find_good_end
 from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
-from segmentlog.segments.producer_state import ProducerStates, remove_snapshots
+from segmentlog.segments.producer_state import ProducerStates
 from segmentlog.segments.segment import Segment
 
 __all__ = ["RecoveryPlan", "lower_high_watermarks", "plan_recovery", "recover_log"]

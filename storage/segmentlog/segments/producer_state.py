@@ -5,19 +5,15 @@ batches behind it (``ProducerStateManager``).  Producers that have been idle for
 broker that loads a snapshot drops them by its own ``producer.id.expiration.ms``.
 """
 
-import contextlib
 import logging
-import os
 from collections.abc import Iterable
 from itertools import count
 
 import numpy as np
 
-from segmentlog.errors import CorruptIndexError
 from segmentlog.files.snapshot import (
     ProducerSnapshot,
-    list_snapshots,
-    read_snapshot,
+    newest_snapshot,
     snapshot_path,
     write_snapshot,
 )
@@ -28,39 +24,11 @@ from segmentlog.kernels.memory import Int64s
 from segmentlog.kernels.producers import follow_producers
 from segmentlog.segments.batches import WalkedBatches
 
-__all__ = ["ProducerStates", "newest_snapshot", "remove_snapshots"]
+__all__ = ["ProducerStates"]
 
 logger = logging.getLogger(__name__)
 
 _UNKNOWN = (-1, -1, -1, 0, -1, -1, -1)
-
-
-def newest_snapshot(
-    partition_path: str, first_offset: int, last_offset: int
-) -> tuple[int, list[ProducerSnapshot]] | None:
-    """Offset and producers of the newest snapshot in a range that can be read, or None.
-
-    Parameters
-    ----------
-    first_offset, last_offset : of the range; both belong to it.
-    """
-    for offset in list_snapshots(partition_path):
-        if not first_offset <= offset <= last_offset:
-            continue
-        try:
-            return offset, read_snapshot(snapshot_path(partition_path, offset))
-        except FileNotFoundError:
-            continue
-        except CorruptIndexError as error:
-            logger.warning("%s; reading an older one", error)
-    return None
-
-
-def remove_snapshots(partition_path: str, offsets: Iterable[int]) -> None:
-    """Remove the snapshots at `offsets`, of which some may not be there."""
-    for offset in offsets:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(snapshot_path(partition_path, offset))
 
 
 class ProducerStates:
