@@ -12,6 +12,8 @@ from segmentlog.files.durable import create_file, write_all
 from segmentlog.files.names import FileKind, segment_file_name
 from segmentlog.files.sync_together import SyncTogether
 from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state, state_of
+from segmentlog.index.offset import OffsetIndex
+from segmentlog.index.time import TimeIndex
 from segmentlog.journal.guard import SegmentSizes
 from segmentlog.kernels import append as columns
 from segmentlog.kernels import layout
@@ -30,8 +32,8 @@ def limits_of(config: TopicConfig) -> Int64s:
     limits[columns.SEGMENT_BYTES] = config.segment_bytes
     limits[columns.SEGMENT_MS] = config.segment_ms
     limits[columns.INDEX_INTERVAL_BYTES] = config.index_interval_bytes
-    limits[columns.MOST_OFFSET_ENTRIES] = config.segment_index_bytes // 8
-    limits[columns.MOST_TIME_ENTRIES] = config.segment_index_bytes // 12
+    limits[columns.MOST_OFFSET_ENTRIES] = config.segment_index_bytes // OffsetIndex.entry_bytes
+    limits[columns.MOST_TIME_ENTRIES] = config.segment_index_bytes // TimeIndex.entry_bytes
     return limits
 
 

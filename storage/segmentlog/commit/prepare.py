@@ -136,13 +136,14 @@ def _sizes(path: str, config: TopicConfig) -> SegmentSizes:
 
 def _are_trimmed(segment: Segment) -> bool:
     """Whether both indexes are there, hold whole entries and no zeros, and fit the log."""
-    for path, n_bytes in ((segment.offset_index_path, 8), (segment.time_index_path, 12)):
-        if not os.path.exists(path) or os.path.getsize(path) % n_bytes:
-            return False
+    paths = (segment.offset_index_path, segment.time_index_path)
+    if not all(map(os.path.exists, paths)):
+        return False
     with segment.offset_index() as index, segment.time_index() as times:
-        if index.n_entries * 8 != os.path.getsize(index.path):
-            return False
-        if times.n_entries * 12 != os.path.getsize(times.path):
+        if any(
+            each.n_entries * each.entry_bytes != os.path.getsize(each.path)
+            for each in (index, times)
+        ):
             return False
         if not index.n_entries:
             return True

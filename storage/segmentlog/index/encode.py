@@ -3,14 +3,12 @@
 import numpy as np
 
 from segmentlog.index.offset import OffsetIndex
-from segmentlog.index.time import TimeIndex
+from segmentlog.index.time import TIME_ENTRY, TimeIndex
 from segmentlog.kernels import append as columns
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
 
 __all__ = ["encode_offsets", "encode_times", "last_time", "new_state", "state_of"]
-
-_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 
 
 def encode_offsets(entries: Int64s) -> bytes:
@@ -22,7 +20,7 @@ def encode_offsets(entries: Int64s) -> bytes:
 def encode_times(entries: Int64s) -> bytes:
     """The same for the ``.timeindex``, which does not get one with each of them."""
     timed = entries[entries[:, columns.ENTRY_TIMESTAMP] >= 0]
-    times = np.empty(len(timed), _TIME_ENTRY)
+    times = np.empty(len(timed), TIME_ENTRY)
     times["timestamp"] = timed[:, columns.ENTRY_TIMESTAMP]
     times["offset"] = timed[:, columns.ENTRY_TIMESTAMP_OFFSET]
     return times.tobytes()
@@ -37,7 +35,7 @@ def last_time(state: Int64s) -> bytes:
     if largest <= state[columns.LAST_TIME_ENTRY]:
         return b""
     offset = int(state[columns.MAX_TIMESTAMP_OFFSET] - state[columns.BASE_OFFSET])
-    return np.array([(largest, offset)], _TIME_ENTRY).tobytes()
+    return np.array([(largest, offset)], TIME_ENTRY).tobytes()
 
 
 def new_state(base_offset: int) -> Int64s:

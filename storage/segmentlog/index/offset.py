@@ -17,10 +17,14 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from segmentlog.index.entries import SparseIndex
 
-__all__ = ["OffsetIndex", "OffsetPosition"]
+__all__ = ["OFFSET_ENTRY", "OffsetIndex", "OffsetPosition"]
 
+#: An entry as it lies in the file, for many at a time; `_ENTRY` is for one.
+OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 _ENTRY = struct.Struct(">ii")
 
 

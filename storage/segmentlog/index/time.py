@@ -13,11 +13,15 @@ is the largest there is.  So every record with a larger one stands behind that b
 
 import struct
 
+import numpy as np
+
 from segmentlog.index.entries import SparseIndex
 from segmentlog.model import TimestampAndOffset
 
-__all__ = ["TimeIndex"]
+__all__ = ["TIME_ENTRY", "TimeIndex"]
 
+#: An entry as it lies in the file, for many at a time; `_ENTRY` is for one.
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 _ENTRY = struct.Struct(">qi")
 
 

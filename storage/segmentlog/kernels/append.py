@@ -37,8 +37,6 @@ ENTRY_TIMESTAMP = 2  #: -1 when the time index gets none
 ENTRY_TIMESTAMP_OFFSET = 3
 ENTRY_COLUMNS = 4
 
-_MOST_RELATIVE_OFFSET = 2**31 - 1
-
 
 @kernel
 def take_batches(
@@ -93,12 +91,12 @@ def take_batches(
 def _has_to_roll(limits: Int64s, state: Int64s, size: int, max_ms: int, last_offset: int) -> bool:
     """Whether a batch is for the next segment; an empty one takes what it can give an offset."""
     if state[SIZE] == 0:
-        return bool(last_offset - state[BASE_OFFSET] > _MOST_RELATIVE_OFFSET)
+        return bool(last_offset - state[BASE_OFFSET] >= layout.SEGMENT_OFFSETS)
     first_ms = state[FIRST_MAX_TIMESTAMP]
     return bool(
         size > limits[SEGMENT_BYTES] - state[SIZE]
         or (first_ms >= 0 and max_ms - first_ms > limits[SEGMENT_MS])
-        or last_offset - state[BASE_OFFSET] > _MOST_RELATIVE_OFFSET
+        or last_offset - state[BASE_OFFSET] >= layout.SEGMENT_OFFSETS
         or state[N_OFFSET_ENTRIES] >= limits[MOST_OFFSET_ENTRIES]
         # One is kept free for the entry that closes the segment.
         or state[N_TIME_ENTRIES] >= limits[MOST_TIME_ENTRIES] - 1

@@ -50,6 +50,10 @@ RECORDS_COUNT_AT = 57
 #: Size of the header, and so of a batch without records.
 HEADER_BYTES = 61
 
+#: Offsets that one segment may span: its indexes hold them relative to its base, in 31 bits
+#: (``LogSegment.canConvertToRelativeOffset``).
+SEGMENT_OFFSETS = 1 << 31
+
 #: Bytes that tell the format of a batch, whatever it is: everything up to and with the magic.
 MAGIC_PREFIX_BYTES = 17
 

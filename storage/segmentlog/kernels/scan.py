@@ -10,7 +10,6 @@ from segmentlog.kernels.message import check_message, message_body
 __all__ = ["measure_batches", "scan_batches", "select_batches"]
 
 _LARGEST_OFFSET = 2**63 - 1
-_MOST_OFFSETS = 1 << 31  # of one segment
 _SMALLEST_RECORD_BYTES = 7
 _ZSTD = 4
 
@@ -77,7 +76,7 @@ def _judge_magic(buf: Bytes, position: int, next_offset: int) -> int:
     """
     base_offset = load_i64(buf, position + layout.BASE_OFFSET_AT)
     if next_offset >= 0 and (
-        base_offset < next_offset or base_offset - next_offset >= _MOST_OFFSETS
+        base_offset < next_offset or base_offset - next_offset >= layout.SEGMENT_OFFSETS
     ):
         return st.NO_BATCH
     return st.BAD_MAGIC

@@ -19,7 +19,6 @@ from segmentlog.kernels.append import take_batches
 from segmentlog.kernels.memory import Int64s
 from segmentlog.segments.batches import WalkedBatches, walk_batches
 from segmentlog.segments.leader_epochs import EpochStarts
-from segmentlog.segments.log_end import MOST_OFFSETS
 from segmentlog.segments.producer_state import ProducerStates
 from segmentlog.segments.segment import Segment
 
@@ -112,7 +111,7 @@ def _checked(batches: WalkedBatches, segment: Segment, next_offset: int) -> Walk
     is_bad = (headers[:, layout.BASE_OFFSET] < begins) & (
         headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK == 0
     )
-    is_bad |= (last < begins) | (last - segment.base_offset >= MOST_OFFSETS)
+    is_bad |= (last < begins) | (last - segment.base_offset >= layout.SEGMENT_OFFSETS)
     if is_bad.any():
         row = headers[int(np.argmax(is_bad))]
         raise MalformedBatchError(

@@ -9,7 +9,7 @@ from segmentlog.errors import CorruptLogError, MalformedBatchError, UnsupportedF
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
-from segmentlog.segments.log_end import MOST_OFFSETS, is_newer_format
+from segmentlog.segments.log_end import is_newer_format
 from segmentlog.segments.segment import Segment
 
 __all__ = ["GoodEnd", "find_good_end"]
@@ -45,7 +45,7 @@ def find_good_end(segment: Segment) -> GoodEnd:
             held = os.preadv(descriptor, [buffer[:n_bytes].data], position)
             reached = scanner.next_offset
             headers, behind = scanner.scan(buffer, 0, held, position)
-            is_far = headers[:, layout.LAST_OFFSET] - segment.base_offset >= MOST_OFFSETS
+            is_far = headers[:, layout.LAST_OFFSET] - segment.base_offset >= layout.SEGMENT_OFFSETS
             if is_far.any():
                 return _before_far(headers, int(np.argmax(is_far)), segment, position, reached)
             position, wanted = position + behind, _WINDOW_BYTES

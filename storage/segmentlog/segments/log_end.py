@@ -15,12 +15,9 @@ from segmentlog.records.header import parse_header
 from segmentlog.segments.resync import behind_damage
 from segmentlog.segments.segment import Segment
 
-__all__ = ["MOST_OFFSETS", "LogEnd", "find_log_end", "is_newer_format"]
+__all__ = ["LogEnd", "find_log_end", "is_newer_format"]
 
 logger = logging.getLogger(__name__)
-
-#: That a segment can hold: index entries are relative to its base, in 31 bits.
-MOST_OFFSETS = 1 << 31
 
 _ENTRIES_TRIED = 4
 
@@ -126,4 +123,4 @@ def is_newer_format(rest: bytes, next_offset: int, n_bytes: int) -> bool:
         return False
     header = parse_header(rest)
     is_whole = layout.HEADER_BYTES <= header.size_in_bytes <= n_bytes
-    return is_whole and 0 <= header.base_offset - next_offset < MOST_OFFSETS
+    return is_whole and 0 <= header.base_offset - next_offset < layout.SEGMENT_OFFSETS

@@ -12,6 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from segmentlog.index.offset import OFFSET_ENTRY
+from segmentlog.index.time import TIME_ENTRY
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
 from segmentlog.segments.segment import Segment
@@ -21,9 +23,6 @@ __all__ = ["REMEDY", "IndexCheck", "MakeFinding"]
 
 #: Kafka rebuilds the indexes of a segment when its offset index is missing, and only then.
 REMEDY = "delete the segment's .index file, and a broker that starts rebuilds all of its indexes"
-
-_OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
-_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 
 
 class MakeFinding(Protocol):
@@ -79,8 +78,8 @@ class IndexCheck:
         self._segment = segment
         self._finding = finding
         base = segment.base_offset
-        self._by_offset = _Entries(segment.offset_index_path, _OFFSET_ENTRY, base)
-        self._by_time = _Entries(segment.time_index_path, _TIME_ENTRY, base)
+        self._by_offset = _Entries(segment.offset_index_path, OFFSET_ENTRY, base)
+        self._by_time = _Entries(segment.time_index_path, TIME_ENTRY, base)
         self._largest = -1
         self._is_largest_known = True
 
