@@ -17,6 +17,7 @@ from segmentlog.errors import (
     SegmentLogError,
 )
 from segmentlog.files.metadata import read_topic_id
+from segmentlog.files.readable import is_file
 from segmentlog.files.storage import is_gone, storage_error
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
@@ -127,7 +128,7 @@ class Log:
 
     @cached_property
     def _is_file(self) -> bool:
-        return os.path.isfile(self.path)
+        return is_file(self.path)
 
     @property
     def _directory(self) -> str:

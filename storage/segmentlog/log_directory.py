@@ -20,6 +20,7 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.paths import local_path
+from segmentlog.files.readable import FileType, exists, is_file, list_entries, list_names
 from segmentlog.files.storage import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.journal.state import STATE_FILE
@@ -68,15 +69,14 @@ class _Directory:
 
     def _list(self) -> dict[TopicPartition, str]:
         found, self._links = {}, []
-        with os.scandir(self.path) as entries:
-            for entry in entries:
-                parsed = parse_partition_directory(entry.name)
-                if parsed is None or parsed[1] != DirectoryState.CURRENT:
-                    continue
-                if entry.is_symlink():
-                    self._links.append(entry.path)
-                elif parsed[0].topic != METADATA_TOPIC and entry.is_dir(follow_symlinks=False):
-                    found[parsed[0]] = entry.path
+        for name, kind in list_entries(self.path):
+            parsed = parse_partition_directory(name)
+            if parsed is None or parsed[1] != DirectoryState.CURRENT:
+                continue
+            if kind is FileType.LINK:
+                self._links.append(os.path.join(self.path, name))
+            elif parsed[0].topic != METADATA_TOPIC and kind is FileType.DIRECTORY:
+                found[parsed[0]] = os.path.join(self.path, name)
         return found
 
     def _is_broker_directory(self) -> bool:
@@ -84,7 +84,7 @@ class _Directory:
             META_PROPERTIES_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT,
             CLEAN_SHUTDOWN_FILE, STATE_FILE,
         )  # fmt: skip
-        return any(os.path.exists(os.path.join(self.path, name)) for name in names)
+        return any(exists(os.path.join(self.path, name)) for name in names)
 
 
 class LogDirectory:
@@ -258,9 +258,9 @@ def _resolve(path: str) -> tuple[str, TopicPartition | None]:
 
     A directory is a partition's when its name says so and a ``.log`` file is in it.
     """
-    if not os.path.exists(path):
+    if not exists(path):
         raise LogDirectoryError(path, "there is no such file or directory")
-    if os.path.isfile(path):
+    if is_file(path):
         if ".log" not in os.path.basename(path):
             raise LogDirectoryError(path, "is a file, but not a .log file of a partition")
         directory = os.path.dirname(path)
@@ -275,8 +275,8 @@ def _resolve(path: str) -> tuple[str, TopicPartition | None]:
 
 def _holds_log_file(path: str) -> bool:
     try:
-        with os.scandir(path) as entries:
-            return any(entry.name.endswith(".log") and entry.is_file() for entry in entries)
+        logs = [name for name in list_names(path) if name.endswith(".log")]
+        return any(is_file(os.path.join(path, name)) for name in logs)
     except OSError as error:
         raise LogDirectoryError(path, f"cannot be listed: {error.strerror}") from error
 

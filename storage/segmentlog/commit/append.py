@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-from segmentlog.files.durable import create_file, write_all
+from segmentlog.files.durable import create_file, open_to_write, write_all
 from segmentlog.files.names import FileKind, segment_file_name
 from segmentlog.files.sync_together import SyncTogether
 from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state, state_of
@@ -150,7 +150,7 @@ class LogAppender:
 
     def _open(self, base_offset: int, kind: FileKind) -> tuple[int, str]:
         path = self._path(base_offset, kind)
-        return os.open(path, os.O_WRONLY | os.O_CLOEXEC), path
+        return open_to_write(path), path
 
     def _new(self, base_offset: int, kind: FileKind) -> tuple[int, str]:
         path = self._path(base_offset, kind)

@@ -43,6 +43,7 @@ from segmentlog.files.names import (
     LEADER_EPOCH_CHECKPOINT,
     partition_path,
 )
+from segmentlog.files.readable import exists
 from segmentlog.files.sync_together import SyncTogether
 from segmentlog.journal.guard import Guard, Intent, PartitionIntent, list_guards
 from segmentlog.journal.sink_versions import SinkVersion
@@ -165,7 +166,7 @@ class _Commit:
         """What the partitions are now, and what they will be."""
         for topic_partition in topic_partitions:
             check_partition_path(partition_path(self.directory, topic_partition))
-        was_clean = os.path.exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
+        was_clean = exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
         ready = ready_to_append(
             self.directory, topic_partitions, self.config, is_clean=was_clean, flush=self.flush
         )

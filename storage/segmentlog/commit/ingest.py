@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from segmentlog.commit.append import limits_of
 from segmentlog.commit.stage import Extent, least_moved_bytes
 from segmentlog.errors import MalformedBatchError, TruncatedBatchError
-from segmentlog.files.durable import write_new_file, write_pieces
+from segmentlog.files.durable import writable, write_new_file, write_pieces
 from segmentlog.files.names import FileKind, segment_file_name
+from segmentlog.files.readable import open_file
 from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state
 from segmentlog.journal.guard import SegmentSizes
 from segmentlog.kernels import append as columns
@@ -133,14 +134,14 @@ def _read_headers(path: str, extent: Extent) -> tuple[list[int], _Headers]:
     positions: list[int] = []
     pieces: list[bytes] = []
     position, n_left = 0, extent.end // _LEAST_BATCH_BYTES
-    with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
+    with open_file(path) as file:
+        size = file.status().size
         if size != extent.end:
             raise TruncatedBatchError(path, 0, extent.first_offset, extent.end, size)
         while position < size:
             if len(positions) == n_left:
                 return [], np.empty(0, _HEADER)
-            piece = os.pread(file.fileno(), layout.HEADER_BYTES, position)
+            piece = file.read(position, layout.HEADER_BYTES)
             length = int.from_bytes(piece[layout.BATCH_LENGTH_AT : layout.LEADER_EPOCH_AT], "big")
             if length < layout.MIN_BATCH_LENGTH or position + layout.LOG_OVERHEAD + length > size:
                 reason = f"its length is {length}, and {size - position} bytes are left"
@@ -201,8 +202,8 @@ def move_segment(
     last, because with it the segment is there.
     """
     staged = os.path.join(directory, extent.name)
-    with open(staged, "r+b", buffering=0) as file:
-        write_pieces(file.fileno(), plan.places, _PLACE_BYTES, plan.positions)
+    with writable(staged) as descriptor:
+        write_pieces(descriptor, plan.places, _PLACE_BYTES, plan.positions)
     within = {
         kind: _within(guard_path, extent, kind) for kind in (FileKind.TIME_INDEX, FileKind.LOG)
     }

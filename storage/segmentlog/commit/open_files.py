@@ -9,7 +9,7 @@ import contextlib
 import os
 import resource
 
-from segmentlog.files.durable import create_file, write_all
+from segmentlog.files.durable import create_file, open_to_write, write_all
 from segmentlog.files.sync_together import SyncTogether
 
 __all__ = ["OpenFiles"]
@@ -61,7 +61,7 @@ class OpenFiles:
         descriptor = self._descriptors.pop(path, -1)
         if descriptor < 0:
             self._make_room()
-            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            descriptor = open_to_write(path)
         self._descriptors[path] = descriptor
         write_all(descriptor, data, position)
 

@@ -22,6 +22,7 @@ from segmentlog.files.names import (
     RECOVERY_POINT_CHECKPOINT,
     partition_path,
 )
+from segmentlog.files.readable import exists, status_of
 from segmentlog.journal.guard import SegmentSizes
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.recover_log import (
@@ -131,17 +132,19 @@ def _sizes(path: str, config: TopicConfig) -> SegmentSizes:
     if not _are_trimmed(active):
         rebuild_indexes(active, config.index_interval_bytes)
     indexes = (active.offset_index_path, active.time_index_path)
-    return SegmentSizes(active.base_offset, active.size, *map(os.path.getsize, indexes))
+    return SegmentSizes(
+        active.base_offset, active.size, *(status_of(each).size for each in indexes)
+    )
 
 
 def _are_trimmed(segment: Segment) -> bool:
     """Whether both indexes are there, hold whole entries and no zeros, and fit the log."""
     paths = (segment.offset_index_path, segment.time_index_path)
-    if not all(map(os.path.exists, paths)):
+    if not all(map(exists, paths)):
         return False
     with segment.offset_index() as index, segment.time_index() as times:
         if any(
-            each.n_entries * each.entry_bytes != os.path.getsize(each.path)
+            each.n_entries * each.entry_bytes != status_of(each.path).size
             for each in (index, times)
         ):
             return False

@@ -13,6 +13,7 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
+from segmentlog.files.readable import open_file
 from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
@@ -62,12 +63,12 @@ def staged_batches(
     scanner = BatchScanner(path, 0)
     position, wanted = extent.start, _WINDOW_BYTES
     buffer: Bytes = np.empty(0, np.uint8)
-    with open(path, "rb", buffering=0) as file:
+    with open_file(path) as file:
         while position < extent.end:
             n_bytes = min(wanted, extent.end - position)
             if buffer.size < n_bytes + COPY_SLACK:
                 buffer = np.empty(n_bytes + COPY_SLACK, np.uint8)
-            held = os.preadv(file.fileno(), [buffer[:n_bytes].data], position)
+            held = file.read_into(buffer[:n_bytes].data, position)
             begin = 0
             while begin < held:
                 headers, until = scanner.scan(buffer, begin, held, position)

@@ -25,6 +25,7 @@ from segmentlog.files.names import (
     segment_file_name,
 )
 from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
+from segmentlog.files.readable import FileType, exists, list_names, status_of
 from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
 __all__ = ["MOST_PARTITIONS", "check_partition_path", "check_topic_name", "create_partitions"]
@@ -62,24 +63,33 @@ def check_partition_path(path: str) -> None:
         If it is there, and is a symbolic link or no directory; if it or its active segment may
         not be written to.
     """
-    if os.path.islink(path):
+    found = _type_of(path)
+    if found is FileType.LINK:
         reason = (
             "is a symbolic link, and readers leave those out: move or mount the directory "
             "that it leads to to its place"
         )
         raise LogDirectoryError(path, reason)
-    if os.path.exists(path) and not os.path.isdir(path):
+    if found not in (FileType.DIRECTORY, None):
         reason = "is no directory, and has the name of a partition's: move it out of the way"
         raise LogDirectoryError(path, reason)
     with contextlib.suppress(FileNotFoundError):
         if not may_write(path, MAY_WRITE | os.X_OK):
             raise LogDirectoryError(path, why_not_written(path))
-        logs = [name for name in os.listdir(path) if _SEGMENT.fullmatch(name)]
+        logs = [name for name in list_names(path) if _SEGMENT.fullmatch(name)]
         active = max(logs, default="").removesuffix(".log")
         for kind in _FILES if active else ():
             file = os.path.join(path, f"{active}.{kind}")
-            if os.path.exists(file) and not may_write(file):
+            if exists(file) and not may_write(file):
                 raise LogDirectoryError(file, why_not_written(file))
+
+
+def _type_of(path: str) -> FileType | None:
+    """What stands under a name, a link for itself; None for nothing."""
+    try:
+        return status_of(path).type
+    except FileNotFoundError:
+        return None
 
 
 def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
@@ -125,7 +135,7 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
 
 def _found(directory: str, topic: str) -> set[TopicPartition]:
     """Partitions of a topic that have a directory, whatever is in it."""
-    parsed = map(parse_partition_directory, os.listdir(directory))
+    parsed = map(parse_partition_directory, list_names(directory))
     current = [each[0] for each in parsed if each and each[1] == DirectoryState.CURRENT]
     return {each for each in current if each.topic == topic}
 
@@ -133,7 +143,7 @@ def _found(directory: str, topic: str) -> set[TopicPartition]:
 def _is_there(directory: str, topic_partition: TopicPartition) -> bool:
     path = partition_path(directory, topic_partition)
     try:
-        return any(name.endswith(".log") for name in os.listdir(path))
+        return any(name.endswith(".log") for name in list_names(path))
     except FileNotFoundError:
         return False
 

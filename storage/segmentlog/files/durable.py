@@ -13,7 +13,7 @@ it so makes nothing there.
 import contextlib
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from segmentlog.errors import LogDirectoryError, SyncFailedError
 from segmentlog.files.owners import another_owner
@@ -23,10 +23,12 @@ __all__ = [
     "adopt",
     "create_file",
     "cut_file",
+    "open_to_write",
     "replace_file",
     "sync_ancestors",
     "sync_directory",
     "sync_file",
+    "writable",
     "write_all",
     "write_new_file",
     "write_pieces",
@@ -60,6 +62,21 @@ def write_pieces(descriptor: int, data: bytes, size: int, positions: Iterable[in
             written = os.pwrite(descriptor, data[start : start + size], position)
             if written < size:
                 write_all(descriptor, data[start + written : start + size], position + written)
+
+
+def open_to_write(path: str) -> int:
+    """A descriptor of a file that is there, to change it in place."""
+    return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+
+@contextlib.contextmanager
+def writable(path: str) -> Iterator[int]:
+    """The same, closed behind the block."""
+    descriptor = open_to_write(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def cut_file(descriptor: int, size: int) -> None:

@@ -7,10 +7,10 @@ and a file that shrinks under the reader gives a short answer instead of a signa
 """
 
 import mmap
-import os
-import stat
 from types import TracebackType
 from typing import Self
+
+from segmentlog.files.readable import FileType, ReadableFile, open_file
 
 __all__ = ["IndexFile"]
 
@@ -27,28 +27,28 @@ class IndexFile:
     def __init__(self, path: str, *, mapped: bool) -> None:
         self.size = 0
         self._map: mmap.mmap | None = None
-        self._descriptor = -1
+        self._file: ReadableFile | None = None
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            file = open_file(path)
         except OSError:  # an index that cannot be opened costs a scan, not the read
             return
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(descriptor)
+        status = file.status()
+        if status.type is not FileType.FILE:
+            file.close()
             return
-        self._descriptor = descriptor
-        self.size = status.st_size
-        if mapped and self.size:
-            self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-            os.close(descriptor)
-            self._descriptor = -1
+        self._file, self.size = file, status.size
+        if mapped:
+            self._map = file.map()
+        if self._map is not None:
+            file.close()
+            self._file = None
 
     def read(self, at: int, n_bytes: int) -> bytes:
         """`n_bytes` from byte `at`; zeros, as in a preallocated tail, where the file ends."""
         if self._map is not None:
             piece = self._map[at : at + n_bytes]
-        elif self._descriptor >= 0:
-            piece = os.pread(self._descriptor, n_bytes, at)
+        elif self._file is not None:
+            piece = self._file.read(at, n_bytes)
         else:
             piece = b""
         return piece.ljust(n_bytes, b"\0")
@@ -63,9 +63,9 @@ class IndexFile:
         if self._map is not None:
             self._map.close()
             self._map = None
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def __enter__(self) -> Self:
         return self

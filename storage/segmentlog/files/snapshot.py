@@ -26,6 +26,7 @@ import crc32c
 from segmentlog.errors import CorruptIndexError
 from segmentlog.files.durable import replace_file
 from segmentlog.files.names import FileKind, FileState, parse_segment_file, segment_file_name
+from segmentlog.files.readable import list_names
 from segmentlog.files.whole import read_whole
 
 __all__ = [
@@ -61,7 +62,7 @@ class ProducerSnapshot(NamedTuple):
 
 def list_snapshots(partition_path: str) -> list[int]:
     """Offsets of the snapshots in a partition directory, the highest first."""
-    found = (parse_segment_file(name) for name in os.listdir(partition_path))
+    found = (parse_segment_file(name) for name in list_names(partition_path))
     offsets = [
         each.offset
         for each in found

@@ -6,11 +6,11 @@ another machine replaces while it is read is gone (``ESTALE``) until it is opene
 """
 
 import errno
-import os
 import stat
 from collections.abc import Callable
 
 from segmentlog.errors import SegmentLogError
+from segmentlog.files.readable import FileType, open_file
 
 __all__ = ["LARGEST_BYTES", "read_whole"]
 
@@ -43,16 +43,14 @@ def read_whole(path: str, refusal: Callable[[str], SegmentLogError]) -> bytes:
 
 
 def _read(path: str, refusal: Callable[[str], SegmentLogError]) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise refusal(f"is no plain file ({stat.filemode(found.st_mode)})")
-        if found.st_size > LARGEST_BYTES:
-            raise refusal(f"has {found.st_size} bytes; at the most {LARGEST_BYTES} are read")
-        pieces = []
-        while piece := os.read(descriptor, found.st_size + 1):
+    with open_file(path) as file:
+        found = file.status()
+        if found.type is not FileType.FILE:
+            raise refusal(f"is no plain file ({stat.filemode(found.mode)})")
+        if found.size > LARGEST_BYTES:
+            raise refusal(f"has {found.size} bytes; at the most {LARGEST_BYTES} are read")
+        pieces, position = [], 0
+        while piece := file.read(position, found.size + 1):
             pieces.append(piece)
-    finally:
-        os.close(descriptor)
+            position += len(piece)
     return b"".join(pieces)

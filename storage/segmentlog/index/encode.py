@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from segmentlog.files.readable import open_file
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.index.time import TIME_ENTRY, TimeIndex
 from segmentlog.kernels import append as columns
@@ -51,8 +52,8 @@ def state_of(log_path: str, base_offset: int, size: int) -> Int64s:
     """What a segment of `size` bytes has seen, by its first header and its last index entries."""
     state = new_state(base_offset)
     state[columns.SIZE] = size
-    with open(log_path, "rb") as file:
-        head = file.read(layout.HEADER_BYTES)
+    with open_file(log_path) as file:
+        head = file.read(0, layout.HEADER_BYTES)
     if len(head) == layout.HEADER_BYTES and head[layout.MAGIC_AT] == layout.MAGIC:
         time = head[layout.MAX_TIMESTAMP_AT : layout.PRODUCER_ID_AT]
         state[columns.FIRST_MAX_TIMESTAMP] = int.from_bytes(time, "big", signed=True)

@@ -14,13 +14,13 @@ its name.  Both files are JSON.
 
 import errno
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.files.readable import FileType, is_directory, list_names, status_of
 from segmentlog.journal.json_file import REMEDY, check_types, read_json, to_json
 from segmentlog.model import TopicPartition
 
@@ -182,8 +182,8 @@ class Guard:
         return seized
 
     def _bar(self) -> None:
-        while not os.path.isdir(self.state_path):
-            for name in os.listdir(self.path):
+        while not is_directory(self.state_path):
+            for name in list_names(self.path):
                 if name not in {INTENT_FILE, CLEAN_SHUTDOWN_FILE}:
                     os.unlink(os.path.join(self.path, name))
             try:
@@ -198,18 +198,18 @@ class Guard:
 
 def list_guards(directory: str) -> list[Guard]:
     """Guards of unfinished commits; writers exclude each other, so more than one is a crash's."""
-    names = sorted(name for name in os.listdir(directory) if name.startswith(_GUARD_PREFIX))
+    names = sorted(name for name in list_names(directory) if name.startswith(_GUARD_PREFIX))
     # A topic may be called like a guard; the directories of its partitions have a dash.
     return [
         Guard(directory, name)
         for name in names
-        if "-" not in name and _is_directory(os.path.join(directory, name))
+        if "-" not in name and _is_no_link(os.path.join(directory, name))
     ]
 
 
-def _is_directory(path: str) -> bool:
+def _is_no_link(path: str) -> bool:
     """Whether a directory is there, and no link: brokers pass over files of any name."""
     try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
+        return status_of(path).type is FileType.DIRECTORY
     except FileNotFoundError:
         return False

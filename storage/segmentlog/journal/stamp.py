@@ -19,6 +19,7 @@ import time
 from typing import TypeAlias
 
 from segmentlog.files.durable import replace_file
+from segmentlog.files.readable import exists, open_file, status_of
 from segmentlog.files.storage import is_gone
 from segmentlog.journal.state import STATE_FILE, State
 
@@ -43,19 +44,15 @@ def read_stamp(directory: str) -> Stamp | None:
         if not is_gone(error):  # or it was replaced right now
             raise
     with contextlib.suppress(FileNotFoundError):
-        os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        open_file(directory).close()
         return _stamp(directory)
     return None
 
 
 def _stamp(directory: str) -> Stamp:
-    path = os.path.join(directory, STATE_FILE)
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        found = os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    with open_file(os.path.join(directory, STATE_FILE)) as file:
+        found = file.status()
+    return found.inode, found.size, found.modified_ns, found.changed_ns
 
 
 def renew_stamp(directory: str) -> None:
@@ -64,14 +61,14 @@ def renew_stamp(directory: str) -> None:
     Nothing is synced but a file that was not there: no reader outlives a power cut.
     """
     path = os.path.join(directory, STATE_FILE)
-    if not os.path.exists(path):
+    if not exists(path):
         replace_file(path, State().encode())
         return
     try:
         set_later(path, path)
     except PermissionError:  # of another owner, as a mount that forces one says
-        with open(path, "rb") as file:
-            replace_file(path, file.read())
+        with open_file(path) as file:
+            replace_file(path, file.read(0, file.status().size))
 
 
 def set_later(path: str, before: str) -> None:
@@ -79,9 +76,9 @@ def set_later(path: str, before: str) -> None:
 
     Times that a clock once set wrongly lie in the future, and still have to move on.
     """
-    earlier = os.stat(before)
+    earlier = status_of(before)
     for step in _STEPS_NS:
-        modified = max(time.time_ns(), earlier.st_mtime_ns + step)
-        os.utime(path, ns=(earlier.st_atime_ns, modified))
-        if os.stat(path).st_mtime_ns > earlier.st_mtime_ns:
+        modified = max(time.time_ns(), earlier.modified_ns + step)
+        os.utime(path, ns=(modified, modified))
+        if status_of(path).modified_ns > earlier.modified_ns:
             return

@@ -5,10 +5,10 @@ the time index for an offset before which there is nothing as new, the offset in
 or before that, and from there batch headers until one is new enough.  Only that batch is decoded.
 """
 
-import os
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from segmentlog.files.readable import open_file
 from segmentlog.model import TimestampAndOffset
 from segmentlog.segments.segment import PlacedHeader, Segment
 
@@ -96,11 +96,8 @@ def _find_in_batch(
     # Compiled kernels load here, once a batch really has to be decoded.
     from segmentlog.records.decoder import read_timestamps
 
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        batch = os.pread(descriptor, placed.header.size_in_bytes, placed.position)
-    finally:
-        os.close(descriptor)
+    with open_file(path) as file:
+        batch = file.read(placed.position, placed.header.size_in_bytes)
     offsets, timestamps = read_timestamps(batch, path, placed.position)
     matches = ((timestamps >= timestamp_ms) & (offsets >= start_offset)).nonzero()[0]
     if not len(matches):

@@ -18,6 +18,7 @@ from segmentlog.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
 )
+from segmentlog.files.readable import exists, is_directory
 from segmentlog.journal.guard import PartitionIntent, list_guards
 from segmentlog.journal.stamp import Stamp, read_stamp
 from segmentlog.journal.state import State
@@ -104,13 +105,13 @@ def _take(directory: str) -> Moment:
         guards = list_guards(directory)
     except OSError as error:
         raise LogDirectoryError(directory, f"cannot be listed: {error.strerror}") from error
-    is_clean = os.path.exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+    is_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
     decided: list[PartitionIntent] = []
     undecided: dict[TopicPartition, PartitionIntent] = {}
     for guard in guards:
         intent, token = guard.intent(), State.read(directory).token
         if intent is None:
-            if not os.path.exists(guard.path):  # taken over under another name, or done
+            if not exists(guard.path):  # taken over under another name, or done
                 raise _ChangedError
         elif token == guard.token:
             decided += intent.partitions
@@ -213,7 +214,7 @@ class Census:
             try:
                 files = list_segments(path)
             except LogDirectoryError as error:
-                if os.path.isdir(path):
+                if is_directory(path):
                     raise
                 raise self._changed(topic_partition, path, "the partition is gone") from error
             if read_stamp(self.path) == moment.stamp:

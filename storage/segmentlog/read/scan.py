@@ -9,7 +9,6 @@ What is corrupt ends the read with an error, or, when asked for, is left out and
 """
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,7 +22,8 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
-from segmentlog.files.storage import is_gone, naming, storage_errors
+from segmentlog.files.readable import ReadableFile, open_file
+from segmentlog.files.storage import is_gone, storage_errors
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.model import IsolationLevel, LogSlice, OnCorruptBatch, ScanPolicy, SliceFile
@@ -134,26 +134,23 @@ class _SliceReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for file in self._slice.files:
-            descriptor = _open(file)
-            try:
-                yield from self._file(file, descriptor)
-            finally:
-                os.close(descriptor)
+            with _open(file) as opened:
+                yield from self._file(file, opened)
 
-    def _file(self, file: SliceFile, descriptor: int) -> Iterator[pa.RecordBatch]:
-        scanner = BatchScanner(file.path, _least_offset(file, descriptor))
+    def _file(self, file: SliceFile, opened: ReadableFile) -> Iterator[pa.RecordBatch]:
+        scanner = BatchScanner(file.path, _least_offset(file, opened))
         self._scanned_to = file.start
         position: int | None = file.start
         while position is not None:
             try:
-                yield from self._batches_from(file, descriptor, position, scanner)
+                yield from self._batches_from(file, opened, position, scanner)
                 position = None
             except CorruptLogError as error:
-                position = self._behind(file, descriptor, error, scanner)
+                position = self._behind(file, opened, error, scanner)
         self._reached = max(self._reached, scanner.next_offset)
 
     def _behind(
-        self, file: SliceFile, descriptor: int, error: CorruptLogError, scanner: BatchScanner
+        self, file: SliceFile, opened: ReadableFile, error: CorruptLogError, scanner: BatchScanner
     ) -> int | None:
         """Where to go on behind damage, or None at the end; raises what may not be left out.
 
@@ -165,7 +162,7 @@ class _SliceReader:
             raise error
         if next_offset >= wanted.end_offset and not scanner.offsets_went_back:
             return None
-        found = behind_damage(descriptor, error.position, file.end, next_offset)
+        found = behind_damage(opened, error.position, file.end, next_offset)
         if found is not None and found.base_offset <= wanted.start_offset:
             return found.position
         if not self._skips:
@@ -179,7 +176,7 @@ class _SliceReader:
         return position if found else None
 
     def _batches_from(
-        self, file: SliceFile, descriptor: int, position: int, scanner: BatchScanner
+        self, file: SliceFile, opened: ReadableFile, position: int, scanner: BatchScanner
     ) -> Iterator[pa.RecordBatch]:
         """Rows of a file from byte `position` on, at which a batch begins.
 
@@ -191,7 +188,7 @@ class _SliceReader:
         wanted = _WINDOW_BYTES
         while position + held < file.end or held:
             wanted = min(wanted, file.end - position)
-            held = self._read(descriptor, position, held, wanted, file)
+            held = self._read(opened, position, held, wanted, file)
             begin = 0
             while begin < held:
                 headers, until = scanner.scan(self._buffer, begin, held, position)
@@ -252,7 +249,7 @@ class _SliceReader:
         return self._committed.select(file.path, self._buffer, headers, next_offset, position)
 
     def _read(
-        self, descriptor: int, position: int, held: int, wanted: int, file: SliceFile
+        self, opened: ReadableFile, position: int, held: int, wanted: int, file: SliceFile
     ) -> int:
         """Fill the buffer up to `wanted` bytes; how many it holds then."""
         if self._buffer.size < wanted + COPY_SLACK:
@@ -260,8 +257,7 @@ class _SliceReader:
             grown[:held] = self._buffer[:held]
             self._buffer = grown
         while held < wanted:
-            with naming(descriptor):
-                n_read = os.preadv(descriptor, [self._buffer[held:wanted].data], position + held)
+            n_read = opened.read_into(self._buffer[held:wanted].data, position + held)
             if n_read == 0:
                 message = f"{file.path} ends at byte {position + held}, not at {file.end}"
                 raise _FileChangedError(message)
@@ -308,32 +304,31 @@ def _behind_overlap(
     return headers
 
 
-def _open(file: SliceFile) -> int:
-    """A descriptor of the file, also when retention or compaction has just put it aside.
+def _open(file: SliceFile) -> ReadableFile:
+    """The file, opened, also when retention or compaction has just put it aside.
 
     Compaction puts another file under the name.  Where the planned range of bytes ends between two
     batches of that one, too, what it holds behind them would be left out without a word.
     """
     try:
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        opened = open_file(file.path)
     except FileNotFoundError as missing:
         try:
-            descriptor = os.open(file.path + ".deleted", os.O_RDONLY | os.O_CLOEXEC)
+            opened = open_file(file.path + ".deleted")
         except FileNotFoundError:
             raise missing from None  # users know that file, and not the name that was tried
-    if file.inode not in (0, os.fstat(descriptor).st_ino):
-        os.close(descriptor)
+    if file.inode not in (0, opened.status().inode):
+        opened.close()
         message = f"{file.path} is another file than when it was planned"
         raise _FileChangedError(message)
-    return descriptor
+    return opened
 
 
-def _least_offset(file: SliceFile, descriptor: int) -> int:
+def _least_offset(file: SliceFile, opened: ReadableFile) -> int:
     """Offset that the first batch may have at the least, once it is seen to be the planned one."""
     if file.first_crc == UNCHECKED:
         return file.first_offset
-    with naming(descriptor):
-        head = os.pread(descriptor, layout.HEADER_BYTES, file.start)
+    head = opened.read(file.start, layout.HEADER_BYTES)
     if len(head) >= layout.SMALLEST_BATCH_BYTES:
         header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
         if (header.base_offset, header.crc) == (file.first_offset, file.first_crc):

@@ -11,6 +11,7 @@ import itertools
 import os
 
 from segmentlog.files.durable import create_file, sync_directory, sync_file, write_all
+from segmentlog.files.readable import exists, open_file
 
 __all__ = ["is_zeros", "keep_segment", "keep_tail"]
 
@@ -19,14 +20,11 @@ _PIECE_BYTES = 16 << 20
 
 def is_zeros(path: str, position: int) -> bool:
     """Whether nothing but zeros stands in a file from byte `position` on: preallocation."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        while piece := os.pread(descriptor, _PIECE_BYTES, position):
+    with open_file(path) as file:
+        while piece := file.read(position, _PIECE_BYTES):
             if piece.strip(b"\0"):
                 return False
             position += len(piece)
-    finally:
-        os.close(descriptor)
     return True
 
 
@@ -36,24 +34,24 @@ def keep_tail(path: str, position: int) -> str:
     A recovery that is made again because it crashed finds its own copy, and makes no other.
     """
     for kept in _names(path, position):
-        if not os.path.exists(kept):
+        if not exists(kept):
             break
         if _is_copy(path, position, kept):
             return kept
     temporary = f"{kept}.tmp"
-    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    source = open_file(path)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)  # left by a crash
     target = create_file(temporary)
     try:
         at = 0
-        while piece := os.pread(source, _PIECE_BYTES, position + at):
+        while piece := source.read(position + at, _PIECE_BYTES):
             write_all(target, piece, at)
             at += len(piece)
         sync_file(target, temporary)
     finally:
         os.close(target)
-        os.close(source)
+        source.close()
     os.replace(temporary, kept)
     sync_directory(os.path.dirname(path))
     return kept
@@ -61,7 +59,7 @@ def keep_tail(path: str, position: int) -> str:
 
 def keep_segment(path: str) -> str:
     """Rename a whole segment, so that it is none any more; the caller syncs the directory."""
-    kept = next(name for name in _names(path, 0) if not os.path.exists(name))
+    kept = next(name for name in _names(path, 0) if not exists(name))
     os.rename(path, kept)
     return kept
 
@@ -76,11 +74,12 @@ def _names(path: str, position: int) -> "itertools.chain[str]":
 
 def _is_copy(path: str, position: int, kept: str) -> bool:
     """Whether `kept` holds what the segment does from byte `position` on."""
-    if os.path.getsize(path) - position != os.path.getsize(kept):
-        return False
-    with open(path, "rb") as segment, open(kept, "rb") as copy:
-        segment.seek(position)
-        while piece := segment.read(_PIECE_BYTES):
-            if copy.read(_PIECE_BYTES) != piece:
+    with open_file(path) as segment, open_file(kept) as copy:
+        if segment.status().size - position != copy.status().size:
+            return False
+        at = 0
+        while piece := segment.read(position + at, _PIECE_BYTES):
+            if copy.read(at, _PIECE_BYTES) != piece:
                 return False
+            at += len(piece)
     return True

@@ -19,6 +19,7 @@ from segmentlog.files.names import (
     DirectoryState,
     parse_partition_directory,
 )
+from segmentlog.files.readable import FileType, exists, list_entries
 from segmentlog.files.storage import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.journal.state import State
@@ -73,7 +74,7 @@ class DirectoryRecovery:
         yield from self._guards()
         if self._dry_run and list_guards(self._directory):
             return  # the logs are not yet what they will be
-        is_clean = os.path.exists(self._mark)
+        is_clean = exists(self._mark)
         starts = read_offsets(self._directory, LOG_START_CHECKPOINT)
         points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
         for name, topic_partition, is_served in _partitions(self._directory):
@@ -162,7 +163,7 @@ class DirectoryRecovery:
         points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
         if {**points, **self._ends} != points:
             write_offsets(self._directory, RECOVERY_POINT_CHECKPOINT, {**points, **self._ends})
-        if not self.failed and not os.path.exists(self._mark):
+        if not self.failed and not exists(self._mark):
             os.close(create_file(self._mark))
             sync_directory(self._directory)
             yield "marked the directory as cleanly stopped"
@@ -174,9 +175,9 @@ def _partitions(directory: str) -> list[tuple[str, TopicPartition, bool]]:
     The log of the cluster's metadata a broker recovers each time that it starts, by other rules.
     """
     found = []
-    for name in sorted(os.listdir(directory)):
+    for name, kind in sorted(list_entries(directory), key=lambda entry: entry.name):
         parsed = parse_partition_directory(name)
-        if parsed is None or os.path.islink(os.path.join(directory, name)):
+        if parsed is None or kind is FileType.LINK:
             continue
         topic_partition, state = parsed
         if topic_partition.topic != METADATA_TOPIC and state != DirectoryState.DELETE:

@@ -19,8 +19,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from segmentlog.files.checkpoint import read_offsets, write_offsets
-from segmentlog.files.durable import sync_directory, sync_file, write_new_file
+from segmentlog.files.durable import cut_file, sync_directory, sync_file, writable, write_new_file
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT, FileKind, segment_file_name
+from segmentlog.files.readable import exists
 from segmentlog.files.snapshot import list_snapshots, remove_snapshots
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.broken import is_zeros, keep_segment, keep_tail
@@ -187,14 +188,11 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
         sync_directory(plan.path)
     for segment in stay[plan.first :]:
         is_active = segment is stay[-1]
-        descriptor = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with writable(segment.path) as descriptor:
             if is_active and is_cut:
-                os.ftruncate(descriptor, plan.end.position)
+                cut_file(descriptor, plan.end.position)
             if syncs_active or not is_active or is_cut:
                 sync_file(descriptor, segment.path)
-        finally:
-            os.close(descriptor)
     return kept
 
 
@@ -228,9 +226,7 @@ def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -
             producers.take_snapshot()
             rebuild_indexes(segment, interval_bytes, producers, epochs)
             producers.take_snapshot()
-        elif not (
-            os.path.exists(segment.offset_index_path) and os.path.exists(segment.time_index_path)
-        ):
+        elif not (exists(segment.offset_index_path) and exists(segment.time_index_path)):
             rebuild_indexes(segment, interval_bytes)
     epochs.truncate_from_start(plan.log_start)
     epochs.write()

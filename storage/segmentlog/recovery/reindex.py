@@ -3,14 +3,14 @@
 Headers are read, and control batches, but no records: checksums are for whoever asks for this.
 """
 
-import os
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from segmentlog.errors import MalformedBatchError
-from segmentlog.files.durable import replace_file, sync_file
+from segmentlog.files.durable import replace_file, sync_file, writable
+from segmentlog.files.readable import exists, open_file
 from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state
 from segmentlog.index.transaction import AbortedTransaction, encode_transactions
 from segmentlog.kernels import append as columns
@@ -73,7 +73,7 @@ def rebuild_indexes(
         segment.offset_index_path: b"".join(offsets),
         segment.time_index_path: b"".join(times),
     }
-    if producers is not None and (aborted or os.path.exists(segment.transaction_index_path)):
+    if producers is not None and (aborted or exists(segment.transaction_index_path)):
         files[segment.transaction_index_path] = encode_transactions(aborted)
     return [path for path, data in files.items() if _put(path, data)]
 
@@ -129,18 +129,18 @@ def _checked(batches: WalkedBatches, segment: Segment, next_offset: int) -> Walk
 
 def _put(path: str, data: bytes) -> bool:
     """Have a file hold `data`, durably; whether it did not before."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    if not _holds(path, data):
         replace_file(path, data)
         return True
+    with writable(path) as descriptor:
+        sync_file(descriptor, path)
+    return False
+
+
+def _holds(path: str, data: bytes) -> bool:
+    """Whether a file is there and holds `data`."""
     try:
-        is_same = os.fstat(descriptor).st_size == len(data)
-        is_same = is_same and os.pread(descriptor, len(data), 0) == data
-        if is_same:
-            sync_file(descriptor, path)
-    finally:
-        os.close(descriptor)
-    if not is_same:
-        replace_file(path, data)
-    return not is_same
+        with open_file(path) as file:
+            return file.status().size == len(data) and file.read(0, len(data)) == data
+    except FileNotFoundError:
+        return False

@@ -9,6 +9,7 @@ import os
 
 from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import FileKind, FileState, SegmentFileName, parse_segment_file
+from segmentlog.files.readable import list_names, status_of
 from segmentlog.segments.listing import SegmentFiles, next_offset_of
 
 __all__ = ["finish_swaps", "has_swaps"]
@@ -33,7 +34,7 @@ def finish_swaps(path: str) -> None:
         sync_directory(path)
     finished = {name: each for name, each in swaps.items() if name not in undone}
     logs = [
-        SegmentFiles(each.offset, full, os.path.getsize(full), is_swap=True)
+        SegmentFiles(each.offset, full, status_of(full).size, is_swap=True)
         for name, each in finished.items()
         if each.kind == FileKind.LOG and (full := os.path.join(path, name))
     ]
@@ -50,5 +51,5 @@ def finish_swaps(path: str) -> None:
 
 def _parsed(path: str) -> dict[str, SegmentFileName]:
     """What the names of a partition's files say, of those that say something."""
-    found = {name: parse_segment_file(name) for name in os.listdir(path)}
+    found = {name: parse_segment_file(name) for name in list_names(path)}
     return {name: each for name, each in found.items() if each is not None}

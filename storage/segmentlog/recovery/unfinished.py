@@ -13,7 +13,7 @@ import time
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
-from segmentlog.files.durable import cut_file, sync_directory, sync_file
+from segmentlog.files.durable import cut_file, sync_directory, sync_file, writable
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -24,6 +24,7 @@ from segmentlog.files.names import (
     partition_path,
     segment_file_name,
 )
+from segmentlog.files.readable import is_directory, list_names, status_of
 from segmentlog.journal.guard import INTENT_FILE, Guard, Intent, SegmentSizes, list_guards
 from segmentlog.journal.state import State
 
@@ -109,7 +110,7 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
     is_whole = True
     for each in intent.partitions:
         path = partition_path(directory, each.topic_partition)
-        if not os.path.isdir(path):  # its topic was deleted, and there is nothing to cut
+        if not is_directory(path):  # its topic was deleted, and there is nothing to cut
             continue
         lost = _cut_back(path, each.sizes)
         if lost and intent.was_clean and not is_asked:
@@ -129,21 +130,18 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
     Returns what is missing, as a sentence without its end, or nothing.
     """
     lost = ""
-    for name in os.listdir(path):
+    for name in list_names(path):
         parsed = parse_segment_file(name)
         if parsed and parsed.kind in _KINDS and parsed.offset > sizes.base_offset:
             os.unlink(os.path.join(path, name))
     for kind, size in zip(_KINDS, sizes[1:], strict=True):
         file = os.path.join(path, segment_file_name(sizes.base_offset, kind))
-        found = os.path.getsize(file)
+        found = status_of(file).size
         if found < size:
             lost = f"{file} has {found} bytes, and had {size}"
-        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
-        try:
+        with writable(file) as descriptor:
             cut_file(descriptor, min(found, size))
             sync_file(descriptor, file)
-        finally:
-            os.close(descriptor)
     sync_directory(path)
     return lost
 
@@ -190,9 +188,9 @@ def _remove_guard(directory: str, guard: Guard) -> None:
 
 def _remove(guard: Guard) -> None:
     # The intent last: a guard with one can be taken up again, and without one is only removed.
-    for name in sorted(os.listdir(guard.path), key=lambda name: name == INTENT_FILE):
+    for name in sorted(list_names(guard.path), key=lambda name: name == INTENT_FILE):
         path = os.path.join(guard.path, name)
-        if path == guard.state_path and os.path.isdir(path):  # last, with the guard itself
+        if path == guard.state_path and is_directory(path):  # last, with the guard itself
             continue
         os.unlink(path)
     with contextlib.suppress(FileNotFoundError):

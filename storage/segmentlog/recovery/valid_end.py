@@ -1,11 +1,11 @@
 """How far a segment holds nothing but good batches: where recovery cuts it."""
 
-import os
 from typing import NamedTuple
 
 import numpy as np
 
 from segmentlog.errors import CorruptLogError, MalformedBatchError, UnsupportedFormatError
+from segmentlog.files.readable import open_file
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
@@ -36,13 +36,13 @@ def find_good_end(segment: Segment) -> GoodEnd:
     scanner = BatchScanner(segment.path, segment.base_offset)
     buffer: Bytes = np.empty(_WINDOW_BYTES + COPY_SLACK, np.uint8)
     position, wanted = 0, _WINDOW_BYTES
-    descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    file = open_file(segment.path)
     try:
         while position < segment.size:
             n_bytes = min(wanted, segment.size - position)
             if buffer.size < n_bytes + COPY_SLACK:
                 buffer = np.empty(n_bytes + COPY_SLACK, np.uint8)
-            held = os.preadv(descriptor, [buffer[:n_bytes].data], position)
+            held = file.read_into(buffer[:n_bytes].data, position)
             reached = scanner.next_offset
             headers, behind = scanner.scan(buffer, 0, held, position)
             is_far = headers[:, layout.LAST_OFFSET] - segment.base_offset >= layout.SEGMENT_OFFSETS
@@ -53,14 +53,14 @@ def find_good_end(segment: Segment) -> GoodEnd:
                 prefix = buffer[: min(held, layout.LOG_OVERHEAD)].tobytes()
                 wanted = segment.size_of_batch(prefix, position)
     except UnsupportedFormatError as error:
-        rest = os.pread(descriptor, layout.HEADER_BYTES, position)
+        rest = file.read(position, layout.HEADER_BYTES)
         if is_newer_format(rest, scanner.next_offset, segment.size - position):
             raise
         return GoodEnd(position, scanner.next_offset, error)
     except CorruptLogError as error:
         return GoodEnd(position, scanner.next_offset, error)
     finally:
-        os.close(descriptor)
+        file.close()
     return GoodEnd(position, scanner.next_offset)
 
 

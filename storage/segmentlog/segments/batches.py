@@ -4,13 +4,13 @@ Bodies are not read where batches are large, and not checked: this is for questi
 transactions and producers, which headers and end markers answer.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from segmentlog.errors import SegmentLogError
+from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.kernels import layout, status
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.kernels.transactions import N_MARKER_COLUMNS, collect_markers, walk_headers
@@ -61,21 +61,18 @@ def walk_batches(segments: Sequence[Segment], start_offset: int) -> Iterator[Wal
         if i + 1 < len(segments) and segments[i + 1].base_offset <= start_offset:
             continue
         position = segment.floor_position(start_offset)
-        descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            yield from _walk_file(segment, descriptor, position, start_offset, headers)
-        finally:
-            os.close(descriptor)
+        with open_file(segment.path) as file:
+            yield from _walk_file(segment, file, position, start_offset, headers)
 
 
 def _walk_file(
-    segment: Segment, descriptor: int, position: int, start_offset: int, headers: Int64s
+    segment: Segment, file: ReadableFile, position: int, start_offset: int, headers: Int64s
 ) -> Iterator[WalkedBatches]:
     """The batches of one file, from the one at byte `position` on, up to the segment's size."""
     path, wanted = segment.path, _WINDOW_BYTES
     while position < segment.size:
         n_bytes = min(wanted, segment.size - position)
-        buf: Bytes = np.frombuffer(os.pread(descriptor, n_bytes, position), np.uint8)
+        buf: Bytes = np.frombuffer(file.read(position, n_bytes), np.uint8)
         code, behind, n_batches = walk_headers(buf, 0, len(buf), headers)
         if code >= status.BAD_LENGTH and not n_batches:
             raise batch_error(path, buf, behind, len(buf), position, code)

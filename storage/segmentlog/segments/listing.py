@@ -9,12 +9,12 @@ finished them, and they stand for every segment in the range of offsets that the
 import errno
 import logging
 import os
-import stat
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.names import FileKind, FileState, SegmentFileName, parse_segment_file
+from segmentlog.files.readable import FileStatus, FileType, list_names, open_file, status_of
 from segmentlog.files.storage import is_gone
 from segmentlog.kernels import layout
 from segmentlog.records.header import parse_header
@@ -31,6 +31,8 @@ _MOST_AT_ONCE = 256
 _LARGEST = "09223372036854775807"  #: Java's largest long, in 20 digits
 
 _NOT_LISTED = {errno.ENOTDIR, errno.EACCES, errno.EPERM}
+
+_SMALLEST = layout.SMALLEST_BATCH_BYTES
 
 _ATTEMPTS = 10  # a broker renames and deletes only so often
 
@@ -50,12 +52,12 @@ class SegmentFiles(NamedTuple):
     def is_still_there(self) -> bool:
         """Whether the file that was listed stands there, and is no shorter."""
         try:
-            found = os.stat(self.path)
+            found = status_of(self.path, follow=True)
         except OSError as error:
             if is_gone(error):
                 return False
             raise
-        return found.st_size >= self.size and self.inode in (0, found.st_ino)
+        return found.size >= self.size and self.inode in (0, found.inode)
 
 
 def list_segments(partition_path: str) -> tuple[SegmentFiles, ...]:
@@ -130,12 +132,12 @@ def _names(partition_path: str) -> list[str]:
     is listed until two listings agree.  The second one may have more at its end: files are made
     in the order of their offsets, and those came after the first.
     """
-    names = os.listdir(partition_path)
+    names = list_names(partition_path)
     if len(names) <= _MOST_AT_ONCE:
         return _of_logs(names)
     found = _of_logs(names)
     for _ in range(_ATTEMPTS):
-        again = _of_logs(os.listdir(partition_path))
+        again = _of_logs(list_names(partition_path))
         if found == again[: len(found)]:
             return found
         found = again
@@ -161,39 +163,35 @@ def lone_segment(path: str) -> SegmentFiles:
     if not digits.isdecimal():
         reason = "is not named by its base offset, as 00000000000000000000.log"
         raise LogDirectoryError(path, reason)
-    found = os.stat(path)
-    return SegmentFiles(int(digits), path, found.st_size, inode=found.st_ino)
+    found = status_of(path, follow=True)
+    return SegmentFiles(int(digits), path, found.size, inode=found.inode)
 
 
 def _measured(path: str, base_offset: int) -> SegmentFiles | None:
     """One ``.log`` file, unless it is a link or a directory."""
-    found = os.lstat(path)
-    if stat.S_ISLNK(found.st_mode):
+    found = status_of(path)
+    if found.type is FileType.LINK:
         logger.warning("%s is a symbolic link out of the log and is left out", path)
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if found.type is not FileType.FILE:
         return None
-    if not os.major(found.st_dev):
+    if found.is_remembered:
         found = _asked(path, found)
-    return SegmentFiles(base_offset, path, found.st_size, path.endswith(".swap"), found.st_ino)
+    return SegmentFiles(base_offset, path, found.size, path.endswith(".swap"), found.inode)
 
 
-def _asked(path: str, remembered: os.stat_result) -> os.stat_result:
+def _asked(path: str, remembered: FileStatus) -> FileStatus:
     """The size as the server of a network file system tells it: a client remembers sizes.
 
     It asks when the file is opened.  One that had been the active segment when it was last looked
-    at was read to where it had ended then, and what had come behind was left out.  File systems
-    without a disk of their own have no major number: those of networks and of processes (FUSE),
-    but overlay, btrfs and tmpfs as well, where it costs a microsecond or two a segment.
+    at was read to where it had ended then, and what had come behind was left out.  Where there is
+    no server, opening costs a microsecond or two a segment.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with open_file(path, follow=False) as file:
+            return file.status()
     except PermissionError:  # said by whoever reads it
         return remembered
-    try:
-        return os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _with_swaps(
@@ -213,14 +211,13 @@ def next_offset_of(swap: SegmentFiles) -> int:
     """Offset behind the last batch: compaction merges segments, so it may be in a later one."""
     next_offset, position = swap.base_offset, 0
     try:
-        with open(swap.path, "rb") as file:
-            while len(head := file.read(layout.HEADER_BYTES)) >= layout.SMALLEST_BATCH_BYTES:
+        with open_file(swap.path) as file:
+            while len(head := file.read(position, layout.HEADER_BYTES)) >= _SMALLEST:
                 header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
                 position += header.size_in_bytes
                 if header.batch_length < layout.MIN_LEGACY_LENGTH or position > swap.size:
                     break
                 next_offset = header.last_offset + 1
-                file.seek(position)
     except FileNotFoundError:  # put in its place since the directory was listed
         return swap.base_offset
     return next_offset

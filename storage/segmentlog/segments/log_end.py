@@ -5,11 +5,12 @@ data and never was acknowledged on this disk, so a read ends before it.  Damage 
 batches behind it is no torn tail: that is left in the range to read, and the read fails there.
 """
 
+import contextlib
 import logging
-import os
 from typing import NamedTuple
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.files.readable import open_file
 from segmentlog.kernels import layout
 from segmentlog.records.header import parse_header
 from segmentlog.segments.resync import behind_damage
@@ -70,17 +71,15 @@ def _last_indexed(segment: Segment) -> int:
 
 def _last_good(segment: Segment, end: LogEnd) -> LogEnd:
     """End of the good batches that follow `end`, or `end` itself when there is none."""
-    descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with (
+        open_file(segment.path) as file,
+        contextlib.suppress(CorruptLogError, UnsupportedFormatError),
+    ):
         for placed in segment.headers(end.position):
             header = placed.header
-            if header.base_offset < end.offset or placed.checksum(descriptor) != header.crc:
+            if header.base_offset < end.offset or placed.checksum(file) != header.crc:
                 break
             end = LogEnd(header.last_offset + 1, placed.end, end.damaged_from)
-    except (CorruptLogError, UnsupportedFormatError):
-        pass
-    finally:
-        os.close(descriptor)
     return end
 
 
@@ -88,15 +87,12 @@ def _behind_damage(segment: Segment, end: LogEnd, *, warns: bool) -> LogEnd | No
     """Where the log goes on behind bad bytes at `end`; None when they are its torn tail."""
     damaged_from = end.offset if end.damaged_from is None else end.damaged_from
     n_bytes = segment.size - end.position
-    descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        rest = os.pread(descriptor, min(n_bytes, _SEARCH_BYTES), end.position)
+    with open_file(segment.path) as file:
+        rest = file.read(end.position, min(n_bytes, _SEARCH_BYTES))
         if not rest.strip(b"\0"):
             return None  # preallocated, or a page that was never written
         limit = end.position + len(rest)
-        found = behind_damage(descriptor, end.position, limit, end.offset)
-    finally:
-        os.close(descriptor)
+        found = behind_damage(file, end.position, limit, end.offset)
     if found is not None:
         return LogEnd(found.base_offset, found.position, damaged_from)
     if is_newer_format(rest, end.offset, len(rest)):

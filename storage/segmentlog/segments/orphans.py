@@ -9,6 +9,7 @@ import os
 
 from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import FileKind, FileState, parse_segment_file
+from segmentlog.files.readable import list_names
 
 __all__ = ["indexes_without_log", "remove_indexes_without_log"]
 
@@ -21,7 +22,7 @@ def indexes_without_log(path: str) -> list[tuple[int, str]]:
     A ``.log.swap`` file counts as a log: compaction puts the indexes in their place before it.
     """
     logs, indexes = set(), []
-    for name in sorted(os.listdir(path)):
+    for name in sorted(list_names(path)):
         parsed = parse_segment_file(name)
         if parsed is None:
             continue

@@ -1,12 +1,12 @@
 """Behind damage: where the next good batch of a file stands."""
 
-import os
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import crc32c
 import numpy as np
 
+from segmentlog.files.readable import ReadableFile
 from segmentlog.kernels import layout
 from segmentlog.records.header import parse_header
 
@@ -30,7 +30,7 @@ class Found(NamedTuple):
     base_offset: int
 
 
-def behind_damage(descriptor: int, position: int, end: int, next_offset: int) -> Found | None:
+def behind_damage(file: ReadableFile, position: int, end: int, next_offset: int) -> Found | None:
     """First good batch behind the bad one at byte `position`, or None up to byte `end`.
 
     The end that the bad batch claims for itself is tried first: a record of it may hold a copy
@@ -39,32 +39,31 @@ def behind_damage(descriptor: int, position: int, end: int, next_offset: int) ->
 
     Parameters
     ----------
-    descriptor : of the file.
     position, end : where the bad batch begins, and how far to look.
     next_offset : the least base offset that the good one may have.
     """
-    claimed = _claimed_end(descriptor, position, end, next_offset)
-    found = _first(descriptor, position + 1, claimed.position if claimed else end, next_offset)
+    claimed = _claimed_end(file, position, end, next_offset)
+    found = _first(file, position + 1, claimed.position if claimed else end, next_offset)
     if claimed is None:
         return found
     return found if found and found.base_offset < claimed.base_offset else claimed
 
 
-def _claimed_end(descriptor: int, position: int, end: int, next_offset: int) -> Found | None:
+def _claimed_end(file: ReadableFile, position: int, end: int, next_offset: int) -> Found | None:
     """The good batch at which the bad one says that it ends, or None."""
-    prefix = os.pread(descriptor, layout.LOG_OVERHEAD, position)
+    prefix = file.read(position, layout.LOG_OVERHEAD)
     length = int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
     at = position + layout.LOG_OVERHEAD + length
     if length < layout.MIN_LEGACY_LENGTH or at >= end:
         return None
-    data = os.pread(descriptor, min(_SEARCH_BYTES, end - at), at)
+    data = file.read(at, min(_SEARCH_BYTES, end - at))
     return _found(data, 0, at, next_offset) if _is_good(data, 0, next_offset) else None
 
 
-def _first(descriptor: int, at: int, end: int, next_offset: int) -> Found | None:
+def _first(file: ReadableFile, at: int, end: int, next_offset: int) -> Found | None:
     """First good batch that begins at byte `at` or behind it."""
     while at < end:
-        data = os.pread(descriptor, min(_SEARCH_BYTES, end - at), at)
+        data = file.read(at, min(_SEARCH_BYTES, end - at))
         found = find_good_batch(data, 0, next_offset)
         if found is not None:
             return _found(data, found, at, next_offset)

@@ -5,7 +5,6 @@ that the index gives; when that does not fit, it begins at the start of the file
 """
 
 import logging
-import os
 import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
+from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.index.time import TimeIndex
 from segmentlog.kernels import layout
@@ -43,14 +43,14 @@ class PlacedHeader(NamedTuple):
         """Byte behind the batch, by its own length."""
         return self.position + self.header.size_in_bytes
 
-    def checksum(self, descriptor: int) -> int:
+    def checksum(self, file: ReadableFile) -> int:
         """Checksum of what the batch's own covers, from its file, read a piece at a time."""
         is_message = self.header.magic < layout.MAGIC
         at = self.position + (layout.MAGIC_AT if is_message else layout.ATTRIBUTES_AT)
         add = zlib.crc32 if is_message else crc32c.crc32c
         crc = 0
         while at < self.end:
-            piece = os.pread(descriptor, min(_PIECE_BYTES, self.end - at), at)
+            piece = file.read(at, min(_PIECE_BYTES, self.end - at))
             if not piece:
                 break
             crc = add(piece, crc)
@@ -129,14 +129,13 @@ class Segment:
             If the file is gone.
         """
         limit = self.size if end is None else min(end, self.size)
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with open_file(self.path) as file:
             window, window_at = b"", 0
             while position + layout.SMALLEST_BATCH_BYTES <= limit:
                 at = position - window_at
                 if at < 0 or at + layout.HEADER_BYTES > len(window):
                     n_bytes = min(_HEADER_WINDOW_BYTES, limit - position)
-                    window, window_at, at = os.pread(descriptor, n_bytes, position), position, 0
+                    window, window_at, at = file.read(position, n_bytes), position, 0
                 placed = self._placed(window, at, position)
                 if placed is None or placed.end > limit:
                     break
@@ -145,8 +144,6 @@ class Segment:
             if position < limit == self.size and not self.is_active:
                 at = position - window_at
                 raise self._truncated(window[at : at + layout.LOG_OVERHEAD], position)
-        finally:
-            os.close(descriptor)
 
     def size_of_batch(self, prefix: bytes, position: int) -> int:
         """Bytes of the batch at byte `position`, which begins with `prefix`.
@@ -191,11 +188,8 @@ class Segment:
         """
         if not 0 <= position < self.size:
             return None
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            head = os.pread(descriptor, layout.HEADER_BYTES, position)
-        finally:
-            os.close(descriptor)
+        with open_file(self.path) as file:
+            head = file.read(position, layout.HEADER_BYTES)
         try:
             placed = self._placed(head, 0, position)
         except SegmentLogError:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.files.names import parse_partition_directory, parse_segment_file
 from segmentlog.files.paths import local_path
+from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import TopicPartition
 from segmentlog.records.header import BatchHeader
@@ -18,7 +19,7 @@ from segmentlog.tools.index_entries import entries, is_index_file
 from segmentlog.tools.rows import Place
 from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import Sink
-from segmentlog.tools.walk import Found, open_segment, walk
+from segmentlog.tools.walk import Found, walk
 
 __all__ = ["as_given", "dump_paths", "partitions_of"]
 
@@ -153,9 +154,9 @@ def _dump_segment(source: _Source, sink: Sink, *, with_records: bool) -> bool:
     begin = segment.floor_position(selection.from_offset) if selection.from_offset > 0 else 0
     wanted = selection.may_hold if with_records else selection.matches
     is_valid = True
-    with open_segment(segment.path) as descriptor:
-        records = _RecordDump(place, descriptor, sink, selection) if with_records else None
-        for found in walk(segment, descriptor, begin, wanted):
+    with open_file(segment.path) as file:
+        records = _RecordDump(place, file, sink, selection) if with_records else None
+        for found in walk(segment, file, begin, wanted):
             if records is None or found.problem or found.header is None:
                 sink.batch(place, found)
             else:
@@ -167,18 +168,18 @@ def _dump_segment(source: _Source, sink: Sink, *, with_records: bool) -> bool:
 class _RecordDump:
     """Dumps batches of one file with their records."""
 
-    def __init__(self, place: Place, descriptor: int, sink: Sink, selection: Selection) -> None:
+    def __init__(self, place: Place, file: ReadableFile, sink: Sink, selection: Selection) -> None:
         from segmentlog.records.one_batch import BatchReader  # the compiled kernels load here
 
         self._place = place
-        self._descriptor = descriptor
+        self._file = file
         self._sink = sink
         self._selection = selection
         self._reader = BatchReader(place.file)
 
     def dump(self, found: Found, header: BatchHeader) -> bool:
         """Dump a batch, unless none of its records is asked for; whether they can be read."""
-        batch = os.pread(self._descriptor, header.size_in_bytes, found.position)
+        batch = self._file.read(found.position, header.size_in_bytes)
         is_shown = False  # shown once its first records are read, for they may be damaged
         try:
             for piece in self._reader.records(batch, found.position):

@@ -5,19 +5,18 @@ length is wrong too, nothing says where the next batch begins; then every byte i
 first whole batch with a right checksum is where the walk goes on.
 """
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
+from segmentlog.files.readable import ReadableFile
 from segmentlog.kernels import layout, status
 from segmentlog.records.header import BatchHeader, parse_header
 from segmentlog.segments.resync import behind_damage
 from segmentlog.segments.segment import PlacedHeader, Segment
 from segmentlog.tools.selection import last_offset
 
-__all__ = ["Found", "open_segment", "walk"]
+__all__ = ["Found", "walk"]
 
 _PIECE_BYTES = 1 << 20
 
@@ -39,19 +38,9 @@ class Found(NamedTuple):
     problem: str = ""
 
 
-@contextmanager
-def open_segment(path: str) -> Iterator[int]:
-    """A descriptor of the file, closed at the end."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def walk(
     segment: Segment,
-    descriptor: int,
+    file: ReadableFile,
     position: int = 0,
     is_wanted: Callable[[BatchHeader], bool] = lambda _: True,
 ) -> Iterator[Found]:
@@ -60,7 +49,7 @@ def walk(
     Parameters
     ----------
     segment : whose file to walk.
-    descriptor : of the file, open for reading.
+    file : the same, opened.
     position : of a batch.
     is_wanted : batches that are not are neither checked nor yielded.
     """
@@ -71,8 +60,8 @@ def walk(
             for placed in segment.headers(position):
                 header = placed.header
                 if is_wanted(header):
-                    reason = _problem(descriptor, placed, next_offset)
-                    if reason and not _goes_on(segment, descriptor, placed):
+                    reason = _problem(file, placed, next_offset)
+                    if reason and not _goes_on(segment, file, placed):
                         bad = header
                         break
                     yield Found(position, header.size_in_bytes, header, reason)
@@ -85,15 +74,15 @@ def walk(
             reason = f"its {error.what} is {error.found}, which this version does not read"
         if position >= segment.size:
             return
-        found = _unreadable(segment, descriptor, position, bad, reason, next_offset)
+        found = _unreadable(segment, file, position, bad, reason, next_offset)
         yield found
         position += found.n_bytes
 
 
-def _problem(descriptor: int, placed: PlacedHeader, next_offset: int) -> str:
+def _problem(file: ReadableFile, placed: PlacedHeader, next_offset: int) -> str:
     """What is wrong with a whole batch, judged by its header and its checksum."""
     header = placed.header
-    found = placed.checksum(descriptor)
+    found = placed.checksum(file)
     if found != header.crc:
         name = "crc32c" if header.magic >= layout.MAGIC else "crc32"
         return f"its {name} is {found:#010x}, its header says {header.crc:#010x}"
@@ -107,12 +96,12 @@ def _problem(descriptor: int, placed: PlacedHeader, next_offset: int) -> str:
     return ""
 
 
-def _goes_on(segment: Segment, descriptor: int, placed: PlacedHeader) -> bool:
+def _goes_on(segment: Segment, file: ReadableFile, placed: PlacedHeader) -> bool:
     """Whether something that looks like a batch, or nothing at all, stands behind a bad one."""
     left = segment.size - placed.end
     if left == 0:
         return True
-    head = os.pread(descriptor, layout.MAGIC_PREFIX_BYTES, placed.end)
+    head = file.read(placed.end, layout.MAGIC_PREFIX_BYTES)
     if len(head) < layout.MAGIC_PREFIX_BYTES:
         return False
     length = int.from_bytes(head[layout.BATCH_LENGTH_AT : layout.LEADER_EPOCH_AT], "big")
@@ -122,13 +111,13 @@ def _goes_on(segment: Segment, descriptor: int, placed: PlacedHeader) -> bool:
         and layout.MIN_LEGACY_LENGTH <= length <= left - layout.LOG_OVERHEAD
         and placed.header.base_offset < base_offset < 2**63
     )
-    return looks_right or _is_zeros(segment, descriptor, placed.end)
+    return looks_right or _is_zeros(segment, file, placed.end)
 
 
-def _is_zeros(segment: Segment, descriptor: int, position: int) -> bool:
+def _is_zeros(segment: Segment, file: ReadableFile, position: int) -> bool:
     """Whether only zeros follow, as in a preallocated file."""
     while position < segment.size:
-        piece = os.pread(descriptor, _PIECE_BYTES, position)
+        piece = file.read(position, _PIECE_BYTES)
         if not piece or piece.strip(b"\0"):
             return False
         position += len(piece)
@@ -137,7 +126,7 @@ def _is_zeros(segment: Segment, descriptor: int, position: int) -> bool:
 
 def _unreadable(
     segment: Segment,
-    descriptor: int,
+    file: ReadableFile,
     position: int,
     header: BatchHeader | None,
     reason: str,
@@ -145,24 +134,24 @@ def _unreadable(
 ) -> Found:
     """What cannot be walked over, up to where the walk can go on."""
     left = segment.size - position
-    if _is_zeros(segment, descriptor, position):
+    if _is_zeros(segment, file, position):
         return Found(position, left, None)
     if header is None:
-        header = _header_at(segment, descriptor, position)
+        header = _header_at(segment, file, position)
         if header is not None and not reason:
             reason = f"it needs {header.size_in_bytes} bytes, the file has {left} left"
     reason = reason or "the file ends inside a batch header"
     n_bytes = left
-    good = behind_damage(descriptor, position, segment.size, max(next_offset, 0))
+    good = behind_damage(file, position, segment.size, max(next_offset, 0))
     if good is not None:
         n_bytes = good.position - position
         reason += f"; the next good batch is at byte {good.position}"
     return Found(position, n_bytes, header, reason)
 
 
-def _header_at(segment: Segment, descriptor: int, position: int) -> BatchHeader | None:
+def _header_at(segment: Segment, file: ReadableFile, position: int) -> BatchHeader | None:
     """Header at `position` if it is one of magic 2; its fields may be damaged."""
-    head = os.pread(descriptor, layout.HEADER_BYTES, position)
+    head = file.read(position, layout.HEADER_BYTES)
     if len(head) < layout.HEADER_BYTES or head[layout.MAGIC_AT] != layout.MAGIC:
         return None
     return parse_header(head)

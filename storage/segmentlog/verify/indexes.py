@@ -5,13 +5,13 @@ one of the batch there.  A time entry names an offset, and the largest timestamp
 batch that holds it (``LogSegment.append``).
 """
 
-import os
 from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from segmentlog.files.readable import exists, open_file
 from segmentlog.index.offset import OFFSET_ENTRY
 from segmentlog.index.time import TIME_ENTRY
 from segmentlog.kernels import layout
@@ -46,7 +46,8 @@ class _Entries:
         self.path = path
         self.entry_bytes = dtype.itemsize
         try:
-            data = np.fromfile(path, np.uint8)
+            with open_file(path) as file:
+                data = np.frombuffer(file.read(0, file.status().size), np.uint8)
         except FileNotFoundError:
             data = np.empty(0, np.uint8)
         self.n_bytes = len(data)
@@ -163,7 +164,7 @@ class IndexCheck:
                     f"{entries.n_bytes} bytes are not a number of entries of "
                     f"{entries.entry_bytes}; {REMEDY}",
                 )  # fmt: skip
-            elif self._segment.size and not os.path.exists(entries.path):
+            elif self._segment.size and not exists(entries.path):
                 remedy = REMEDY
                 if kind == FindingKind.OFFSET_INDEX:
                     remedy = "a broker rebuilds it when it starts"

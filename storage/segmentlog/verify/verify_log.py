@@ -4,12 +4,12 @@ Every checksum, the order of offsets, every entry of every index, and the ends o
 Nothing is changed, and nothing that is found ends the reading: it goes on behind it.
 """
 
-import os
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.files.readable import ReadableFile, exists, is_directory, is_file, open_file
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.log import Log
@@ -92,7 +92,7 @@ class _LogCheck:
     def _unread(self, segment: Segment, error: OSError) -> Finding:
         """What to say about a file that the system does not let us read to the end."""
         self._is_all_read, self._next_offset = False, -1
-        if not os.path.exists(segment.path):
+        if not exists(segment.path):
             return self._finding(
                 Severity.NOTE, FindingKind.VANISHED_SEGMENT, segment.path, -1, segment.base_offset,
                 "was there at the beginning, and is no more: retention or compaction",
@@ -121,15 +121,15 @@ class _LogCheck:
     def _segment(self, segment: Segment, *, is_last: bool) -> Iterator[Finding]:
         check = IndexCheck(segment, self._finding)
         scanner = BatchScanner(segment.path, segment.base_offset)
-        descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_file(segment.path)
         position: int | None = 0
         try:
             while position is not None:
                 try:
-                    yield from self._windows(segment, descriptor, position, scanner, check)
+                    yield from self._windows(segment, file, position, scanner, check)
                     position = None
                 except (CorruptLogError, UnsupportedFormatError) as error:
-                    good, found = self._behind(segment, descriptor, error, scanner, is_last)
+                    good, found = self._behind(segment, file, error, scanner, is_last)
                     yield found
                     position = good.position if good else None
                     if good:
@@ -138,7 +138,7 @@ class _LogCheck:
                     elif found.severity != Severity.NOTE:
                         check.unreadable(segment.size, 2**63 - 1)
         finally:
-            os.close(descriptor)
+            file.close()
         yield from self._gaps(segment)
         yield from check.at_the_end()
         yield from self._transactions.index_of(segment)
@@ -147,7 +147,7 @@ class _LogCheck:
     def _windows(
         self,
         segment: Segment,
-        descriptor: int,
+        file: ReadableFile,
         position: int,
         scanner: BatchScanner,
         check: IndexCheck,
@@ -158,7 +158,7 @@ class _LogCheck:
             n_bytes = min(wanted, segment.size - position)
             if self._buffer.size < n_bytes + COPY_SLACK:
                 self._buffer = np.empty(n_bytes + COPY_SLACK, np.uint8)
-            held = os.preadv(descriptor, [self._buffer[:n_bytes].data], position)
+            held = file.read_into(self._buffer[:n_bytes].data, position)
             begin = 0
             while begin < held:
                 expected = scanner.next_offset
@@ -227,20 +227,20 @@ class _LogCheck:
     def _behind(
         self,
         segment: Segment,
-        descriptor: int,
+        file: ReadableFile,
         error: CorruptLogError | UnsupportedFormatError,
         scanner: BatchScanner,
         is_last: bool,
     ) -> tuple[Found | None, Finding]:
         """Where to go on behind a batch that cannot be read, and what to say about it."""
         at = error.position
-        found = behind_damage(descriptor, at, segment.size, scanner.next_offset)
+        found = behind_damage(file, at, segment.size, scanner.next_offset)
         self._progress((found.position if found else segment.size) - at)
         offset = scanner.next_offset
         end = self._log.tail
         if is_last and found is None and at >= end.position:
             rest = segment.size - at
-            if not os.pread(descriptor, 1 << 20, at).strip(b"\0"):
+            if not file.read(at, 1 << 20).strip(b"\0"):
                 kind, severity = FindingKind.ZEROS_AT_THE_END, Severity.NOTE
                 message = f"{rest} bytes of zeros follow the last batch: preallocated"
             else:
@@ -258,7 +258,7 @@ class _LogCheck:
 
     def _orphans(self) -> Iterator[Finding]:
         """Index files whose segment is gone."""
-        if not self._log.segments or not os.path.isdir(self._log.path):
+        if not self._log.segments or not is_directory(self._log.path):
             return  # a partition that is being made, one segment alone
         for base_offset, path in indexes_without_log(self._log.path):
             yield self._finding(
@@ -269,7 +269,7 @@ class _LogCheck:
 
     def _high_watermark(self) -> Iterator[Finding]:
         """The checkpoint beside the partition, against the end of the log."""
-        if os.path.isfile(self._log.path):
+        if is_file(self._log.path):
             return  # one segment alone need not reach to the end
         promised, end = self._log.high_watermark_checkpoint, self._log.log_end_offset
         if promised is not None and promised > end:

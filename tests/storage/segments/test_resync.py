@@ -1,12 +1,12 @@
 """The search for the next good batch behind damage."""
 
-import os
 import struct
 import time
 from pathlib import Path
 
 import pytest
 
+from segmentlog.files.readable import open_file
 from segmentlog.segments.resync import Found, behind_damage, find_good_batch
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -21,11 +21,8 @@ def batch(first: int, n_records: int = 3, value: bytes = b"value") -> bytes:
 def behind(path: Path, data: bytes, position: int, next_offset: int) -> Found | None:
     """What is found behind the bad batch at `position` of a file of these bytes."""
     path.write_bytes(data)
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return behind_damage(descriptor, position, len(data), next_offset)
-    finally:
-        os.close(descriptor)
+    with open_file(str(path)) as file:
+        return behind_damage(file, position, len(data), next_offset)
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from segmentlog.files.readable import open_file
 from segmentlog.segments.listing import SegmentFiles
 from segmentlog.segments.segment import Segment
 from segmentlog.testing.reference import Record, crc32c, encode_batch
-from segmentlog.tools.walk import Found, open_segment, walk
+from segmentlog.tools.walk import Found, walk
 
 BATCHES = [
     encode_batch([Record(10 * i + j, i, b"k", b"value" * 9) for j in range(10)]) for i in range(5)
@@ -22,8 +23,8 @@ def found_in(directory: Path, data: bytes, position: int = 0) -> list[Found]:
     path = directory / f"{0:020d}.log"
     path.write_bytes(data)
     segment = Segment(SegmentFiles(0, str(path), len(data)), is_sealed=False)
-    with open_segment(str(path)) as descriptor:
-        return list(walk(segment, descriptor, position))
+    with open_file(str(path)) as file:
+        return list(walk(segment, file, position))
 
 
 def good_positions(found: list[Found]) -> list[int]:
@@ -124,8 +125,8 @@ def test_batches_that_are_not_wanted_cost_no_checksum(tmp_path: Path) -> None:
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(changed(80, b"x"))
     segment = Segment(SegmentFiles(0, str(path), path.stat().st_size), is_sealed=False)
-    with open_segment(str(path)) as descriptor:
-        found = list(walk(segment, descriptor, 0, lambda header: header.base_offset >= 30))
+    with open_file(str(path)) as file:
+        found = list(walk(segment, file, 0, lambda header: header.base_offset >= 30))
 
     assert POSITIONS[3:] == good_positions(found)
     assert len(found) == 2

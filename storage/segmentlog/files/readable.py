@@ -1,0 +1,284 @@
+"""The one door for reading: every byte and every name of a log directory comes through it.
+
+`Disk` is the contract, and `LocalDisk` the implementation for what the system has mounted.  Nobody
+above `segmentlog.files` calls the system to read, so another implementation (an object store, a
+broker's tiered storage) is a class here and a line in `disk_of`, and nothing else.
+
+The contract says little, because little is the same everywhere:
+
+- An open file stays what it was: whoever renames, replaces or deletes it later changes nothing for
+  its reader.  Only its size may change.  A file that is not there raises `FileNotFoundError`; on a
+  network file system an open one may be gone as well (`segmentlog.files.storage.is_gone`).
+- A read says how many bytes it got, and less than asked for is the end of the file at that moment.
+- A listing holds what stood there all along.  A name that came or went meanwhile may be in it.
+- `FileStatus.inode` tells one file from another one under the same name.
+"""
+
+import mmap
+import os
+import stat
+from enum import Enum, auto
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+__all__ = [
+    "Disk", "Entry", "FileStatus", "FileType", "LocalDisk", "LocalFile", "ReadableFile", "disk_of",
+    "exists", "is_directory", "is_file", "list_entries", "list_names", "open_file", "status_of",
+]  # fmt: skip
+
+
+class FileType(Enum):
+    """What stands under a name."""
+
+    FILE = auto()
+    DIRECTORY = auto()
+    LINK = auto()
+    OTHER = auto()  #: a pipe, a socket, a device: opening it may wait for ever
+
+
+class FileStatus(NamedTuple):
+    """What is known of a file without reading it.
+
+    Attributes
+    ----------
+    size : in bytes.
+    inode : another number means another file; never 0.
+    modified_ns : time of the last write (epoch, nanoseconds), by the clock of whoever stores it.
+    changed_ns : the same of bytes, times or owner.
+    is_remembered : whether it may be older than the last look: clients of network file systems
+        remember sizes, and ask the server only when the file is opened.
+    mode : permissions and type, as ``stat`` gives them.
+    """
+
+    type: FileType
+    size: int
+    inode: int
+    modified_ns: int
+    changed_ns: int
+    is_remembered: bool
+    mode: int
+
+
+class Entry(NamedTuple):
+    """A name in a directory, and what stands under it."""
+
+    name: str
+    type: FileType
+
+
+class ReadableFile(Protocol):
+    """An open file, for positioned reads; a context that closes it."""
+
+    path: str
+
+    def status(self) -> FileStatus:
+        """Of the open file, whatever stands under its name by now."""
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        """At most `n_bytes` from byte `position`; fewer where the file ends."""
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill `buffer` from byte `position`; the number of bytes, fewer where the file ends."""
+
+    def map(self) -> mmap.mmap | None:
+        """All of the file as memory, or None where that cannot be had; outlives the context.
+
+        A process that touches a page behind the end of a file that was cut dies of SIGBUS: only
+        for files that nobody writes to any more.
+        """
+
+    def close(self) -> None:
+        """Give the file back."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+class Disk(Protocol):
+    """What holds log directories.  Paths are absolute, or relative to the process."""
+
+    def open(self, path: str, *, follow: bool = True) -> ReadableFile:
+        """Open a file; a pipe is opened without waiting for its writer.
+
+        Raises
+        ------
+        OSError
+            If that fails; a `FileNotFoundError` if it is not there.
+        """
+
+    def status(self, path: str, *, follow: bool = False) -> FileStatus:
+        """What stands under a name; of a link its target, if `follow`.
+
+        Raises
+        ------
+        OSError
+            If nothing does.
+        """
+
+    def names(self, path: str) -> list[str]:
+        """Names in a directory, in no order.
+
+        Raises
+        ------
+        OSError
+            If it cannot be listed.
+        """
+
+    def entries(self, path: str) -> list[Entry]:
+        """The same, with types."""
+
+
+class LocalFile:
+    """A file that the system has opened."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def status(self) -> FileStatus:
+        """See `ReadableFile`."""
+        return _status(os.fstat(self._descriptor), is_open=True)
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        """See `ReadableFile`."""
+        try:
+            return os.pread(self._descriptor, n_bytes, position)
+        except OSError as error:
+            error.filename = self.path  # the system does not tell whoever holds a descriptor
+            raise
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """See `ReadableFile`."""
+        try:
+            return os.preadv(self._descriptor, [buffer], position)
+        except OSError as error:
+            error.filename = self.path
+            raise
+
+    def map(self) -> mmap.mmap | None:
+        """See `ReadableFile`; an empty file cannot be mapped."""
+        if not os.fstat(self._descriptor).st_size:
+            return None
+        return mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+
+    def close(self) -> None:
+        """See `ReadableFile`; twice is no error."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class LocalDisk:
+    """What the system has mounted, network file systems too."""
+
+    def open(self, path: str, *, follow: bool = True) -> LocalFile:
+        """See `Disk`."""
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        return LocalFile(path, os.open(path, flags if follow else flags | os.O_NOFOLLOW))
+
+    def status(self, path: str, *, follow: bool = False) -> FileStatus:
+        """See `Disk`."""
+        return _status(os.stat(path) if follow else os.lstat(path))
+
+    def names(self, path: str) -> list[str]:
+        """See `Disk`."""
+        return os.listdir(path)
+
+    def entries(self, path: str) -> list[Entry]:
+        """See `Disk`; types come with the names, without a call for each."""
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    kind = FileType.LINK
+                elif entry.is_dir(follow_symlinks=False):
+                    kind = FileType.DIRECTORY
+                else:
+                    kind = FileType.FILE if entry.is_file() else FileType.OTHER
+                found.append(Entry(entry.name, kind))
+        return found
+
+
+def _status(found: os.stat_result, *, is_open: bool = False) -> FileStatus:
+    mode = found.st_mode
+    if stat.S_ISREG(mode):
+        kind = FileType.FILE
+    elif stat.S_ISDIR(mode):
+        kind = FileType.DIRECTORY
+    else:
+        kind = FileType.LINK if stat.S_ISLNK(mode) else FileType.OTHER
+    # File systems without a disk of their own have no major number: those of networks and of
+    # processes (FUSE), but overlay, btrfs and tmpfs as well.
+    is_remembered = not is_open and not os.major(found.st_dev)
+    times = found.st_mtime_ns, found.st_ctime_ns
+    return FileStatus(kind, found.st_size, found.st_ino, *times, is_remembered, mode)
+
+
+_LOCAL = LocalDisk()
+
+
+def disk_of(path: str) -> Disk:
+    """The disk that holds a path: for now, there is one."""
+    return _LOCAL
+
+
+def open_file(path: str, *, follow: bool = True) -> ReadableFile:
+    """`Disk.open` of the disk that holds `path`."""
+    return disk_of(path).open(path, follow=follow)
+
+
+def status_of(path: str, *, follow: bool = False) -> FileStatus:
+    """`Disk.status`, the same way."""
+    return disk_of(path).status(path, follow=follow)
+
+
+def list_names(path: str) -> list[str]:
+    """`Disk.names`, the same way."""
+    return disk_of(path).names(path)
+
+
+def list_entries(path: str) -> list[Entry]:
+    """`Disk.entries`, the same way."""
+    return disk_of(path).entries(path)
+
+
+def _type_behind(path: str) -> FileType | None:
+    """What a name leads to, or None if nothing can be found there."""
+    try:
+        return status_of(path, follow=True).type
+    except (OSError, ValueError):  # a path with a null byte leads nowhere either
+        return None
+
+
+def exists(path: str) -> bool:
+    """Whether a name leads to anything."""
+    return _type_behind(path) is not None
+
+
+def is_file(path: str) -> bool:
+    """Whether a name leads to a plain file."""
+    return _type_behind(path) is FileType.FILE
+
+
+def is_directory(path: str) -> bool:
+    """Whether a name leads to a directory."""
+    return _type_behind(path) is FileType.DIRECTORY
