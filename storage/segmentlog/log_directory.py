@@ -16,18 +16,17 @@ from segmentlog.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     META_PROPERTIES_FILE,
-    DirectoryState,
     parse_partition_directory,
 )
+from segmentlog.files.partitions import list_partitions
 from segmentlog.files.paths import local_path
-from segmentlog.files.readable import FileType, exists, is_file, list_entries, list_names
+from segmentlog.files.readable import FileType, exists, is_file, list_names
 from segmentlog.files.storage import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.journal.state import STATE_FILE
 from segmentlog.log import Log
 from segmentlog.model import (
     INTERNAL_TOPICS,
-    METADATA_TOPIC,
     IsolationLevel,
     ReadUpTo,
     TopicPartition,
@@ -69,14 +68,13 @@ class _Directory:
 
     def _list(self) -> dict[TopicPartition, str]:
         found, self._links = {}, []
-        for name, kind in list_entries(self.path):
-            parsed = parse_partition_directory(name)
-            if parsed is None or parsed[1] != DirectoryState.CURRENT:
+        for each in list_partitions(self.path):
+            if not each.is_current:
                 continue
-            if kind is FileType.LINK:
-                self._links.append(os.path.join(self.path, name))
-            elif parsed[0].topic != METADATA_TOPIC and kind is FileType.DIRECTORY:
-                found[parsed[0]] = os.path.join(self.path, name)
+            if each.type is FileType.LINK:
+                self._links.append(each.path)
+            elif each.type is FileType.DIRECTORY and not each.is_metadata:
+                found[each.topic_partition] = each.path
         return found
 
     def _is_broker_directory(self) -> bool:

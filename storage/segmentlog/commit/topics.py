@@ -18,13 +18,12 @@ from segmentlog.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA_FILE,
-    DirectoryState,
     FileKind,
-    parse_partition_directory,
     partition_path,
     segment_file_name,
 )
 from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
+from segmentlog.files.partitions import list_partitions
 from segmentlog.files.readable import FileType, exists, list_names, status_of
 from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
@@ -135,9 +134,11 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
 
 def _found(directory: str, topic: str) -> set[TopicPartition]:
     """Partitions of a topic that have a directory, whatever is in it."""
-    parsed = map(parse_partition_directory, list_names(directory))
-    current = [each[0] for each in parsed if each and each[1] == DirectoryState.CURRENT]
-    return {each for each in current if each.topic == topic}
+    return {
+        each.topic_partition
+        for each in list_partitions(directory)
+        if each.is_current and each.topic_partition.topic == topic
+    }
 
 
 def _is_there(directory: str, topic_partition: TopicPartition) -> bool:

@@ -7,7 +7,7 @@ beside them, it can neither append to nor lock, and takes its whole log director
 import os
 import stat
 
-__all__ = ["MAY_WRITE", "another_owner", "may_write", "user", "why_not_written"]
+__all__ = ["MAY_WRITE", "another_owner", "is_own", "may_write", "user", "why_not_written"]
 
 MAY_WRITE = os.R_OK | os.W_OK  #: a log is read before it is appended to
 
@@ -28,6 +28,11 @@ def another_owner(owner: int, writer: int) -> str:
         f"belongs to {user(owner)}, who can neither lock nor append to what {user(writer)} makes "
         f"there: write as the owner, or give the directory to the writer: chown -R {writer}"
     )
+
+
+def is_own(path: str) -> bool:
+    """Whether a file belongs to the user that acts."""
+    return os.stat(path).st_uid == os.geteuid()
 
 
 def may_write(path: str, mode: int = MAY_WRITE) -> bool:

@@ -15,7 +15,8 @@ from segmentlog.files.names import (
     parse_segment_file,
     segment_file_name,
 )
-from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
+from segmentlog.files.owners import MAY_WRITE, is_own, may_write, why_not_written
+from segmentlog.files.readable import FileStatus, exists, list_names, status_of
 from segmentlog.journal.state import STATE_FILE
 
 __all__ = ["JOB_SUFFIX", "check_owner", "make_directory", "mark_new", "sweep"]
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 JOB_SUFFIX = ".job"  #: of the file that says that a job has begun
 
-_ORPHAN_SECONDS = 7 * 24 * 3600
+_ORPHAN_NS = 7 * 24 * 3600 * 10**9
 _NOTICE = b"nothing was written for a week: removed a week later, unless the job goes on\n"
 
 
@@ -33,7 +34,7 @@ def make_directory(directory: str) -> None:
     path = Path(directory)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        names = {each.name for each in path.iterdir()}
+        names = set(list_names(directory))
     except (FileExistsError, NotADirectoryError) as error:
         raise LogDirectoryError(directory, f"is not a directory: {error}") from error
     except PermissionError as error:
@@ -54,7 +55,7 @@ def check_owner(directory: str, token: str) -> None:
     Whether files can be given away is not told by the user's number: a root may lack that right,
     and some file systems give everything one owner.  So one is made, and is gone again.
     """
-    if Path(directory).stat().st_uid != os.geteuid():
+    if not is_own(directory):
         probe = Path(directory, f"segmentlog.{token}{JOB_SUFFIX}")
         os.close(create_file(str(probe)))
         probe.unlink()  # after a crash, `sweep` takes it for a job's
@@ -62,14 +63,15 @@ def check_owner(directory: str, token: str) -> None:
 
 def mark_new(directory: str) -> None:
     """A new log directory is a clean one, and what it is called is on the disk."""
-    path = Path(directory)
-    if not any(is_of_logs(each.name) for each in path.iterdir()):
-        os.close(create_file(str(path / CLEAN_SHUTDOWN_FILE)))
-    if not Path(path, STATE_FILE).exists():  # whoever made it may have died before it synced
+    if not any(map(is_of_logs, list_names(directory))):
+        os.close(create_file(os.path.join(directory, CLEAN_SHUTDOWN_FILE)))
+    if not exists(
+        os.path.join(directory, STATE_FILE)
+    ):  # whoever made it may have died before it synced
         sync_ancestors(directory)
 
 
-def sweep(directory: Path) -> None:
+def sweep(directory: str) -> None:
     """Remove what jobs have left; the caller holds the lock.
 
     A job that has ended removes its mark and then what is staged.  A task that is killed after
@@ -82,20 +84,21 @@ def sweep(directory: Path) -> None:
     Ages are those between two times that the file system has given, which on a network is not
     this machine's clock.
     """
-    found: dict[str, dict[Path, os.stat_result]] = {}
-    for path in directory.glob("segmentlog.*"):
-        if path.suffix in {JOB_SUFFIX, STAGE_SUFFIX}:
+    found: dict[str, dict[Path, FileStatus]] = {}
+    for name in list_names(directory):
+        if name.startswith("segmentlog.") and name.endswith((JOB_SUFFIX, STAGE_SUFFIX)):
+            path = Path(directory, name)
             with contextlib.suppress(FileNotFoundError):
-                found.setdefault(path.name.split(".")[1], {})[path] = path.stat()
-    lock = directory / LOCK_FILE
+                found.setdefault(name.split(".")[1], {})[path] = status_of(str(path))
+    lock = os.path.join(directory, LOCK_FILE)
     os.utime(lock)
-    before = lock.stat().st_mtime - _ORPHAN_SECONDS
+    before_ns = status_of(lock).modified_ns - _ORPHAN_NS
     for token, files in found.items():
-        mark = directory / f"segmentlog.{token}{JOB_SUFFIX}"
+        mark = Path(directory, f"segmentlog.{token}{JOB_SUFFIX}")
         if mark in files:
-            if max(each.st_mtime for each in files.values()) >= before:
+            if max(each.modified_ns for each in files.values()) >= before_ns:
                 continue
-            if not files[mark].st_size:
+            if not files[mark].size:
                 mark.write_bytes(_NOTICE)
                 continue
         logger.warning("%s: removing what job %s has left", directory, token)

@@ -19,9 +19,9 @@ from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
     META_PROPERTIES_FILE,
-    DirectoryState,
-    parse_partition_directory,
 )
+from segmentlog.files.partitions import list_partitions
+from segmentlog.files.readable import exists, list_names, status_of
 from segmentlog.files.storage import storage_errors
 from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.model import TopicPartition
@@ -119,14 +119,14 @@ class WriteJob:
         refuse_object_store(directory)
         make_directory(directory)
         if creates_topics is None:
-            creates_topics = not Path(directory, META_PROPERTIES_FILE).exists()
+            creates_topics = not exists(f"{directory}/{META_PROPERTIES_FILE}")
         n_new = (num_partitions or 1) if creates_topics else 0
         token = secrets.token_hex(8)
         check_owner(directory, token)
         with storage_errors(directory), DirectoryLock(directory, lock_timeout_seconds):
             mark_new(directory)
             recover(directory)
-            sweep(Path(directory))
+            sweep(directory)
             if topic is not None and n_new:
                 create_partitions(directory, topic, 0)  # those that a crash has left out
             elif n_new:
@@ -282,8 +282,9 @@ class WriteJob:
         """
         try:
             self.mark.unlink(missing_ok=True)  # first: a late task finds no job any more
-            for staged in Path(self.directory).glob(f"segmentlog.{self.token}.*{STAGE_SUFFIX}"):
-                staged.unlink(missing_ok=True)
+            for name in list_names(self.directory):
+                if name.startswith(f"segmentlog.{self.token}.") and name.endswith(STAGE_SUFFIX):
+                    Path(self.directory, name).unlink(missing_ok=True)
         except OSError as error:
             logger.warning("what job %s has staged is not removed: %s", self.token, error)
 
@@ -297,7 +298,7 @@ class WriteJob:
         """
         # Not this user's to write to: the staged files of its tasks tell as much.
         with contextlib.suppress(PermissionError):
-            if self.mark.stat().st_size:
+            if status_of(str(self.mark)).size:
                 os.truncate(self.mark, 0)  # the notice of `sweep`
             os.utime(self.mark)
 
@@ -324,10 +325,9 @@ def _complete_topics(directory: str) -> None:
 def _partitions(directory: str) -> tuple[dict[str, int], dict[str, int]]:
     """`WriteJob.partitions` and `WriteJob.missing`."""
     found: dict[str, set[int]] = {}
-    for path in Path(directory).iterdir():
-        parsed = parse_partition_directory(path.name)
-        if parsed is not None and parsed[1] == DirectoryState.CURRENT:
-            topic, partition = parsed[0]
+    for each in list_partitions(directory):
+        if each.is_current:
+            topic, partition = each.topic_partition
             found.setdefault(topic, set()).add(partition)
     counts = {topic: max(numbers) + 1 for topic, numbers in found.items()}
     missing = {

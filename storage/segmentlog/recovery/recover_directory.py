@@ -17,13 +17,13 @@ from segmentlog.files.names import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
-    parse_partition_directory,
 )
-from segmentlog.files.readable import FileType, exists, list_entries
+from segmentlog.files.partitions import list_partitions
+from segmentlog.files.readable import FileType, exists
 from segmentlog.files.storage import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.journal.state import State
-from segmentlog.model import METADATA_TOPIC, TopicPartition
+from segmentlog.model import TopicPartition
 from segmentlog.recovery.recover_log import (
     RecoveryPlan,
     lower_high_watermarks,
@@ -174,15 +174,13 @@ def _partitions(directory: str) -> list[tuple[str, TopicPartition, bool]]:
 
     The log of the cluster's metadata a broker recovers each time that it starts, by other rules.
     """
-    found = []
-    for name, kind in sorted(list_entries(directory), key=lambda entry: entry.name):
-        parsed = parse_partition_directory(name)
-        if parsed is None or kind is FileType.LINK:
-            continue
-        topic_partition, state = parsed
-        if topic_partition.topic != METADATA_TOPIC and state != DirectoryState.DELETE:
-            found.append((name, topic_partition, state != DirectoryState.STRAY))
-    return found
+    return [
+        (each.name, each.topic_partition, each.state != DirectoryState.STRAY)
+        for each in list_partitions(directory)
+        if each.type is not FileType.LINK
+        and not each.is_metadata
+        and each.state != DirectoryState.DELETE
+    ]
 
 
 def _name(path: str) -> str:

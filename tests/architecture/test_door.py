@@ -1,0 +1,73 @@
+"""One door for reading: only `segmentlog.files` asks the system for bytes, names and sizes."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ENGINE = Path(__file__).parents[2] / "storage" / "segmentlog"
+
+#: Calls by which a module would read past the door, as they are written.
+SYSTEM = {
+    "open", "io.open", "mmap.mmap", "np.fromfile", "np.memmap",
+    "os.open", "os.read", "os.readv", "os.pread", "os.preadv",
+    "os.listdir", "os.scandir", "os.walk", "os.stat", "os.lstat", "os.fstat", "os.readlink",
+    "os.path.exists", "os.path.lexists", "os.path.isfile", "os.path.isdir", "os.path.islink",
+    "os.path.getsize", "os.path.getmtime",
+}  # fmt: skip
+
+#: Methods of `pathlib.Path` that do the same.
+METHODS = {
+    "read_bytes", "read_text", "iterdir", "glob", "rglob", "exists", "is_file", "is_dir",
+    "is_symlink", "stat", "lstat",
+}  # fmt: skip
+
+#: Modules that call the system for something other than a log directory, and for what.
+ELSEWHERE = {
+    "tools/cli.py": {"os.open"},  # /dev/null, behind a pipe that nobody reads from
+    "tools/doctor.py": {".exists", ".stat", ".is_dir"},  # the machine: Java, caches
+    "tools/sinks.py": {"open"},  # the user's output
+    "kernels/_jit.py": {".exists", ".stat", ".read_bytes", ".is_dir"},  # the cache of kernels
+}
+
+MODULES = sorted(
+    path
+    for path in ENGINE.rglob("*.py")
+    if path.relative_to(ENGINE).parts[0] not in {"files", "testing"}
+)
+
+
+def calls_past_the_door(source: str) -> set[str]:
+    """Calls of a module that read from the system."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call | ast.Attribute):
+            continue
+        written = ast.unparse(node.func if isinstance(node, ast.Call) else node)
+        if written in SYSTEM and (isinstance(node, ast.Call) or "." in written):
+            found.add(written)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            receiver = ast.unparse(node.func.value)
+            if node.func.attr in METHODS and not receiver.startswith(("os.", "re.")):
+                found.add(f".{node.func.attr}")
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ENGINE)))
+def test_nothing_is_read_past_the_door(path: Path) -> None:
+    """Another disk is a class in `files/readable.py`, and no change anywhere else."""
+    allowed = ELSEWHERE.get(str(path.relative_to(ENGINE)), set())
+
+    assert calls_past_the_door(path.read_text()) <= allowed
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open(path, 'rb')", "os.pread(descriptor, 4, 0)", "all(map(os.path.exists, paths))",
+        "with os.scandir(path) as entries: pass", "Path(path).read_bytes()", "np.fromfile(path)",
+    ],
+)  # fmt: skip
+def test_a_call_past_the_door_is_seen(code: str) -> None:
+    """Called, or handed on to be called."""
+    assert calls_past_the_door(code)
