@@ -28,6 +28,7 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.log.config import TopicConfig
+from segmentlog.log.delete_topic import DeletedTopic, delete_topic
 from segmentlog.log.log import Log
 from segmentlog.log.logdir import LogDirectory, open_log_dir
 from segmentlog.model import (
@@ -62,6 +63,7 @@ __all__ = [
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptLogError",
+    "DeletedTopic",
     "ErrorCode",
     "InvalidRecordError",
     "IsolationLevel",
@@ -94,6 +96,7 @@ __all__ = [
     "TruncatedBatchError",
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
+    "delete_topic",
     "open_log_dir",
     "open_writer",
 ]

@@ -18,12 +18,13 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.files.whole import read_whole
+from segmentlog.log.deletions import Deletion, decode_deletions, forget_deletions
 from segmentlog.log.sink_versions import (
     Sinks,
     SinkVersion,
@@ -105,6 +106,7 @@ class State:
     time_ms : when it took place, by the clock of its machine (epoch).
     sinks : version that each sink has come to in each topic.
     replaced : what commits have taken out of logs, whose files still stand for readers.
+    deleted : topics that were deleted: one that has the same name now is another one.
     """
 
     sequence: int = 0
@@ -112,6 +114,7 @@ class State:
     time_ms: int = 0
     sinks: Sinks = field(default_factory=dict)
     replaced: Sequence[Replaced] = ()
+    deleted: Sequence[Deletion] = ()
 
     @classmethod
     def read(cls, directory: str) -> "State":
@@ -142,7 +145,8 @@ class State:
         sequence, token = found["sequence"], found["token"]
         _check_types((sequence, token, time_ms), (int, str, int))
         replaced = [Replaced.decode(each) for each in found.get("replaced", ())]
-        return cls(sequence, token, time_ms, sinks, replaced)
+        deleted = decode_deletions(found.get("deleted", ()))
+        return cls(sequence, token, time_ms, sinks, replaced, deleted)
 
     def next(
         self,
@@ -161,7 +165,17 @@ class State:
         sinks = forget_sinks(self.sinks, self.time_ms, now_ms)
         if sink is not None:
             sinks |= {(sink.app_id, topic): (sink.version, now_ms) for topic in topics}
-        return State(self.sequence + 1, token, now_ms, sinks, replaced)
+        deleted = forget_deletions(self.deleted, now_ms)
+        return State(self.sequence + 1, token, now_ms, sinks, replaced, deleted)
+
+    def without(self, topic: str, token: str, now_ms: int) -> "State":
+        """The state once the deletion of a topic is decided; versions of sinks go with it."""
+        left = [each for each in self.replaced if each.topic != topic]
+        after = self.next(token, None, (), left, now_ms)
+        sinks = {key: found for key, found in after.sinks.items() if key[1] != topic}
+        others = [each for each in after.deleted if each.topic != topic]
+        deleted = (*others, Deletion(topic, token, now_ms))
+        return replace(after, sinks=sinks, deleted=deleted)
 
     def encode(self) -> bytes:
         """Bytes of the file; not by `asdict`, which copies every sink."""
@@ -172,6 +186,7 @@ class State:
                 "token": self.token,
                 "time_ms": self.time_ms,
                 "replaced": list(self.replaced),
+                "deleted": list(self.deleted),
                 "sinks": encode_sinks(self.sinks),
             },
         )
@@ -231,6 +246,7 @@ class Intent:
     was_clean : whether the directory had a broker's mark of a clean stop.
     is_flushed : whether what it appends is synced before it is decided.
     partitions : that it appends to.
+    deletes : the topic that it deletes instead.
     """
 
     token: str
@@ -238,6 +254,7 @@ class Intent:
     was_clean: bool
     is_flushed: bool
     partitions: Sequence[PartitionIntent]
+    deletes: str = ""
 
     def encode(self) -> bytes:
         """Bytes of the file."""
@@ -256,8 +273,8 @@ class Intent:
         fields["partitions"] = [PartitionIntent.decode(each) for each in found["partitions"]]
         intent = cls(**fields)
         _check_types(
-            (intent.token, intent.after, intent.was_clean, intent.is_flushed),
-            (str, str, bool, bool),
+            (intent.token, intent.after, intent.was_clean, intent.is_flushed, intent.deletes),
+            (str, str, bool, bool, str),
         )
         return intent
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from segmentlog.errors import (
     CorruptLogError,
     LogChangedError,
+    LogDirectoryError,
     MalformedBatchError,
     TruncatedBatchError,
     UnsupportedFormatError,
@@ -107,6 +108,10 @@ def _find_again(
         return log_slice._replace(start_offset=end_offset, files=())
     try:
         found = find_again(log_slice, path, next_offset) if attempt <= _ATTEMPTS else None
+    except LogDirectoryError:
+        if os.path.isdir(path):
+            raise
+        found = None  # its topic was deleted, or the partition moved away
     except OSError as error:  # once more: it was there when the directory was listed
         if not is_gone(error):
             raise

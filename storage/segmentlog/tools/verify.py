@@ -5,7 +5,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
@@ -14,7 +14,7 @@ from segmentlog.log.findings import Finding, Severity, unfinished_commits
 from segmentlog.log.logdir import open_log_dir
 from segmentlog.log.verify import verify_log
 from segmentlog.tools.dump import as_given, partitions_of
-from segmentlog.tools.text import escape, to_json
+from segmentlog.tools.text import counted, escape, to_json
 
 __all__ = ["verify_paths"]
 
@@ -70,7 +70,7 @@ def verify_paths(
     if as_json:
         _write_line(to_json(read | totals))
     else:
-        _write_line(f"{_listed(read)}: {_listed(totals)}")
+        _write_line(f"{counted(**read)}: {counted(**totals)}")
     if sys.stderr.isatty():
         seconds = max(time.perf_counter() - started, 1e-9)
         sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / seconds:,.0f} MiB/s\n")
@@ -108,12 +108,6 @@ def _line(finding: Finding) -> str:
     if finding.offset >= 0:
         place += f", offset {finding.offset}"
     return f"{finding.severity:7} {finding.kind}: {escape(place)}: {escape(finding.message)}"
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    """``2 partitions, 1 segment``."""
-    named = {name if n != 1 else name.removesuffix("s"): n for name, n in counts.items()}
-    return ", ".join(f"{n:,} {name}" for name, n in named.items())
 
 
 def _write_line(line: str) -> None:

@@ -15,6 +15,7 @@ from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.log import commit
 from segmentlog.log.config import TopicConfig
+from segmentlog.log.deletions import Deletion
 from segmentlog.log.journal import STATE_FILE, Intent, Replaced, SinkVersion, State
 from segmentlog.model import TopicPartition
 from segmentlog.producer.config import ProducerConfig
@@ -338,7 +339,8 @@ def test_a_state_of_nothing_but_brackets(tmp_path: Path) -> None:
 def test_the_state_comes_back_as_it_was_written(tmp_path: Path) -> None:
     """Also names that no terminal shows."""
     sinks = {("a", "t"): (0, 1), ("a", "u"): (2**63 - 1, -5), ('\ud800\n"', ""): (1, 2**60)}
-    state = State(7, "token", LATER, sinks, [Replaced("t", 0, 5, 6)])
+    deleted = (Deletion("u", "token", 7),)
+    state = State(7, "token", LATER, sinks, [Replaced("t", 0, 5, 6)], deleted)
     (tmp_path / STATE_FILE).write_bytes(state.encode())
     assert state == State.read(str(tmp_path))
     empty = State(1, "token", LATER, replaced=[])
