@@ -8,6 +8,7 @@
 Importing this package is cheap: the compiled kernels load with the first scan.
 """
 
+from segmentlog.cleanup.delete_topic import DeletedTopic, delete_topic
 from segmentlog.errors import (
     ChecksumMismatchError,
     ColumnError,
@@ -60,6 +61,7 @@ __all__ = [
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptLogError",
+    "DeletedTopic",
     "ErrorCode",
     "InvalidRecordError",
     "IsolationLevel",
@@ -92,6 +94,7 @@ __all__ = [
     "TruncatedBatchError",
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
+    "delete_topic",
     "open_log_dir",
     "open_writer",
 ]

@@ -13,7 +13,6 @@ The order of the durable steps is the argument; each is on the disk before the n
 `segmentlog.recovery.unfinished` undoes a commit that did not come to 4, and finishes one that did.
 """
 
-import contextlib
 import logging
 import os
 import time
@@ -21,6 +20,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from segmentlog.commit.append import LogAppender
+from segmentlog.commit.decision import decide, stand
 from segmentlog.commit.delete_records import delete_replaced
 from segmentlog.commit.extent_columns import JobExtents
 from segmentlog.commit.ingest import enter_partition, move_segment, plan_segment
@@ -29,14 +29,12 @@ from segmentlog.commit.stage import Extent
 from segmentlog.commit.staged_batches import staged_batches, staged_errors
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.errors import (
-    CommitInDoubtError,
     LogLockedError,
     OffsetsOutOfOrderError,
     SegmentLogError,
     SyncFailedError,
 )
 from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
-from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -45,12 +43,11 @@ from segmentlog.files.names import (
 )
 from segmentlog.files.readable import exists
 from segmentlog.files.sync_together import SyncTogether
-from segmentlog.journal.guard import Guard, Intent, PartitionIntent, list_guards
+from segmentlog.journal.guard import Guard, Intent, PartitionIntent
 from segmentlog.journal.sink_versions import SinkVersion
-from segmentlog.journal.stamp import renew_stamp, set_later
-from segmentlog.journal.state import STATE_FILE, Replaced, State
+from segmentlog.journal.state import Replaced, State
 from segmentlog.model import TopicPartition
-from segmentlog.recovery.unfinished import finish, give_up, withdraw
+from segmentlog.recovery.unfinished import finish, give_up
 from segmentlog.segments.listing import list_segments
 from segmentlog.topic_config import TopicConfig
 
@@ -192,29 +189,8 @@ class _Commit:
         return Intent(self.guard.token, state.token, was_clean, self.flush, partitions)
 
     def stand(self, intent: Intent) -> None:
-        """Steps 1 and 2.
-
-        The lock keeps others out, unless it was lost while its holder was held up: a lease of a
-        network file system, a machine that was suspended.  Whoever has committed since, or is
-        about to, is seen here; the intent is of logs that were, and nobody undoes by it.
-        """
-        os.mkdir(self.guard.path)
-        adopt(self.guard.path)
-        replace_file(self.guard.intent_path, intent.encode())
-        sync_directory(self.directory)
-        guards = [each.path for each in list_guards(self.directory)]
-        is_alone = guards == [self.guard.path]
-        if is_alone and State.read(self.directory).token == intent.after:
-            renew_stamp(self.directory)  # before the first byte is written, for readers
-            if not intent.was_clean:
-                return
-            mark = os.path.join(self.directory, CLEAN_SHUTDOWN_FILE)
-            with contextlib.suppress(FileNotFoundError):  # another's commit has it
-                os.rename(mark, os.path.join(self.guard.path, CLEAN_SHUTDOWN_FILE))
-                return
-        with contextlib.suppress(OSError):  # it may have been taken over, and be gone
-            withdraw(self.directory, self.guard)
-        raise LogLockedError(self.directory, 0, 0.0)
+        """Steps 1 and 2."""
+        stand(self.directory, self.guard, intent)
 
     def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
         """Step 3, for one partition; it is on the disk once `syncs` has finished."""
@@ -258,19 +234,7 @@ class _Commit:
 
     def decide(self, state: State) -> None:
         """Step 4."""
-        path = os.path.join(self.directory, STATE_FILE)
-        write_new_file(self.guard.state_path, state.encode())
-        with contextlib.suppress(PermissionError):  # a mount that forces another owner
-            set_later(self.guard.state_path, path)
-        try:
-            os.replace(self.guard.state_path, path)
-        except FileNotFoundError:  # a request of NFS that was sent again may have been done before
-            if State.read(self.directory).token != state.token:
-                raise
-        try:
-            sync_directory(self.directory)
-        except SyncFailedError as error:
-            raise CommitInDoubtError(self.guard.path, str(error)) from error
+        decide(self.directory, self.guard, state)
 
 
 def _say_left_out(directory: str, sink: SinkVersion, left_out: dict[str, int]) -> None:

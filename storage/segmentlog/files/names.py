@@ -11,12 +11,14 @@ Rules: ``LocalLog.parseTopicPartitionName``, ``LogFileUtils``, ``Topic.validate`
 
 import os
 import re
+import uuid
 from enum import StrEnum
 from typing import NamedTuple
 
 from segmentlog.model import TopicPartition
 
 __all__ = [
+    "CLEANER_OFFSET_CHECKPOINT",
     "CLEAN_SHUTDOWN_FILE",
     "HIGH_WATERMARK_CHECKPOINT",
     "LEADER_EPOCH_CHECKPOINT",
@@ -29,6 +31,8 @@ __all__ = [
     "FileKind",
     "FileState",
     "SegmentFileName",
+    "deleted_directory_name",
+    "is_deleted_directory",
     "is_of_logs",
     "parse_partition_directory",
     "parse_segment_file",
@@ -43,10 +47,12 @@ PARTITION_METADATA_FILE = "partition.metadata"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 _OF_LOGS = ("segmentlog.", META_PROPERTIES_FILE, CLEAN_SHUTDOWN_FILE)
 _LARGEST_PARTITION = 2**31 - 1
+_LONGEST_NAME = 255  #: of a file, in bytes, on every file system that brokers run on
 _LARGEST_OFFSET = 2**63 - 1
 
 _DIRECTORY = re.compile(
@@ -108,6 +114,24 @@ def parse_partition_directory(name: str) -> tuple[TopicPartition, DirectoryState
         return None
     state = DirectoryState(match["state"]) if match["state"] else DirectoryState.CURRENT
     return TopicPartition(topic, partition), state
+
+
+def deleted_directory_name(topic_partition: TopicPartition) -> str:
+    """A new name for a partition that is on its way out (``LocalLog.logDeleteDirName``).
+
+    Of a long topic only the beginning is left, or the name would be too long for a file.
+    """
+    suffix = f"-{topic_partition.partition}.{uuid.uuid4().hex}-{DirectoryState.DELETE}"
+    return topic_partition.topic[: _LONGEST_NAME - len(suffix)] + suffix
+
+
+def is_deleted_directory(name: str, topic: str) -> bool:
+    """Whether a directory has such a name, of a partition of the topic."""
+    parsed = parse_partition_directory(name)
+    if parsed is None or parsed[1] != DirectoryState.DELETE:
+        return False
+    is_cut = len(name) == _LONGEST_NAME and topic.startswith(parsed[0].topic)
+    return is_cut or parsed[0].topic == topic
 
 
 def parse_segment_file(name: str) -> SegmentFileName | None:

@@ -95,6 +95,7 @@ class Intent:
     was_clean : whether the directory had a broker's mark of a clean stop.
     is_flushed : whether what it appends is synced before it is decided.
     partitions : that it appends to.
+    deletes : the topic that it deletes instead.
     """
 
     token: str
@@ -102,6 +103,7 @@ class Intent:
     was_clean: bool
     is_flushed: bool
     partitions: Sequence[PartitionIntent]
+    deletes: str = ""
 
     def encode(self) -> bytes:
         """Bytes of the file."""
@@ -120,8 +122,8 @@ class Intent:
         fields["partitions"] = [PartitionIntent.decode(each) for each in found["partitions"]]
         intent = cls(**fields)
         check_types(
-            (intent.token, intent.after, intent.was_clean, intent.is_flushed),
-            (str, str, bool, bool),
+            (intent.token, intent.after, intent.was_clean, intent.is_flushed, intent.deletes),
+            (str, str, bool, bool, str),
         )
         return intent
 

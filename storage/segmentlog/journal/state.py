@@ -3,10 +3,11 @@
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.journal.deletions import Deletion, decode_deletions, forget_deletions
 from segmentlog.journal.json_file import REMEDY, check_types, read_json, to_json
 from segmentlog.journal.sink_versions import (
     Sinks,
@@ -64,6 +65,7 @@ class State:
     time_ms : when it took place, by the clock of its machine (epoch).
     sinks : version that each sink has come to in each topic.
     replaced : what commits have taken out of logs, whose files still stand for readers.
+    deleted : topics that were deleted: one that has the same name now is another one.
     """
 
     sequence: int = 0
@@ -71,6 +73,7 @@ class State:
     time_ms: int = 0
     sinks: Sinks = field(default_factory=dict)
     replaced: Sequence[Replaced] = ()
+    deleted: Sequence[Deletion] = ()
 
     @classmethod
     def read(cls, directory: str) -> "State":
@@ -101,7 +104,8 @@ class State:
         sequence, token = found["sequence"], found["token"]
         check_types((sequence, token, time_ms), (int, str, int))
         replaced = [Replaced.decode(each) for each in found.get("replaced", ())]
-        return cls(sequence, token, time_ms, sinks, replaced)
+        deleted = decode_deletions(found.get("deleted", ()))
+        return cls(sequence, token, time_ms, sinks, replaced, deleted)
 
     def next(
         self,
@@ -120,7 +124,17 @@ class State:
         sinks = forget_sinks(self.sinks, self.time_ms, now_ms)
         if sink is not None:
             sinks |= {(sink.app_id, topic): (sink.version, now_ms) for topic in topics}
-        return State(self.sequence + 1, token, now_ms, sinks, replaced)
+        deleted = forget_deletions(self.deleted, now_ms)
+        return State(self.sequence + 1, token, now_ms, sinks, replaced, deleted)
+
+    def without(self, topic: str, token: str, now_ms: int) -> "State":
+        """The state once the deletion of a topic is decided; versions of sinks go with it."""
+        left = [each for each in self.replaced if each.topic != topic]
+        after = self.next(token, None, (), left, now_ms)
+        sinks = {key: found for key, found in after.sinks.items() if key[1] != topic}
+        others = [each for each in after.deleted if each.topic != topic]
+        deleted = (*others, Deletion(topic, token, now_ms))
+        return replace(after, sinks=sinks, deleted=deleted)
 
     def encode(self) -> bytes:
         """Bytes of the file; not by `asdict`, which copies every sink."""
@@ -131,6 +145,7 @@ class State:
                 "token": self.token,
                 "time_ms": self.time_ms,
                 "replaced": list(self.replaced),
+                "deleted": list(self.deleted),
                 "sinks": encode_sinks(self.sinks),
             },
         )

@@ -310,7 +310,8 @@ class WriteJob:
 
 def _other_number(topic: str | None, found: int, asked: int | None) -> OptionError:
     accepted = f"topic {topic!r} is there and has {found}: leave the option out to write to those"
-    return OptionError("numPartitions", str(asked), f"{accepted}, or choose another topic")
+    remedy = "choose another topic, or delete this one and its records: segmentlog delete-topic"
+    return OptionError("numPartitions", str(asked), f"{accepted}, {remedy}")
 
 
 def _complete_topics(directory: str) -> None:

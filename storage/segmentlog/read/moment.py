@@ -56,7 +56,8 @@ class Moment(NamedTuple):
 
     `log_starts` and `high_watermarks` are those that readers go by: while a commit is unfinished,
     its intent has them.  Either is the error, where its checkpoint cannot be read.  `undecided`
-    has the partitions that a commit is at work on.
+    has the partitions that a commit is at work on.  `deleted` has the token of the last deletion
+    of a topic, and `gone` the topics whose deletion is decided and whose directories may stand.
     """
 
     stamp: Stamp | None
@@ -64,6 +65,8 @@ class Moment(NamedTuple):
     log_starts: "Mapping[TopicPartition, int] | CorruptCheckpointError"
     high_watermarks: "Mapping[TopicPartition, int] | CorruptCheckpointError"
     undecided: Mapping[TopicPartition, PartitionIntent]
+    deleted: Mapping[str, str]
+    gone: frozenset[str] = frozenset()
 
     def bounds(self, topic_partition: TopicPartition) -> Bounds:
         """Of one log; without a high watermark where its checkpoint cannot be read.
@@ -108,6 +111,7 @@ def _take(directory: str) -> Moment:
     is_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
     decided: list[PartitionIntent] = []
     undecided: dict[TopicPartition, PartitionIntent] = {}
+    gone = set()
     for guard in guards:
         intent, token = guard.intent(), State.read(directory).token
         if intent is None:
@@ -115,9 +119,11 @@ def _take(directory: str) -> Moment:
                 raise _ChangedError
         elif token == guard.token:
             decided += intent.partitions
+            gone.add(intent.deletes)
         elif token == intent.after:
             undecided.update((each.topic_partition, each) for each in intent.partitions)
         # Of any other state the intent tells nothing: its writer had lost the lock.
+    deleted = _deleted(directory)
     starts = _checkpoint(directory, LOG_START_CHECKPOINT)
     ends = _checkpoint(directory, HIGH_WATERMARK_CHECKPOINT)
     # Read behind the intents: a guard that was removed meanwhile has left them complete.
@@ -134,7 +140,15 @@ def _take(directory: str) -> Moment:
     if isinstance(ends, dict):
         ends.update((each.topic_partition, each.new_end) for each in decided)
         ends.update((each, intent.visible_end) for each, intent in undecided.items())
-    return Moment(stamp, is_clean, starts, ends, undecided)
+    return Moment(stamp, is_clean, starts, ends, undecided, deleted, frozenset(gone - {""}))
+
+
+def _deleted(directory: str) -> dict[str, str]:
+    """Tokens of deletions; of none, where nobody but a commit would miss the file."""
+    try:
+        return {each.topic: each.token for each in State.read(directory).deleted}
+    except CorruptCheckpointError:
+        return {}
 
 
 def _checkpoint(directory: str, name: str) -> "dict[TopicPartition, int] | CorruptCheckpointError":
@@ -172,6 +186,9 @@ class Census:
         while True:
             self.partitions = list_partitions()
             self.opened = self._newest = take_moment(directory)
+            if gone := self.opened.gone:
+                found = self.partitions.items()
+                self.partitions = {each: path for each, path in found if each.topic not in gone}
             self._listed = self._list_unbounded()
             if stamp == self.opened.stamp == read_stamp(directory):
                 return
@@ -219,6 +236,10 @@ class Census:
                 raise self._changed(topic_partition, path, "the partition is gone") from error
             if read_stamp(self.path) == moment.stamp:
                 break
+        topic = topic_partition.topic
+        is_another = moment.deleted.get(topic) != self.opened.deleted.get(topic)
+        if is_another or topic in moment.gone:
+            raise self._changed(topic_partition, path, "its topic was deleted")
         intent = moment.undecided.get(topic_partition)
         if intent is not None:
             files = _before(intent, files)

@@ -18,11 +18,12 @@ import pyarrow as pa
 from segmentlog.errors import (
     CorruptLogError,
     LogChangedError,
+    LogDirectoryError,
     MalformedBatchError,
     TruncatedBatchError,
     UnsupportedFormatError,
 )
-from segmentlog.files.readable import ReadableFile, open_file
+from segmentlog.files.readable import ReadableFile, is_directory, open_file
 from segmentlog.files.storage import is_gone, storage_errors
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
@@ -107,6 +108,10 @@ def _find_again(
         return log_slice._replace(start_offset=end_offset, files=())
     try:
         found = find_again(log_slice, path, next_offset) if attempt <= _ATTEMPTS else None
+    except LogDirectoryError:
+        if is_directory(path):
+            raise
+        found = None  # its topic was deleted, or the partition moved away
     except OSError as error:  # once more: it was there when the directory was listed
         if not is_gone(error):
             raise

@@ -26,7 +26,9 @@ from segmentlog.files.names import (
 )
 from segmentlog.files.readable import is_directory, list_names, status_of
 from segmentlog.journal.guard import INTENT_FILE, Guard, Intent, SegmentSizes, list_guards
+from segmentlog.journal.stamp import renew_stamp
 from segmentlog.journal.state import State
+from segmentlog.recovery.deleted import remove_taken_out, take_out
 
 __all__ = ["finish", "give_up", "recover", "withdraw"]
 
@@ -68,6 +70,8 @@ def recover(directory: str, *, is_asked: bool = False) -> list[str]:
         elif token == guard.token:
             finish(directory, guard, intent)
             done.append(f"finished the commit of {found.path}")
+            if intent.deletes:
+                _remove_deleted(directory, intent.deletes)
         else:
             _undo(directory, guard, intent, is_asked=is_asked)
             done.append(f"undid the commit of {found.path}")
@@ -79,6 +83,10 @@ def recover(directory: str, *, is_asked: bool = False) -> list[str]:
 
 def finish(directory: str, guard: Guard, intent: Intent) -> None:
     """Derive the checkpoints of a decided commit, and remove its guard."""
+    if intent.deletes:
+        take_out(directory, intent.deletes)
+        # Who has listed names in between finds no guard any more, but another stamp.
+        renew_stamp(directory)
     ends = {each.topic_partition: each.new_end for each in intent.partitions}
     starts = {
         each.topic_partition: each.new_start for each in intent.partitions if each.new_start >= 0
@@ -90,6 +98,14 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
         if offsets:
             write_offsets(directory, name, {**read_offsets(directory, name), **offsets})
     _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
+
+
+def _remove_deleted(directory: str, topic: str) -> None:
+    """Or leave it to a broker, which does that when it starts: nobody waits for the room."""
+    try:
+        remove_taken_out(directory, topic)
+    except OSError as error:
+        logger.warning("what topic %s has left is not removed: %s", topic, error)
 
 
 def give_up(directory: str, guard: Guard, intent: Intent) -> None:

@@ -14,8 +14,21 @@ import typer
 from typer.core import TyperGroup
 
 from segmentlog.errors import SegmentLogError
+from segmentlog.tools.arguments import (
+    PATHS_HELP,
+    IndexInterval,
+    Limit,
+    Output,
+    OutputFormat,
+    Partitions,
+    Paths,
+    Topics,
+    examples,
+    kafkas_option,
+    time_option,
+)
 from segmentlog.tools.completion import complete_topic
-from segmentlog.tools.selection import Selection, parse_time
+from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import Format
 from segmentlog.tools.text import Encoding, escape
 
@@ -58,8 +71,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
-        "Look into Kafka log directories without a broker. Only recover and reindex write to "
-        "them, and take the broker's lock; for the others a running broker's directory will do."
+        "Look into Kafka log directories without a broker. Only recover, reindex and delete-topic "
+        "write to them, and take the broker's lock; for the others a running broker's directory "
+        "will do."
     ),
 )
 
@@ -82,38 +96,8 @@ def _options(
     """Options of the command itself."""
 
 
-def _kafkas_option(instead: str) -> Any:  # noqa: ANN401 - what typer takes for an option
-    """An option of Kafka's dump tool for which this one has another word."""
-
-    def refuse(value: str | bool | None) -> None:
-        if value:
-            raise typer.BadParameter(instead)
-
-    return typer.Option(hidden=True, callback=refuse)
-
-
-def _examples(*commands: str) -> str:
-    """The end of a command's help."""
-    return "\n\n".join(["Examples:", *commands])
-
-
-_PATHS_HELP = "Log directories, partition directories or .log files."
-Paths = Annotated[list[str], typer.Argument(metavar="DIR", help=_PATHS_HELP)]
-Topics = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--topic", help="Only this topic; may be repeated.", autocompletion=complete_topic
-    ),
-]
-
-
-Partitions = Annotated[
-    list[int] | None, typer.Option("--partition", help="Only this partition; may be repeated.")
-]
-
-
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "segmentlog describe /var/lib/kafka",
         "segmentlog describe /data1 /data2 --topic orders",
         "segmentlog describe /var/lib/kafka --json --all | jq 'select(.batches > 1000)'",
@@ -142,28 +126,8 @@ def describe(
         raise typer.Exit(_PROBLEM)
 
 
-def _time(text: str) -> int:
-    try:
-        return parse_time(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def _time_option(what: str) -> Any:  # noqa: ANN401 - what typer takes for an option
-    return typer.Option(help=what, parser=_time, metavar="TIME")
-
-
-OutputFormat = Annotated[Format, typer.Option("--format", "-f", help="arrow is an IPC stream.")]
-Output = Annotated[
-    str | None, typer.Option("--output", "-o", help="A file that does not exist yet.")
-]
-Limit = Annotated[
-    int | None, typer.Option("--limit", "-n", help="Stop after N records or batches.", min=1)
-]
-
-
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.log --records",
         "segmentlog dump /var/lib/kafka --topic orders --partition 0 --from-offset 1500",
         "segmentlog dump /var/lib/kafka --topic orders --from-time 2026-03-01 --format json",
@@ -178,7 +142,7 @@ def dump(
         list[str],
         typer.Argument(
             metavar="PATH",
-            help=_PATHS_HELP + " Or .index, .timeindex, .txnindex, .snapshot, .checkpoint.",
+            help=PATHS_HELP + " Or .index, .timeindex, .txnindex, .snapshot, .checkpoint.",
         ),
     ],
     topic: Topics = None,
@@ -188,15 +152,15 @@ def dump(
     output: Output = None,
     from_offset: Annotated[int | None, typer.Option(help="First offset.", min=0)] = None,
     to_offset: Annotated[int | None, typer.Option(help="Offset to stop before.", min=0)] = None,
-    from_time: Annotated[int | None, _time_option("First time: ISO 8601, or epoch ms.")] = None,
-    to_time: Annotated[int | None, _time_option("Time to stop before.")] = None,
+    from_time: Annotated[int | None, time_option("First time: ISO 8601, or epoch ms.")] = None,
+    to_time: Annotated[int | None, time_option("Time to stop before.")] = None,
     limit: Limit = None,
     last: Annotated[int | None, typer.Option(help="Last N offsets of each log.", min=1)] = None,
     key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
     keys: Annotated[Encoding, typer.Option(help="How keys are written.")] = Encoding.TEXT,
     values: Annotated[Encoding, typer.Option(help="How values and headers are.")] = Encoding.TEXT,
-    files: Annotated[str | None, _kafkas_option("paths stand without an option")] = None,
-    print_data_log: Annotated[bool, _kafkas_option("it is called --records here")] = False,
+    files: Annotated[str | None, kafkas_option("paths stand without an option")] = None,
+    print_data_log: Annotated[bool, kafkas_option("it is called --records here")] = False,
 ) -> None:
     """Show every batch of segment files, and with --records every record.
 
@@ -228,7 +192,7 @@ def dump(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "segmentlog verify /var/lib/kafka",
         "segmentlog verify /backup --topic orders --records --json",
         "segmentlog verify /var/lib/kafka/orders-0 --notes",
@@ -265,18 +229,8 @@ def verify(
         raise typer.Exit(_PROBLEM)
 
 
-IndexInterval = Annotated[
-    int,
-    typer.Option(
-        "--index-interval-bytes",
-        help="Bytes of log from index entry to index entry: the topic's index.interval.bytes.",
-        min=0,
-    ),
-]
-
-
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "segmentlog recover /var/lib/kafka --dry-run",
         "segmentlog recover /var/lib/kafka",
     )
@@ -302,7 +256,7 @@ def recover(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "segmentlog reindex /var/lib/kafka/orders-0",
         "segmentlog reindex /backup --index-interval-bytes 1024",
     )
@@ -321,7 +275,33 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = 4096) -> None:
 
 
 @app.command(
-    epilog=_examples(
+    "delete-topic",
+    epilog=examples(
+        "segmentlog delete-topic /data/logs orders --dry-run",
+        "segmentlog delete-topic /data/logs orders",
+    ),
+)
+def delete_topic(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A log directory.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="Its name.", autocompletion=complete_topic)
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")
+    ] = False,
+) -> None:
+    """Delete a topic: its partitions, its entries in checkpoints, versions of numbered writes.
+
+    It goes as a whole or not at all. Nothing may be running on the directory. A broker whose
+    cluster knows the topic makes it again, empty, when it starts: delete it there as well.
+    """
+    from segmentlog.tools.delete_topic import delete_and_tell
+
+    delete_and_tell(directory, topic, sys.stdout.write, dry_run=dry_run)
+
+
+@app.command(
+    epilog=examples(
         "segmentlog doctor",
         "PYSPARK_PYTHON=/opt/venv/bin/python segmentlog doctor",
     )
@@ -339,7 +319,7 @@ def doctor() -> None:
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "segmentlog warmup",
         "NUMBA_CACHE_DIR=/var/cache/segmentlog segmentlog warmup",
     )

@@ -11,7 +11,8 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
     from segmentlog.log_directory import open_log_dir
 
     # An option without its value yet leaves what stands before it unparsed, in `args`.
-    paths = [*(ctx.params.get("paths") or ()), *ctx.args]
+    directory = ctx.params.get("directory")
+    paths = [*(ctx.params.get("paths") or ()), *ctx.args, *([directory] if directory else [])]
     found: set[str] = set()
     for path in paths:
         try:

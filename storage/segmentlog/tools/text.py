@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache
 
-__all__ = ["Encoding", "encoder", "escape", "iso_time", "to_json"]
+__all__ = ["Encoding", "counted", "encoder", "escape", "iso_time", "to_json"]
 
 #: Where ``surrogateescape`` puts bytes that are not UTF-8.
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
@@ -99,3 +99,9 @@ def iso_time(timestamp_ms: int) -> str:
     except OverflowError:
         return str(timestamp_ms)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def counted(**counts: int) -> str:
+    """``2 partitions, 1 segment``."""
+    named = {name if n != 1 else name.removesuffix("s"): n for name, n in counts.items()}
+    return ", ".join(f"{n:,} {name}" for name, n in named.items())

@@ -5,14 +5,14 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
 from segmentlog.files.storage import storage_errors
 from segmentlog.log_directory import open_log_dir
 from segmentlog.tools.dump import as_given, partitions_of
-from segmentlog.tools.text import escape, to_json
+from segmentlog.tools.text import counted, escape, to_json
 from segmentlog.verify.findings import Finding, Severity, unfinished_commits
 from segmentlog.verify.verify_log import verify_log
 
@@ -70,7 +70,7 @@ def verify_paths(
     if as_json:
         _write_line(to_json(read | totals))
     else:
-        _write_line(f"{_listed(read)}: {_listed(totals)}")
+        _write_line(f"{counted(**read)}: {counted(**totals)}")
     if sys.stderr.isatty():
         seconds = max(time.perf_counter() - started, 1e-9)
         sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / seconds:,.0f} MiB/s\n")
@@ -108,12 +108,6 @@ def _line(finding: Finding) -> str:
     if finding.offset >= 0:
         place += f", offset {finding.offset}"
     return f"{finding.severity:7} {finding.kind}: {escape(place)}: {escape(finding.message)}"
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    """``2 partitions, 1 segment``."""
-    named = {name if n != 1 else name.removesuffix("s"): n for name, n in counts.items()}
-    return ", ".join(f"{n:,} {name}" for name, n in named.items())
 
 
 def _write_line(line: str) -> None:

@@ -14,6 +14,7 @@ import segmentlog
 from segmentlog.commit import commit
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.lock import DirectoryLock
+from segmentlog.journal.deletions import Deletion
 from segmentlog.journal.guard import Intent
 from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.journal.state import STATE_FILE, Replaced, State
@@ -340,7 +341,8 @@ def test_a_state_of_nothing_but_brackets(tmp_path: Path) -> None:
 def test_the_state_comes_back_as_it_was_written(tmp_path: Path) -> None:
     """Also names that no terminal shows."""
     sinks = {("a", "t"): (0, 1), ("a", "u"): (2**63 - 1, -5), ('\ud800\n"', ""): (1, 2**60)}
-    state = State(7, "token", LATER, sinks, [Replaced("t", 0, 5, 6)])
+    deleted = (Deletion("u", "token", 7),)
+    state = State(7, "token", LATER, sinks, [Replaced("t", 0, 5, 6)], deleted)
     (tmp_path / STATE_FILE).write_bytes(state.encode())
     assert state == State.read(str(tmp_path))
     empty = State(1, "token", LATER, replaced=[])

@@ -19,7 +19,7 @@ from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.cli import app
 
 Run = Callable[..., Result]
-COMMANDS = ("describe", "dump", "verify", "doctor", "warmup")
+COMMANDS = ("describe", "dump", "verify", "delete-topic", "doctor", "warmup")
 
 
 def segmentlog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -211,6 +211,7 @@ def test_interruption_is_quiet(long_log: Path, tmp_path: Path) -> None:
             ["__transaction_state", "customers", "orders", "payments"],
         ),
         ("segmentlog dump {}/nowhere --topic ", []),
+        ("segmentlog delete-topic {} o", ["orders"]),
     ],
 )
 def test_topics_complete_from_the_directory(

@@ -14,19 +14,31 @@ from typing import Any
 import pytest
 from crashing import CALLS, Crash, Forward, around_calls, crash_at
 
+import segmentlog
 from crash_disk.runs import (
     INDEX_INTERVAL_BYTES,
+    TOPIC,
     Run,
     read,
     recover_as_a_writer,
     values_of,
     write,
 )
-from segmentlog.errors import CommitInDoubtError, SyncFailedError
+from segmentlog.errors import CommitInDoubtError, SyncFailedError, UnknownTopicOrPartitionError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 
-__all__ = ["OPERATIONS", "ROLLING", "Operation", "dies", "fails", "moves", "recovers", "writes"]
+__all__ = [
+    "OPERATIONS",
+    "ROLLING",
+    "Operation",
+    "deletes",
+    "dies",
+    "fails",
+    "moves",
+    "recovers",
+    "writes",
+]
 
 Operation = Callable[[Run], None]
 
@@ -47,6 +59,14 @@ def moves(run: Run) -> None:
     writes(run, {0: 2, 1: 15}, value_bytes=9000)
     moved = [call for call in run.recorder.calls if "rename" in call and ".stage " in call]
     assert len(moved) > 1
+
+
+def deletes(run: Run) -> None:
+    """The topic, with all of its records, if it is there."""
+    job = run.begin({}, overwrites=True)
+    with contextlib.suppress(UnknownTopicOrPartitionError):
+        segmentlog.delete_topic(run.directory, TOPIC)
+    run.end(job, is_committed=True, is_at_rest=True)
 
 
 def dies(
@@ -113,4 +133,5 @@ OPERATIONS: Mapping[str, Operation] = {
     "append that rolls": partial(writes, rows=ROLLING),
     "append that moves files": moves,
     "overwrite": partial(writes, overwrites=True),
+    "delete the topic": deletes,
 }

@@ -157,7 +157,7 @@ def read(directory: Path, **how: object) -> dict[int, list[int]]:
     if not has_topic(directory):
         return found
     opened = segmentlog.open_log_dir(directory)
-    for partition in opened.topics()[TOPIC]:
+    for partition in opened.topics().get(TOPIC, ()):
         rows = opened.log(TOPIC, partition).scan(columns=["value"], **how).read_all()
         found[partition] = [int(value[-9:]) for value in rows["value"].to_pylist()]
     return found

@@ -1,0 +1,1 @@
+"""What leaves a log directory: topics; later what retention and compaction take."""

@@ -1,0 +1,158 @@
+"""Delete a topic from a log directory: it is there with all of its partitions, or not at all.
+
+The order of the steps is the argument; each is on the disk before the next begins.
+
+1. The guard, with an intent that names the topic: no broker starts from here on.  Nothing of the
+   topic is touched yet, so a crash up to the decision is undone by removing the guard.
+2. The next state, without what is remembered of the topic, is renamed from the guard to
+   `segmentlog.state`: **the decision**.  Readers that open the directory leave the topic out,
+   and those that have opened it fail with `LogChangedError` when they list a partition again.
+   The stamp is a new one, so no listing of the topic lies across it.
+3. The partitions are renamed as a broker renames them; their entries leave the checkpoints.
+4. The mark of a clean stop comes back, and the guard goes: a broker may start.
+5. The renamed directories are removed.  Where a crash leaves some, a starting broker removes
+   them, or the same command.
+
+A crash behind the decision is finished by the next writer, or by recovery
+(`segmentlog.recovery.unfinished`).
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from segmentlog.commit.decision import decide, stand
+from segmentlog.commit.topics import check_partition_path, check_topic_name
+from segmentlog.errors import LogDirectoryError, LogLockedError, SyncFailedError
+from segmentlog.files.checkpoint import read_offsets
+from segmentlog.files.lock import DirectoryLock
+from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, LOCK_FILE, parse_partition_directory
+from segmentlog.files.paths import local_path
+from segmentlog.files.readable import exists
+from segmentlog.files.storage import storage_errors
+from segmentlog.journal.guard import Guard, Intent, list_guards
+from segmentlog.journal.state import State
+from segmentlog.log_directory import open_log_dir
+from segmentlog.recovery.deleted import (
+    CHECKPOINTS,
+    partition_directories,
+    remove_taken_out,
+    taken_out,
+)
+from segmentlog.recovery.unfinished import finish, give_up, recover
+from segmentlog.segments.listing import list_segments
+
+__all__ = ["DeletedTopic", "delete_topic"]
+
+
+class DeletedTopic(NamedTuple):
+    """A topic that was deleted: how many partitions and segments, and bytes of ``.log`` files."""
+
+    topic: str
+    partitions: int
+    segments: int
+    n_bytes: int
+
+
+@storage_errors()
+def delete_topic(
+    path: str | os.PathLike[str],
+    topic: str,
+    *,
+    dry_run: bool = False,
+    lock_timeout_seconds: float = 0.0,
+) -> DeletedTopic:
+    """Delete a topic from a log directory on which no broker is running.
+
+    What a crash has left unfinished is finished or undone first.  The cluster of a broker may
+    still know the topic: the broker then makes it again, empty, when it starts.
+
+    Parameters
+    ----------
+    path : the log directory.
+    topic : its name.
+    dry_run : whether nothing is changed, and only told what would be deleted.
+    lock_timeout_seconds : how long to wait for a writer.
+
+    Raises
+    ------
+    OptionError
+        If the name is none that Kafka allows, or of a topic that brokers keep for themselves.
+    UnknownTopicOrPartitionError
+        If the directory does not hold the topic.
+    LogDirectoryError
+        If `path` is no log directory, or a partition cannot be renamed.
+    LogLockedError
+        If a broker or a writer has the directory.
+    CorruptCheckpointError
+        If the checkpoints or the state cannot be read.
+    CommitInDoubtError, SyncFailedError, StorageError
+        If the disk is full, fails, or does not let this user do it.
+    """
+    check_topic_name(topic)
+    directory = local_path(path)
+    if parse_partition_directory(os.path.basename(directory)):
+        reason = "is a partition directory; name the log directory that holds it"
+        raise LogDirectoryError(directory, reason)
+    if dry_run and not exists(os.path.join(directory, LOCK_FILE)):
+        return _found(directory, topic)  # nobody has it
+    open_log_dir(directory).topic_partitions()  # or the lock would leave a file anywhere
+    with DirectoryLock(directory, lock_timeout_seconds):
+        if dry_run:
+            return _found(directory, topic)
+        recover(directory)
+        found = _found(directory, topic)
+        if partition_directories(directory, topic):
+            _delete(directory, topic)
+        remove_taken_out(directory, topic)
+    return found
+
+
+def _found(directory: str, topic: str) -> DeletedTopic:
+    """What there is to delete, once it is certain that it can be."""
+    if list_guards(directory):  # only told of: nothing was recovered
+        reason = "has an unfinished commit; run segmentlog recover first"
+        raise LogDirectoryError(directory, reason)
+    known = partition_directories(directory, topic)
+    paths = [path for _, path in known]
+    for path in paths:
+        check_partition_path(path)
+        if os.path.ismount(path):
+            reason = "is a mount of its own and cannot be renamed: empty and unmount it first"
+            raise LogDirectoryError(path, reason)
+    paths += taken_out(directory, topic)  # by a deletion that was cut off
+    if not paths:
+        open_log_dir(directory).log(topic, -1)  # raises, and names the nearest
+    for name in CHECKPOINTS:
+        read_offsets(directory, name)
+    return _counted(topic, paths)
+
+
+def _counted(topic: str, paths: Iterable[str]) -> DeletedTopic:
+    n_partitions = n_segments = n_bytes = 0
+    for path in paths:
+        segments = list_segments(path)
+        n_partitions += 1
+        n_segments += len(segments)
+        n_bytes += sum(each.size for each in segments)
+    return DeletedTopic(topic, n_partitions, n_segments, n_bytes)
+
+
+def _delete(directory: str, topic: str) -> None:
+    """Steps 1 to 4."""
+    state, token = State.read(directory), secrets.token_hex(8)
+    was_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+    guard = Guard.of_job(directory, token)
+    intent = Intent(token, state.token, was_clean, is_flushed=True, partitions=(), deletes=topic)
+    try:
+        stand(directory, guard, intent)
+        decide(directory, guard, state.without(topic, token, int(time.time() * 1000)))
+    except (SyncFailedError, LogLockedError):
+        raise
+    except BaseException:
+        if State.read(directory).token != token:  # an interrupt may come behind the decision
+            give_up(directory, guard, intent)
+        raise
+    finish(directory, guard, intent)

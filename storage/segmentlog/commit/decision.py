@@ -1,0 +1,72 @@
+"""The two steps by which a commit becomes known: its guard stands, and its state decides.
+
+`segmentlog.commit.commit` says which steps come between the two.  The deletion of a topic has
+none.
+"""
+
+import contextlib
+import os
+
+from segmentlog.errors import CommitInDoubtError, LogLockedError, SyncFailedError
+from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
+from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.journal.guard import Guard, Intent, list_guards
+from segmentlog.journal.stamp import renew_stamp, set_later
+from segmentlog.journal.state import STATE_FILE, State
+from segmentlog.recovery.unfinished import withdraw
+
+__all__ = ["decide", "stand"]
+
+
+def stand(directory: str, guard: Guard, intent: Intent) -> None:
+    """Make the guard, and put the mark of a clean stop into it.
+
+    The lock keeps others out, unless it was lost while its holder was held up: a lease of a
+    network file system, a machine that was suspended.  Whoever has committed since, or is
+    about to, is seen here; the intent is of logs that were, and nobody undoes by it.
+
+    Raises
+    ------
+    LogLockedError
+        If another writer has come in between.
+    """
+    os.mkdir(guard.path)
+    adopt(guard.path)
+    replace_file(guard.intent_path, intent.encode())
+    sync_directory(directory)
+    guards = [each.path for each in list_guards(directory)]
+    is_alone = guards == [guard.path]
+    if is_alone and State.read(directory).token == intent.after:
+        renew_stamp(directory)  # before the first byte is written, for readers
+        if not intent.was_clean:
+            return
+        mark = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
+        with contextlib.suppress(FileNotFoundError):  # another's commit has it
+            os.rename(mark, os.path.join(guard.path, CLEAN_SHUTDOWN_FILE))
+            return
+    with contextlib.suppress(OSError):  # it may have been taken over, and be gone
+        withdraw(directory, guard)
+    raise LogLockedError(directory, 0, 0.0)
+
+
+def decide(directory: str, guard: Guard, state: State) -> None:
+    """Put the state of the guard in the place of the last one.
+
+    Raises
+    ------
+    CommitInDoubtError
+        If the system does not say whether that has reached the disk.
+    """
+    path = os.path.join(directory, STATE_FILE)
+    write_new_file(guard.state_path, state.encode())
+    with contextlib.suppress(PermissionError):  # a mount that forces another owner
+        set_later(guard.state_path, path)
+    try:
+        os.replace(guard.state_path, path)
+    except FileNotFoundError:  # a request of NFS that was sent again may have been done before
+        if State.read(directory).token != state.token:
+            raise
+    try:
+        sync_directory(directory)
+    except SyncFailedError as error:
+        raise CommitInDoubtError(guard.path, str(error)) from error

@@ -1,0 +1,88 @@
+"""The directories of a topic on their way out: renamed as a broker does it, and then removed.
+
+A starting broker removes directories with such names, and no reader takes them for partitions.
+Everything here can be done twice: what was done already is passed over.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from segmentlog.files.checkpoint import read_offsets, write_offsets
+from segmentlog.files.durable import sync_directory
+from segmentlog.files.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    DirectoryState,
+    deleted_directory_name,
+    is_deleted_directory,
+)
+from segmentlog.files.partitions import list_partitions
+from segmentlog.files.readable import FileType, list_entries, list_names
+from segmentlog.model import TopicPartition
+
+__all__ = ["CHECKPOINTS", "partition_directories", "remove_taken_out", "take_out", "taken_out"]
+
+#: At the top of a log directory, all with entries of partitions.
+CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+)
+
+_OF_A_TOPIC = {DirectoryState.CURRENT, DirectoryState.FUTURE}
+
+
+def partition_directories(directory: str, topic: str) -> list[tuple[TopicPartition, str]]:
+    """Paths of the partitions of a topic, those included that are being moved here."""
+    return [
+        (each.topic_partition, each.path)
+        for each in list_partitions(directory)
+        if each.topic_partition.topic == topic and each.state in _OF_A_TOPIC
+    ]
+
+
+def taken_out(directory: str, topic: str) -> list[str]:
+    """Paths of what was renamed and is not removed yet."""
+    names = sorted(list_names(directory))
+    return [os.path.join(directory, name) for name in names if is_deleted_directory(name, topic)]
+
+
+def take_out(directory: str, topic: str) -> None:
+    """Rename the partitions of a topic, and take its entries out of the checkpoints.
+
+    The names go first.  A partition that still had its directory, and no high watermark any more,
+    would be read to the log end, and one without a log start from the first segment on.
+    """
+    for topic_partition, path in partition_directories(directory, topic):
+        os.rename(path, os.path.join(directory, deleted_directory_name(topic_partition)))
+    sync_directory(directory)
+    for name in CHECKPOINTS:
+        offsets = read_offsets(directory, name)
+        left = {each: offset for each, offset in offsets.items() if each.topic != topic}
+        if left.keys() != offsets.keys():
+            write_offsets(directory, name, left)
+
+
+def remove_taken_out(directory: str, topic: str) -> None:
+    """Remove the directories that were renamed, with all that is in them."""
+    paths = taken_out(directory, topic)
+    for path in paths:
+        for below, kind in _bottom_up(path):
+            with contextlib.suppress(FileNotFoundError):
+                (os.rmdir if kind is FileType.DIRECTORY else os.unlink)(below)
+        os.rmdir(path)
+    if paths:
+        sync_directory(directory)
+
+
+def _bottom_up(path: str) -> Iterator[tuple[str, FileType]]:
+    """Everything below a directory; what is in another one comes before that."""
+    for name, kind in list_entries(path):
+        below = os.path.join(path, name)
+        if kind is FileType.DIRECTORY:
+            yield from _bottom_up(below)
+        yield below, kind

@@ -1,0 +1,84 @@
+"""Arguments and options that commands share."""
+
+from typing import Annotated, Any
+
+import typer
+
+from segmentlog.tools.completion import complete_topic
+from segmentlog.tools.selection import parse_time
+from segmentlog.tools.sinks import Format
+
+__all__ = [
+    "PATHS_HELP",
+    "IndexInterval",
+    "Limit",
+    "Output",
+    "OutputFormat",
+    "Partitions",
+    "Paths",
+    "Topics",
+    "examples",
+    "kafkas_option",
+    "time_option",
+]
+
+
+def kafkas_option(instead: str) -> Any:  # noqa: ANN401 - what typer takes for an option
+    """An option of Kafka's dump tool for which this one has another word."""
+
+    def refuse(value: str | bool | None) -> None:
+        if value:
+            raise typer.BadParameter(instead)
+
+    return typer.Option(hidden=True, callback=refuse)
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help."""
+    return "\n\n".join(["Examples:", *commands])
+
+
+PATHS_HELP = "Log directories, partition directories or .log files."
+Paths = Annotated[list[str], typer.Argument(metavar="DIR", help=PATHS_HELP)]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic", help="Only this topic; may be repeated.", autocompletion=complete_topic
+    ),
+]
+
+
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", help="Only this partition; may be repeated.")
+]
+
+
+def _time(text: str) -> int:
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def time_option(what: str) -> Any:  # noqa: ANN401 - what typer takes for an option
+    """An option that takes a time."""
+    return typer.Option(help=what, parser=_time, metavar="TIME")
+
+
+OutputFormat = Annotated[Format, typer.Option("--format", "-f", help="arrow is an IPC stream.")]
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", help="A file that does not exist yet.")
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", "-n", help="Stop after N records or batches.", min=1)
+]
+
+
+IndexInterval = Annotated[
+    int,
+    typer.Option(
+        "--index-interval-bytes",
+        help="Bytes of log from index entry to index entry: the topic's index.interval.bytes.",
+        min=0,
+    ),
+]

@@ -1,0 +1,40 @@
+"""``segmentlog delete-topic``: a line that says what was deleted, and who may still know of it."""
+
+import os
+from collections.abc import Callable
+
+from segmentlog.cleanup.delete_topic import delete_topic
+from segmentlog.files.names import META_PROPERTIES_FILE
+from segmentlog.files.paths import local_path
+from segmentlog.files.readable import exists
+from segmentlog.tools.text import counted, escape
+
+__all__ = ["delete_and_tell"]
+
+
+def delete_and_tell(
+    path: str, topic: str, write: Callable[[str], object], *, dry_run: bool = False
+) -> None:
+    """Delete a topic and write what it held.
+
+    Parameters
+    ----------
+    path : the log directory.
+    topic : its name.
+    write : takes each line.
+    dry_run : whether nothing is changed, and what would be deleted is written.
+
+    Raises
+    ------
+    SegmentLogError
+        See `segmentlog.delete_topic`.
+    """
+    done = delete_topic(path, topic, dry_run=dry_run)
+    what = counted(partitions=done.partitions, segments=done.segments, bytes=done.n_bytes)
+    does = "would delete" if dry_run else "deleted"
+    write(f"{does} topic {escape(topic)}: {what}\n")
+    if exists(os.path.join(local_path(path), META_PROPERTIES_FILE)):
+        write(
+            "a broker whose cluster knows the topic makes it again, empty: "
+            f"run kafka-topics.sh --delete --topic {escape(topic)} there\n"
+        )

@@ -1,0 +1,64 @@
+"""Topics that were deleted without a broker: one starts, and does not miss them."""
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient
+from crashing import Crash
+from kafka_here import Broker, JavaClient
+from kafka_here.java import Outgoing
+
+import segmentlog
+from segmentlog.cleanup import delete_topic
+
+pytestmark = pytest.mark.interop
+
+
+def _crash(*_: object) -> None:
+    raise Crash
+
+
+def _topics(broker: Broker) -> set[str]:
+    """Topics that the broker knows."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    return set(admin.list_topics(timeout=30).topics)
+
+
+def test_a_broker_starts_without_it(new_version: str, tmp_path: Path) -> None:
+    """It removes what a crash has left, and makes again, empty, what its cluster knows."""
+    broker = Broker(tmp_path / "kafka", new_version, settings={"log.segment.delete.delay.ms": 100})
+    with broker, JavaClient(broker) as client:
+        for topic in ("known", "kept"):
+            client.create_topic(topic, 2)
+            client.produce(topic, [Outgoing(b"k", b"v", partition=i) for i in range(2)])
+    for topic in ("ours", "cut"):
+        with segmentlog.open_writer(
+            broker.log_dir, topic, num_partitions=2, creates_topics=True
+        ) as writer:
+            writer.append(pa.table({"value": [b"v"] * 10}))
+    for topic in ("known", "ours"):
+        assert 2 == segmentlog.delete_topic(broker.log_dir, topic).partitions
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delete_topic, "remove_taken_out", _crash)
+        with pytest.raises(Crash):
+            segmentlog.delete_topic(broker.log_dir, "cut")
+    assert 2 == len(list(broker.log_dir.glob("cut-*-delete")))
+
+    with broker, JavaClient(broker) as client:
+        topics = _topics(broker)
+        offsets = {topic: client.offsets(topic) for topic in ("known", "kept")}
+        kept = client.consume("kept")
+        deadline = time.monotonic() + 30
+        while list(broker.log_dir.glob("cut-*")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        names = {path.name for path in broker.log_dir.iterdir() if path.is_dir()}
+
+    assert not topics & {"ours", "cut"}
+    assert topics >= {"known", "kept"}
+    assert {"known": {0: (0, 0), 1: (0, 0)}, "kept": {0: (0, 1), 1: (0, 1)}} == offsets
+    assert 2 == len(kept)
+    assert {"known-0", "known-1", "kept-0", "kept-1"} == {
+        name for name in names if not name.startswith("__")
+    }

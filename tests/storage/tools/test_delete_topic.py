@@ -1,0 +1,55 @@
+"""``segmentlog delete-topic``: what it says, and what it refuses."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import Result
+
+import segmentlog
+from segmentlog.files.lock import DirectoryLock
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A topic of two partitions."""
+    with segmentlog.open_writer(tmp_path, "orders", num_partitions=2) as writer:
+        writer.append(pa.table({"value": [b"a", b"b"], "partition": [0, 1]}))
+    return tmp_path
+
+
+def test_it_says_what_is_gone(run: Run, directory: Path) -> None:
+    """And what would be, with the same numbers."""
+    n_bytes = sum(path.stat().st_size for path in directory.glob("orders-*/*.log"))
+    what = f"topic orders: 2 partitions, 2 segments, {n_bytes} bytes\n"
+
+    assert f"would delete {what}" == run("delete-topic", directory, "orders", "--dry-run").stdout
+    assert {"orders": [0, 1]} == segmentlog.open_log_dir(directory).topics()
+    assert f"deleted {what}" == run("delete-topic", directory, "orders").stdout
+    assert {} == segmentlog.open_log_dir(directory).topics()
+
+
+def test_a_brokers_directory_gets_a_word_more(run: Run, directory: Path) -> None:
+    """Its cluster may know the topic."""
+    (directory / "meta.properties").write_text("version=1\n")
+    printed = run("delete-topic", directory, "orders").stdout
+
+    assert "kafka-topics.sh --delete --topic orders" in printed.splitlines()[1]
+
+
+def test_refusals_are_one_line_with_status_2(run: Run, directory: Path) -> None:
+    """A topic that is not there, one of a broker's own, a directory in use."""
+    for topic, message in (
+        ("order", "did you mean 'orders'?"),
+        ("__consumer_offsets", "brokers keep this topic for themselves"),
+    ):
+        assert message in run("delete-topic", directory, topic, status=2).stderr
+    with DirectoryLock(str(directory)):
+        refused = run("delete-topic", directory, "orders", status=2)
+
+    assert "is in use" in refused.stderr
+    assert 1 == refused.stderr.count("\n")
+    assert {"orders": [0, 1]} == segmentlog.open_log_dir(directory).topics()
