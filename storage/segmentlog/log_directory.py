@@ -19,7 +19,7 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.partitions import list_partitions
-from segmentlog.files.paths import local_path
+from segmentlog.files.paths import local_path, why_not_there
 from segmentlog.files.readable import FileType, exists, is_file, list_names
 from segmentlog.files.storage import storage_errors
 from segmentlog.journal.guard import list_guards
@@ -257,7 +257,7 @@ def _resolve(path: str) -> tuple[str, TopicPartition | None]:
     A directory is a partition's when its name says so and a ``.log`` file is in it.
     """
     if not exists(path):
-        raise LogDirectoryError(path, "there is no such file or directory")
+        raise LogDirectoryError(path, why_not_there(path))
     if is_file(path):
         if ".log" not in os.path.basename(path):
             raise LogDirectoryError(path, "is a file, but not a .log file of a partition")

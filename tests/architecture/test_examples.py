@@ -90,7 +90,7 @@ def test_the_readme_shows_every_command_of_the_command_line() -> None:
     """So that each of them is run above."""
     from segmentlog.tools.cli import app
 
-    names = {each.callback.__name__ for each in app.registered_commands}
+    names = {each.name or each.callback.__name__ for each in app.registered_commands}
 
     assert names <= {command.split()[0] for command, _ in COMMANDS}
 

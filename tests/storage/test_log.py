@@ -253,6 +253,13 @@ def test_records_deleted_before_the_read_began_are_an_error(partition: Path) -> 
     assert f"{NAMES[0]}'; offsets" in str(caught.value), "not of a file that never was"
 
 
+@pytest.mark.parametrize("columns", ["offset", "key", b"key"])
+def test_a_name_in_the_place_of_columns_is_refused(partition: Path, columns: str) -> None:
+    """It would be taken for as many columns as it has letters."""
+    with pytest.raises(segmentlog.OptionError, match=r'a list of names: columns=\["offset"\]'):
+        opened(partition).scan(columns=columns)
+
+
 def test_a_partition_removed_before_the_read_began_is_an_error(partition: Path) -> None:
     """A deleted topic is no empty one."""
     (log_slice,) = opened(partition).slices(0, 30)

@@ -5,7 +5,9 @@ from urllib.parse import unquote, urlsplit
 
 from segmentlog.errors import LogDirectoryError
 
-__all__ = ["local_path"]
+__all__ = ["is_pattern", "local_path", "why_not_there"]
+
+_OF_PATTERNS = "*?["
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
@@ -16,9 +18,11 @@ def local_path(path: str | os.PathLike[str]) -> str:
     Raises
     ------
     LogDirectoryError
-        If the path is empty, of another scheme, or on another host.
+        If the path is empty, of another scheme, on another host, or holds a null character.
     """
     text = os.fspath(path)
+    if "\0" in text:
+        raise LogDirectoryError(repr(text), "the path holds a null character; no file can have it")
     if not text.strip():
         raise LogDirectoryError(repr(text), "the path is empty; name a Kafka log directory")
     scheme, colon, _ = text.partition(":")
@@ -33,3 +37,16 @@ def local_path(path: str | os.PathLike[str]) -> str:
         reason = f"scheme {text.split('://')[0]!r} is not supported; give a local path or file://"
         raise LogDirectoryError(text, reason)
     return os.path.abspath(os.path.expanduser(text))
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path was meant for several, as a shell expands it; nothing here does."""
+    return any(char in path for char in _OF_PATTERNS)
+
+
+def why_not_there(path: str) -> str:
+    """What to say of a path under which nothing is found."""
+    reason = "there is no such file or directory"
+    if is_pattern(path):
+        reason += "; a path is taken as it stands, without * and ? for others: name each directory"
+    return reason

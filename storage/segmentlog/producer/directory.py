@@ -15,7 +15,8 @@ from segmentlog.files.names import (
     parse_segment_file,
     segment_file_name,
 )
-from segmentlog.files.owners import MAY_WRITE, is_own, may_write, why_not_written
+from segmentlog.files.owners import MAY_WRITE, is_own, may_write, user, why_not_written
+from segmentlog.files.paths import is_pattern, why_not_there
 from segmentlog.files.readable import FileStatus, exists, list_names, status_of
 from segmentlog.journal.state import STATE_FILE
 
@@ -32,13 +33,16 @@ _NOTICE = b"nothing was written for a week: removed a week later, unless the job
 def make_directory(directory: str) -> None:
     """Make it if it is not there; refuse what cannot be one."""
     path = Path(directory)
+    if is_pattern(directory) and not exists(directory):
+        raise LogDirectoryError(directory, why_not_there(directory))
     try:
         path.mkdir(parents=True, exist_ok=True)
         names = set(list_names(directory))
-    except (FileExistsError, NotADirectoryError) as error:
-        raise LogDirectoryError(directory, f"is not a directory: {error}") from error
-    except PermissionError as error:
-        raise LogDirectoryError(directory, f"cannot be made or listed: {error}") from error
+    except OSError as error:
+        reason = _why_not_made(directory, error)
+        if not reason:
+            raise
+        raise LogDirectoryError(directory, reason) from error
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
         raise LogDirectoryError(directory, "its file system is mounted read-only")
     if not may_write(directory, MAY_WRITE | os.X_OK):
@@ -47,6 +51,24 @@ def make_directory(directory: str) -> None:
     if any(segment_file_name(each.offset, each.kind) in names for each in segments):
         reason = f"is the directory of a partition; name the log directory, {path.parent}"
         raise LogDirectoryError(directory, reason)
+
+
+def _why_not_made(directory: str, error: OSError) -> str:
+    """Why a directory is none and cannot be made; nothing where its disk is to blame."""
+    match error:
+        case FileExistsError() | NotADirectoryError():
+            path = Path(directory)
+            found = next(each for each in (path, *path.parents) if each.exists())
+            where = "is a file, and no directory" if found == path else f"{found} is a file"
+            return f"{where}: name a directory, or one that can be made"
+        case PermissionError():
+            said = f"{error.strerror} to {user(os.geteuid())}"
+            return (
+                f"cannot be made or listed: {said}; name a directory that this user may write to"
+            )
+        case FileNotFoundError():  # of /proc, and where a network's server has removed it
+            return "cannot be made, not by anybody: its file system takes no directories there"
+    return ""
 
 
 def check_owner(directory: str, token: str) -> None:

@@ -53,8 +53,11 @@ def record_schema(
     Raises
     ------
     OptionError
-        If a name is not a column, or stands twice.
+        If a name is not a column, or stands twice; if `columns` is a name, and not a list of them.
     """
+    if isinstance(columns, str | bytes):
+        accepted = 'it is a list of names: columns=["offset"]'
+        raise OptionError("columns", str(columns), accepted)
     if columns is None:
         columns = COLUMNS if include_headers else COLUMNS[:-1]
     for name in columns:

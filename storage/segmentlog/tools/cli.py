@@ -135,6 +135,7 @@ def describe(
         "segmentlog dump /backup/orders-0/00000000000000000000.log --records --values base64",
         "segmentlog dump /backup/orders-0 --records --format parquet -o orders.parquet",
         "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.timeindex",
+        "segmentlog dump /var/lib/kafka/replication-offset-checkpoint",
     )
 )
 def dump(
@@ -142,7 +143,10 @@ def dump(
         list[str],
         typer.Argument(
             metavar="PATH",
-            help=PATHS_HELP + " Or .index, .timeindex, .txnindex, .snapshot, .checkpoint.",
+            help=PATHS_HELP
+            + " Or .index, .timeindex, .txnindex, .snapshot; snapshots of KRaft (.checkpoint); "
+            "replication-offset-checkpoint, its like, leader-epoch-checkpoint; "
+            "partition.metadata, meta.properties.",
         ),
     ],
     topic: Topics = None,

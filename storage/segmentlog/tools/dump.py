@@ -139,7 +139,7 @@ def _lone_segment(path: str) -> tuple[Place, Segment]:
     name = parse_segment_file(file.name)
     digits = file.name.partition("-")[0]
     if name is None and file.suffix != ".checkpoint" and ".log" not in file.name:
-        reason = "is neither a .log file nor an index or snapshot beside one"
+        reason = "is neither a .log file, an index or snapshot beside one, nor a checkpoint"
         raise LogDirectoryError(path, reason)
     base_offset = name.offset if name else int(digits) if digits.isdecimal() else 0
     parsed = parse_partition_directory(file.parent.name)

@@ -1,22 +1,37 @@
-"""Entries of the files beside a segment: indexes, aborted transactions, producer states."""
+"""Entries of the files beside a segment, and of a broker's text files around them."""
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from segmentlog.errors import CorruptIndexError
-from segmentlog.files.names import FileKind, parse_segment_file
+from segmentlog.files.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.files.metadata import read_meta_properties, read_topic_id
+from segmentlog.files.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_CHECKPOINT,
+    FileKind,
+    parse_segment_file,
+)
 from segmentlog.files.snapshot import ProducerSnapshot, read_snapshot
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.index.time import TimeIndex
 from segmentlog.index.transaction import read_transaction_index
 
-__all__ = ["entries", "is_index_file"]
+__all__ = ["TEXT_FILES", "entries", "is_index_file"]
 
 Entry = Mapping[str, object]
 
 
 def is_index_file(path: str) -> bool:
     """Whether `path` is named as one of the files that this module reads."""
+    if Path(path).name in TEXT_FILES:
+        return True
     parsed = parse_segment_file(Path(path).name)
     return parsed is not None and parsed.kind != FileKind.LOG
 
@@ -28,7 +43,11 @@ def entries(path: str) -> Iterator[Entry]:
     ------
     OSError
         If the file cannot be read.
+    CorruptCheckpointError
+        If it is a checkpoint or a file of ids, and not as a broker writes it.
     """
+    if reads := TEXT_FILES.get(Path(path).name):
+        return iter(reads(path))
     with Path(path).open("rb"):  # an index that cannot be opened would pass for an empty one
         parsed = parse_segment_file(Path(path).name)
     match parsed.kind if parsed else None:
@@ -40,6 +59,36 @@ def entries(path: str) -> Iterator[Entry]:
             return _aborted_transactions(path)
         case _:
             return _producers(path)
+
+
+def _offsets(path: str) -> list[Entry]:
+    found = read_offsets(*os.path.split(path)).items()
+    return [{**each._asdict(), "offset": offset} for each, offset in found]
+
+
+def _leader_epochs(path: str) -> list[Entry]:
+    return [{"epoch": epoch, "startOffset": start} for epoch, start in read_leader_epochs(path)]
+
+
+def _partition_metadata(path: str) -> list[Entry]:
+    return [{"topicId": read_topic_id(os.path.dirname(path))}]
+
+
+def _meta_properties(path: str) -> list[Entry]:
+    found = read_meta_properties(os.path.dirname(path)).items()
+    return [{"key": key, "value": value} for key, value in found]
+
+
+#: What reads each of a broker's text files.
+TEXT_FILES: Mapping[str, Callable[[str], list[Entry]]] = {
+    RECOVERY_POINT_CHECKPOINT: _offsets,
+    HIGH_WATERMARK_CHECKPOINT: _offsets,
+    LOG_START_CHECKPOINT: _offsets,
+    CLEANER_OFFSET_CHECKPOINT: _offsets,
+    LEADER_EPOCH_CHECKPOINT: _leader_epochs,
+    PARTITION_METADATA_FILE: _partition_metadata,
+    META_PROPERTIES_FILE: _meta_properties,
+}
 
 
 def _offset_entries(path: str, base_offset: int) -> Iterator[Entry]:

@@ -6,13 +6,18 @@ from collections.abc import Callable
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import LOCK_FILE, META_PROPERTIES_FILE, parse_partition_directory
-from segmentlog.files.paths import local_path
+from segmentlog.files.paths import local_path, why_not_there
 from segmentlog.files.storage import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.tools.text import escape
 
 __all__ = ["recover_directory"]
+
+_NOTHING = """\
+nothing to do: the directory was cleanly stopped, and no commit is unfinished
+the ends of the logs were looked at, and not all of their bytes: segmentlog verify reads those
+"""
 
 
 @storage_errors()
@@ -52,7 +57,7 @@ def _run(
         write(f"{escape(sentence)}\n")
         is_idle = False
     if is_idle:
-        write("nothing to do: the directory was cleanly stopped, and no commit is unfinished\n")
+        write(_NOTHING)
     return not recovery.failed
 
 
@@ -60,6 +65,8 @@ def _check(directory: str) -> None:
     """Refuse what is no log directory: recovering leaves files there."""
     try:
         names = os.listdir(directory)
+    except FileNotFoundError as error:
+        raise LogDirectoryError(directory, why_not_there(directory)) from error
     except OSError as error:
         raise LogDirectoryError(directory, f"cannot be listed: {error.strerror}") from error
     if META_PROPERTIES_FILE in names or list_guards(directory):

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import DirectoryState, parse_partition_directory
-from segmentlog.files.paths import local_path
+from segmentlog.files.paths import local_path, why_not_there
 from segmentlog.files.storage import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.recovery.reindex import follow_producers_to, rebuild_indexes
@@ -75,6 +75,8 @@ def _wanted(path: str) -> list[tuple[str, str | None]]:
             parsed = parse_partition_directory(name)
             if parsed and parsed[1] == DirectoryState.CURRENT:
                 found.append((os.path.join(path, name), None))
+    if not os.path.exists(path):
+        raise LogDirectoryError(path, why_not_there(path))
     if not found:
         reason = "is no log directory, no partition directory and no .log file"
         raise LogDirectoryError(path, reason)

@@ -204,7 +204,7 @@ class ColumnSink:
             self._flush()
 
     def entry(self, file: str, row: Mapping[str, object]) -> None:
-        accepted = "entries of indexes and snapshots are written as table or json"
+        accepted = "entries of indexes, snapshots and checkpoints are written as table or json"
         raise OptionError("--format", "arrow or parquet", accepted)
 
     def _flush(self) -> None:

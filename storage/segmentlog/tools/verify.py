@@ -5,7 +5,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
@@ -13,10 +13,33 @@ from segmentlog.files.storage import storage_errors
 from segmentlog.log_directory import open_log_dir
 from segmentlog.tools.dump import as_given, partitions_of
 from segmentlog.tools.text import counted, escape, to_json
-from segmentlog.verify.findings import Finding, Severity, unfinished_commits
+from segmentlog.verify.findings import Finding, FindingKind, Severity, unfinished_commits
 from segmentlog.verify.verify_log import verify_log
 
 __all__ = ["verify_paths"]
+
+_REINDEX = "segmentlog reindex builds them again from the batches"
+_BY_ITSELF = "a broker does it by itself when it starts"
+
+#: What to do about findings, the worst first; a line for each that applies.
+_ADVICE: Mapping[str, Sequence[FindingKind]] = {
+    "damage inside a log: restore the file from another replica or a backup. segmentlog recover "
+    "cuts off a torn tail only. A read with onCorruptBatch=skip leaves the bad batches out.": (
+        FindingKind.CORRUPT_BATCH,
+        FindingKind.CORRUPT_RECORDS,
+    ),
+    "unfinished commit: if no writer is at work, segmentlog recover finishes or undoes it.": (
+        FindingKind.UNFINISHED_COMMIT,
+    ),
+    f"torn tail: segmentlog recover cuts it off and keeps it aside; {_BY_ITSELF}.": (
+        FindingKind.TORN_TAIL,
+    ),
+    f"index files: {_REINDEX}.": (
+        FindingKind.OFFSET_INDEX,
+        FindingKind.TIME_INDEX,
+        FindingKind.TRANSACTION_INDEX,
+    ),
+}
 
 _MIB = 1 << 20
 
@@ -53,11 +76,14 @@ def verify_paths(
     logs = [directory.log(*each) for each in partitions_of(directory, topics, partitions)]
     n_bytes = sum(log.size_bytes for log in logs)
     counts: Counter[Severity] = Counter()
+    kinds = set()
     started = time.perf_counter()
     with _torn_tails_are_findings(), _progress(n_bytes) as (advance, write):
         found = (verify_log(log, with_records=with_records, progress=advance) for log in logs)
         for finding in chain(unfinished_commits(directory.unfinished_commits), *found):
             counts[finding.severity] += 1
+            if finding.severity != Severity.NOTE:
+                kinds.add(finding.kind)
             if with_notes or finding.severity != Severity.NOTE:
                 shown = _shown(finding, paths)
                 write(to_json(_row(shown)) if as_json else _line(shown))
@@ -71,6 +97,9 @@ def verify_paths(
         _write_line(to_json(read | totals))
     else:
         _write_line(f"{counted(**read)}: {counted(**totals)}")
+        for advice, about in _ADVICE.items():
+            if not kinds.isdisjoint(about):
+                _write_line(advice)
     if sys.stderr.isatty():
         seconds = max(time.perf_counter() - started, 1e-9)
         sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / seconds:,.0f} MiB/s\n")

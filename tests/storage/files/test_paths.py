@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import segmentlog
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.paths import local_path
 
@@ -83,3 +84,33 @@ def test_what_is_not_on_this_machine_is_refused(written: str, named: str) -> Non
     """Other schemes, other hosts and empty paths are errors that say so."""
     with pytest.raises(LogDirectoryError, match=named):
         local_path(written)
+
+
+@pytest.mark.parametrize("name", ["kafka*", "logs?", "[ab]"])
+def test_patterns_are_refused_with_a_word_about_them(tmp_path: Path, name: str) -> None:
+    """Where nothing has such a name, for readers and writers; nothing is made."""
+    (tmp_path / "kafka-logs").mkdir()
+    for opens in (
+        segmentlog.open_log_dir, segmentlog.open_writer,
+        lambda path: segmentlog.delete_topic(path, "t"),
+    ):  # fmt: skip
+        with pytest.raises(LogDirectoryError, match="name each directory"):
+            opens(tmp_path / name)
+
+    assert ["kafka-logs"] == [path.name for path in tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/proc/nope", "takes no directories there"),
+        ("/dev/null", "is a file, and no directory"),
+        ("/dev/null/logs", "/dev/null is a file"),
+        ("/tmp/a\0b", "null character"),
+    ],
+)
+def test_places_where_no_directory_can_be_made(path: str, said: str) -> None:
+    """A sentence, and not the system's words alone."""
+    with pytest.raises(LogDirectoryError, match=said) as error:
+        segmentlog.open_writer(path, "t")
+    assert "Errno" not in str(error.value)

@@ -56,7 +56,7 @@ def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
     """Itself, or one above it."""
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "logs"):
-        with pytest.raises(LogDirectoryError, match="is not a directory"):
+        with pytest.raises(LogDirectoryError, match="name a directory, or one that can be made"):
             write(path, ONE)
 
 

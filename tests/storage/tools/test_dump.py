@@ -270,7 +270,7 @@ def test_kraft_snapshots_are_dumped(run: Run, example_data: str) -> None:
     assert ["SNAPSHOT_HEADER", "SNAPSHOT_FOOTER"] == kinds
 
 
-@pytest.mark.parametrize("name", ["meta.properties", "replication-offset-checkpoint"])
+@pytest.mark.parametrize("name", [".kafka_cleanshutdown", "../MANIFEST.md"])
 def test_other_files_are_refused(run: Run, example_data: str, name: str) -> None:
     """With what they are not."""
     assert "neither a .log file" in run("dump", Path(example_data, name), status=2).stderr

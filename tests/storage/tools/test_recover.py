@@ -47,6 +47,7 @@ def test_a_clean_directory_has_nothing_to_recover(run: Run, stopped: Path) -> No
     result = run("recover", stopped)
 
     assert result.stdout.startswith("nothing to do: ")
+    assert "not all of their bytes: segmentlog verify reads those" in result.stdout
     assert before == tree(stopped)
 
 
@@ -108,7 +109,9 @@ def test_what_is_no_log_directory_is_refused(run: Run, stopped: Path, tmp_path: 
     for path in (tmp_path / "nothing", stopped / "orders-0", tmp_path):
         assert "segmentlog: " in run("recover", path, status=2).stderr
     assert not list(tmp_path.rglob(".lock"))
-    assert "is no log directory" in run("reindex", tmp_path / "nothing", status=2).stderr
+    assert "there is no such file" in run("reindex", tmp_path / "nothing", status=2).stderr
+    (tmp_path / "empty").mkdir()
+    assert "is no log directory" in run("reindex", tmp_path / "empty", status=2).stderr
 
 
 @pytest.mark.parametrize("command", ["recover", "reindex"])

@@ -65,7 +65,7 @@ def test_a_damaged_batch_is_named_by_byte_and_offset(run: Run, log_dir: Path) ->
     """One error and no more: indexes that lead to the batch are right, and are not blamed."""
     file = log_dir / "segments-0" / f"{CLOSED}.log"
     change(file, BATCH + 100, b"\xff\xff")
-    (line, last) = run("verify", log_dir, status=1).stdout.splitlines()
+    (line, last, _) = run("verify", log_dir, status=1).stdout.splitlines()
 
     assert line.startswith(f"error   corrupt-batch: {file}, byte 345, offset 20: the batch has ")
     assert line.endswith("; restore the file from a replica or a backup "
@@ -143,6 +143,39 @@ def test_each_damage_is_one_finding_at_its_place(
     )  # fmt: skip
     assert is_warning == (found["severity"] == "warning")
     assert ("", []) == (result.stderr, caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("damage", "advice"),
+    [
+        ("batch", "restore the file from another replica"),
+        ("batch", "onCorruptBatch=skip"),
+        ("batch", "recover cuts off a torn tail only"),
+        ("tail", "segmentlog recover cuts it off"),
+        ("index", "segmentlog reindex"),
+        ("guard", "segmentlog recover finishes or undoes it"),
+    ],
+)
+def test_the_last_lines_say_what_to_do(run: Run, log_dir: Path, damage: str, advice: str) -> None:
+    """Only for what was found, and not in JSON."""
+    segment = log_dir / "segments-0" / f"{CLOSED}.log"
+    match damage:
+        case "batch":
+            change(segment, BATCH + 100, b"!!!!")
+        case "tail":
+            with (segment.parent / f"{48:020d}.log").open("ab") as file:
+                file.write(b"torn")
+        case "index":
+            change(segment.with_suffix(".index"), 4, b"\0\0\0\x07")
+        case "guard":
+            (log_dir / "segmentlog.unfinished.1").mkdir()
+    status = 0 if damage == "tail" else 1
+    lines = run("verify", log_dir, status=status).stdout.splitlines()
+    at = next(i for i, line in enumerate(lines) if "partitions, " in line)
+
+    assert advice in " ".join(lines[at + 1 :])
+    assert 1 == len(lines[at + 1 :])
+    assert "partitions" in summary(run("verify", log_dir, "--json", status=status))
 
 
 def test_records_are_parsed_when_asked(run: Run, log_dir: Path) -> None:

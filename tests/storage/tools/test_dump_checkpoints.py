@@ -1,0 +1,58 @@
+"""``dump`` of a broker's text files: checkpoints, and ids of topics and directories."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+Run = Callable[..., Result]
+
+
+def rows(result: Result) -> list[dict]:
+    """Its lines."""
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+CHECKPOINTS = {
+    "recovery-point-offset-checkpoint": {"topic": "payments", "partition": 0, "offset": 122},
+    "replication-offset-checkpoint": {"topic": "payments", "partition": 0, "offset": 122},
+    "cleaner-offset-checkpoint": {"topic": "customers", "partition": 0, "offset": 121},
+    "log-start-offset-checkpoint": {"topic": "orders", "partition": 2, "offset": 7},
+    "orders-0/leader-epoch-checkpoint": {"epoch": 0, "startOffset": 0},
+    "orders-0/partition.metadata": {"topicId": "OG4LohzBQsuI6EMUrH2pRw"},
+    "meta.properties": {"key": "cluster.id", "value": "segmentlogTestCluster1"},
+}
+
+
+@pytest.fixture
+def copied(example_data: str, tmp_path: Path) -> Path:
+    """A broker's directory in which DeleteRecords has moved a log start."""
+    directory = shutil.copytree(example_data, tmp_path / "kafka")
+    (directory / "log-start-offset-checkpoint").write_text("0\n1\norders 2 7\n")
+    return directory
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_brokers_text_files_are_dumped(run: Run, copied: Path, name: str) -> None:
+    """Under Kafka's names, as lines and as JSON; the help names each of them, or its kind."""
+    fields = CHECKPOINTS[name]
+    entry = {"kind": "entry", "file": str(copied / name), **fields}
+
+    assert entry in rows(run("dump", copied / name, "-f", "json"))
+    line = "  " + " ".join(f"{key}={value}" for key, value in fields.items())
+    assert line in run("dump", copied / name).stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", [name for name in CHECKPOINTS if name != "meta.properties"])
+@pytest.mark.parametrize("content", [b"0\n1\nno entry at all\n", b"\xff\x1b[31m\0"])
+def test_damaged_text_files_are_errors(run: Run, copied: Path, name: str, content: bytes) -> None:
+    """One line, with the number of the line."""
+    (copied / name).write_bytes(content)
+    refused = run("dump", copied / name, status=2)
+
+    assert f"{name}, line " in refused.stderr
+    assert 1 == refused.stderr.count("\n")
+    assert refused.stderr.strip().isprintable()
