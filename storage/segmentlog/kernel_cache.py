@@ -61,9 +61,10 @@ class KernelStore:
 
     def __init__(self, package: str) -> None:
         self._package = package
-        # Before the modules with the kernels are imported, as the first of them calls this:
-        # `save` compares, so that sources replaced meanwhile do not name what the old ones made.
+        # The first module that has a kernel calls this while it is imported.
         self._digest = _digest_of_sources(package)
+        self._compared: frozenset[str] = frozenset()
+        self._is_of_sources = True
         self._compiled_at = float("-inf")
 
     @functools.cached_property
@@ -117,7 +118,7 @@ class KernelStore:
 
     def load(self, name: str) -> Any | None:  # noqa: ANN401 - what numba has made
         """What was saved under `name`; None if nothing was, or if it is damaged."""
-        if self.path is None:
+        if self.path is None or not self._is_current():
             return None
         try:
             data = (self.path / name).read_bytes()
@@ -131,7 +132,7 @@ class KernelStore:
     def save(self, name: str, made: object) -> None:
         """Keep `made`, unless there is no place for it: a cache must not fail a query."""
         self._compiled_at = time.monotonic()
-        if self.obstacle or _digest_of_sources(self._package) != self._digest:
+        if self.obstacle or not self._is_current():
             return
         payload = serialize.dumps(made)
         try:
@@ -139,6 +140,18 @@ class KernelStore:
             os.utime(self._claim())
         except OSError as error:
             logger.debug("%s/%s: %s", self.path, name, error)
+
+    def _is_current(self) -> bool:
+        """Whether all modules that are loaded were made from the sources that name the directory.
+
+        An upgrade may replace sources while a process imports them.  If they are the same before
+        and after, so is what was imported between.
+        """
+        loaded = frozenset(name for name in sys.modules if name.startswith(f"{self._package}."))
+        if loaded != self._compared:
+            self._compared = loaded
+            self._is_of_sources &= _digest_of_sources(self._package) == self._digest
+        return self._is_of_sources
 
     def _write(self, name: str, data: bytes) -> None:
         assert self.path is not None  # noqa: S101 - there is no obstacle
@@ -257,7 +270,7 @@ def _is_first(claim: Path, seconds: float) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         status = os.fstat(descriptor)
-        if status.st_size and time.time() - status.st_mtime < seconds:
+        if status.st_size and abs(time.time() - status.st_mtime) < seconds:
             return False
         os.pwrite(descriptor, b"\n", 0)
     except BlockingIOError:

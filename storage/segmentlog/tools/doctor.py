@@ -158,13 +158,14 @@ def _cache() -> Check:
         "isWritable": not store.obstacle,
     }
     if is_warmed:
-        found = f"all kernels are compiled ({n_kernels}), in {store.path}"
+        found = f"compiled: all {n_kernels} kernels, in {store.path}"
         return Check(State.OK, name, found, details=details)
     if store.obstacle:
         found = f"none, each process compiles for up to half a minute: {store.obstacle}"
         remedy = "set NUMBA_CACHE_DIR to a directory that can be written to"
         return Check(State.PROBLEM, name, found, remedy, details)
-    found = f"{n_kernels or 'no'} kernels are compiled yet, in {store.path}"
+    count = f"{n_kernels} kernels so far" if n_kernels else "no kernels yet"
+    found = f"compiled: {count}, in {store.path}"
     remedy = "what is missing is compiled when it is first used, or now by: segmentlog warmup"
     return Check(State.OK, name, found, remedy, details)
 

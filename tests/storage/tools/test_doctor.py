@@ -179,9 +179,9 @@ def test_the_doctor_says_whether_kernels_are_compiled(run: Run, store: KernelSto
     rows = [json.loads(line) for line in run("doctor", "--json").stdout.splitlines()]
 
     assert {State.OK} == {each.state for each in (none, some, every)}
-    assert f"no kernels are compiled yet, in {store.path}" == none.found
-    assert f"1 kernels are compiled yet, in {store.path}" == some.found
-    assert f"all kernels are compiled (1), in {store.path}" == every.found
+    assert f"compiled: no kernels yet, in {store.path}" == none.found
+    assert f"compiled: 1 kernels so far, in {store.path}" == some.found
+    assert f"compiled: all 1 kernels, in {store.path}" == every.found
     assert [True, True, False] == [
         each.remedy.endswith("segmentlog warmup") for each in (none, some, every)
     ]
@@ -200,7 +200,7 @@ def test_kernels_that_are_lost_are_missed(store: KernelStore) -> None:
     store.mark_warmed()
     (store.path / "scan.nbc").unlink()
 
-    assert check(CACHE).found.startswith("no kernels are compiled yet")
+    assert check(CACHE).found.startswith("compiled: no kernels yet")
 
 
 def test_kernels_that_cannot_be_cached_are_a_problem(tmp_path: Path, store: KernelStore) -> None:
