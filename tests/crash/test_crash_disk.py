@@ -47,7 +47,11 @@ def table(explorer: Explorer, say: Callable[[str], None]) -> Iterator[Table]:
 def explore(explorer: Explorer, table: Table, scenario: Scenario) -> Run:
     """One scenario, and its row."""
     run = scenario.record(explorer)
-    table.append((scenario.name, len(run.recorder.steps) + 1, explorer.explore(run)))
+    n_prefixes = len(run.recorder.steps) + 1
+    n_states = explorer.explore(run)
+    table.append((scenario.name, n_prefixes, n_states))
+    # A state is counted where it is met first; of what comes behind the first prefix, some is new.
+    assert n_prefixes > 1, scenario.name
     return run
 
 
@@ -55,6 +59,8 @@ def explore(explorer: Explorer, table: Table, scenario: Scenario) -> Run:
 def test_each_operation_alone(explorer: Explorer, table: Table, name: str) -> None:
     """Cut off anywhere, with anything lost that was not synced."""
     explore(explorer, table, SINGLES[name])
+
+    assert table[-1][-1] > 0, "every state of it was met in another operation"
 
 
 @pytest.mark.parametrize("length", [2, 3])

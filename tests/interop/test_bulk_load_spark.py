@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from kafka_here import Broker, JavaClient
+from kafka_here import Broker, JavaClient, assert_dump_is_sound
 from kafka_here.java import Outgoing
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.spark]
 N_PARTITIONS = 4
 N_KEYS = 50
 TOPICS = ("bulk", "latest")
+PATTERNS = [f"{topic}-*" for topic in TOPICS]
 
 
 def rows(spark: SparkSession, n_rows: int) -> DataFrame:
@@ -89,19 +90,6 @@ def n_in_their_place(frame: DataFrame) -> int:
     return frame.where("topic = 'bulk'").where(is_there).count()
 
 
-def assert_dump_is_sound(broker: Broker, every: int) -> None:
-    """Kafka's dump tool finds nothing wrong with every such log file, or with any index."""
-    logs = [sorted(broker.log_dir.glob(f"{topic}-*/*.log")) for topic in TOPICS]
-    dump = broker.dump([path for paths in logs for path in paths[::every]])
-    indexes = broker.dump(
-        [path for topic in TOPICS for path in sorted(broker.log_dir.glob(f"{topic}-*/*index"))]
-    )
-
-    assert "isvalid: true" in dump
-    assert "isvalid: false" not in dump
-    assert "ismatch" not in indexes
-
-
 def transact(client: JavaClient, ends: Sequence[str]) -> None:
     """Send some records in a transaction for each of `ends`."""
     producer = client.transactional_producer("bulk")
@@ -148,7 +136,7 @@ def test_a_broker_goes_on_with_what_spark_wrote(
     append(rows(spark, n_rows), broker, "bulk", **options)
     append(updates(spark, 3000), broker, "latest", **{"kafka.batch.size": 1000})
     assert len(list(broker.log_dir.glob("bulk-*/*.log"))) > 2 * N_PARTITIONS
-    assert_dump_is_sound(broker, every)
+    assert_dump_is_sound(broker, *PATTERNS, every=every)
     written = digest(ours(spark, broker))
 
     with broker, JavaClient(broker) as client:
@@ -167,7 +155,7 @@ def test_a_broker_goes_on_with_what_spark_wrote(
 
     append(rows(spark, 1000), broker, "bulk", **options)
     append(updates(spark, 100), broker, "latest")
-    assert_dump_is_sound(broker, every)
+    assert_dump_is_sound(broker, *PATTERNS, every=every)
     with broker:
         served = digest(theirs(spark, broker))
     assert served == digest(ours(spark, broker))

@@ -1,5 +1,6 @@
 """Object stores that are mounted are told from file systems."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,23 @@ def test_the_nearest_mount_decides(tmp_path: Path, path: str, kind: str) -> None
         refuse_object_store(path, str(mounts))
 
 
+@pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="of Linux")
 def test_this_machines_own_table_is_understood(tmp_path: Path) -> None:
-    """And nothing is refused where there is none."""
+    """With a bucket mounted at the root behind its own lines, everything is in the bucket."""
     refuse_object_store(str(tmp_path))
+    table = tmp_path / "mountinfo"
+    bucket = f"99 1 0:99 / {tmp_path} rw - fuse.gcsfuse bucket rw\n"
+    table.write_text(Path("/proc/self/mountinfo").read_text() + bucket)
+
+    with pytest.raises(LogDirectoryError, match=re.escape(str(tmp_path))):
+        refuse_object_store(str(tmp_path), str(table))
+
+
+def test_nothing_is_refused_where_there_is_no_table(tmp_path: Path) -> None:
+    """Not every system has one; the same path is refused by a table."""
+    table = tmp_path / "mountinfo"
+    table.write_text(TABLE)
+    with pytest.raises(LogDirectoryError):
+        refuse_object_store("/mnt/s3", str(table))
+
     refuse_object_store("/mnt/s3", str(tmp_path / "none"))

@@ -168,6 +168,8 @@ def test_a_topic_is_needed(tmp_path: Path) -> None:
 def test_a_failed_sync_keeps_the_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is undone on a disk that fails; the next writer does it, and readers see through."""
     write(tmp_path, rows(0, 100))
+    first = tmp_path / "t-0" / f"{0:020d}.log"
+    before = first.read_bytes()
     job = WriteJob.begin(str(tmp_path), CONFIG, topic="t")
     stager = job.stager(0)
     stager.add(rows(100, 100).to_batches()[0])
@@ -183,7 +185,9 @@ def test_a_failed_sync_keeps_the_guard(tmp_path: Path, monkeypatch: pytest.Monke
     job.abort()
     assert (tmp_path / f"segmentlog.unfinished.{job.token}").is_dir()
     assert dealt(0, 100) == values(tmp_path)
-    assert (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size > 0
+    after = first.read_bytes()
+    assert len(before) < len(after)  # nothing was cut back
+    assert before == after[: len(before)]
 
     write(tmp_path, rows(200, 100))
     assert [a + b for a, b in zip(dealt(0, 100), dealt(200, 100), strict=True)] == values(tmp_path)

@@ -5,6 +5,7 @@ Nothing but Java and pyspark is needed: pyspark ships Apache Ivy, which fetches 
 
 from kafka_here.artifacts import ArtifactsError, kafka_jars, spark_kafka_jars
 from kafka_here.broker import Broker
+from kafka_here.dumped import assert_dump_is_sound
 from kafka_here.java import JavaClient, KafkaRecord
 from kafka_here.old_broker import OldBroker
 
@@ -14,6 +15,7 @@ __all__ = [
     "JavaClient",
     "KafkaRecord",
     "OldBroker",
+    "assert_dump_is_sound",
     "kafka_jars",
     "spark_kafka_jars",
 ]
