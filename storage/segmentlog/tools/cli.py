@@ -177,14 +177,13 @@ def dump(
     from segmentlog.tools.dump import dump_paths
     from segmentlog.tools.rows import RecordText
     from segmentlog.tools.sinks import EnoughError, LimitedSink, open_sink
-    from segmentlog.tools.text import encoder
 
     if key is not None and not records:
         raise typer.BadParameter("keys are the records': give --records, too")
     wanted_key = None if key is None else os.fsencode(key)
     bounds = (from_offset, to_offset, from_time, to_time)
     selection = Selection.of(*bounds)._replace(last=last, key=wanted_key)
-    text, is_valid = RecordText(encoder(keys), encoder(values)), True
+    text, is_valid = RecordText(keys, values), True
     sinks = open_sink(output_format, output, text, with_records=records)
     with sinks as sink, suppress(EnoughError):
         is_valid = dump_paths(
