@@ -22,7 +22,7 @@ from segmentlog.tools.walk import Found
 if TYPE_CHECKING:
     from segmentlog.tools.json_lines import LineWriter
 
-__all__ = ["EnoughError", "Format", "LimitedSink", "Sink", "open_sink"]
+__all__ = ["CountingSink", "EnoughError", "Format", "LimitedSink", "Sink", "open_sink"]
 
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20
@@ -121,6 +121,39 @@ class LimitedSink:
     def _need_more(self) -> None:
         if self._left <= 0:
             raise EnoughError
+
+
+class CountingSink:
+    """Hands on everything, and counts it.
+
+    Parameters
+    ----------
+    sink : takes it.
+
+    Attributes
+    ----------
+    batches, n_records, entries : how many came.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.batches = self.n_records = self.entries = 0
+
+    def batch(self, place: Place, found: Found) -> None:
+        self._sink.batch(place, found)
+        self.batches += found.header is not None
+
+    def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
+        self._sink.records(place, header, records)
+        self.n_records += records.num_rows
+
+    def entry(self, file: str, row: Mapping[str, object]) -> None:
+        self._sink.entry(file, row)
+        self.entries += 1
+
+    def close(self) -> None:
+        """Close the other one."""
+        self._sink.close()
 
 
 class JsonSink:
