@@ -7,7 +7,7 @@ until then a crash leaves a directory that the next recovery begins with again.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from segmentlog.errors import SegmentLogError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
@@ -48,6 +48,7 @@ class DirectoryRecovery:
     directory : the log directory.
     interval_bytes : of log from index entry to index entry (``index.interval.bytes``).
     dry_run : whether nothing is changed.
+    progress : called with the name of each log's directory when it begins with it.
 
     Attributes
     ----------
@@ -55,11 +56,19 @@ class DirectoryRecovery:
         keeps without the mark of a clean stop.
     """
 
-    def __init__(self, directory: str, interval_bytes: int, *, dry_run: bool = False) -> None:
+    def __init__(
+        self,
+        directory: str,
+        interval_bytes: int,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[str], object] = lambda _: None,
+    ) -> None:
         self.failed: list[str] = []
         self._directory = directory
         self._interval_bytes = interval_bytes
         self._dry_run = dry_run
+        self._progress = progress
         self._mark = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
         self._ends: dict[TopicPartition, int] = {}
 
@@ -79,6 +88,7 @@ class DirectoryRecovery:
         points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
         for name, topic_partition, is_served in _partitions(self._directory):
             path = os.path.join(self._directory, name)
+            self._progress(name)
             try:
                 with storage_errors(path):
                     plan = self._plan(

@@ -174,24 +174,15 @@ def dump(
     Without --records a range of times goes by batch headers: by the first record's time and
     the newest one's.
     """
-    from segmentlog.tools.dump import dump_paths
-    from segmentlog.tools.rows import RecordText
-    from segmentlog.tools.sinks import EnoughError, LimitedSink, open_sink
-    from segmentlog.tools.text import encoder
+    from segmentlog.tools.dump_to import Target, dump_to
 
     if key is not None and not records:
         raise typer.BadParameter("keys are the records': give --records, too")
     wanted_key = None if key is None else os.fsencode(key)
     bounds = (from_offset, to_offset, from_time, to_time)
     selection = Selection.of(*bounds)._replace(last=last, key=wanted_key)
-    text, is_valid = RecordText(encoder(keys), encoder(values)), True
-    sinks = open_sink(output_format, output, text, with_records=records)
-    with sinks as sink, suppress(EnoughError):
-        is_valid = dump_paths(
-            paths, LimitedSink(sink, limit, with_records=records) if limit else sink, selection,
-            topics=topic or (), partitions=partition or (), with_records=records,
-        )  # fmt: skip
-    if not is_valid:
+    target = Target(output_format, output, keys, values, limit, records)
+    if not dump_to(target, paths, selection, topic or (), partition or ()):
         raise typer.Exit(_PROBLEM)
 
 

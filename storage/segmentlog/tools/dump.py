@@ -1,7 +1,7 @@
 """What stands in segment files: every batch, perhaps every record, the damaged ones too."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,10 @@ from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import Sink
 from segmentlog.tools.walk import Found, walk
 
-__all__ = ["as_given", "dump_paths", "partitions_of"]
+__all__ = ["as_given", "dump_paths", "partitions_of", "size_of"]
+
+
+_PROGRESS_BYTES = 1 << 20  #: from one call to the next
 
 
 class _Source(NamedTuple):
@@ -40,6 +43,7 @@ def dump_paths(
     topics: Sequence[str] = (),
     partitions: Sequence[int] = (),
     with_records: bool = False,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> bool:
     """Dump files and directories to `sink`; whether all that was looked at is valid.
 
@@ -50,6 +54,7 @@ def dump_paths(
     selection : which offsets and times.
     topics, partitions : which of a directory's; all where there are none.
     with_records : whether to dump records as well.
+    progress : called with how many bytes of segments are done.
 
     Raises
     ------
@@ -65,8 +70,23 @@ def dump_paths(
         for source in _sources(path, topics, partitions, selection):
             file = as_given(source.segment.path, [given])
             shown = source._replace(place=source.place._replace(file=file))
-            is_valid &= _dump_segment(shown, sink, with_records=with_records)
+            is_valid &= _dump_segment(shown, sink, progress, with_records=with_records)
     return is_valid
+
+
+def size_of(
+    paths: Sequence[str], selection: Selection, topics: Sequence[str], partitions: Sequence[int]
+) -> int | None:
+    """Bytes of the segments that a dump goes through; None where it will end in an error."""
+    try:
+        return sum(
+            source.segment.size
+            for path in map(local_path, paths)
+            if not (os.path.isfile(path) and is_index_file(path))
+            for source in _sources(path, topics, partitions, selection)
+        )
+    except (SegmentLogError, OSError):
+        return None
 
 
 def as_given(file: str, paths: Sequence[str]) -> str:
@@ -148,12 +168,14 @@ def _lone_segment(path: str) -> tuple[Place, Segment]:
     return Place(topic, partition, path), Segment(files, is_sealed=False)
 
 
-def _dump_segment(source: _Source, sink: Sink, *, with_records: bool) -> bool:
+def _dump_segment(
+    source: _Source, sink: Sink, progress: Callable[[int], object], *, with_records: bool
+) -> bool:
     """Dump one file from the first batch that is asked for; whether all of them are valid."""
     place, segment, selection = source
     begin = segment.floor_position(selection.from_offset) if selection.from_offset > 0 else 0
     wanted = selection.may_hold if with_records else selection.matches
-    is_valid = True
+    is_valid, done = True, 0
     with open_file(segment.path) as file:
         records = _RecordDump(place, file, sink, selection) if with_records else None
         for found in walk(segment, file, begin, wanted):
@@ -162,6 +184,10 @@ def _dump_segment(source: _Source, sink: Sink, *, with_records: bool) -> bool:
             else:
                 is_valid &= records.dump(found, found.header)
             is_valid &= not found.problem
+            if found.position - done >= _PROGRESS_BYTES:
+                progress(found.position - done)
+                done = found.position
+    progress(segment.size - done)
     return is_valid
 
 

@@ -10,6 +10,7 @@ from segmentlog.files.paths import local_path, why_not_there
 from segmentlog.files.storage import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.recovery.recover_directory import DirectoryRecovery
+from segmentlog.tools.progress import progress
 from segmentlog.tools.text import escape
 
 __all__ = ["recover_directory"]
@@ -51,11 +52,18 @@ def recover_directory(
 def _run(
     directory: str, write: Callable[[str], object], interval_bytes: int, *, dry_run: bool
 ) -> bool:
-    recovery = DirectoryRecovery(directory, interval_bytes, dry_run=dry_run)
+    n_logs = sum(1 for name in os.listdir(directory) if parse_partition_directory(name))
     is_idle = True
-    for sentence in recovery.run():
-        write(f"{escape(sentence)}\n")
-        is_idle = False
+    with progress("recover", n_logs, is_bytes=False) as bar:
+
+        def begin(name: str) -> None:
+            bar.name(name)
+            bar.advance(1)
+
+        recovery = DirectoryRecovery(directory, interval_bytes, dry_run=dry_run, progress=begin)
+        for sentence in recovery.run():
+            bar.write(escape(sentence))
+            is_idle = False
     if is_idle:
         write(_NOTHING)
     return not recovery.failed

@@ -17,6 +17,7 @@ from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.producer_state import ProducerStates
 from segmentlog.segments.segment import Segment
 from segmentlog.tools.dump import as_given
+from segmentlog.tools.progress import progress
 from segmentlog.tools.text import escape
 
 __all__ = ["reindex_paths"]
@@ -49,16 +50,19 @@ def reindex_paths(
             if list_guards(directory):
                 reason = "has an unfinished commit; run segmentlog recover first"
                 raise LogDirectoryError(directory, reason)
+        bar = locks.enter_context(progress("reindex", len(wanted), is_bytes=False))
         for partition, path in wanted:
+            bar.name(escape(os.path.basename(partition)))
+            bar.advance(1)
             try:
                 for changed in _reindex(partition, path, interval_bytes):
                     n_segments += 1
                     n_changed += len(changed)
                     for file in changed:
-                        write(f"built {escape(as_given(file, paths))} again\n")
+                        bar.write(f"built {escape(as_given(file, paths))} again")
             except SegmentLogError as error:
                 n_failed += 1
-                write(f"not indexed: {escape(str(error))}\n")
+                bar.write(f"not indexed: {escape(str(error))}")
     write(f"{n_segments:,} segments indexed, {n_changed:,} files were not there or not right\n")
     return not n_failed
 

@@ -4,7 +4,7 @@ The names are those of Kafka's own dump tool, in its order; what it prints as on
 (``OptionalLong.empty``) is null here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -13,13 +13,23 @@ from segmentlog.kernels import layout
 from segmentlog.model import Codec, TimestampType
 from segmentlog.records.header import BatchHeader
 from segmentlog.tools.selection import last_offset
+from segmentlog.tools.text import Encoding, encoder
 from segmentlog.tools.walk import Found
 
-__all__ = ["BATCH_SCHEMA", "Place", "batch_row", "codec_name", "record_rows", "timestamp_type"]
+__all__ = [
+    "BATCH_SCHEMA",
+    "MOST_SEQUENCE",
+    "Place",
+    "RecordText",
+    "batch_row",
+    "codec_name",
+    "record_rows",
+    "timestamp_type",
+]
 
 Row = dict[str, object]
 
-_MOST_SEQUENCE = 2**31 - 1
+MOST_SEQUENCE = 2**31 - 1  #: behind it, sequences go on at 0
 
 #: The columns of a table of batches; a row of `batch_row` has the same names.
 BATCH_SCHEMA: pa.Schema = pa.schema(
@@ -82,7 +92,7 @@ def sequence_after(base_sequence: int, delta: int) -> int:
     """Sequence of the record `delta` behind the first; numbers go on at 0 behind the largest."""
     if base_sequence < 0:
         return -1
-    return (base_sequence + delta) % (_MOST_SEQUENCE + 1)
+    return (base_sequence + delta) % (MOST_SEQUENCE + 1)
 
 
 def batch_row(place: Place, found: Found) -> Row:
@@ -131,11 +141,17 @@ def _legacy_fields(header: BatchHeader) -> Row:
     }
 
 
-class RecordText(NamedTuple):
-    """How keys become text, and how values do, headers' values included."""
+class RecordText:
+    """How keys become text, and how values do, headers' values included.
 
-    key: Callable[[bytes], str]
-    value: Callable[[bytes], str]
+    Parameters
+    ----------
+    keys, values : the encodings; `key` and `value` do it.
+    """
+
+    def __init__(self, keys: Encoding = Encoding.TEXT, values: Encoding = Encoding.TEXT) -> None:
+        self.keys, self.values = keys, values
+        self.key, self.value = encoder(keys), encoder(values)
 
 
 def record_rows(

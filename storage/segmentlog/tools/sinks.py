@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -19,10 +19,19 @@ from segmentlog.tools.tables import TableSink
 from segmentlog.tools.text import to_json
 from segmentlog.tools.walk import Found
 
-__all__ = ["EnoughError", "Format", "LimitedSink", "Sink", "open_sink"]
+if TYPE_CHECKING:
+    from segmentlog.tools.json_lines import LineWriter
+
+__all__ = ["CountingSink", "EnoughError", "Format", "LimitedSink", "Sink", "open_sink"]
 
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20
+
+#: Of a batch: they cost less one by one than a call of a kernel.
+_FEW_ROWS = 4
+
+#: Of a dump: written before the kernel is, which compiles for seconds on a machine that is new.
+_ROWS_BEFORE_KERNEL = 20_000
 
 #: Columns of a scan, in its order, and then what only a dump tells.
 _RECORD_SCHEMA: pa.Schema = pa.schema(
@@ -114,6 +123,39 @@ class LimitedSink:
             raise EnoughError
 
 
+class CountingSink:
+    """Hands on everything, and counts it.
+
+    Parameters
+    ----------
+    sink : takes it.
+
+    Attributes
+    ----------
+    batches, n_records, entries : how many came.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.batches = self.n_records = self.entries = 0
+
+    def batch(self, place: Place, found: Found) -> None:
+        self._sink.batch(place, found)
+        self.batches += found.header is not None
+
+    def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
+        self._sink.records(place, header, records)
+        self.n_records += records.num_rows
+
+    def entry(self, file: str, row: Mapping[str, object]) -> None:
+        self._sink.entry(file, row)
+        self.entries += 1
+
+    def close(self) -> None:
+        """Close the other one."""
+        self._sink.close()
+
+
 class JsonSink:
     """One object a line, its field ``kind`` telling what it is.
 
@@ -126,14 +168,25 @@ class JsonSink:
     def __init__(self, write: Callable[[str], object], text: RecordText) -> None:
         self._write = write
         self._text = text
+        self._lines: LineWriter | None = None
+        self._n_rows = 0
 
     def batch(self, place: Place, found: Found) -> None:
         kind = "batch" if found.header else "damage" if found.problem else "padding"
         self._write(to_json({"kind": kind} | batch_row(place, found)) + "\n")
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        for row in record_rows(place, header, records, self._text):
-            self._write(to_json({"kind": "record"} | row) + "\n")
+        self._n_rows += records.num_rows
+        is_little = records.num_rows < _FEW_ROWS or self._n_rows < _ROWS_BEFORE_KERNEL
+        if header.is_control or is_little:
+            for row in record_rows(place, header, records, self._text):
+                self._write(to_json({"kind": "record"} | row) + "\n")
+            return
+        if self._lines is None:
+            from segmentlog.tools.json_lines import LineWriter  # loads the compiler
+
+            self._lines = LineWriter(self._text.keys, self._text.values)
+        self._write(self._lines.lines(place, header, records))
 
     def entry(self, file: str, row: Mapping[str, object]) -> None:
         self._write(to_json({"kind": "entry", "file": file} | dict(row)) + "\n")

@@ -101,7 +101,13 @@ def iso_time(timestamp_ms: int) -> str:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+_SINGULARS = {"batches": "batch", "entries": "entry"}
+
+
 def counted(**counts: int) -> str:
     """``2 partitions, 1 segment``."""
-    named = {name if n != 1 else name.removesuffix("s"): n for name, n in counts.items()}
-    return ", ".join(f"{n:,} {name}" for name, n in named.items())
+    shown = []
+    for name, n in counts.items():
+        singular = _SINGULARS.get(name, name.removesuffix("s"))
+        shown.append(f"{n:,} {singular if n == 1 else name}")
+    return ", ".join(shown)

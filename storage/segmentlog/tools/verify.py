@@ -1,17 +1,18 @@
-"""What verifying finds, as lines or as JSON, with a progress bar on a terminal."""
+"""What verifying finds, as lines or as JSON."""
 
 import logging
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
 from segmentlog.files.storage import storage_errors
 from segmentlog.log_directory import open_log_dir
 from segmentlog.tools.dump import as_given, partitions_of
+from segmentlog.tools.progress import progress
 from segmentlog.tools.text import counted, escape, to_json
 from segmentlog.verify.findings import Finding, FindingKind, Severity, unfinished_commits
 from segmentlog.verify.verify_log import verify_log
@@ -78,15 +79,15 @@ def verify_paths(
     counts: Counter[Severity] = Counter()
     kinds = set()
     started = time.perf_counter()
-    with _torn_tails_are_findings(), _progress(n_bytes) as (advance, write):
-        found = (verify_log(log, with_records=with_records, progress=advance) for log in logs)
+    with _torn_tails_are_findings(), progress("verify", n_bytes) as bar:
+        found = (verify_log(log, with_records=with_records, progress=bar.advance) for log in logs)
         for finding in chain(unfinished_commits(directory.unfinished_commits), *found):
             counts[finding.severity] += 1
             if finding.severity != Severity.NOTE:
                 kinds.add(finding.kind)
             if with_notes or finding.severity != Severity.NOTE:
                 shown = _shown(finding, paths)
-                write(to_json(_row(shown)) if as_json else _line(shown))
+                bar.write(to_json(_row(shown)) if as_json else _line(shown))
     read = {
         "partitions": len(logs),
         "segments": sum(len(log.segments) for log in logs),
@@ -141,29 +142,3 @@ def _line(finding: Finding) -> str:
 
 def _write_line(line: str) -> None:
     sys.stdout.write(line + "\n")
-
-
-@contextmanager
-def _progress(n_bytes: int) -> Iterator[tuple[Callable[[int], object], Callable[[str], object]]]:
-    """What moves a bar, and what writes a line of the report.
-
-    The bar is on standard error, where that is a terminal.  A line goes above it, when both are
-    on the same one.
-    """
-    if not sys.stderr.isatty():
-        yield (lambda _: None), _write_line
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-    from rich.text import Text
-
-    def write_above(line: str) -> None:
-        console.print(Text(line), soft_wrap=True)
-
-    console = Console(stderr=True)
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    # By default, rich would catch what goes to standard output, in a file or a pipe too.
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task("verify", total=n_bytes)
-        write = write_above if sys.stdout.isatty() else _write_line
-        yield (lambda done: bar.advance(task, done)), write

@@ -1,0 +1,88 @@
+"""``segmentlog dump``: a dump to where it was asked for, and at the end a line about the file."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from segmentlog.tools.dump import dump_paths, size_of
+from segmentlog.tools.progress import progress
+from segmentlog.tools.rows import RecordText
+from segmentlog.tools.selection import Selection
+from segmentlog.tools.sinks import (
+    CountingSink,
+    EnoughError,
+    Format,
+    LimitedSink,
+    Sink,
+    open_sink,
+)
+from segmentlog.tools.text import Encoding, counted, escape
+
+__all__ = ["Target", "dump_to"]
+
+
+class Target(NamedTuple):
+    """Where a dump goes, how it is written, and how much of it.
+
+    `output` is a file, or None for standard output; `limit` is of records or batches.
+    """
+
+    output_format: Format
+    output: str | None
+    keys: Encoding
+    values: Encoding
+    limit: int | None
+    with_records: bool
+
+
+def dump_to(
+    target: Target,
+    paths: Sequence[str],
+    selection: Selection,
+    topics: Sequence[str],
+    partitions: Sequence[int],
+) -> bool:
+    """Dump; whether all that was looked at is valid.
+
+    Parameters
+    ----------
+    target : where to.
+    paths, selection, topics, partitions : see `segmentlog.tools.dump.dump_paths`.
+    """
+    text = RecordText(target.keys, target.values)
+    with_records, output = target.with_records, target.output
+    opened = open_sink(target.output_format, output, text, with_records=with_records)
+    if output is None:
+        with opened as sink:
+            return _dump(sink, target, paths, selection, topics, partitions)
+    total = size_of(paths, selection, topics, partitions) if sys.stderr.isatty() else None
+    with progress("dump", total) as bar, opened as sink:
+        count = CountingSink(sink)
+        is_valid = _dump(count, target, paths, selection, topics, partitions, bar.advance)
+    found = {"records": count.n_records} if with_records else {"batches": count.batches}
+    found |= {"entries": count.entries} if count.entries else {}
+    size = os.path.getsize(output)
+    sys.stdout.write(f"{escape(output)}: {counted(**found, bytes=size)}\n")
+    return is_valid
+
+
+def _dump(
+    sink: Sink,
+    target: Target,
+    paths: Sequence[str],
+    selection: Selection,
+    topics: Sequence[str],
+    partitions: Sequence[int],
+    advance: Callable[[int], object] = lambda _: None,
+) -> bool:
+    limited = sink
+    if target.limit:
+        limited = LimitedSink(sink, target.limit, with_records=target.with_records)
+    with suppress(EnoughError):
+        return dump_paths(
+            paths, limited, selection, topics=topics, partitions=partitions,
+            with_records=target.with_records, progress=advance,
+        )  # fmt: skip
+    return True

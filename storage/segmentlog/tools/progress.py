@@ -1,0 +1,74 @@
+"""A bar on a terminal while a command works, and lines that go above it."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+__all__ = ["Bar", "progress"]
+
+
+class Bar(NamedTuple):
+    """What moves a bar; where there is none, the first two do nothing.
+
+    Parameters
+    ----------
+    advance : takes how much more is done.
+    name : takes what is worked at.
+    write : takes a line of the report, without its end.
+    """
+
+    advance: Callable[[int], object]
+    name: Callable[[str], object]
+    write: Callable[[str], object]
+
+
+def _write_line(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+@contextmanager
+def progress(what: str, total: int | None, *, is_bytes: bool = True) -> Iterator[Bar]:
+    """A bar on standard error, where that is a terminal.
+
+    A line of the report goes above it, when both are on the same one.
+
+    Parameters
+    ----------
+    what : is done; stands before the bar.
+    total : of what is to do; None where that is not known.
+    is_bytes : whether that is counted in bytes.
+    """
+    if not sys.stderr.isatty():
+        yield Bar(lambda _: None, lambda _: None, _write_line)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    def write_above(line: str) -> None:
+        console.print(Text(line), soft_wrap=True)
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn() if is_bytes else MofNCompleteColumn(),
+        TimeElapsedColumn() if total is None else TimeRemainingColumn(),
+    )
+    # By default, rich would catch what goes to standard output, in a file or a pipe too.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(what, total=total)
+        yield Bar(
+            lambda done: bar.advance(task, done),
+            lambda name: bar.update(task, description=f"{what} {name}"),
+            write_above if sys.stdout.isatty() else _write_line,
+        )

@@ -1,0 +1,117 @@
+"""Lines of JSON from whole columns: byte for byte those that come from rows."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segmentlog.records.header import BatchHeader, parse_header
+from segmentlog.records.one_batch import RECORDS_SCHEMA
+from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.tools import sinks
+from segmentlog.tools.dump import dump_paths
+from segmentlog.tools.json_lines import LineWriter
+from segmentlog.tools.rows import Place, RecordText, record_rows
+from segmentlog.tools.selection import Selection
+from segmentlog.tools.sinks import JsonSink
+from segmentlog.tools.text import Encoding, to_json
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+PLACE = Place("to\u202epic", 2, "file")
+HEADER = parse_header(encode_batch([Record(7, 1, b"k", b"v")]))
+CANARY = 64
+
+texts = st.text(max_size=12).map(lambda text: text.encode("utf-8", "surrogatepass"))
+some_bytes = st.none() | st.binary(max_size=12) | texts
+headers = st.none() | st.lists(
+    st.fixed_dictionaries(
+        {"key": st.text(st.characters(exclude_categories=["Cs"]), max_size=5), "value": some_bytes}
+    ),
+    max_size=3,
+)
+longs = st.integers(-(2**63), 2**63 - 1)
+rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "offset": st.integers(0, 2**62), "timestamp": longs, "key": some_bytes,
+            "value": some_bytes, "headers": headers,
+        }
+    ),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+class Careful(LineWriter):
+    """Finds out what is written behind the room that was asked for."""
+
+    def _out(self, n_bytes: int) -> np.ndarray:
+        self.room = np.full(n_bytes + CANARY, 0xEE, np.uint8)
+        return self.room[:n_bytes]
+
+
+def one_by_one(header: BatchHeader, records: pa.RecordBatch, text: RecordText) -> str:
+    """What the lines are to be."""
+    found = record_rows(PLACE, header, records, text)
+    return "".join(to_json({"kind": "record"} | row) + "\n" for row in found)
+
+
+@settings(max_examples=300, deadline=None)
+@given(rows, st.sampled_from(Encoding), st.sampled_from(Encoding), st.integers(-1, 2**31 - 1))
+def test_lines_are_those_of_rows(
+    found: list[dict], keys: Encoding, values: Encoding, base_sequence: int
+) -> None:
+    """Nulls, bytes that are no text, characters that are not printable; slices; sequences."""
+    header = HEADER._replace(base_sequence=base_sequence)
+    whole = pa.RecordBatch.from_pylist(found, schema=RECORDS_SCHEMA)
+    for records in (whole, whole.slice(1), whole.slice(0, 1), whole.filter(_every_other(whole))):
+        writer = Careful(keys, values)
+        lines = writer.lines(PLACE, header, records)
+
+        assert one_by_one(header, records, RecordText(keys, values)) == lines
+        assert (writer.room[-CANARY:] == 0xEE).all()
+
+
+def _every_other(records: pa.RecordBatch) -> pa.Array:
+    return pa.array([i % 2 == 0 for i in range(records.num_rows)])
+
+
+def test_every_character_and_every_byte() -> None:
+    """As a value of its own, and every pair of bytes that begins a sequence."""
+    alone = [chr(code).encode("utf-8", "surrogatepass") for code in range(0x30000)]
+    alone += [chr(code).encode() for code in range(0xE0000, 0xE0200)] + ["\U0010ffff".encode()]
+    pairs = [bytes([a, b]) + tail for a in range(128, 256) for b in range(0, 256, 3)
+             for tail in (b"", b"\x80", b"\x80\x80")]  # fmt: skip
+    values = [b"".join(alone), b"|".join(pairs), *pairs[::97], bytes(range(256))]
+    found = [
+        {"offset": i, "timestamp": 1, "key": None, "value": value, "headers": None}
+        for i, value in enumerate(values)
+    ]
+    records = pa.RecordBatch.from_pylist(found, schema=RECORDS_SCHEMA)
+    lines = LineWriter(Encoding.TEXT, Encoding.TEXT).lines(PLACE, HEADER, records)
+
+    assert one_by_one(HEADER, records, RecordText()) == lines
+    assert all(line.isprintable() for line in lines.splitlines())
+    assert len(values) == len([json.loads(line) for line in lines.splitlines()])
+
+
+@pytest.mark.parametrize("name", ["kafka-2.8.2", "kafka-3.9.2", "kafka-4.3.1"])
+@pytest.mark.parametrize("encoding", Encoding)
+def test_dumps_of_brokers_are_the_same(
+    name: str, encoding: Encoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All formats from magic 0 on: tombstones, headers, control records, every codec."""
+    dumps = []
+    for n_before in (2**62, 0):
+        monkeypatch.setattr(sinks, "_ROWS_BEFORE_KERNEL", n_before)
+        monkeypatch.setattr(sinks, "_FEW_ROWS", 1)
+        lines: list[str] = []
+        sink = JsonSink(lines.append, RecordText(encoding, encoding))
+        dump_paths([str(GOLDEN / name)], sink, Selection(), with_records=True)
+        dumps.append("".join(lines))
+
+    assert dumps[0] == dumps[1]
+    assert dumps[0].count('"kind": "record"') > 300

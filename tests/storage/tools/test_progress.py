@@ -1,0 +1,95 @@
+"""What a command shows while it works: a bar on a terminal; and at the end, a line."""
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+Run = Callable[..., Result]
+GOLDEN = Path(__file__).parents[2] / "golden" / "kafka-4.3.1"
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """A copy of what a real broker left, as after a crash."""
+    copied = shutil.copytree(GOLDEN, tmp_path / "kafka")
+    (copied / ".kafka_cleanshutdown").unlink()
+    return copied
+
+
+def run_on_a_terminal(*arguments: object) -> tuple[bytes, bytes]:
+    """What a command writes to a pipe, and to a terminal that is its standard error."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "segmentlog", *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=follower, env=os.environ | {"TERM": "xterm"},
+    ) as process:  # fmt: skip
+        os.close(follower)
+        shown = b""
+        while piece := _read(leader):
+            shown += piece
+        written = process.stdout.read()
+    os.close(leader)
+    assert 0 == process.returncode, shown
+    return written, shown
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:  # the other end is closed
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("command", "closing"),
+    [
+        (["dump", "{}", "--topic", "segments", "--records", "-o", "{}/out"], b" records, "),
+        (["dump", "{}", "-f", "parquet", "-o", "{}/out"], b" batches, "),
+        (["verify", "{}"], b" partitions, "),
+        (["recover", "{}"], b"marked the directory as cleanly stopped"),
+        (["reindex", "{}"], b" segments indexed, "),
+    ],
+)
+def test_a_terminal_gets_a_bar_and_a_pipe_a_closing_line(
+    log_dir: Path, command: list[str], closing: bytes
+) -> None:
+    """Each of them in its place; the bar goes when it has done its work."""
+    written, shown = run_on_a_terminal(*(each.format(log_dir) for each in command))
+
+    assert command[0].encode() in shown
+    assert "\u2501".encode() in shown
+    assert closing in written.splitlines()[-1]
+    assert b"\x1b" not in written
+
+
+@pytest.mark.parametrize("command", ["recover", "reindex", "verify"])
+def test_without_a_terminal_there_is_no_bar(run: Run, log_dir: Path, command: str) -> None:
+    """Nothing on standard error."""
+    assert "" == run(command, log_dir).stderr
+
+
+def test_a_dump_says_what_it_has_written(run: Run, example_data: str, tmp_path: Path) -> None:
+    """Rows, bytes, and the file; where there is no file, what was asked for alone."""
+    partition = f"{example_data}/payments-0"
+    for number, (options, what) in enumerate(
+        [
+            (["--records", "-f", "parquet"], "122 records"),
+            (["--records", "-n", "1", "-f", "json"], "1 record"),
+            (["-f", "arrow"], "4 batches"),
+            (["-n", "1"], "1 batch"),
+        ]
+    ):
+        output = tmp_path / f"out{number}"
+        printed = run("dump", partition, *options, "-o", output)
+        size = f"{output.stat().st_size:,}"
+
+        assert (f"{output}: {what}, {size} bytes\n", "") == (printed.stdout, printed.stderr)
+    entries = run("dump", f"{example_data}/cleaner-offset-checkpoint", "-o", tmp_path / "e").stdout
+    assert "0 batches, 1 entry, " in entries
