@@ -168,12 +168,14 @@ def test_processes_compile_at_once_many_times(package: Path, tmp_path: Path) -> 
         assert LOADED == use(cache, package).printed
 
 
-def test_damaged_files_are_compiled_again(package: Path, cache: Path) -> None:
-    """A power cut may leave a name without its bytes."""
+@pytest.mark.parametrize("damage", ["empty", "short", "changed"])
+def test_damaged_files_are_compiled_again(package: Path, cache: Path, damage: str) -> None:
+    """A power cut may leave a name without its bytes, or with other ones."""
     use(cache, package)
-    for number, path in enumerate(cache.rglob("*.nbc")):
-        whole = path.read_bytes()
-        path.write_bytes([b"", whole[:-1]][number])
+    for path in cache.rglob("*.nbc"):
+        whole = bytearray(path.read_bytes())
+        whole[whole.find(b"\x7fELF") + 12] ^= 1  # the object file's padding, which nobody reads
+        path.write_bytes({"empty": b"", "short": whole[:-1], "changed": whole}[damage])
 
     assert COMPILED == use(cache, package).printed
     assert LOADED == use(cache, package).printed

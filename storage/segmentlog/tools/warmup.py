@@ -4,6 +4,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,6 +38,7 @@ def compile_kernels() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="segmentlog-") as directory:
         _read(Path(directory))
         _write(Path(directory, "written"))
+        _mend(Path(directory))
     seconds = time.perf_counter() - start
     compiled, loaded = _counts()
     if not compiled:
@@ -83,6 +85,8 @@ def _write(directory: Path) -> None:
     """Rows with and without headers to a log: partitions, batches, offsets, indexes."""
     import pyarrow as pa
 
+    from segmentlog.model import Codec
+    from segmentlog.producer.config import ProducerConfig
     from segmentlog.producer.writer import open_writer
 
     headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -97,6 +101,19 @@ def _write(directory: Path) -> None:
     with open_writer(directory, "warmup") as writer:
         writer.append(rows)
         writer.append(rows.select(["key", "value"]))
+    with open_writer(directory, "warmup", config=ProducerConfig(codec=Codec.LZ4)) as writer:
+        writer.append(rows)
+
+
+def _mend(directory: Path) -> None:
+    """A log whose indexes are built again, and one batch that is damaged."""
+    from segmentlog.errors import CorruptLogError
+    from segmentlog.records.one_batch import BatchReader
+    from segmentlog.tools.reindex import reindex_paths
+
+    reindex_paths([str(directory / "warmup-2")], len, 4096)
+    with suppress(CorruptLogError):
+        list(BatchReader("damaged").records(_SEGMENT[:-1] + b"!", 0))
 
 
 def _counts() -> tuple[int, int]:

@@ -1,9 +1,15 @@
 """Compiling ahead of time."""
 
+import importlib
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+
+from numba.core.dispatcher import Dispatcher
+
+import segmentlog.kernels
 
 USE = """
 import sys, tempfile, segmentlog
@@ -37,6 +43,19 @@ def python(cache: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def kernels() -> set[str]:
+    """Functions of all modules that are compiled."""
+    found = set()
+    for info in pkgutil.iter_modules(segmentlog.kernels.__path__):
+        module = importlib.import_module(f"segmentlog.kernels.{info.name}")
+        found |= {
+            f"{info.name}.{name}"
+            for name, value in vars(module).items()
+            if isinstance(value, Dispatcher) and value.py_func.__module__ == module.__name__
+        }
+    return found
+
+
 def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -> None:
     """Scans, look-ups, dumps and writes find every kernel in the cache, which is where it said."""
     first = python(tmp_path, "-m", "segmentlog", "warmup")
@@ -45,5 +64,6 @@ def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -
 
     assert " kernels compiled, " in first
     assert f"cache: {tmp_path}" in first
+    assert kernels() == {path.name.rpartition("-")[0] for path in tmp_path.rglob("*.nbc")}
     assert "0 True\n" == used
     assert "were compiled before" in second
