@@ -88,12 +88,14 @@ class OffsetBound:
     def _refuse(self, refused: int) -> None:
         name = "latest (-1)" if refused == LATEST else "earliest (-2)"
         verb = "start" if refused == LATEST else "end"
+        other = "earliest" if refused == LATEST else "latest"
         accepted = f"a batch query may not {verb} at {name}"
+        remedy = f": give {other} or offsets"
         if self.everywhere == refused:
-            raise OptionError(self.option, self.text, accepted)
+            raise OptionError(self.option, self.text, accepted + remedy)
         for where, offset in (*self.topics, *self.partitions):
             if offset == refused:
-                raise OptionError(self.option, self.text, f"{accepted}, as {where} does")
+                raise OptionError(self.option, self.text, f"{accepted}, as {where} does{remedy}")
 
     def resolve(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """An offset, `EARLIEST` or `LATEST` for each of the partitions that are read.

@@ -24,7 +24,7 @@ from segmentlog.model import (
     TopicPartition,
 )
 
-__all__ = ["OPTIONS", "STRATEGIES", "ReadOptions"]
+__all__ = ["OPTIONS", "STRATEGIES", "ReadOptions", "is_of_reads"]
 
 _MIB = 1 << 20
 
@@ -83,10 +83,15 @@ _IGNORED = {"groupidprefix", "kafkaconsumer.polltimeoutms"}
 _IGNORED |= {"fetchoffset.numretries", "fetchoffset.retryintervalms"}
 
 #: Options of the ``kafka`` source that change rows or tasks, and that this version does not have.
+_BY_TIME = "filter the rows instead: where(\"timestamp >= '2026-01-31'\")"
+_BY_SIZE = "maxBytesPerPartition says how much a task reads"
+_OF_STREAMS = "leave it out: it is for streams, and a read is one batch"
 _NOT_YET = {
-    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
-    "endingTimestamp", "endingOffsetsByTimestamp", "minPartitions", "maxRecordsPerPartition",
-    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "startingTimestamp": _BY_TIME, "startingOffsetsByTimestamp": _BY_TIME,
+    "startingOffsetsByTimestampStrategy": _BY_TIME, "endingTimestamp": _BY_TIME,
+    "endingOffsetsByTimestamp": _BY_TIME, "minPartitions": _BY_SIZE,
+    "maxRecordsPerPartition": _BY_SIZE, "maxOffsetsPerTrigger": _OF_STREAMS,
+    "minOffsetsPerTrigger": _OF_STREAMS, "maxTriggerDelay": _OF_STREAMS,
 }  # fmt: skip
 
 _FORBIDDEN = {
@@ -169,8 +174,8 @@ def _check_name(name: str, given: Mapping[str, str]) -> None:
         return
     not_yet = {each.lower(): each for each in _NOT_YET}
     if lowered in not_yet:
-        accepted = "this version of segmentlog does not have that option of the kafka source"
-        raise OptionError(not_yet[lowered], value, accepted)
+        accepted = "this version of segmentlog does not have that option of the kafka source; "
+        raise OptionError(not_yet[lowered], value, accepted + _NOT_YET[not_yet[lowered]])
     of_writes = {each.lower(): each for each in _OF_WRITES}
     if lowered in of_writes:
         accepted = "it is an option of writes; a read names its topics with subscribe"
@@ -178,10 +183,16 @@ def _check_name(name: str, given: Mapping[str, str]) -> None:
     raise unknown_option(name, value, names.values())
 
 
+def is_of_reads(name: str) -> bool:
+    """Whether a read takes an option of that lower-cased name, or the ``kafka`` source does."""
+    names = {option.name.lower() for option in OPTIONS} | _IGNORED
+    return name in names or name in {each.lower() for each in _NOT_YET}
+
+
 def _check_one_strategy(given: Mapping[str, str]) -> None:
     used = [name for name in STRATEGIES if name.lower() in given]
     if len(used) > 1:
-        accepted = f"only one of {', '.join(STRATEGIES)} can be given, not also {used[1]}"
+        accepted = f"{used[1]} is given, too: give only one of {', '.join(STRATEGIES)}"
         raise OptionError(used[0], given[used[0].lower()], accepted)
 
 

@@ -31,7 +31,7 @@ def unknown_option(name: str, value: str, names: Iterable[str]) -> OptionError:
     """The error for a name that does not exist: silence would give other rows than were meant."""
     known = {each.lower(): each for each in names}
     near = difflib.get_close_matches(name.lower(), known, n=1)
-    accepted = f"options are {', '.join(known.values())}"
+    accepted = f"those that there are: {', '.join(known.values())}"
     if near:
         accepted = f"did you mean {known[near[0]]!r}?"
     return OptionError(name, value, f"there is no such option; {accepted}")

@@ -6,6 +6,8 @@ what its slice says and no more.
 
 import logging
 import re
+from collections.abc import Iterable
+from pathlib import Path
 
 from pyspark_segmentlog.offsets import EARLIEST, LATEST
 from pyspark_segmentlog.options import ReadOptions
@@ -16,6 +18,7 @@ from segmentlog.errors import (
     OptionError,
     UnknownTopicOrPartitionError,
 )
+from segmentlog.files.paths import local_path
 from segmentlog.log import Log
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, TopicPartition
 
@@ -24,6 +27,7 @@ __all__ = ["plan_slices"]
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
+_OF_SEVERAL = set("*?[{,")
 
 
 def plan_slices(options: ReadOptions) -> list[LogSlice]:
@@ -53,6 +57,7 @@ def plan_slices(options: ReadOptions) -> list[LogSlice]:
 
 def _plan(options: ReadOptions) -> list[LogSlice]:
     """The slices, from one moment of the whole directory."""
+    _check_single(options.paths)
     directory = open_log_dir(*options.paths)
     assigned = _assigned(options, directory)
     starts = options.starting_offsets.resolve(assigned)
@@ -67,6 +72,18 @@ def _plan(options: ReadOptions) -> list[LogSlice]:
     return slices
 
 
+def _check_single(paths: Iterable[str]) -> None:
+    """Refuse a path that was meant for several: Spark's file sources expand it."""
+    for path in paths:
+        if _OF_SEVERAL & set(path) and not Path(local_path(path)).exists():
+            accepted = (
+                "nothing has that name, and a path is neither expanded nor split: give one log "
+                'directory, or a list of one broker\'s, load(["/d1", "/d2"]); its topics are '
+                "chosen with subscribe or subscribePattern"
+            )
+            raise OptionError("path", path, accepted)
+
+
 def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartition]:
     """Partitions to read, sorted; brokers' internal topics only when they are named."""
     known = directory.topic_partitions()
@@ -74,8 +91,14 @@ def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartit
     for topic in {*options.subscribe, *(each.topic for each in options.assign)} - topics:
         raise _unknown(directory, topic)
     if options.assign:
-        wanted = set(options.assign)
-        return [each for each in known if each in wanted]
+        missing = sorted(set(options.assign) - set(known))
+        if missing:
+            logger.warning(
+                "option 'assign' names partitions that are not there, and that are left out: %s; "
+                "a broker's log directory holds only its own replicas",
+                ", ".join(map(str, missing)),
+            )
+        return sorted(set(options.assign) - set(missing))
     if options.subscribe:
         return [each for each in known if each.topic in options.subscribe]
     pattern = re.compile(options.subscribe_pattern or "")
@@ -100,8 +123,11 @@ def _resolve(
     start = earliest if asked[0] == EARLIEST else asked[0]
     end = latest if asked[1] == LATEST else asked[1]
     if asked[0] >= 0 and asked[1] >= 0 and start > end:
-        accepted = f"{log.topic_partition} would end at {end}, before its start"
-        raise OptionError(options.starting_offsets.option, str(start), accepted)
+        accepted = (
+            f"{log.topic_partition} would start at {start} and end at {end}: give a start that is "
+            "not behind the one of endingOffsets"
+        )
+        raise OptionError(options.starting_offsets.option, options.starting_offsets.text, accepted)
     if earliest <= start and max(start, end) <= latest:
         return start, end
     missing = start if not earliest <= start <= latest else end

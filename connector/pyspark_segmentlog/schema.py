@@ -1,5 +1,7 @@
 """The columns of Spark's ``kafka`` source, and the ones a user's schema selects."""
 
+import difflib
+
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -44,19 +46,30 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
 
     Raises
     ------
-    OptionError
+    ColumnError
         If a column does not exist, stands twice, or has another type.
     """
-    from segmentlog.errors import OptionError
+    from segmentlog.errors import ColumnError
 
     known = {field.name: field for field in row_schema(include_headers=True).fields}
     for field in schema.fields:
         if field.name not in known:
-            raise OptionError("schema", field.name, f"columns are {', '.join(known)}")
-        expected = known[field.name]
-        if field.simpleString() != expected.simpleString() or not field.nullable:
-            accepted = f"the column is '{expected.simpleString()}', and nullable"
-            raise OptionError("schema", field.simpleString(), accepted)
-    if len(set(schema.names)) < len(schema.names):
-        raise OptionError("schema", ", ".join(schema.names), "each column may stand there once")
+            near = difflib.get_close_matches(field.name, known, n=1)
+            accepted = (
+                f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(known)}"
+            )
+            raise ColumnError(field.name, "unknown", accepted)
+        found = field.dataType.simpleString()
+        expected = known[field.name].dataType.simpleString()
+        if found != expected:
+            accepted = f"read it as {expected}, then convert it"
+            if field.name != "headers":
+                cast = f"cast({field.name} as {found}) as {field.name}"
+                accepted += f': selectExpr("{cast}")'
+            raise ColumnError(field.name, found, accepted)
+        if not field.nullable:
+            accepted = "leave NOT NULL out: every column is nullable"
+            raise ColumnError(field.name, f"{found} NOT NULL", accepted)
+        if schema.names.count(field.name) > 1:
+            raise ColumnError(field.name, "there more than once", "leave out all but one")
     return tuple(schema.names)

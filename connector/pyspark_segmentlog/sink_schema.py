@@ -54,4 +54,8 @@ def check_sink_schema(schema: StructType, topic: str | None, config: ProducerCon
     accepted = _ACCEPTED | {name: _RESTORED[name] for name in needed if name in _RESTORED}
     for name, found in types.items():
         if name in accepted and found not in accepted[name]:
-            raise ColumnError(name, found, f"it has to be {' or '.join(accepted[name])}")
+            wanted = accepted[name]
+            remedy = f"it has to be {' or '.join(wanted)}"
+            if name != "headers":
+                remedy += f': selectExpr("cast({name} as {wanted[0]}) as {name}", …)'
+            raise ColumnError(name, found, remedy)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark_segmentlog.options import OPTIONS
+from pyspark_segmentlog.options import is_of_reads
 from pyspark_segmentlog.parsing import (
     Option,
     parse_boolean,
@@ -142,7 +142,7 @@ class WriteOptions:
             if lowered.startswith("kafka."):
                 refuse_client_option(lowered.removeprefix("kafka."), value, _FORBIDDEN)
             elif lowered not in known and lowered not in _IGNORED:
-                if lowered in {option.name.lower() for option in OPTIONS}:
+                if is_of_reads(lowered):
                     raise OptionError(name, value, _OF_READS)
                 raise unknown_option(name, value, names)
         if "path" not in given:
@@ -225,7 +225,7 @@ def _sink(given: Mapping[str, str]) -> SinkVersion | None:
         return None
     if app_id is None or version is None:
         missing = "txnAppId" if app_id is None else "txnVersion"
-        raise OptionError(missing, "", "txnAppId and txnVersion go together")
+        raise OptionError(missing, "", "txnAppId and txnVersion go together: give both or neither")
     return SinkVersion(app_id, _number("txnVersion", given, 0, least=0))
 
 
@@ -235,5 +235,5 @@ def _number(name: str, given: Mapping[str, str], default: int, *, least: int) ->
         return default
     is_number = re.fullmatch(r"[0-9]{1,19}", text.strip()) is not None
     if not is_number or not least <= int(text) < 2**63:
-        raise OptionError(name, text, f"give a number from {least} on")
+        raise OptionError(name, text, f"give a whole number, {least} or more")
     return int(text)

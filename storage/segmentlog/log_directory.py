@@ -179,7 +179,7 @@ class LogDirectory:
             hint = f"it has partitions {', '.join(map(str, topics[topic]))}"
             return UnknownTopicOrPartitionError(topic, partition, ", ".join(self.paths), hint)
         near = difflib.get_close_matches(topic, topics, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else ""
+        hint = f"did you mean {near[0]!r}?" if near else _held(sorted(self.topics()))
         return UnknownTopicOrPartitionError(topic, -1, ", ".join(self.paths), hint)
 
     def end_offsets(
@@ -249,6 +249,11 @@ class LogDirectory:
             if value is not None:
                 return value
         return None
+
+
+def _held(topics: list[str]) -> str:
+    more = f" and {len(topics) - 5} more" if len(topics) > 5 else ""
+    return f"its topics are {', '.join(topics[:5])}{more}" if topics else "it holds no topics"
 
 
 def _resolve(path: str) -> tuple[str, TopicPartition | None]:

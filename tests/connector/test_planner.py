@@ -7,7 +7,7 @@ import pytest
 
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.planner import plan_slices
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import LogDirectoryError, OptionError
 
 
 def test_a_partition_that_is_not_read_may_be_in_two_directories(
@@ -25,3 +25,49 @@ def test_a_partition_that_is_not_read_may_be_in_two_directories(
     assert {"orders", "payments"} == {each.topic for each in slices}
     with pytest.raises(LogDirectoryError, match="leave one of the two out"):
         plan_slices(ReadOptions.parse(options | {"subscribe": "__consumer_offsets"}))
+
+
+def test_a_start_behind_its_end_is_told_as_it_was_given(example_data: str) -> None:
+    """The text of the option, and the partition, offsets and remedy behind it."""
+    start = '{"payments": {"0": 50}}'
+    ends = {"endingOffsets": '{"payments": {"0": 10}}', "subscribe": "payments"}
+    options = ReadOptions.parse({"path": example_data, "startingOffsets": start} | ends)
+
+    with pytest.raises(OptionError, match=r"payments-0 .* 50 .* 10.*endingOffsets") as refused:
+        plan_slices(options)
+
+    assert ("startingOffsets", start) == (refused.value.option, refused.value.value)
+
+
+def test_assigned_partitions_that_are_not_there_are_told_of(
+    example_data: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are left out, as by `kafka`; in one warning, with all of them."""
+    assigned = {"path": example_data, "assign": '{"orders":[1,98,99]}'}
+    slices = plan_slices(ReadOptions.parse(assigned))
+
+    assert {1} == {each.partition for each in slices}
+    (warning,) = caplog.messages
+    assert "orders-98, orders-99" in warning
+    caplog.clear()
+    plan_slices(ReadOptions.parse(assigned | {"assign": '{"orders":[1]}'}))
+    assert [] == caplog.messages
+
+
+@pytest.mark.parametrize("name", ["*", "d[12]", "{data,logs}", "data,logs"])
+def test_several_paths_in_one(tmp_path: Path, name: str) -> None:
+    """They are not expanded or cut; the remedy is in the sentence."""
+    path = str(tmp_path / name)
+    with pytest.raises(OptionError, match=r"load\(\[.*subscribePattern") as refused:
+        plan_slices(ReadOptions.parse({"path": path}))
+    assert ("path", path) == (refused.value.option, refused.value.value)
+
+    (tmp_path / name).mkdir()
+    with pytest.raises(LogDirectoryError, match="holds neither"):  # it is looked into
+        plan_slices(ReadOptions.parse({"path": path}))
+
+
+def test_a_path_that_is_not_there_is_no_list_of_paths(tmp_path: Path) -> None:
+    """The plain case keeps its sentence."""
+    with pytest.raises(LogDirectoryError, match="no such file"):
+        plan_slices(ReadOptions.parse({"path": str(tmp_path / "gone")}))

@@ -72,6 +72,7 @@ def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path
         ("select 'k' key", {"topic": "t"}, "column 'value' is missing; the rows have: k"),
         ("select 'v' value", {}, "give the option topic"),
         ("select 1 value", {"topic": "t"}, "column 'value' is int; it has to be string or"),
+        ("select 1 value", {"topic": "t"}, 'selectExpr("cast(value as string) as value"'),
         ("select 'v' value, 1L partition", {"topic": "t"}, "column 'partition' is bigint; it"),
         ("select 'v' value, array('x') headers", {"topic": "t"}, "array<struct<key:string,val"),
         ("select 'v' value", {"topic": "a/b"}, "a topic is 1 to 249"),

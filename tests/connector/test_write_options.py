@@ -47,3 +47,12 @@ def test_no_bytes_are_a_size_where_they_mean_something() -> None:
         config(kafka__batch__size="x")
     with pytest.raises(OptionError, match=r"such as 64m$"):
         config(kafka__buffer__memory="0")
+
+
+@pytest.mark.parametrize("name", ["subscribe", "minPartitions", "groupIdPrefix", "readUpTo"])
+def test_an_option_of_reads_is_told_as_one(name: str) -> None:
+    """Also one that only the `kafka` source has: a view that was made for reading has it."""
+    with pytest.raises(OptionError, match=r"it is an option of reads.*VIEW sink") as refused:
+        config(**{name: "1"})
+
+    assert "numPartitions" not in str(refused.value)

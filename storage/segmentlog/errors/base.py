@@ -60,7 +60,8 @@ class OptionError(SegmentLogError, ValueError):
         self.accepted = accepted
 
     def __str__(self) -> str:
-        return f"option {self.option!r} is {self.value!r}; {self.accepted}"
+        found = repr(self.value) if self.value else "empty or not given"
+        return f"option {self.option!r} is {found}; {self.accepted}"
 
 
 class ColumnError(OptionError):
@@ -108,7 +109,7 @@ class StorageError(SegmentLogError, OSError):
 
     def __str__(self) -> str:
         remedy = _REMEDIES.get(
-            self.errno or 0, "see that it is there and in order, then do it again"
+            self.errno or 0, "check that it is there and readable, then do it again"
         )
         where = f"{self.filename}: " if self.filename else ""
         return f"{where}{self.strerror}: {remedy}"

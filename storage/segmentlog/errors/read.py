@@ -105,7 +105,8 @@ class TruncatedBatchError(CorruptLogError):
         return f"{self._where()} needs {self.needed} bytes, the file has {self.available} left"
 
     def __str__(self) -> str:
-        return f"{self.finding}; the write was cut short, or the length is damaged"
+        remedy = "restore the file from a replica or a backup, or after a crash run "
+        return f"{self.finding}; {remedy}segmentlog recover"
 
 
 class TornTransactionError(CorruptLogError):
@@ -136,7 +137,7 @@ class CorruptIndexError(SegmentLogError, ValueError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}; delete the index, it can be rebuilt from the log"
+        return f"{self.path}: {self.reason}; segmentlog reindex builds it again from the log"
 
 
 class CorruptCheckpointError(SegmentLogError, ValueError):
@@ -256,9 +257,9 @@ class OffsetOutOfRangeError(SegmentLogError, LookupError):
 
     def __str__(self) -> str:
         return (
-            f"{self.topic_partition}: offset {self.offset} is outside the log, "
-            f"which holds [{self.log_start_offset}, {self.log_end_offset}); "
-            "ask for an offset in that range, or for earliest or latest"
+            f"{self.topic_partition}: offset {self.offset} is outside the log, which holds "
+            f"[{self.log_start_offset}, {self.log_end_offset}); ask for an offset in that range, "
+            "earliest or latest; in Spark, failOnDataLoss=false reads what is there"
         )
 
 

@@ -60,7 +60,7 @@ class CommitInDoubtError(SegmentLogError):
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: it is not known whether this commit took place: {self.reason}; see to "
+            f"{self.path}: it is not known whether this commit took place: {self.reason}; check "
             "the disk, then write again: the next writer finishes or undoes it first"
         )
 
@@ -83,8 +83,8 @@ class StagedFileError(SegmentLogError, ValueError):
 
     def __str__(self) -> str:
         return (
-            f"{self.finding}: not what the task has staged; nothing of this job is visible: see "
-            "to the disk, then run the job again"
+            f"{self.finding}: the file is not what the task has staged, and nothing of this job "
+            "is visible; check the disk, then run the job again"
         )
 
 
@@ -107,7 +107,7 @@ class SyncFailedError(SegmentLogError):
     def __str__(self) -> str:
         return (
             f"{self.path}: could not be synced: {self.reason}; nothing of this write is visible: "
-            "see to the disk, then write again"
+            "check the disk, then write again"
         )
 
 
@@ -156,8 +156,8 @@ class RecordTooLargeError(_RowError):
     def __str__(self) -> str:
         return (
             f"{self.topic}-{self.partition}: row {self.row} of the task takes {self.size} bytes "
-            f"as a record batch, the limit is {self.limit}: the least of max.message.bytes, "
-            "segment.bytes and kafka.max.request.size; raise that"
+            f"as a record batch, and the limit is {self.limit}: the least of max.message.bytes, "
+            "segment.bytes and kafka.max.request.size; raise that one, or make the row smaller"
         )
 
 
@@ -176,7 +176,7 @@ class OffsetsOutOfOrderError(SegmentLogError, ValueError):
     def __str__(self) -> str:
         return (
             f"{self.topic}-{self.partition}: offset {self.offset} cannot be written behind offset "
-            f"{self.end_offset - 1}; offsets of a partition rise, in the log and in the rows: "
-            'repartition("topic", "partition").sortWithinPartitions("topic", "partition", '
-            '"offset")'
+            f"{self.end_offset - 1}: within a partition offsets rise, in the log and in the rows; "
+            'leave out what the log has, and sort the rest: repartition("topic", "partition")'
+            '.sortWithinPartitions("topic", "partition", "offset")'
         )
