@@ -25,9 +25,10 @@ METHODS = {
 #: Modules that call the system for something other than a log directory, and for what.
 ELSEWHERE = {
     "tools/cli.py": {"os.open"},  # /dev/null, behind a pipe that nobody reads from
-    "tools/doctor.py": {".exists", ".stat", ".is_dir"},  # the machine: Java, caches
-    "tools/sinks.py": {"open"},  # the user's output
-    "kernels/_jit.py": {".exists", ".stat", ".read_bytes", ".is_dir"},  # the cache of kernels
+    "tools/doctor.py": {".exists"},  # Java
+    "tools/sinks.py": {"open", "os.path.lexists"},  # the user's output
+    "tools/dump_to.py": {"os.path.getsize"},  # the same
+    "kernel_cache.py": {"os.open", "os.fstat", ".glob", ".read_bytes", ".read_text"},  # its own
 }
 
 MODULES = sorted(

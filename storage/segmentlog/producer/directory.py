@@ -58,7 +58,7 @@ def _why_not_made(directory: str, error: OSError) -> str:
     match error:
         case FileExistsError() | NotADirectoryError():
             path = Path(directory)
-            found = next(each for each in (path, *path.parents) if each.exists())
+            found = next(each for each in (path, *path.parents) if exists(str(each)))
             where = "is a file, and no directory" if found == path else f"{found} is a file"
             return f"{where}: name a directory, or one that can be made"
         case PermissionError():

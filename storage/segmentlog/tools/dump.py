@@ -8,7 +8,7 @@ from typing import NamedTuple
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.files.names import parse_partition_directory, parse_segment_file
 from segmentlog.files.paths import local_path
-from segmentlog.files.readable import ReadableFile, open_file
+from segmentlog.files.readable import ReadableFile, is_file, open_file, status_of
 from segmentlog.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import TopicPartition
 from segmentlog.records.header import BatchHeader
@@ -64,7 +64,7 @@ def dump_paths(
     is_valid = True
     for given in paths:
         path = local_path(given)
-        if os.path.isfile(path) and is_index_file(path):
+        if is_file(path) and is_index_file(path):
             is_valid &= _dump_entries(given, path, sink)
             continue
         for source in _sources(path, topics, partitions, selection):
@@ -82,7 +82,7 @@ def size_of(
         return sum(
             source.segment.size
             for path in map(local_path, paths)
-            if not (os.path.isfile(path) and is_index_file(path))
+            if not (is_file(path) and is_index_file(path))
             for source in _sources(path, topics, partitions, selection)
         )
     except (SegmentLogError, OSError):
@@ -93,7 +93,7 @@ def as_given(file: str, paths: Sequence[str]) -> str:
     """Path of `file`, which is below or beside one of `paths`, beginning as the user wrote it."""
     for given in paths:
         begin, root = given, local_path(given)
-        if os.path.isfile(root):
+        if is_file(root):
             begin, root = os.path.dirname(begin), os.path.dirname(root)
         below = os.path.relpath(file, root)
         if below == os.curdir:
@@ -115,7 +115,7 @@ def _sources(
     path: str, topics: Sequence[str], partitions: Sequence[int], selection: Selection
 ) -> Iterator[_Source]:
     """Segments of a path that may hold what is asked for, by partition and offset."""
-    if os.path.isfile(path):
+    if is_file(path):
         place, segment = _lone_segment(path)
         end = find_log_end(segment).offset if selection.last is not None else 0
         yield _Source(place, segment, selection.of_log(end))
@@ -164,7 +164,7 @@ def _lone_segment(path: str) -> tuple[Place, Segment]:
     base_offset = name.offset if name else int(digits) if digits.isdecimal() else 0
     parsed = parse_partition_directory(file.parent.name)
     topic, partition = parsed[0] if parsed else (file.parent.name, 0)
-    files = SegmentFiles(base_offset, path, file.stat().st_size)
+    files = SegmentFiles(base_offset, path, status_of(path, follow=True).size)
     return Place(topic, partition, path), Segment(files, is_sealed=False)
 
 

@@ -18,6 +18,7 @@ from segmentlog.files.names import (
     FileKind,
     parse_segment_file,
 )
+from segmentlog.files.readable import open_file, status_of
 from segmentlog.files.snapshot import ProducerSnapshot, read_snapshot
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.index.time import TimeIndex
@@ -48,7 +49,7 @@ def entries(path: str) -> Iterator[Entry]:
     """
     if reads := TEXT_FILES.get(Path(path).name):
         return iter(reads(path))
-    with Path(path).open("rb"):  # an index that cannot be opened would pass for an empty one
+    with open_file(path):  # an index that cannot be opened would pass for an empty one
         parsed = parse_segment_file(Path(path).name)
     match parsed.kind if parsed else None:
         case FileKind.OFFSET_INDEX:
@@ -108,7 +109,7 @@ def _time_entries(path: str, base_offset: int) -> Iterator[Entry]:
 
 def _cut_short(path: str, entry_bytes: int) -> Iterator[Entry]:
     """A row of its own where the file is not a whole number of entries long."""
-    if left := Path(path).stat().st_size % entry_bytes:
+    if left := status_of(path, follow=True).size % entry_bytes:
         yield {"problem": f"{left} bytes at the end are no whole entry of {entry_bytes}"}
 
 

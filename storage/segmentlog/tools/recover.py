@@ -6,7 +6,9 @@ from collections.abc import Callable
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import LOCK_FILE, META_PROPERTIES_FILE, parse_partition_directory
+from segmentlog.files.partitions import list_partitions
 from segmentlog.files.paths import local_path, why_not_there
+from segmentlog.files.readable import exists, list_names
 from segmentlog.files.storage import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.recovery.recover_directory import DirectoryRecovery
@@ -43,7 +45,7 @@ def recover_directory(
     """
     directory = local_path(path)
     _check(directory)
-    if dry_run and not os.path.exists(os.path.join(directory, LOCK_FILE)):
+    if dry_run and not exists(os.path.join(directory, LOCK_FILE)):
         return _run(directory, write, interval_bytes, dry_run=True)  # nobody has it
     with DirectoryLock(directory):
         return _run(directory, write, interval_bytes, dry_run=dry_run)
@@ -52,7 +54,7 @@ def recover_directory(
 def _run(
     directory: str, write: Callable[[str], object], interval_bytes: int, *, dry_run: bool
 ) -> bool:
-    n_logs = sum(1 for name in os.listdir(directory) if parse_partition_directory(name))
+    n_logs = len(list_partitions(directory))
     is_idle = True
     with progress("recover", n_logs, is_bytes=False) as bar:
 
@@ -72,7 +74,7 @@ def _run(
 def _check(directory: str) -> None:
     """Refuse what is no log directory: recovering leaves files there."""
     try:
-        names = os.listdir(directory)
+        names = list_names(directory)
     except FileNotFoundError as error:
         raise LogDirectoryError(directory, why_not_there(directory)) from error
     except OSError as error:

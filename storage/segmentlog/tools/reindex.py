@@ -8,6 +8,7 @@ from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import DirectoryState, parse_partition_directory
 from segmentlog.files.paths import local_path, why_not_there
+from segmentlog.files.readable import exists, is_directory, is_file, list_names
 from segmentlog.files.storage import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.recovery.reindex import follow_producers_to, rebuild_indexes
@@ -69,17 +70,17 @@ def reindex_paths(
 
 def _wanted(path: str) -> list[tuple[str, str | None]]:
     """Partition directories, each with the one segment file that is meant, or None for all."""
-    if os.path.isfile(path) and path.endswith(".log"):
+    if is_file(path) and path.endswith(".log"):
         return [(os.path.dirname(path), path)]
-    if parse_partition_directory(os.path.basename(path)) and os.path.isdir(path):
+    if parse_partition_directory(os.path.basename(path)) and is_directory(path):
         return [(path, None)]
     found: list[tuple[str, str | None]] = []
-    if os.path.isdir(path):
-        for name in sorted(os.listdir(path)):
+    if is_directory(path):
+        for name in sorted(list_names(path)):
             parsed = parse_partition_directory(name)
             if parsed and parsed[1] == DirectoryState.CURRENT:
                 found.append((os.path.join(path, name), None))
-    if not os.path.exists(path):
+    if not exists(path):
         raise LogDirectoryError(path, why_not_there(path))
     if not found:
         reason = "is no log directory, no partition directory and no .log file"
