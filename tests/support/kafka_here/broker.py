@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from kafka_here.artifacts import java, kafka_jars, logging_jars
+from kafka_here.gateway import QUICK_START, gateway
 
-__all__ = ["QUICK_START", "Broker", "free_port"]
-
-#: Compile once and quickly: no test runs long enough to win by the second compiler's work.
-QUICK_START = ("-XX:TieredStopAtLevel=1",)
+__all__ = ["Broker", "free_port"]
 
 _START_SECONDS = 60
 _STOP_SECONDS = 60
@@ -208,9 +206,4 @@ class Broker:
             if self.version.startswith("3"):
                 main = "kafka.tools.DumpLogSegments"
         files = ",".join(map(str, paths))
-        command = self._command(main, "--deep-iteration", "--files", files)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        if done.returncode:
-            message = f"the dump tool failed: {done.stderr[-2000:]}"
-            raise RuntimeError(message)
-        return done.stdout
+        return gateway(self.jars).run(main, "--deep-iteration", "--files", files)

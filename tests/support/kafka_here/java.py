@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, JavaObject, launch_gateway
+from py4j.java_gateway import JavaObject
 
-from kafka_here.artifacts import java, py4j_jar
-from kafka_here.broker import QUICK_START, Broker
+from kafka_here.broker import Broker
+from kafka_here.gateway import gateway
 from kafka_here.printed import KafkaRecord, parse_records
 
 __all__ = ["JavaClient", "KafkaRecord", "Outgoing"]
@@ -60,7 +60,7 @@ class TransactionalProducer:
 
 
 class JavaClient:
-    """A JVM with the clients of the broker's version.
+    """The clients of the broker's version.
 
     Parameters
     ----------
@@ -69,18 +69,9 @@ class JavaClient:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        port, token, self._process = launch_gateway(
-            jarpath=str(py4j_jar()),
-            classpath=str(broker.jars / "*"),
-            javaopts=["-Xmx512m", *QUICK_START, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"],
-            java_path=java(),
-            die_on_exit=True,
-            enable_auth=True,
-            return_proc=True,
-        )
-        parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
-        self._gateway = JavaGateway(gateway_parameters=parameters)
-        self.jvm: Any = self._gateway.jvm
+        shared = gateway(broker.jars)
+        self._gateway, self.jvm = shared.java, shared.jvm
+        self._producers: list[JavaObject] = []
         self._admin = self.jvm.org.apache.kafka.clients.admin.Admin.create(
             self._properties({"bootstrap.servers": broker.bootstrap_servers})
         )
@@ -92,12 +83,11 @@ class JavaClient:
         self.close()
 
     def close(self) -> None:
-        """Close the clients and end the JVM, which threads of a forgotten producer keep alive."""
-        self._admin.close()
-        self._gateway.shutdown()
-        self._process.kill()
-        self._process.wait()
-        self._process.stdin.close()  # its other pipe is read, and closed, by a thread of py4j's
+        """Close all clients, without waiting for a broker that may be gone."""
+        at_once = self.jvm.java.time.Duration.ofMillis(0)
+        self._admin.close(at_once)
+        for producer in self._producers:
+            producer.close(at_once)  # again is no error
 
     def _properties(self, settings: Mapping[str, object]) -> JavaObject:
         properties = self.jvm.java.util.Properties()
@@ -159,9 +149,11 @@ class JavaClient:
             "value.serializer": _BYTES,
             "linger.ms": 100,
         }
-        return self.jvm.org.apache.kafka.clients.producer.KafkaProducer(
+        made = self.jvm.org.apache.kafka.clients.producer.KafkaProducer(
             self._properties(defaults | given)
         )
+        self._producers.append(made)
+        return made
 
     def produce(
         self,
@@ -232,6 +224,7 @@ class JavaClient:
         producer = self.jvm.org.apache.kafka.clients.producer.KafkaProducer(
             self._properties(defaults | given)
         )
+        self._producers.append(producer)
         producer.initTransactions()
         return TransactionalProducer(self, producer)
 

@@ -1,0 +1,58 @@
+"""One JVM for each version of Kafka, shared by its clients and its tools: each takes a second."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from kafka_here.artifacts import java, py4j_jar
+
+__all__ = ["QUICK_START", "Gateway", "gateway"]
+
+#: Compile once and quickly: no test runs long enough to win by the second compiler's work.
+QUICK_START = ("-XX:TieredStopAtLevel=1",)
+
+
+class Gateway:
+    """A JVM that lives until this process ends.
+
+    Parameters
+    ----------
+    jars : directory of the jars of one version.
+    """
+
+    def __init__(self, jars: Path) -> None:
+        options = [*QUICK_START, "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+        port, token = launch_gateway(
+            jarpath=str(py4j_jar()),
+            classpath=str(jars / "*"),
+            javaopts=options,
+            java_path=java(),
+            die_on_exit=True,
+            enable_auth=True,
+        )
+        parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
+        self.java = JavaGateway(gateway_parameters=parameters)
+        self.jvm: Any = self.java.jvm
+        # Scala keeps the stream that it finds first, so there is one for good.
+        self._printed = self.jvm.java.io.ByteArrayOutputStream()
+        self.jvm.java.lang.System.setOut(self.jvm.java.io.PrintStream(self._printed, True))
+
+    def run(self, main: str, *arguments: str) -> str:
+        """Run the main method of a class, and return what it prints."""
+        self._printed.reset()
+        strings = self.java.new_array(self.jvm.java.lang.String, len(arguments))
+        for i, argument in enumerate(arguments):
+            strings[i] = argument
+        entry = self.jvm
+        for name in main.split("."):
+            entry = getattr(entry, name)
+        entry.main(strings)
+        return str(self._printed.toString())
+
+
+@functools.cache
+def gateway(jars: Path) -> Gateway:
+    """The JVM of one version, started at its first use."""
+    return Gateway(jars)
