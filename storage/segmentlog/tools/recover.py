@@ -54,7 +54,7 @@ def _run(
 ) -> bool:
     n_logs = sum(1 for name in os.listdir(directory) if parse_partition_directory(name))
     is_idle = True
-    with progress("recover", n_logs, is_bytes=False) as bar:
+    with progress("recover", n_logs, is_bytes=False, write=write) as bar:
 
         def begin(name: str) -> None:
             bar.name(name)
