@@ -17,6 +17,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "tests" / "support"), str(Path(__file__).parent)]
 
+import dumping  # noqa: E402
 import engine  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
@@ -96,6 +97,7 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
         engine.against_codec("zstd", directory.log("zstd", 0), "≥ 0.8", rounds),
         engine.against_java(broker.jars, plain, "≥ 1.9×", rounds),
         engine.against_checksum(plain, "≥ 0.7", rounds),
+        dumping.json_lines(plain[0], rounds),
         *planning.seek(scratch / "seek", rounds),
         planning.plan(scratch / "plan", n_partitions, rounds),
         *planning.memory_and_compile(broker.log_dir, "plain", rounds),

@@ -23,12 +23,14 @@ class Bar(NamedTuple):
     write: Callable[[str], object]
 
 
-def _write_line(line: str) -> None:
-    sys.stdout.write(line + "\n")
-
-
 @contextmanager
-def progress(what: str, total: int | None, *, is_bytes: bool = True) -> Iterator[Bar]:
+def progress(
+    what: str,
+    total: int | None,
+    *,
+    is_bytes: bool = True,
+    write: Callable[[str], object] | None = None,
+) -> Iterator[Bar]:
     """A bar on standard error, where that is a terminal.
 
     A line of the report goes above it, when both are on the same one.
@@ -38,9 +40,14 @@ def progress(what: str, total: int | None, *, is_bytes: bool = True) -> Iterator
     what : is done; stands before the bar.
     total : of what is to do; None where that is not known.
     is_bytes : whether that is counted in bytes.
+    write : takes lines, with their ends, where none is to go above a bar; standard output.
     """
+
+    def write_line(line: str) -> None:
+        (write or sys.stdout.write)(line + "\n")
+
     if not sys.stderr.isatty():
-        yield Bar(lambda _: None, lambda _: None, _write_line)
+        yield Bar(lambda _: None, lambda _: None, write_line)
         return
     from rich.console import Console
     from rich.progress import (
@@ -70,5 +77,5 @@ def progress(what: str, total: int | None, *, is_bytes: bool = True) -> Iterator
         yield Bar(
             lambda done: bar.advance(task, done),
             lambda name: bar.update(task, description=f"{what} {name}"),
-            write_above if sys.stdout.isatty() else _write_line,
+            write_above if sys.stdout.isatty() else write_line,
         )

@@ -56,7 +56,7 @@ def _run(
 ) -> bool:
     n_logs = len(list_partitions(directory))
     is_idle = True
-    with progress("recover", n_logs, is_bytes=False) as bar:
+    with progress("recover", n_logs, is_bytes=False, write=write) as bar:
 
         def begin(name: str) -> None:
             bar.name(name)

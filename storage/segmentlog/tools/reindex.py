@@ -51,7 +51,7 @@ def reindex_paths(
             if list_guards(directory):
                 reason = "has an unfinished commit; run segmentlog recover first"
                 raise LogDirectoryError(directory, reason)
-        bar = locks.enter_context(progress("reindex", len(wanted), is_bytes=False))
+        bar = locks.enter_context(progress("reindex", len(wanted), is_bytes=False, write=write))
         for partition, path in wanted:
             bar.name(escape(os.path.basename(partition)))
             bar.advance(1)

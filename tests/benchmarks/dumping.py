@@ -1,0 +1,53 @@
+"""A dump of records as JSON: whole batches at once, against rows one by one and against a scan."""
+
+import sys
+from pathlib import Path
+
+from measure import Digest, Row, compare
+
+import segmentlog
+from segmentlog.tools import sinks
+from segmentlog.tools.dump import dump_paths
+from segmentlog.tools.rows import RecordText
+from segmentlog.tools.selection import Selection
+
+__all__ = ["json_lines"]
+
+
+def json_lines(log: segmentlog.Log, rounds: int) -> Row:
+    """The row of the table."""
+    n_rows = sum(batch.num_rows for batch in log.scan(include_headers=True))
+
+    def dumped(rows_before_kernel: int) -> Digest:
+        sinks._ROWS_BEFORE_KERNEL = rows_before_kernel
+        n_lines = 0
+
+        def write(text: str) -> None:
+            nonlocal n_lines
+            n_lines += text.count('{"kind": "record"')
+
+        dump_paths([log.path], sinks.JsonSink(write, RecordText()), Selection(), with_records=True)
+        return (n_lines,)
+
+    results = compare(
+        {
+            "whole batches": lambda: dumped(0),
+            "rows": lambda: dumped(2**62),
+            "scan": lambda: (sum(b.num_rows for b in log.scan(include_headers=True)),),
+        },
+        rounds,
+    )
+    seconds = {name: found.median for name, found in results.items()}
+    ratio = seconds["rows"] / seconds["whole batches"]
+    rate = n_rows / seconds["whole batches"] / 1e6
+    detail = (
+        f"{rate:.1f} M records/s; {n_rows:,} rows; a scan takes "
+        f"{seconds['scan'] / seconds['whole batches']:.0%} of the time; "
+        f"±{results['whole batches'].spread:.0%}, ±{results['rows'].spread:.0%}"
+    )
+    return Row("dump records as JSON", "a Python object for each", "≥ 3", f"{ratio:.1f}", detail)
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    print(json_lines(segmentlog.open_log_dir(path).log("t", 0), 3))
