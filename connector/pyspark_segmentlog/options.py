@@ -41,7 +41,7 @@ OPTIONS = (
     Option("subscribePattern", "all topics", "a regular expression", "Topics whose name contains "
            "a match; never a broker's internal topics"),
     Option("assign", "all topics", '`{"a":[0,1]}`', "Partitions to read; those that do not exist "
-           "are left out"),
+           "are left out, with a warning"),
     Option("startingOffsets", "`earliest`", '`earliest` or `{"a":{"0":23,"1":-2},"b":"earliest"}`',
            "Where to start; -2 is earliest"),
     Option("endingOffsets", "`latest`", '`latest` or `{"a":{"0":50,"1":-1},"b":"latest"}`',
