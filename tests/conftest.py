@@ -18,6 +18,15 @@ if os.environ.get("CI") == "true":
 EXAMPLE_DATA = Path(__file__).parents[1] / "examples" / "data"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what only Linux can show, elsewhere."""
+    if sys.platform == "linux":
+        return
+    for item in items:
+        if item.get_closest_marker("linux"):
+            item.add_marker(pytest.mark.skip(reason="needs Linux"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def compiled_kernels() -> None:
     """Kernels that are compiled before the first test: none meets the line that says so."""

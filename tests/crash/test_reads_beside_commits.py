@@ -35,6 +35,8 @@ from segmentlog.commit import delete_records as replaced
 from segmentlog.errors import LogChangedError
 from segmentlog.model import LogSlice, TopicPartition
 
+pytestmark = pytest.mark.linux
+
 #: A segment holds a few batches of these, so that a commit grows the active one, and rolls.
 SMALL = {"segment_bytes": 2000, "batch_size": 200}
 FIRST = Job(1, {"t": 2}, n_rows=3)

@@ -22,6 +22,8 @@ from segmentlog.tools.recover import recover_directory
 from segmentlog.tools.reindex import reindex_paths
 from segmentlog.tools.verify import verify_paths
 
+pytestmark = pytest.mark.linux
+
 
 @pytest.mark.parametrize(
     ("code", "remedy"),

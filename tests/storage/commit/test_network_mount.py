@@ -28,6 +28,8 @@ from segmentlog.producer.job import WriteJob
 from segmentlog.recovery import unfinished as settle
 from segmentlog.topic_config import TopicConfig
 
+pytestmark = pytest.mark.linux
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Path:

@@ -16,6 +16,8 @@ import pytest
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.files.lock import DirectoryLock
 
+pytestmark = pytest.mark.linux
+
 
 def n_open() -> int:
     """Descriptors of this process."""

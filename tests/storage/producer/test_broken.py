@@ -35,6 +35,8 @@ from segmentlog.records import encoder
 from segmentlog.records.source import record_source
 from segmentlog.topic_config import TopicConfig
 
+pytestmark = pytest.mark.linux
+
 
 @pytest.mark.parametrize("between", [100, 1_100_000])
 @pytest.mark.parametrize("keeps_offsets", [False, True])

@@ -18,6 +18,8 @@ from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.topic_config import TopicConfig
 
+pytestmark = pytest.mark.linux
+
 N = 20
 ROWS = pa.table({"value": [b"%d" % n for n in range(N)], "partition": pa.array(range(N))})
 

@@ -16,6 +16,8 @@ from segmentlog.errors import LogDirectoryError, SyncFailedError
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 
+pytestmark = pytest.mark.linux
+
 BELOW_A_MOUNT = """
 import errno, os, pathlib, subprocess, sys
 from plain_writes import ONE, values, write

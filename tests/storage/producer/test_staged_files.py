@@ -20,6 +20,8 @@ from segmentlog.producer.job import WriteJob
 from segmentlog.producer.stager import RowStager
 from segmentlog.topic_config import TopicConfig
 
+pytestmark = pytest.mark.linux
+
 N = 600
 ROUNDS = 3
 DESCRIPTORS = 256
