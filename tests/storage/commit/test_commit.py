@@ -1,0 +1,37 @@
+"""What one commit does to each of its partitions."""
+
+from pathlib import Path
+
+import pyarrow as pa
+from plain_writes import values, write
+from soundness import assert_sound
+
+from segmentlog.commit.commit import commit_staged
+from segmentlog.files.lock import DirectoryLock
+from segmentlog.model import TopicPartition
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.job import WriteJob
+
+
+def test_a_commit_empties_the_partitions_that_it_names_and_no_other(tmp_path: Path) -> None:
+    """One of two that it appends to: the other keeps its records."""
+    rows = pa.table({"topic": ["a", "b"], "value": [b"old", b"old"]})
+    write(tmp_path, rows, topic=None)
+    job = WriteJob.begin(str(tmp_path), ProducerConfig())
+    stager = job.stager(0)
+    stager.add(pa.table({"topic": ["a", "b"], "value": [b"new", b"new"]}).to_batches()[0])
+    extents = stager.close()
+
+    with DirectoryLock(str(tmp_path), 1):
+        commit_staged(
+            str(tmp_path),
+            job.token,
+            extents,
+            ProducerConfig().topic_config,
+            emptied=[TopicPartition("a", 0)],
+        )
+    job.abort()
+
+    assert [b"new"] == values(tmp_path, "a")
+    assert [b"old", b"new"] == values(tmp_path, "b")
+    assert_sound(tmp_path)
