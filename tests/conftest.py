@@ -18,6 +18,16 @@ if os.environ.get("CI") == "true":
 EXAMPLE_DATA = Path(__file__).parents[1] / "examples" / "data"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled_kernels() -> None:
+    """Kernels that are compiled before the first test: none meets the line that says so."""
+    from segmentlog.kernel_cache import store_of
+    from segmentlog.tools.warmup import compile_kernels
+
+    if not store_of("segmentlog.kernels").is_warmed():
+        list(compile_kernels())
+
+
 @pytest.fixture(scope="session")
 def example_data() -> str:
     """The log directory that a real broker left in ``examples``."""

@@ -22,6 +22,9 @@ def register(spark: "SparkSession") -> None:
     """Make ``format("segmentlog")`` known to `spark` where Spark does not find it by itself.
 
     Needed with ``spark-submit --py-files`` and ``SparkContext.addPyFile``, whose paths Spark does
-    not search; not after ``pip install``.
+    not search; not after ``pip install``.  A wheel gets to the workers only by this.
     """
+    from pyspark_segmentlog.py_files import ship_wheel
+
+    ship_wheel(spark)
     spark.dataSource.register(SegmentLogDataSource)

@@ -1,26 +1,33 @@
 """`format("segmentlog")` works after every way of installing, with no call to register it."""
 
+import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 TOP = Path(__file__).parents[2]
+
+COMPILING = "compiling segmentlog's kernels"
 
 READ = """
 import os, sys
 os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 spark = (
-    SparkSession.builder.master("local[1]")
+    SparkSession.builder.master("local[2]")
     .config("spark.ui.enabled", "false")
     .getOrCreate()
 )
 import pyspark_segmentlog
+if sys.argv[2:] == ["register"]:
+    pyspark_segmentlog.register(spark)
 print("from", pyspark_segmentlog.__file__)
 print("rows", spark.read.format("segmentlog").load(sys.argv[1]).count())
 spark.stop()
@@ -59,17 +66,43 @@ def environment_without_us(target: Path) -> tuple[Path, Path]:
     return python, site
 
 
-def read(python: Path, directory: str, cwd: Path, **variables: str) -> str:
-    """What a new interpreter prints that reads `directory` with Spark."""
-    import os
-
+def run(command: list[str | Path], cwd: Path, **variables: str) -> tuple[str, str]:
+    """What a command prints and says on standard error, without our path."""
     settings = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        [python, "-c", READ, directory], cwd=cwd, env=settings | variables,
-        capture_output=True, text=True, timeout=180, check=False,
+        command, cwd=cwd, env=settings | variables,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return done.stdout, done.stderr
+
+
+def read(python: Path, directory: str, cwd: Path, **variables: str) -> str:
+    """What a new interpreter prints that reads `directory` with Spark."""
+    return run([python, "-c", READ, directory], cwd, **variables)[0]
+
+
+class Machine(NamedTuple):
+    """A Python without us, where a wheel on the path has read for the first time."""
+
+    python: Path
+    cache: Path
+    printed: str
+    errors: str
+
+    def kernels(self) -> dict[str, int]:
+        """When each kernel was compiled."""
+        return {path.name: path.stat().st_mtime_ns for path in self.cache.rglob("*.nbc")}
+
+
+@pytest.fixture(scope="module")
+def machine(wheel: Path, tmp_path_factory: pytest.TempPathFactory, example_data: str) -> Machine:
+    """A first query, with several workers."""
+    place = tmp_path_factory.mktemp("machine")
+    python, _ = environment_without_us(place / "venv")
+    variables = {"PYTHONPATH": str(wheel), "NUMBA_CACHE_DIR": str(place / "cache")}
+    printed, errors = run([python, "-c", READ, example_data], place, **variables)
+    return Machine(python, place / "cache", printed, errors)
 
 
 @pytest.mark.spark
@@ -84,15 +117,43 @@ def test_an_installed_wheel_is_found(wheel: Path, tmp_path: Path, example_data: 
 
 
 @pytest.mark.spark
-def test_a_wheel_outside_the_checkout_is_found_on_the_path(
-    wheel: Path, tmp_path: Path, example_data: str
-) -> None:
-    """A wheel file on `PYTHONPATH`, not unpacked; kernels compile without a place to cache."""
-    python, _ = environment_without_us(tmp_path / "venv")
-    printed = read(python, example_data, tmp_path, PYTHONPATH=str(wheel))
+def test_a_wheel_outside_the_checkout_is_found_on_the_path(wheel: Path, machine: Machine) -> None:
+    """A wheel file on `PYTHONPATH`, not unpacked."""
+    assert str(wheel) in machine.printed
+    assert "rows 1062" in machine.printed
 
-    assert str(wheel) in printed
+
+@pytest.mark.spark
+def test_a_first_query_says_once_that_it_compiles(machine: Machine) -> None:
+    """On the terminal, and where the kernels are then found."""
+    assert 1 == machine.errors.count(COMPILING)
+    assert f"they are kept in {machine.cache}/segmentlog/kernels-" in machine.errors
+    assert machine.kernels()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["segmentlog.zip", "pyspark_segmentlog-0-py3-none-any.whl"])
+def test_py_files_reach_the_workers_and_compile_nothing(
+    wheel: Path, machine: Machine, tmp_path: Path, example_data: str, name: str
+) -> None:
+    """By `spark-submit`, which unpacks them into a new directory; kernels are there by now."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    archive = shutil.copy(wheel, tmp_path / name)
+    (tmp_path / "read.py").write_text(READ)
+    before = machine.kernels()
+    submit = [home / "bin" / "spark-submit", "--py-files", archive, "read.py"]
+    printed, errors = run(
+        [*submit, example_data, "register"], tmp_path,
+        SPARK_HOME=str(home), PYSPARK_PYTHON=str(machine.python),
+        NUMBA_CACHE_DIR=str(machine.cache),
+    )  # fmt: skip
+
+    assert f"/{name}/pyspark_segmentlog/__init__.py" in printed
     assert "rows 1062" in printed
+    assert COMPILING not in errors
+    assert before == machine.kernels()
 
 
 @pytest.mark.spark

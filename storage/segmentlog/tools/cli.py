@@ -310,15 +310,17 @@ def delete_topic(
         "PYSPARK_PYTHON=/opt/venv/bin/python segmentlog doctor",
     )
 )
-def doctor() -> None:
-    """Check this machine: versions, Java, the kernel cache, and whether Spark finds the format.
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+) -> None:
+    """Check this machine: versions, Java, compiled kernels, and whether Spark finds the format.
 
     Each line is ok, a problem with what to do about it, or skipped where something optional is
     not installed. The exit status is 1 when there is a problem.
     """
     from segmentlog.tools.doctor import check_all
 
-    if not check_all(sys.stdout.write):
+    if not check_all(sys.stdout.write, as_json=as_json):
         raise typer.Exit(_PROBLEM)
 
 
@@ -332,7 +334,8 @@ def warmup() -> None:
     """Compile the kernels now, so that the first query does not wait for it.
 
     Once for each machine, user and version of Python: in an image, run it as the user that will
-    read. The kernels are cached beside the package, or where NUMBA_CACHE_DIR says.
+    read. The kernels are kept in segmentlog, below the user's cache directory (XDG_CACHE_HOME, or
+    ~/.cache) or below NUMBA_CACHE_DIR.
     """
     from segmentlog.tools.warmup import compile_kernels
 

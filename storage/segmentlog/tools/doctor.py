@@ -13,12 +13,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from segmentlog.tools.text import escape
+from segmentlog.tools.text import escape, to_json
 
 __all__ = ["Check", "State", "check_all", "checks"]
 
@@ -66,17 +67,26 @@ class Check(NamedTuple):
     name: str
     found: str
     remedy: str = ""
+    details: Mapping[str, Any] = MappingProxyType({})  #: of JSON, for programs
 
 
-def check_all(write: Callable[[str], object]) -> bool:
+def check_all(write: Callable[[str], object], *, as_json: bool = False) -> bool:
     """Write a line for each check as it ends; whether there is no problem."""
     is_good = True
     for check in checks():
-        remedy = f"; {check.remedy}" if check.remedy else ""
-        line = f"{check.name}: {escape(check.found)}{escape(remedy)}"
-        write(f"{check.state:<8} {line}\n")
+        write(_as_json(check) if as_json else _as_text(check))
         is_good &= check.state != State.PROBLEM
     return is_good
+
+
+def _as_text(check: Check) -> str:
+    remedy = f"; {check.remedy}" if check.remedy else ""
+    return f"{check.state:<8} {check.name}: {escape(check.found)}{escape(remedy)}\n"
+
+
+def _as_json(check: Check) -> str:
+    row = check._asdict()
+    return to_json(row | row.pop("details")) + "\n"
 
 
 def checks() -> Iterator[Check]:
@@ -129,20 +139,35 @@ def _described(error: BaseException) -> str:
 
 
 def _cache() -> Check:
-    """Whether compiled kernels outlive the process."""
+    """Whether kernels are compiled already, and where they are kept."""
     name = "kernel cache"
     try:
+        from segmentlog.kernel_cache import store_of
         from segmentlog.kernels.scan import scan_batches
     except Exception as error:  # noqa: BLE001 - numba may fail in any way, the doctor may not
         return Check(State.PROBLEM, name, _described(error), "pip install --upgrade numba")
-    stats = getattr(scan_batches, "stats", None)
-    if stats is None:
+    if not hasattr(scan_batches, "stats"):
         remedy = "unset it: kernels run a thousand times slower"
         return Check(State.PROBLEM, name, "NUMBA_DISABLE_JIT is set", remedy)
-    if not stats.cache_path:
+    store = store_of("segmentlog.kernels")
+    n_kernels, is_warmed = len(store.names()), store.is_warmed()
+    details = {
+        "directory": None if store.path is None else str(store.path),
+        "kernels": n_kernels,
+        "isCompiled": is_warmed,
+        "isWritable": not store.obstacle,
+    }
+    if is_warmed:
+        found = f"compiled: all {n_kernels} kernels, in {store.path}"
+        return Check(State.OK, name, found, details=details)
+    if store.obstacle:
+        found = f"none, each process compiles for up to half a minute: {store.obstacle}"
         remedy = "set NUMBA_CACHE_DIR to a directory that can be written to"
-        return Check(State.PROBLEM, name, "none: each process compiles for seconds", remedy)
-    return Check(State.OK, name, str(stats.cache_path))
+        return Check(State.PROBLEM, name, found, remedy, details)
+    count = f"{n_kernels} kernels so far" if n_kernels else "no kernels yet"
+    found = f"compiled: {count}, in {store.path}"
+    remedy = "what is missing is compiled when it is first used, or now by: segmentlog warmup"
+    return Check(State.OK, name, found, remedy, details)
 
 
 def _pyspark() -> Check:

@@ -38,15 +38,20 @@ def compile_kernels() -> Iterator[str]:
         _read(Path(directory))
         _write(Path(directory, "written"))
     seconds = time.perf_counter() - start
-    compiled, loaded, places = _counts()
+    compiled, loaded = _counts()
     if not compiled:
         yield f"{loaded} kernels were compiled before; loading them took {seconds:.1f} s"
     else:
         yield f"{compiled} kernels compiled, {loaded} loaded in {seconds:.1f} s"
-    for place in places:
-        yield f"cache: {place}"
-    if not places:
-        yield "no cache: set NUMBA_CACHE_DIR to a directory that can be written to"
+    from segmentlog.kernel_cache import store_of
+
+    store = store_of("segmentlog.kernels")
+    if store.obstacle:
+        remedy = "set NUMBA_CACHE_DIR to a directory that can be written to"
+        yield f"they cannot be kept: {store.obstacle}; {remedy}"
+    else:
+        store.mark_warmed()
+        yield f"cache: {store.path}"
 
 
 def _read(directory: Path) -> None:
@@ -88,16 +93,13 @@ def _write(directory: Path) -> None:
         writer.append(rows.select(["key", "value"]))
 
 
-def _counts() -> tuple[int, int, list[str]]:
-    """Kernels compiled now, kernels loaded from a cache, and where that is."""
+def _counts() -> tuple[int, int]:
+    """Kernels compiled now, and kernels loaded from the cache."""
     compiled = loaded = 0
-    places = set()
     for kernel in _kernels():
         compiled += sum(kernel.stats.cache_misses.values())
         loaded += sum(kernel.stats.cache_hits.values())
-        if kernel.stats.cache_path:
-            places.add(str(kernel.stats.cache_path))
-    return compiled, loaded, sorted(places)
+    return compiled, loaded
 
 
 def _kernels() -> Iterator[Any]:

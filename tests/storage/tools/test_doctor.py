@@ -1,5 +1,6 @@
 """The doctor finds what is wrong, and says what to do."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import Result
 
+from segmentlog.kernel_cache import KernelStore
 from segmentlog.tools import doctor
 from segmentlog.tools.doctor import Check, State
 
 Run = Callable[..., Result]
 FORMAT = 'format("segmentlog")'
+CACHE = "kernel cache"
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +130,7 @@ def test_java_that_is_not_there_is_a_problem(
     assert "has no bin/java" in doctor._java().found
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert (State.PROBLEM, "not found") == doctor._java()[::2]
+    assert (State.PROBLEM, "java", "not found") == doctor._java()[:3]
 
 
 def test_a_machine_without_spark_has_no_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,15 +160,57 @@ def test_a_broken_library_is_a_problem(run: Run, monkeypatch: pytest.MonkeyPatch
     assert 13 == len(lines)
 
 
-def test_kernels_that_cannot_be_cached_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each process would compile them again."""
-    uncached = SimpleNamespace(stats=SimpleNamespace(cache_path=None))
-    monkeypatch.setattr("segmentlog.kernels.scan.scan_batches", uncached)
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KernelStore:
+    """A place for kernels that nobody has used yet."""
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "cache"))
+    fresh = KernelStore("segmentlog.kernels")
+    monkeypatch.setattr("segmentlog.kernel_cache.store_of", lambda package: fresh)
+    return fresh
 
-    assert (State.PROBLEM, True) == (
-        doctor._cache().state,
-        "NUMBA_CACHE_DIR" in doctor._cache().remedy,
-    )
+
+def test_the_doctor_says_whether_kernels_are_compiled(run: Run, store: KernelStore) -> None:
+    """None, some, and all of them; as text and as JSON, with the directory."""
+    none = check(CACHE)
+    (store.path / "scan.nbc").touch()
+    some = check(CACHE)
+    store.mark_warmed()
+    every = check(CACHE)
+    rows = [json.loads(line) for line in run("doctor", "--json").stdout.splitlines()]
+
+    assert {State.OK} == {each.state for each in (none, some, every)}
+    assert f"compiled: no kernels yet, in {store.path}" == none.found
+    assert f"compiled: 1 kernels so far, in {store.path}" == some.found
+    assert f"compiled: all 1 kernels, in {store.path}" == every.found
+    assert [True, True, False] == [
+        each.remedy.endswith("segmentlog warmup") for each in (none, some, every)
+    ]
+    assert [
+        {
+            "state": "ok", "name": CACHE, "found": every.found, "remedy": "",
+            "directory": str(store.path), "kernels": 1, "isCompiled": True, "isWritable": True,
+        }
+    ] == [row for row in rows if row["name"] == CACHE]  # fmt: skip
+
+
+def test_kernels_that_are_lost_are_missed(store: KernelStore) -> None:
+    """The directory is a cache: anybody may empty it."""
+    assert not store.obstacle
+    (store.path / "scan.nbc").touch()
+    store.mark_warmed()
+    (store.path / "scan.nbc").unlink()
+
+    assert check(CACHE).found.startswith("compiled: no kernels yet")
+
+
+def test_kernels_that_cannot_be_cached_are_a_problem(tmp_path: Path, store: KernelStore) -> None:
+    """Each process would compile them again."""
+    (tmp_path / "cache").touch()
+    found = check(CACHE)
+
+    assert (State.PROBLEM, True) == (found.state, "NUMBA_CACHE_DIR" in found.remedy)
+    assert f"{store.path}: Not a directory" in found.found
+    assert not found.details["isWritable"]
 
 
 def test_kernels_that_are_not_compiled_are_a_problem() -> None:

@@ -17,8 +17,8 @@ with open(log.segments[0].path, "rb") as file:
     list(BatchReader("f").records(file.read(header.size_in_bytes), 0))
 with tempfile.TemporaryDirectory() as directory, segmentlog.open_writer(directory, "t") as writer:
     writer.append(log.scan(columns=["key", "value"], include_headers=True).read_all())
-compiled, loaded, places = _counts()
-print(compiled, loaded > 0, places)
+compiled, loaded = _counts()
+print(compiled, loaded > 0)
 """
 
 
@@ -40,6 +40,5 @@ def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -
 
     assert " kernels compiled, " in first
     assert f"cache: {tmp_path}" in first
-    assert used.startswith("0 True")
-    assert str(tmp_path) in used
+    assert "0 True\n" == used
     assert "were compiled before" in second

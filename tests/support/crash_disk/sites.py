@@ -19,7 +19,7 @@ _HELPERS = "segmentlog.files."  # of these, the caller says what the call is for
 #: Makes calls for others: in threads, or in the caller's own if they are few.
 _TOGETHER = "segmentlog.files.sync_together"
 
-_COMPILED = (".nbc", ".nbi")  # numba's cache: it is filled where kernels run for the first time
+_COMPILED = ".nbc"  # the kernels' cache: it is filled where they run for the first time
 
 
 class Site(NamedTuple):

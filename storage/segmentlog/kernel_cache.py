@@ -1,0 +1,282 @@
+"""Where compiled kernels outlive the process: files of the user's, named by what they come from.
+
+numba's own cache goes by the path of a source file.  Spark unpacks ``--py-files`` into a new
+directory for each application, and a wheel is no path that numba knows, so there each process
+compiled again.  It also judges a kernel by its own file alone, and so serves an old one when a
+function changes that the kernel calls.  Here a directory is named by the contents of all sources
+of the kernels' package, the versions of numba, llvmlite and Python, the processor, and numba's
+settings; nothing in it is ever out of date, wherever the package was unpacked.
+
+One file holds one kernel for one signature.  It appears under its name in one step and carries a
+checksum, so any number of processes may compile at once, and a torn file is compiled again.
+"""
+
+import fcntl
+import functools
+import hashlib
+import importlib
+import importlib.util
+import logging
+import os
+import pickle
+import pkgutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from numba.core import serialize
+from numba.core.compiler import CompileResult
+from numba.core.registry import cpu_target
+
+__all__ = ["KernelCache", "KernelStore", "store_of"]
+
+logger = logging.getLogger(__name__)
+
+_CHECKSUM_BYTES = 32
+_SUFFIX = ".nbc"
+_CLAIM, _WARMED = "compiling", "warmed"
+
+#: A pause as long as this between two compilations begins a new wait, of which a user is told.
+_PAUSE_SECONDS = 20
+#: Where nothing can be kept, each process compiles again: not each of them says so.
+_SILENCE_SECONDS = 3600
+
+#: Settings of numba that change nothing about the code that it compiles.
+_NO_SETTINGS = ("NUMBA_CACHE_", "NUMBA_DEBUG_CACHE", "NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER")
+
+
+class KernelStore:
+    """The compiled kernels of one package.
+
+    Parameters
+    ----------
+    package : name of the package.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        # The first module that has a kernel calls this while it is imported.
+        self._digest = _digest_of_sources(package)
+        self._compared: frozenset[str] = frozenset()
+        self._is_of_sources = True
+        self._compiled_at = float("-inf")
+
+    @functools.cached_property
+    def path(self) -> Path | None:
+        """The directory; None where the package has no sources or the user no home."""
+        chosen = numba.config.CACHE_DIR
+        base = Path(chosen).absolute() if chosen else _user_cache_directory()
+        if self._digest is None or not base.is_absolute():
+            return None
+        settings = sorted(
+            item
+            for item in os.environ.items()
+            if item[0].startswith("NUMBA_") and not item[0].startswith(_NO_SETTINGS)
+        )
+        processor = cpu_target.target_context.codegen().magic_tuple()
+        versions = (numba.__version__, llvmlite.__version__, sys.implementation.cache_tag)
+        made_from = repr((self._digest, versions, sys.abiflags, processor, settings))
+        name = "kernels-" + hashlib.sha256(made_from.encode()).hexdigest()[:16]
+        return base / "segmentlog" / name
+
+    @functools.cached_property
+    def obstacle(self) -> str:
+        """The reason why nothing can be kept; empty where files can be written."""
+        if self.path is None:
+            return "the package has no sources" if self._digest is None else "there is no home"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.path).close()
+        except OSError as error:
+            return f"{self.path}: {error.strerror}"
+        return ""
+
+    def names(self) -> frozenset[str]:
+        """Files that are there, one for each kernel and signature."""
+        if self.path is None:
+            return frozenset()
+        return frozenset(path.name for path in self.path.glob(f"*{_SUFFIX}"))
+
+    def mark_warmed(self) -> None:
+        """Remember that all kernels are there."""
+        if self.path is not None and not self.obstacle:
+            self._write(_WARMED, "\n".join(sorted(self.names())).encode())
+
+    def is_warmed(self) -> bool:
+        """Whether all kernels that there were at `mark_warmed` are there."""
+        try:
+            marked = (self.path / _WARMED).read_text() if self.path else ""
+        except OSError:
+            return False
+        return bool(marked) and self.names().issuperset(marked.splitlines())
+
+    def load(self, name: str) -> Any | None:  # noqa: ANN401 - what numba has made
+        """What was saved under `name`; None if nothing was, or if it is damaged."""
+        if self.path is None or not self._is_current():
+            return None
+        try:
+            data = (self.path / name).read_bytes()
+            payload = memoryview(data)[_CHECKSUM_BYTES:]
+            if hashlib.sha256(payload).digest() != data[:_CHECKSUM_BYTES]:
+                return None
+            return pickle.loads(payload)
+        except Exception:  # noqa: BLE001 - whatever keeps it from being read: it can be compiled
+            return None
+
+    def save(self, name: str, made: object) -> None:
+        """Keep `made`, unless there is no place for it: a cache must not fail a query."""
+        self._compiled_at = time.monotonic()
+        if self.obstacle or not self._is_current():
+            return
+        payload = serialize.dumps(made)
+        try:
+            self._write(name, hashlib.sha256(payload).digest() + payload)
+            os.utime(self._claim())
+        except OSError as error:
+            logger.debug("%s/%s: %s", self.path, name, error)
+
+    def _is_current(self) -> bool:
+        """Whether all modules that are loaded were made from the sources that name the directory.
+
+        An upgrade may replace sources while a process imports them.  If they are the same before
+        and after, so is what was imported between.
+        """
+        loaded = frozenset(name for name in sys.modules if name.startswith(f"{self._package}."))
+        if loaded != self._compared:
+            self._compared = loaded
+            self._is_of_sources &= _digest_of_sources(self._package) == self._digest
+        return self._is_of_sources
+
+    def _write(self, name: str, data: bytes) -> None:
+        assert self.path is not None  # noqa: S101 - there is no obstacle
+        temporary = self.path / f"{name}.{uuid.uuid4().hex}.tmp"
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(self.path / name)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def announce(self) -> None:
+        """Say that kernels are compiled now: one line for all processes that compile together."""
+        now = time.monotonic()
+        since, self._compiled_at = now - self._compiled_at, now
+        if since < _PAUSE_SECONDS:
+            return
+        silence = _SILENCE_SECONDS if self.obstacle else _PAUSE_SECONDS
+        if not _is_first(self._claim(), silence):
+            return
+        # At a level that reaches the terminal where nobody has configured any logging.
+        if self.obstacle:
+            logger.warning(
+                "compiling segmentlog's kernels, which takes up to half a minute in each Python "
+                "process, because they cannot be kept: %s; set NUMBA_CACHE_DIR to a directory "
+                "that can be written to",
+                self.obstacle,
+            )
+        else:
+            logger.warning(
+                "compiling segmentlog's kernels, which takes up to half a minute, once on this "
+                "machine: they are kept in %s; `segmentlog warmup` compiles all of them ahead",
+                self.path,
+            )
+
+    def _claim(self) -> Path:
+        if self.path is None or self.obstacle:
+            return Path(tempfile.gettempdir(), f"segmentlog-{os.getuid()}-{_CLAIM}")
+        return self.path / _CLAIM
+
+
+store_of = functools.cache(KernelStore)
+
+
+class KernelCache:
+    """One kernel's cache, as numba asks for it (``numba.core.caching._Cache``).
+
+    Parameters
+    ----------
+    func : the kernel in Python.
+    """
+
+    def __init__(self, func: Callable[..., object]) -> None:
+        module = func.__module__
+        self._store = store_of(module.rpartition(".")[0])
+        self._name = f"{module.rpartition('.')[2]}.{func.__qualname__}"
+
+    @property
+    def cache_path(self) -> str | None:
+        """The directory, also if it can only be read."""
+        return None if self._store.path is None else str(self._store.path)
+
+    def load_overload(self, signature: object, target_context: Any) -> Any:  # noqa: ANN401
+        """The kernel for `signature`; None announces that numba is about to compile."""
+        target_context.refresh()
+        made = self._store.load(self._file(signature))
+        if made is None:
+            self._store.announce()
+            return None
+        return CompileResult._rebuild(target_context, *made)
+
+    def save_overload(self, signature: object, compiled: Any) -> None:  # noqa: ANN401
+        """Keep the kernel, if it holds no address of this process."""
+        if not compiled.library.has_dynamic_globals:
+            self._store.save(self._file(signature), compiled._reduce())
+
+    def enable(self) -> None:
+        """Do nothing: it is always enabled."""
+
+    disable = flush = enable
+
+    def _file(self, signature: object) -> str:
+        digest = hashlib.sha256(str(signature).encode()).hexdigest()[:32]
+        return f"{self._name}-{digest}{_SUFFIX}"
+
+
+def _digest_of_sources(package: str) -> str | None:
+    """Digest of all modules of `package`, read by what imports them: from a zip, too."""
+    digest = hashlib.sha256()
+    try:
+        path = list(importlib.import_module(package).__path__)
+        for name in sorted(info.name for info in pkgutil.iter_modules(path)):
+            spec = importlib.util.find_spec(f"{package}.{name}")
+            source = spec.loader.get_source(spec.name)  # type: ignore[union-attr]
+            digest.update(f"{name}\0{len(source)}\0{source}".encode())
+    except Exception:  # noqa: BLE001 - no sources, or an archive that was replaced meanwhile
+        return None
+    return digest.hexdigest()
+
+
+def _user_cache_directory() -> Path:
+    """Where programs keep what they can make again."""
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if named.is_absolute():
+        return named
+    usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    return Path(os.path.expanduser(usual))  # noqa: PTH111 - pathlib's raises without a home
+
+
+def _is_first(claim: Path, seconds: float) -> bool:
+    """Whether nobody has claimed this within the last `seconds`, in any process."""
+    try:
+        descriptor = os.open(claim, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        status = os.fstat(descriptor)
+        if status.st_size and abs(time.time() - status.st_mtime) < seconds:
+            return False
+        os.pwrite(descriptor, b"\n", 0)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system that does not lock
+        return True
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,207 @@
+"""Compiled kernels are found again by what they are made from, and by nothing else."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import segmentlog
+
+SOURCES = Path(segmentlog.__file__).parent
+LINE = "compiling segmentlog's kernels, which takes up to half a minute"
+
+#: The checksum of a kernel that calls one of another module, and how many were compiled for it.
+USE = """
+import numpy as np
+from segmentlog.kernels import message
+from segmentlog.tools.warmup import _counts
+print(message._crc32(np.frombuffer(b"123456789", np.uint8), 0, 9), *_counts())
+"""
+CRC32 = 0xCBF43926
+COMPILED, LOADED = [CRC32, 2, 0], [CRC32, 0, 1]
+
+
+class Done(NamedTuple):
+    """What a process has printed, as numbers, and its lines about compiling."""
+
+    printed: list[int]
+    lines: list[str]
+
+
+Use = Callable[..., Done]
+
+
+def start(cache: Path, path: Path, code: str = USE, **variables: str) -> subprocess.Popen[str]:
+    """A new process that imports the package from `path`."""
+    own = {"PYTHONPATH": str(path), "NUMBA_CACHE_DIR": str(cache), "TMPDIR": str(path.parent)}
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=os.environ | own | variables, cwd=path.parent,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def end(process: subprocess.Popen[str]) -> Done:
+    """Wait for it."""
+    printed, errors = process.communicate(timeout=300)
+    assert 0 == process.returncode, errors
+    return Done(
+        [int(word) for word in printed.split()],
+        [line for line in errors.splitlines() if LINE in line],
+    )
+
+
+def use(cache: Path, path: Path, code: str = USE, **variables: str) -> Done:
+    """One process, from its start to its end."""
+    return end(start(cache, path, code, **variables))
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A directory with a copy of the package."""
+    copy = tmp_path / "here" / "segmentlog"
+    shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy.parent
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """An empty place for kernels."""
+    return tmp_path / "cache"
+
+
+def entries(cache: Path) -> dict[str, bytes]:
+    """All compiled kernels there."""
+    return {path.name: path.read_bytes() for path in cache.rglob("*.nbc")}
+
+
+def archive(package: Path, name: str) -> Path:
+    """A zip of the package, as a wheel is one."""
+    made = package.parent / "other place" / name
+    made.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(made, "w") as file:
+        for path in sorted(package.rglob("*")):
+            file.write(path, path.relative_to(package))
+    return made
+
+
+def test_kernels_are_found_again_wherever_the_package_is(package: Path, cache: Path) -> None:
+    """In a directory, a zip, a wheel and a copy that cannot be written to; said once."""
+    first = use(cache, package)
+    moved = package.parent / "read only"
+    shutil.copytree(package, moved)
+    for directory in (moved, *moved.rglob("*")):
+        directory.chmod(0o555)
+    places = (package, moved, archive(package, "py.zip"), archive(package, "x-1-py3-none-any.whl"))
+    later = [use(cache, place) for place in places]
+
+    assert (COMPILED, 1) == (first.printed, len(first.lines))
+    assert f"{cache}/segmentlog/kernels-" in first.lines[0]
+    assert [(LOADED, [])] * len(places) == later
+    assert 2 == len(entries(cache))
+    assert [] == [*package.rglob("*.nbc"), *package.rglob("*.nbi")]
+
+
+def test_a_changed_source_is_compiled(package: Path, cache: Path) -> None:
+    """Also if another module's function has changed, which the kernel calls."""
+    use(cache, package)
+    source = package / "segmentlog" / "kernels" / "crc_tables.py"
+    before = source.read_text()
+    changed = before.replace("np.int64(crc ^ _ONES)", "np.int64(crc ^ _ONES) ^ 1")
+    source.write_text(changed)
+    other = use(cache, package).printed
+    source.write_text(before)
+
+    assert changed != before
+    assert [CRC32 ^ 1, 2, 0] == other
+    assert LOADED == use(cache, package).printed
+
+
+def test_a_source_that_is_replaced_meanwhile_leaves_nothing(package: Path, cache: Path) -> None:
+    """Code that was imported before an upgrade is not kept under the upgrade's name."""
+    replaced = "import pathlib, segmentlog\n" + USE.replace(
+        "print(",
+        "source = pathlib.Path(message.__file__)\n"
+        "source.write_text(source.read_text() + '\\n# upgraded\\n')\nprint(",
+    )
+    done = use(cache, package, replaced)
+
+    assert COMPILED == done.printed
+    assert {} == entries(cache)
+
+
+@pytest.mark.parametrize("name", ["NUMBA_BOUNDSCHECK", "NUMBA_OPT"])
+def test_settings_of_numba_have_kernels_of_their_own(
+    package: Path, cache: Path, name: str
+) -> None:
+    """Numba's own cache served the ones for the others."""
+    use(cache, package)
+
+    assert COMPILED == use(cache, package, **{name: "1"}).printed
+    assert LOADED == use(cache, package, NUMBA_NUM_THREADS="1").printed
+
+
+def test_processes_compile_at_once(package: Path, cache: Path) -> None:
+    """Each has the right result, all files are whole, and one of the processes says so."""
+    done = [end(each) for each in [start(cache, package) for _ in range(4)]]
+
+    assert {CRC32} == {each.printed[0] for each in done}
+    assert 1 == sum(len(each.lines) for each in done)
+    assert LOADED == use(cache, package).printed
+    assert not list(cache.rglob("*.tmp"))
+
+
+@pytest.mark.slow
+def test_processes_compile_at_once_many_times(package: Path, tmp_path: Path) -> None:
+    """The same, with more of them."""
+    for number in range(20):
+        cache = tmp_path / str(number)
+        done = [end(each) for each in [start(cache, package) for _ in range(8)]]
+
+        assert {CRC32} == {each.printed[0] for each in done}
+        assert 1 == sum(len(each.lines) for each in done)
+        assert LOADED == use(cache, package).printed
+
+
+@pytest.mark.parametrize("damage", ["empty", "short", "changed"])
+def test_damaged_files_are_compiled_again(package: Path, cache: Path, damage: str) -> None:
+    """A power cut may leave a name without its bytes, or with other ones."""
+    use(cache, package)
+    for path in cache.rglob("*.nbc"):
+        whole = bytearray(path.read_bytes())
+        whole[whole.find(b"\x7fELF") + 12] ^= 1  # the object file's padding, which nobody reads
+        path.write_bytes({"empty": b"", "short": whole[:-1], "changed": whole}[damage])
+
+    assert COMPILED == use(cache, package).printed
+    assert LOADED == use(cache, package).printed
+
+
+def test_kernels_that_cannot_be_kept_are_told_once(package: Path, tmp_path: Path) -> None:
+    """Not by each process, and with what to do about it."""
+    (tmp_path / "file").touch()
+    first, second = (use(tmp_path / "file", package) for _ in range(2))
+
+    assert [COMPILED, COMPILED] == [first.printed, second.printed]
+    assert [1, 0] == [len(first.lines), len(second.lines)]
+    assert f"they cannot be kept: {tmp_path}/file/segmentlog/kernels-" in first.lines[0]
+    assert ": Not a directory; set NUMBA_CACHE_DIR to a directory" in first.lines[0]
+
+
+def test_without_a_word_from_the_user_they_are_in_the_cache_directory(
+    package: Path, tmp_path: Path
+) -> None:
+    """XDG's, or else the one in the home directory; without any, each process compiles."""
+    home = {"NUMBA_CACHE_DIR": "", "HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": ""}
+    use(tmp_path, package, **home)
+    use(tmp_path, package, **home | {"XDG_CACHE_HOME": str(tmp_path / "xdg")})
+    usual = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    (in_home,) = Path(home["HOME"], usual, "segmentlog").iterdir()
+    (in_xdg,) = Path(tmp_path, "xdg", "segmentlog").iterdir()
+
+    assert in_home.name == in_xdg.name
+    assert 2 == len(list(in_home.glob("*.nbc"))) == len(list(in_xdg.glob("*.nbc")))
