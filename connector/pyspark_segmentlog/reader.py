@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_segmentlog.options import ReadOptions
+from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
 from segmentlog.model import LogSlice
 
@@ -36,6 +37,7 @@ class SegmentLogReader(DataSourceReader):
         self._options = options
         self._columns = columns
 
+    @PlainErrors()
     def partitions(self) -> Sequence[InputPartition]:
         """One partition a slice; Spark turns an empty list into one partition without a slice."""
         from pyspark_segmentlog.planner import plan_slices
@@ -48,7 +50,8 @@ class SegmentLogReader(DataSourceReader):
             return
         from segmentlog.log.scan import scan_slice  # the compiled kernels load in the task
 
-        yield from scan_slice(
-            partition.log_slice, columns=self._columns, policy=self._options.policy
-        )
+        with PlainErrors():
+            yield from scan_slice(
+                partition.log_slice, columns=self._columns, policy=self._options.policy
+            )
         freeze_modules()

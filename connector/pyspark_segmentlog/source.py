@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 
+from pyspark_segmentlog.plain_errors import PlainErrors
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceStreamReader,
@@ -29,6 +31,7 @@ class SegmentLogDataSource(DataSource):
         """The word after ``format``."""
         return "segmentlog"
 
+    @PlainErrors()
     def schema(self) -> "StructType":
         """Columns of the rows; the options are checked here, as early as Spark asks."""
         from pyspark_segmentlog.catalog_table import schema_of_table
@@ -41,6 +44,7 @@ class SegmentLogDataSource(DataSource):
         options = ReadOptions.parse(self.options)
         return row_schema(include_headers=options.include_headers)
 
+    @PlainErrors()
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Reader of a batch query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
@@ -51,6 +55,7 @@ class SegmentLogDataSource(DataSource):
         options = ReadOptions.parse(options_of_query(self.options, schema))
         return SegmentLogReader(options, selected_columns(schema))
 
+    @PlainErrors()
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         """Writer of a batch query; options and columns are checked here."""
         from pyspark_segmentlog.python_worker import freeze_modules
@@ -90,14 +95,17 @@ class SegmentLogDataSource(DataSource):
 
     # Without these, a stream fails behind two pages of the JVM, at an error of Spark's own.
 
+    @PlainErrors()
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         """None yet: a stream is refused in a sentence."""
         raise _no_streams("readStream", 'spark.read.format("segmentlog").load(path)')
 
+    @PlainErrors()
     def simpleStreamReader(self, schema: "StructType") -> "SimpleDataSourceStreamReader":
         """None either."""
         raise _no_streams("readStream", 'spark.read.format("segmentlog").load(path)')
 
+    @PlainErrors()
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
         """None yet: a stream is refused in a sentence."""
         instead = "writeStream.foreachBatch, and in it df.write with txnAppId and txnVersion"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
 from segmentlog.errors import LogDirectoryError
 from segmentlog.log.extent_columns import JobExtents, TaskExtents
@@ -36,6 +37,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
     def __init__(self, job: "WriteJob") -> None:
         self._job = job
 
+    @PlainErrors()
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Stage the rows of one task; a task that fails leaves nothing behind."""
         from pyspark import TaskContext
@@ -54,6 +56,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
             stager.discard()
             raise
 
+    @PlainErrors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the rows of all tasks visible at once, in the order of the tasks.
 
@@ -76,6 +79,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
         self._job.commit(JobExtents(message.extents for message in in_order))
         freeze_modules()
 
+    @PlainErrors()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what the tasks have staged."""
         self._job.abort()

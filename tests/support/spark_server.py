@@ -74,4 +74,9 @@ class SparkServer:
         """A session of its own; the caller stops it."""
         from pyspark.sql.connect.session import SparkSession
 
-        return SparkSession.builder.remote(f"sc://127.0.0.1:{self._port}").create()
+        return SparkSession.builder.remote(self.url).create()
+
+    @property
+    def url(self) -> str:
+        """Where clients of other processes find it."""
+        return f"sc://127.0.0.1:{self._port}"
