@@ -17,20 +17,36 @@ import segmentlog
 TOP = Path(__file__).parents[2]
 EXAMPLES = TOP / "examples"
 
-#: Commands of the README with what they print; nothing, where that is a machine's own.
-COMMANDS = re.findall(
-    r"^\$ segmentlog (.*)\n((?:(?!\$ |```).*\n)*)", (TOP / "README.md").read_text(), re.MULTILINE
-)
+#: Documents whose commands and statements are run.
+DOCUMENTS = {
+    str(path.relative_to(TOP)): path.read_text()
+    for path in (
+        TOP / "README.md",
+        TOP / "connector" / "README.md",
+        TOP / "storage" / "README.md",
+        *sorted((TOP / "storage" / "docs").glob("*.md")),
+    )
+}
 
-#: Statements of the READMEs, in their order: a later one may use what an earlier one has made.
+#: Commands with what they print; nothing, where that is a machine's own.
+COMMANDS = [
+    found
+    for text in DOCUMENTS.values()
+    for found in re.findall(r"^\$ segmentlog (.*)\n((?:(?!\$ |```).*\n)*)", text, re.MULTILINE)
+]
+
+#: Statements of each document, in their order: a later one may use what an earlier one has made.
 STATEMENTS = {
-    path: [
-        statement.strip()
-        for block in re.findall(r"^```sql\n(.*?)^```", (TOP / path).read_text(), re.M | re.S)
-        for statement in block.split(";\n")
-        if statement.strip()
-    ]
-    for path in ("README.md", "connector/README.md")
+    path: statements
+    for path, text in DOCUMENTS.items()
+    if (
+        statements := [
+            statement.strip()
+            for block in re.findall(r"^```sql\n(.*?)^```", text, re.M | re.S)
+            for statement in block.split(";\n")
+            if statement.strip()
+        ]
+    )
 }
 
 
@@ -70,10 +86,10 @@ def test_the_engine_works_without_spark() -> None:
 
 
 @pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[each[0] for each in COMMANDS])
-def test_the_commands_of_the_readme_print_what_it_shows(
+def test_the_commands_of_the_documents_print_what_they_show(
     command: str, shown: str, tmp_path: Path
 ) -> None:
-    """Each command beside the output that the README gives it, to the letter; on a copy."""
+    """Each command beside the output that its document gives it, to the letter; on a copy."""
     shutil.copytree(EXAMPLES / "data", tmp_path / "examples" / "data")
     done = subprocess.run(
         [sys.executable, "-m", "segmentlog", *command.split()], cwd=tmp_path,
@@ -86,7 +102,7 @@ def test_the_commands_of_the_readme_print_what_it_shows(
         assert (shown, "") == (done.stdout, done.stderr)
 
 
-def test_the_readme_shows_every_command_of_the_command_line() -> None:
+def test_the_documents_show_every_command_of_the_command_line() -> None:
     """So that each of them is run above."""
     from segmentlog.tools.cli import app
 
@@ -108,7 +124,7 @@ def test_polars_and_duckdb_take_the_stream(example_data: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("path", STATEMENTS)
-def test_the_sql_of_the_readmes_runs(
+def test_the_sql_of_the_documents_runs(
     spark: SparkSession, example_data: str, tmp_path: Path, path: str
 ) -> None:
     """Every statement, with the example and a directory of the test in the place of its paths."""
