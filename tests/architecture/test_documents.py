@@ -1,12 +1,16 @@
-"""The documents: their links lead somewhere, and each is in the index of its directory."""
+"""The documents: links, paths, modules, floors and formats are those of the checkout."""
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from segmentlog.journal import guard, state
+
 TOP = Path(__file__).parents[2]
+ENGINE = TOP / "storage" / "segmentlog"
 
 
 def documents() -> list[str]:
@@ -62,3 +66,37 @@ def test_a_path_that_a_document_names_is_there(name: str) -> None:
     named = re.findall(pattern, _without_code(TOP / name))
 
     assert [] == [path for path in named if not (TOP / path).exists()]
+
+
+def test_a_module_that_the_index_of_the_engine_names_is_there() -> None:
+    """`read.plan` is `read/plan.py`."""
+    named = re.findall(r"`([a-z]\w*\.[a-z]\w*)`", _without_code(TOP / "storage" / "README.md"))
+    modules = {name for name in named if name != "segmentlog.state"}
+
+    assert "read.plan" in modules
+    assert [] == [
+        each for each in modules if not (ENGINE / f"{each.replace('.', '/')}.py").exists()
+    ]
+
+
+def test_the_picture_of_the_floors_shows_the_layers_that_are_checked() -> None:
+    """Row by row what import-linter is given."""
+    text = (TOP / "storage" / "README.md").read_text()
+    shown = [line.split("│")[0].split() for line in re.findall(r"^.*│.*$", text, re.MULTILINE)]
+    contracts = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layers,) = [
+        each["layers"]
+        for each in contracts["contracts"]
+        if each.get("containers") == ["segmentlog"]
+    ]
+
+    assert [sorted(layer.split(" | ")) for layer in layers] == [sorted(names) for names in shown]
+
+
+def test_the_formats_of_our_files_are_those_that_are_written() -> None:
+    """A new format needs a word on who can read it."""
+    text = (TOP / "storage" / "docs" / "commit.md").read_text()
+    (of_state,) = re.findall(r"^\| `segmentlog.state` \| (\d+) \|", text, re.MULTILINE)
+    (of_intent,) = re.findall(r"^\| `intent`, in the guard \| (\d+) \|", text, re.MULTILINE)
+
+    assert (state._STATE_FORMAT, guard._INTENT_FORMAT) == (int(of_state), int(of_intent))
