@@ -27,7 +27,7 @@ _INDEXED = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
 def limits_of(config: TopicConfig) -> Int64s:
-    """What a segment may grow to; see `segmentlog.kernels.append`."""
+    """The sizes to which a segment may grow; see `segmentlog.kernels.append`."""
     limits: Int64s = np.zeros(columns.LIMIT_COLUMNS, np.int64)
     limits[columns.SEGMENT_BYTES] = config.segment_bytes
     limits[columns.SEGMENT_MS] = config.segment_ms
