@@ -100,3 +100,15 @@ def test_the_formats_of_our_files_are_those_that_are_written() -> None:
     (of_intent,) = re.findall(r"^\| `intent`, in the guard \| (\d+) \|", text, re.MULTILINE)
 
     assert (state._STATE_FORMAT, guard._INTENT_FORMAT) == (int(of_state), int(of_intent))
+
+
+@pytest.mark.parametrize("name", documents())
+def test_a_sentence_begins_with_its_subject(name: str) -> None:
+    """No sentence of a document begins with its relative clause."""
+    lines = [each for each in _without_code(TOP / name).splitlines() if each[:1] not in {"#", "|"}]
+    text = "\n".join(lines)
+    found = re.findall(
+        r"(?:\A|\n\n|[.!?:]\s+|\n\s*- )((?:What|Who|Whoever|Whose)\b[^.?]*[.?])", text
+    )
+
+    assert [] == [each for each in found if not each.endswith("?")]

@@ -1,11 +1,12 @@
 """Recover one log after an unclean stop, as a starting broker does (``LogLoader.recoverLog``).
 
-Every batch is read from the segment that holds the recovery point on.  The log ends before the
-first bad batch.  A broker deletes the bytes that it cuts off; here they are kept beside the log.
+Batches are read from the segment that holds the recovery point to the first bad batch.  The log
+ends before this batch.  A broker deletes the bytes that it cuts off; here they are kept beside
+the log.
 
 Each step is on the disk before the next begins, and all steps can be repeated from the start:
 
-1.  The bytes behind the last good batch of its segment are copied to a ``.broken`` file.
+1. The bytes behind the last good batch of its segment are copied to a ``.broken`` file.
 2. The indexes of later segments are removed, and then these segments are renamed to such files.
    Until all of them are out of the log, the bad batch that condemns them stays where it is.
    Where the log start lies behind that batch, its own segment and those before it go after them.
