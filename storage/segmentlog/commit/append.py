@@ -1,7 +1,7 @@
 """Append batches behind the end of a log: bytes, index entries, new segments.
 
-Nothing here is ordered or durable: `segmentlog.commit.commit` says when bytes may
-be written, and what makes them count.
+Nothing here is ordered or durable: `segmentlog.commit.commit` decides when bytes may be written,
+and which step makes them part of the log.
 """
 
 import os
@@ -27,7 +27,7 @@ _INDEXED = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
 def limits_of(config: TopicConfig) -> Int64s:
-    """What a segment may grow to; see `segmentlog.kernels.append`."""
+    """The sizes to which a segment may grow; see `segmentlog.kernels.append`."""
     limits: Int64s = np.zeros(columns.LIMIT_COLUMNS, np.int64)
     limits[columns.SEGMENT_BYTES] = config.segment_bytes
     limits[columns.SEGMENT_MS] = config.segment_ms
@@ -45,9 +45,9 @@ class LogAppender:
     directory : the partition's.
     config : of the topic.
     sizes : of the active segment, as they are; its indexes must be right and trimmed.
-    syncs : takes what is to be synced, or None to sync nothing.  Files to which nothing was
-        appended stay out: they were synced before, or are new and empty, and have but a name.
-    is_moved : whether its files have been put there since, and nothing of them is synced.
+    syncs : takes the files that are to be synced, or None to sync nothing.  Files to which nothing
+        was appended are left out: they were synced before, or are new and empty.
+    is_moved : whether the segment's files were moved there, and are not synced yet.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class LogAppender:
     def roll(self, base_offset: int) -> None:
         """Begin a new active segment.
 
-        A job may roll thousands of times, so the old one's files are closed at once.
+        A job may roll thousands of times, so the files of the old segment are closed at once.
         """
         self._end_segment()
         for kind in _INDEXED:
@@ -123,14 +123,14 @@ class LogAppender:
         return self._ends[FileKind.LOG]
 
     def close(self) -> None:
-        """End the active segment, and have its name on the disk if its bytes are to be."""
+        """End the active segment, and sync its name if its bytes are to be synced."""
         if self._files:
             self._end_segment()
             if self._syncs is not None and self._has_new_names:
                 self._syncs.add_directory(self._directory)
 
     def abandon(self) -> None:
-        """Close the files as they are: what was appended is undone."""
+        """Close the files as they are: the caller undoes the append."""
         while self._files:
             _, (descriptor, _) = self._files.popitem()
             os.close(descriptor)

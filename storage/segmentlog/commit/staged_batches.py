@@ -1,4 +1,4 @@
-"""Read staged batches back, check each, and give it its place in the log."""
+"""Read staged batches back, check each batch, and give it its place in the log."""
 
 import contextlib
 import os
@@ -26,9 +26,9 @@ _WINDOW_BYTES = 8 << 20
 
 @contextlib.contextmanager
 def staged_errors() -> Iterator[None]:
-    """Raise a `StagedFileError` for damage: it is not in a log, and running the job again helps.
+    """Raise a `StagedFileError` for damage: no log is damaged, and running the job again helps.
 
-    A newer format is damage, too: this version has written the batches.
+    A newer format counts as damage, because this version has written the batches.
     """
     try:
         yield
@@ -45,7 +45,7 @@ def staged_batches(
     ----------
     directory : the log directory.
     extent : whose base offsets count from 0.
-    next_offset : the log end, which its first record gets.
+    next_offset : the log end, and so the offset of the first record.
     leader_epoch : of the partition.
 
     Yields
@@ -57,7 +57,7 @@ def staged_batches(
     Raises
     ------
     CorruptLogError
-        If a staged batch is not what the task has written, by its checksum.
+        If the checksum of a staged batch is wrong.
     """
     path = os.path.join(directory, extent.name)
     scanner = BatchScanner(path, 0)
@@ -77,7 +77,7 @@ def staged_batches(
                 _place(buffer, headers, next_offset, leader_epoch)
                 yield buffer, headers
                 begin = until
-            if not begin:  # not one whole batch
+            if not begin:  # the window holds no whole batch
                 if held < n_bytes or position + held == extent.end:
                     raise TruncatedBatchError(path, position, -1, wanted, held)
                 wanted *= 2
@@ -85,7 +85,7 @@ def staged_batches(
 
 
 def _place(buffer: Bytes, headers: Int64s, next_offset: int, leader_epoch: int) -> None:
-    """What ``LogValidator.assignOffsetsNonCompressed`` does for batches that need nothing else."""
+    """Assign offsets like ``LogValidator.assignOffsetsNonCompressed``, and the leader epoch."""
     positions = np.ascontiguousarray(headers[:, layout.POSITION])
     assign_offsets(buffer, positions, next_offset, leader_epoch)
     headers[:, layout.BASE_OFFSET] += next_offset

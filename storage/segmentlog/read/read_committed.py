@@ -1,13 +1,13 @@
 """``read_committed``: where undecided transactions begin, and which batches were aborted.
 
-Both answers come from the log itself.  A broker keeps the second in ``.txnindex`` files, but a
-missing one looks like one without aborts, and a broker that starts cleanly does not rebuild it:
-it then serves what was aborted.  End markers cannot be missing unnoticed.  A reader looks ahead
-for them as far as the transactions in its hands reach, and in a log without transactions it looks
-at nothing.
+Both answers come from the log itself.  A broker keeps aborted transactions in ``.txnindex``
+files.  A missing file looks like a file without aborts, and a broker that starts cleanly does not
+rebuild it and serves aborted records.  A missing end marker is always noticed.  A reader looks
+ahead for end markers as far as the transactions that it has met reach.  In a log without
+transactions it looks at nothing.
 
-For the first, the producers' state is read from the newest snapshot and brought up to date with
-the headers behind it, as a starting broker does (``ProducerStateManager``).
+To find undecided transactions, the producers' state is read from the newest snapshot and updated
+from the headers behind it, as a starting broker does (``ProducerStateManager``).
 """
 
 import logging
@@ -71,7 +71,7 @@ def find_open_transactions(
 
 
 def _replay(batches: WalkedBatches, opened: dict[int, int], end_offset: int) -> None:
-    """Bring `opened` up to date with what `batches` begin and end."""
+    """Update `opened` with the transactions that `batches` begin and end."""
     headers = batches.headers[batches.headers[:, layout.BASE_OFFSET] < end_offset]
     both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
     is_begun = headers[:, layout.ATTRIBUTES] & both == layout.TRANSACTIONAL_MASK
@@ -95,7 +95,7 @@ def _replay(batches: WalkedBatches, opened: dict[int, int], end_offset: int) -> 
 
 
 class CommittedBatches:
-    """Leaves aborted batches out of what a scan finds, in the order of the log.
+    """Leaves aborted batches out of the batches of a scan, in the order of the log.
 
     Parameters
     ----------
@@ -116,9 +116,9 @@ class CommittedBatches:
 
         Parameters
         ----------
-        path, buf, file_position : where the batches stand; see `markers_among`.
+        path, buf, file_position : place of the batches; see `markers_among`.
         headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); written
-        next_offset : offset behind the last of them.
+        next_offset : offset behind the last batch.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class CommittedBatches:
             self._markers = joined[order]
 
     def _forget_below(self, offset: int) -> None:
-        """Drop markers that no batch to come can ask for."""
+        """Drop markers that no later batch needs."""
         self._markers = self._markers[self._markers[:, MARKER_OFFSET] >= offset]
 
     def _look_ahead(self, path: str, headers: Int64s, undecided: int, file_position: int) -> None:
@@ -167,7 +167,7 @@ class CommittedBatches:
         self._report_torn(path, headers, undecided, file_position)
 
     def _report_torn(self, path: str, headers: Int64s, undecided: int, file_position: int) -> None:
-        """Raise for the first batch without a marker; or take all of them for aborted."""
+        """Raise for the first batch without a marker, or treat all such batches as aborted."""
         while undecided < len(headers):
             header = headers[undecided]
             producer_id = int(header[layout.PRODUCER_ID])

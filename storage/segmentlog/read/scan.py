@@ -2,10 +2,11 @@
 
 Data is read with ``pread`` into one reused buffer, never mapped: a file that is cut under a map
 kills the process with SIGBUS.  Files may be deleted, renamed, rolled or rewritten while a slice
-is read.  What was read is safe; for what was not, the partition is listed again and the next
-offset looked up (`segmentlog.read.plan.find_again`), so no row comes twice and none is left out.
+is read.  Bytes in the buffer are safe.  For the other bytes, the partition is listed again and the
+next offset looked up (`segmentlog.read.plan.find_again`), so no row comes twice and no row is left
+out.
 
-What is corrupt ends the read with an error, or, when asked for, is left out and logged.
+A corrupt batch ends the read with an error, or, on request, is left out and logged.
 """
 
 import logging
@@ -44,7 +45,7 @@ _ATTEMPTS = 5  # a cleaner or a retention run can overtake a read only so often
 
 
 class _FileChangedError(Exception):
-    """A file is not any more what planning saw."""
+    """A file is no longer the file that planning saw."""
 
 
 def scan_slice(
@@ -59,14 +60,14 @@ def scan_slice(
     Parameters
     ----------
     log_slice : offsets and bytes, as `segmentlog.read.plan` cuts them.
-    columns : names of the columns wanted, in order; by default all of them.
-    include_headers : whether "all of them" includes ``headers``.
-    policy : isolation level, what to do about corrupt batches, and the bound of inflating.
+    columns : names of the requested columns, in order; by default all.
+    include_headers : whether "all" includes ``headers``.
+    policy : isolation level, treatment of corrupt batches, and the bound of inflating.
 
     Yields
     ------
     pyarrow.RecordBatch
-        Of the schema that `segmentlog.records.columns.record_schema` tells; at most 50,000 rows
+        With the schema of `segmentlog.records.columns.record_schema`; at most 50,000 rows
         and about 32 MiB, the first one smaller.
 
     Raises
@@ -100,7 +101,7 @@ def scan_slice(
 def _find_again(
     log_slice: LogSlice, next_offset: int, attempt: int, change: Exception
 ) -> LogSlice:
-    """What is left of the slice, in the files that hold it now."""
+    """The rest of the slice, in the files that hold it now."""
     path = str(Path(log_slice.files[0].path).parent)
     logger.info("looking up offset %d of %s again: %s", next_offset, path, change)
     end_offset = log_slice.end_offset
@@ -122,7 +123,7 @@ def _find_again(
 
 
 class _SliceReader:
-    """One pass over the files of a slice; `next_offset` says how far it has come."""
+    """One pass over the files of a slice; `next_offset` is its progress."""
 
     def __init__(self, log_slice: LogSlice, schema: pa.Schema, policy: ScanPolicy) -> None:
         self._slice = log_slice
@@ -157,10 +158,10 @@ class _SliceReader:
     def _behind(
         self, file: SliceFile, opened: ReadableFile, error: CorruptLogError, scanner: BatchScanner
     ) -> int | None:
-        """Where to go on behind damage, or None at the end; raises what may not be left out.
+        """Where to go on behind damage, or None at the end; raises what must not be left out.
 
-        A slice may begin and end a little further out than its range: damage there is nobody's
-        loss.
+        A slice may begin and end a little outside its range: damage there loses no requested
+        record.
         """
         next_offset, wanted = scanner.next_offset, self._slice
         if error.position < self._scanned_to:  # what is wrong is inside a batch of the range
@@ -185,8 +186,9 @@ class _SliceReader:
     ) -> Iterator[pa.RecordBatch]:
         """Rows of a file from byte `position` on, at which a batch begins.
 
-        Done when two batches lie behind the range.  One does not do: no checksum covers a base
-        offset, and the batch that follows one that is too high goes back, which is noticed.
+        Reading ends when two batches lie behind the range.  One batch is not enough: no checksum
+        covers a base offset, and only the batch that follows shows that a base offset was too
+        high.
         """
         end_offset = self._slice.end_offset
         held = 0  # bytes in the buffer, which begins at `position`
@@ -218,7 +220,7 @@ class _SliceReader:
             held -= begin
 
     def _without_too_high(self, file: SliceFile, headers: Int64s, file_position: int) -> Int64s:
-        """The batches that end before the one at the end of `file` begins; others are corrupt."""
+        """The batches that end before the batch behind `file` begins; others are corrupt."""
         is_too_high = headers[:, layout.LAST_OFFSET] >= file.next_offset
         if file.next_offset < 0 or not is_too_high.any():
             return headers
@@ -234,9 +236,9 @@ class _SliceReader:
     def _selected(
         self, file: SliceFile, headers: Int64s, next_offset: int, position: int
     ) -> Int64s:
-        """The batches to decode: of the range, committed, and none that the policy is to skip."""
+        """The batches to decode: in the range, committed, and not skipped by the policy."""
         is_below = headers[:, layout.BASE_OFFSET] < self._slice.end_offset
-        if not is_below.all():  # what is behind the range is not seen, nor are end markers there
+        if not is_below.all():  # batches and end markers behind the range are not seen
             headers = headers[is_below]
             next_offset = int(headers[-1, layout.LAST_OFFSET]) + 1 if len(headers) else 0
         headers = headers[headers[:, layout.LAST_OFFSET] >= self._slice.start_offset]
@@ -256,7 +258,7 @@ class _SliceReader:
     def _read(
         self, opened: ReadableFile, position: int, held: int, wanted: int, file: SliceFile
     ) -> int:
-        """Fill the buffer up to `wanted` bytes; how many it holds then."""
+        """Fill the buffer up to `wanted` bytes; returns how many it then holds."""
         if self._buffer.size < wanted + COPY_SLACK:
             grown = np.empty(wanted + COPY_SLACK, np.uint8)
             grown[:held] = self._buffer[:held]
@@ -293,7 +295,8 @@ def _behind_overlap(
     """The batches at or above `next_offset`, of a segment that begins below it.
 
     A copy that was taken while compaction merged segments holds the merged one and some that it
-    replaced.  Compaction keeps the bounds of batches, so one that lies across is none of that.
+    replaced.  Compaction never splits or joins batches, so a batch that straddles the boundary is
+    corrupt.
     """
     is_behind = headers[:, layout.LAST_OFFSET] >= next_offset
     headers = headers[is_behind]
@@ -310,10 +313,10 @@ def _behind_overlap(
 
 
 def _open(file: SliceFile) -> ReadableFile:
-    """The file, opened, also when retention or compaction has just put it aside.
+    """The opened file, even if retention or compaction has just put it aside.
 
-    Compaction puts another file under the name.  Where the planned range of bytes ends between two
-    batches of that one, too, what it holds behind them would be left out without a word.
+    Compaction puts another file under the name.  If the planned range of bytes also ends between
+    two batches of the other file, records behind that byte would be left out in silence.
     """
     try:
         opened = open_file(file.path)
@@ -321,7 +324,7 @@ def _open(file: SliceFile) -> ReadableFile:
         try:
             opened = open_file(file.path + ".deleted")
         except FileNotFoundError:
-            raise missing from None  # users know that file, and not the name that was tried
+            raise missing from None  # users know this file name, not the name that was tried
     if file.inode not in (0, opened.status().inode):
         opened.close()
         message = f"{file.path} is another file than when it was planned"
@@ -330,7 +333,7 @@ def _open(file: SliceFile) -> ReadableFile:
 
 
 def _least_offset(file: SliceFile, opened: ReadableFile) -> int:
-    """Offset that the first batch may have at the least, once it is seen to be the planned one."""
+    """Least offset that the first batch may have, once it is known to be the planned batch."""
     if file.first_crc == UNCHECKED:
         return file.first_offset
     head = opened.read(file.start, layout.HEADER_BYTES)

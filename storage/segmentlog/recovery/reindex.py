@@ -1,6 +1,6 @@
 """Build the indexes of a segment again from its batches, as ``LogSegment.recover`` does.
 
-Headers are read, and control batches, but no records: checksums are for whoever asks for this.
+Headers and control batches are read, but no records.  Callers verify checksums, if they need to.
 """
 
 from bisect import bisect_right
@@ -33,18 +33,18 @@ def rebuild_indexes(
     producers: ProducerStates | None = None,
     epochs: EpochStarts | None = None,
 ) -> list[str]:
-    """Replace ``.index`` and ``.timeindex``, and ``.txnindex`` too where `producers` are known.
+    """Replace ``.index`` and ``.timeindex``, and also ``.txnindex`` if `producers` are known.
 
     Parameters
     ----------
-    segment : whose; its size is the byte behind its last good batch.
-    interval_bytes : of log from entry to entry (``index.interval.bytes``).
-    producers : at the segment's base offset; behind it, afterwards.
+    segment : segment to index; its size is the byte behind its last good batch.
+    interval_bytes : bytes of log between entries (``index.interval.bytes``).
+    producers : state at the segment's base offset; afterwards, at its end.
     epochs : takes the leader epochs that begin in the segment.
 
     Returns
     -------
-    changed : the files that were not there, or had other bytes.
+    changed : the files that were missing, or had other bytes.
 
     Raises
     ------
@@ -84,11 +84,11 @@ def follow_producers_to(
     offset: int,
     snapshots_at: Collection[int] = (),
 ) -> None:
-    """Bring `producers` up to date with the batches below `offset`, the base of a segment.
+    """Update `producers` from the batches below `offset`, the base of a segment.
 
     Parameters
     ----------
-    segments : of the log, all of them.
+    segments : all segments of the log.
     snapshots_at : base offsets at which a snapshot is taken on the way.
     """
     bases = [segment.base_offset for segment in segments]
@@ -104,7 +104,7 @@ def follow_producers_to(
 
 
 def _checked(batches: WalkedBatches, segment: Segment, next_offset: int) -> WalkedBatches:
-    """The batches that lie whole in the segment, if offsets rise and an index can hold them."""
+    """The whole batches of the segment; offsets must rise, and must fit into an index."""
     headers = batches.headers
     last = headers[:, layout.LAST_OFFSET]
     begins = np.concatenate(([next_offset], last[:-1] + 1))
@@ -128,7 +128,7 @@ def _checked(batches: WalkedBatches, segment: Segment, next_offset: int) -> Walk
 
 
 def _put(path: str, data: bytes) -> bool:
-    """Have a file hold `data`, durably; whether it did not before."""
+    """Make a file hold `data`, durably; returns whether it did not before."""
     if not _holds(path, data):
         replace_file(path, data)
         return True

@@ -1,4 +1,4 @@
-"""How far a segment holds nothing but good batches: where recovery cuts it."""
+"""The end of a segment's good batches, where recovery cuts it."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ _WINDOW_BYTES = 4 << 20
 
 
 class GoodEnd(NamedTuple):
-    """Byte and offset behind the last good batch, and what is wrong there, if anything is."""
+    """Byte and offset behind the last good batch, and the damage there, if any."""
 
     position: int
     offset: int
@@ -31,7 +31,7 @@ def find_good_end(segment: Segment) -> GoodEnd:
     Raises
     ------
     UnsupportedFormatError
-        If a whole batch of a format is there that is newer than this version: it may be good.
+        If there is a whole batch of a format newer than this version knows: it may be good.
     """
     scanner = BatchScanner(segment.path, segment.base_offset)
     buffer: Bytes = np.empty(_WINDOW_BYTES + COPY_SLACK, np.uint8)
@@ -67,7 +67,7 @@ def find_good_end(segment: Segment) -> GoodEnd:
 def _before_far(
     headers: Int64s, row: int, segment: Segment, position: int, next_offset: int
 ) -> GoodEnd:
-    """The end before a batch whose offset is further away than an index can say."""
+    """The end before a batch whose offset is too far away for an index."""
     at = position + int(headers[row, layout.POSITION])
     offset = int(headers[row - 1, layout.LAST_OFFSET]) + 1 if row else next_offset
     base_offset = int(headers[row, layout.BASE_OFFSET])

@@ -1,7 +1,7 @@
-"""Walk the batch headers of a log from an offset on, many a call, over segment boundaries.
+"""Walk the batch headers of a log from an offset on, many in a call, across segment boundaries.
 
-Bodies are not read where batches are large, and not checked: this is for questions about
-transactions and producers, which headers and end markers answer.
+Bodies of large batches are not read, and no body is checked: headers and end markers answer
+questions about transactions and producers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ __all__ = ["WalkedBatches", "markers_among", "walk_batches"]
 _WINDOW_BYTES = 1 << 20
 _TABLE_ROWS = 1 << 14
 
-#: From this size of batches on, less is read for each than all of it.
+#: Batches of at least this size are not read as a whole.
 _LARGE_BATCH_BYTES = 128 << 10
 _SMALL_WINDOW_BYTES = 4 << 10
 
@@ -32,8 +32,9 @@ class WalkedBatches(NamedTuple):
 
     `headers` is an int64 array of shape (n_batches, `layout.N_HEADER_COLUMNS`) and `markers` one
     of shape (n_markers, `N_MARKER_COLUMNS`), the end markers among them; both are valid until the
-    next step.  `next_offset` is the offset behind them, `file_position` that of the buffer `buf`,
-    which the headers' positions count from: headers lie in it, and control batches to their end.
+    next step.  `next_offset` is the offset behind them.  `file_position` is the position of the
+    buffer `buf`, from which the headers' positions count.  The buffer holds all headers, and whole
+    control batches.
     """
 
     path: str

@@ -1,7 +1,7 @@
-"""The producers of a log: what a broker would know of them at some offset.
+"""The producers of a log, as a broker would know them at some offset.
 
-Their state comes from the newest snapshot at or below that offset, brought up to date with the
-batches behind it (``ProducerStateManager``).  Producers that have been idle for long are kept: the
+Their state comes from the newest snapshot at or below that offset, updated from the batches behind
+it (``ProducerStateManager``).  Producers that have been idle for long are kept: the
 broker that loads a snapshot drops them by its own ``producer.id.expiration.ms``.
 """
 
@@ -32,13 +32,13 @@ _UNKNOWN = (-1, -1, -1, 0, -1, -1, -1)
 
 
 class ProducerStates:
-    """Follows the batches of one log, and says what its producers have come to.
+    """Follows the batches of one log, and keeps the state of its producers.
 
     Parameters
     ----------
     partition_path : the partition's directory.
-    offset : up to which `producers` tell.
-    producers : what is known there.
+    offset : up to which `producers` is known.
+    producers : the producers at that offset.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class ProducerStates:
 
     @classmethod
     def load(cls, partition_path: str, log_start: int, offset: int) -> "ProducerStates":
-        """The state of the newest snapshot up to `offset`; one at the log start tells nothing."""
+        """The state of the newest snapshot up to `offset`; one at the log start is of no use."""
         found = newest_snapshot(partition_path, log_start + 1, offset)
         return cls(partition_path, *(found or (log_start, ())))
 
     def follow(self, batches: WalkedBatches) -> list[AbortedTransaction]:
-        """Take batches that follow `end_offset`; the transactions that they abort."""
+        """Take batches that follow `end_offset`; returns the transactions that they abort."""
         self.end_offset = batches.next_offset
         ids = batches.headers[:, layout.PRODUCER_ID]
         if ids.max() < 0:
@@ -71,7 +71,7 @@ class ProducerStates:
         return [AbortedTransaction._make(each) for each in aborted[:n_aborted].tolist()]
 
     def _rows_of(self, ids: Int64s) -> Int64s:
-        """Row of each batch's producer, which is made for one that comes for the first time."""
+        """Row of each batch's producer; a new producer gets a new row."""
         different, which = np.unique(ids, return_inverse=True)
         found = different.tolist()
         new = [each for each in found if each >= 0 and each not in self._rows]
@@ -83,11 +83,11 @@ class ProducerStates:
         return rows[which]
 
     def advance(self, offset: int) -> None:
-        """Say that nothing stands between `end_offset` and `offset`."""
+        """Move to `offset`: no batch lies between `end_offset` and it."""
         self.end_offset = max(self.end_offset, offset)
 
     def take_snapshot(self) -> None:
-        """Write what is known at `end_offset`, if that is more than the last snapshot tells."""
+        """Write the state at `end_offset`, if it is newer than the last snapshot."""
         if self.end_offset <= self._snapshot_offset:
             return
         known = map(ProducerSnapshot._make, self._states.tolist())

@@ -1,4 +1,4 @@
-"""Transactions while a log is verified: those without a marker, markers without one, the index."""
+"""Verify transactions: transactions without a marker, markers without a transaction, the index."""
 
 from collections.abc import Iterator
 
@@ -20,10 +20,10 @@ _DATA = -1  # beside the types of markers
 
 
 def _telling(producer_ids: Int64s, kinds: Int64s, epochs: Int64s) -> Int64s:
-    """Rows that decide what is open or aborted, in their order.
+    """Rows that decide which transactions are open or aborted, in their order.
 
-    Left out are batches that go on with their producer's transaction, and transactions that begin
-    and are committed among these rows: of millions of batches that leaves few.
+    Batches that continue their producer's transaction are left out.  So are transactions that
+    begin and are committed among these rows.  Few of millions of batches remain.
     """
     rows = np.argsort(producer_ids, kind="stable")
     ids, kind, epoch = producer_ids[rows], kinds[rows], epochs[rows]

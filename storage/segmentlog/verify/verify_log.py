@@ -1,7 +1,7 @@
-"""Read all of a log and compare everything that says something about it with everything else.
+"""Read all of a log and compare its batches, indexes, markers and checkpoints.
 
-Every checksum, the order of offsets, every entry of every index, and the ends of transactions.
-Nothing is changed, and nothing that is found ends the reading: it goes on behind it.
+Verified are every checksum, the order of offsets, every entry of every index, and the ends of
+transactions.  Nothing is changed.  No finding ends the reading: it goes on behind the damage.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,14 +38,14 @@ def verify_log(
 
     Parameters
     ----------
-    log : what to read.
-    with_records : whether compressed batches are inflated and all records parsed, too.
+    log : the log to read.
+    with_records : whether compressed batches are also inflated and all records parsed.
     progress : called with the bytes of ``.log`` files done since the last call.
 
     Raises
     ------
     CorruptCheckpointError, LogDirectoryError
-        If it cannot be told what belongs to the log.
+        If the bounds or the files of the log cannot be read.
     """
     yield from _LogCheck(log, with_records=with_records, progress=progress).findings()
 
@@ -63,7 +63,7 @@ class _LogCheck:
         self._next_offset = -1
         self._is_all_read = True
         self._n_gaps = self._n_missing = 0
-        self._first_gap = (0, 0, 0)  # byte, and the offsets that it is between
+        self._first_gap = (0, 0, 0)  # byte, and the offsets around it
 
     def _finding(
         self,
@@ -90,7 +90,7 @@ class _LogCheck:
             yield from self._high_watermark()
 
     def _unread(self, segment: Segment, error: OSError) -> Finding:
-        """What to say about a file that the system does not let us read to the end."""
+        """Findings about a file that the system cannot read to the end."""
         self._is_all_read, self._next_offset = False, -1
         if not exists(segment.path):
             return self._finding(
@@ -182,7 +182,7 @@ class _LogCheck:
         position: int,
         check: IndexCheck,
     ) -> Iterator[Finding]:
-        """What some good batches say."""
+        """Findings about some good batches."""
         self._count_gaps(segment, headers, expected, position)
         yield from check.batches(headers, position)
         yield from self._transactions.batches(segment.path, self._buffer, headers, position)
@@ -200,7 +200,7 @@ class _LogCheck:
                 )  # fmt: skip
 
     def _count_gaps(self, segment: Segment, headers: Int64s, expected: int, position: int) -> None:
-        """Offsets between batches that no batch holds: compacted logs have them by the million."""
+        """Count offsets that no batch holds: compacted logs have millions of such gaps."""
         begins = headers[:, layout.BASE_OFFSET]
         ends = np.concatenate(([expected], headers[:-1, layout.LAST_OFFSET] + 1))
         rows = np.flatnonzero(begins > ends)
@@ -214,7 +214,7 @@ class _LogCheck:
         self._n_missing += int((begins[rows] - ends[rows]).sum())
 
     def _gaps(self, segment: Segment) -> Iterator[Finding]:
-        """What was counted in one segment."""
+        """The finding about the gaps of one segment."""
         if self._n_gaps:
             at, begin, end = self._first_gap
             yield self._finding(
@@ -232,7 +232,7 @@ class _LogCheck:
         scanner: BatchScanner,
         is_last: bool,
     ) -> tuple[Found | None, Finding]:
-        """Where to go on behind a batch that cannot be read, and what to say about it."""
+        """Where to go on behind a batch that cannot be read, and the finding about it."""
         at = error.position
         found = behind_damage(file, at, segment.size, scanner.next_offset)
         self._progress((found.position if found else segment.size) - at)
@@ -268,7 +268,7 @@ class _LogCheck:
             )  # fmt: skip
 
     def _high_watermark(self) -> Iterator[Finding]:
-        """The checkpoint beside the partition, against the end of the log."""
+        """Compare the checkpointed high watermark with the end of the log."""
         if is_file(self._log.path):
             return  # one segment alone need not reach to the end
         promised, end = self._log.high_watermark_checkpoint, self._log.log_end_offset
