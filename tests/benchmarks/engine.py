@@ -54,9 +54,8 @@ def _n_bytes(column: pa.Array) -> int:
 
 def decode(data: np.ndarray) -> Digest:
     """Every record of the batches in `data`, as Arrow columns."""
-    whole = segmentlog.LogSlice("t", 0, 0, 2**62, ())
     scanner = BatchScanner("memory", 0)
-    decoder = RecordDecoder(whole, RECORD_SCHEMA)
+    decoder = RecordDecoder(segmentlog.TopicPartition("t", 0), RECORD_SCHEMA)
 
     def batches():
         at = 0

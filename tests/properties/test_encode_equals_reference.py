@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segmentlog.model import Codec, LogSlice, TopicPartition
+from segmentlog.model import Codec, TopicPartition
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.encoder import EncodedBatches, RecordEncoder
@@ -74,7 +74,7 @@ def decoded(found: EncodedBatches) -> list[Record]:
     """What a scan makes of the batches."""
     scanner = BatchScanner("x.log", 0)
     schema = record_schema(include_headers=True)
-    decoder = RecordDecoder(LogSlice("t", 0, 0, 2**62, ()), schema)
+    decoder = RecordDecoder(TopicPartition("t", 0), schema)
     records, at = [], 0
     while at < len(found.buffer):
         headers, behind = scanner.scan(found.buffer, at, len(found.buffer), 0)

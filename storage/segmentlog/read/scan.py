@@ -121,7 +121,9 @@ class _SliceReader:
 
     def __init__(self, log_slice: LogSlice, schema: pa.Schema, policy: ScanPolicy) -> None:
         self._slice = log_slice
-        self._decoder = RecordDecoder(log_slice, schema, policy.max_inflated_batch_bytes)
+        self._decoder = RecordDecoder(
+            log_slice.topic_partition, schema, log_slice.offsets, policy.max_inflated_batch_bytes
+        )
         self._skips = policy.on_corrupt_batch == OnCorruptBatch.SKIP
         self._committed: CommittedBatches | None = None
         if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:

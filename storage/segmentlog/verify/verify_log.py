@@ -13,7 +13,6 @@ from segmentlog.files.readable import ReadableFile, exists, is_directory, is_fil
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.log import Log
-from segmentlog.model import LogSlice
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.segments.orphans import indexes_without_log
@@ -56,8 +55,9 @@ class _LogCheck:
     def __init__(self, log: Log, *, with_records: bool, progress: Callable[[int], object]) -> None:
         self._log = log
         self._progress = progress
-        whole = LogSlice(*log.topic_partition, 0, 2**63 - 1, ())
-        self._decoder = RecordDecoder(whole, record_schema([])) if with_records else None
+        self._decoder: RecordDecoder | None = None
+        if with_records:
+            self._decoder = RecordDecoder(log.topic_partition, record_schema([]))
         self._transactions = TransactionCheck(self._finding)
         self._buffer: Bytes = np.empty(_WINDOW_BYTES + COPY_SLACK, np.uint8)
         self._next_offset = -1
