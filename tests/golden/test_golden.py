@@ -121,11 +121,11 @@ class LogFile:
         decoder = RecordDecoder(self.topic_partition, SCHEMA)
         found = []
         while start < stop:
-            headers, until = scanner.scan(self.bytes, start, stop, 0)
-            if not len(headers):
+            batches = scanner.scan(self.bytes, start, stop, 0)
+            if not len(batches.headers):
                 raise TruncatedBatchError(self.path, start, -1, stop, stop - start)
-            found += decoder.decode(self.path, self.bytes, headers, 0)
-            start = until
+            start = batches.end
+            found += decoder.decode(batches)
         return pa.Table.from_batches(found, SCHEMA), scanner.next_offset
 
     def read(self, batch: Batch) -> tuple[pa.Table, int] | None:

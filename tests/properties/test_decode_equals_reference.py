@@ -57,13 +57,13 @@ def rows(data: bytes, start: int = 0, end: int = 2**62) -> list[Record]:
     found = []
     at = 0
     while at < len(buf):
-        headers, behind = scanner.scan(buf, at, len(buf), 0)
-        if not len(headers):
+        batches = scanner.scan(buf, at, len(buf), 0)
+        if not len(batches.headers):
             raise BadBatchError
-        for batch in decoder.decode("x.log", buf, headers, 0):
+        at = batches.end
+        for batch in decoder.decode(batches):
             batch.validate(full=True)
             found += [_to_record(row) for row in _milliseconds(batch).to_pylist()]
-        at = behind
     return found
 
 

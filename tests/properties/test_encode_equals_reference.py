@@ -77,8 +77,9 @@ def decoded(found: EncodedBatches) -> list[Record]:
     decoder = RecordDecoder(TopicPartition("t", 0), schema)
     records, at = [], 0
     while at < len(found.buffer):
-        headers, behind = scanner.scan(found.buffer, at, len(found.buffer), 0)
-        for batch in decoder.decode("x.log", found.buffer, headers, 0):
+        batches = scanner.scan(found.buffer, at, len(found.buffer), 0)
+        at = batches.end
+        for batch in decoder.decode(batches):
             times = batch.column("timestamp").cast(pa.int64()).to_pylist()
             records += [
                 Record(
@@ -87,7 +88,6 @@ def decoded(found: EncodedBatches) -> list[Record]:
                 )
                 for row, ms in zip(batch.drop_columns("timestamp").to_pylist(), times, strict=True)
             ]  # fmt: skip
-        at = behind
     return records
 
 

@@ -18,7 +18,8 @@ from segmentlog.journal.guard import SegmentSizes
 from segmentlog.kernels import append as columns
 from segmentlog.kernels import layout
 from segmentlog.kernels.append import take_batches
-from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.memory import Int64s
+from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["LogAppender", "limits_of"]
@@ -76,25 +77,18 @@ class LogAppender:
             self.abandon()
             raise
 
-    def append(self, buffer: Bytes, headers: Int64s) -> None:
-        """Append the batches of `headers`, whose bytes follow each other in `buffer`.
-
-        Parameters
-        ----------
-        buffer : uint8 array
-        headers : int64 array, shape (n_batches, at least `layout.N_HEADER_COLUMNS`)
-        """
-        begin = 0
+    def append(self, batches: ScannedBatches) -> None:
+        """Append batches whose bytes follow each other in their buffer."""
+        begin, headers = 0, batches.headers
         entries: Int64s = np.empty((len(headers), columns.ENTRY_COLUMNS), np.int64)
         while begin < len(headers):
             end, n_entries = take_batches(headers, begin, self._limits, self._state, entries)
             if end == begin:
                 self.roll(int(headers[begin, layout.BASE_OFFSET]))
                 continue
-            last = headers[end - 1]
-            first_byte = int(headers[begin, layout.POSITION])
-            behind = int(last[layout.POSITION] + last[layout.SIZE])
-            self._write(FileKind.LOG, buffer[first_byte:behind].data)
+            taken = batches.only(slice(begin, end))
+            first_byte = int(taken.headers[0, layout.POSITION])
+            self._write(FileKind.LOG, taken.buf[first_byte : taken.end].data)
             self._write(FileKind.OFFSET_INDEX, encode_offsets(entries[:n_entries]))
             self._write(FileKind.TIME_INDEX, encode_times(entries[:n_entries]))
             begin = end

@@ -193,10 +193,9 @@ class TaskStage:
         start, n_records = target.size, 0
         for extent in run:
             shift = 0 if extent.has_offsets else n_records
-            for buffer, headers in staged_batches(self._directory, extent, shift, 0):
-                first, last = headers[0], headers[-1]
-                behind = int(last[layout.POSITION] + last[layout.SIZE])
-                target.write(buffer[int(first[layout.POSITION]) : behind])
+            for batches in staged_batches(self._directory, extent, shift, 0):
+                first_byte = int(batches.headers[0, layout.POSITION])
+                target.write(batches.buf[first_byte : batches.end])
             n_records += extent.n_records
         return run[0]._replace(
             name=target.name, start=start, end=target.size, n_records=n_records,

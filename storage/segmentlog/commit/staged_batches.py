@@ -16,8 +16,9 @@ from segmentlog.errors import (
 from segmentlog.files.readable import open_file
 from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
-from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.records.decoder import BatchScanner
+from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["staged_batches", "staged_errors"]
 
@@ -38,7 +39,7 @@ def staged_errors() -> Iterator[None]:
 
 def staged_batches(
     directory: str, extent: Extent, next_offset: int, leader_epoch: int
-) -> Iterator[tuple[Bytes, Int64s]]:
+) -> Iterator[ScannedBatches]:
     """Batches of an extent as they will stand in the log, window by window.
 
     Parameters
@@ -50,9 +51,7 @@ def staged_batches(
 
     Yields
     ------
-    buffer : uint8 array; valid until the next step
-    headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); their positions are in
-        `buffer`, their offsets are the log's
+    batches : valid until the next step; their offsets are the log's
 
     Raises
     ------
@@ -71,12 +70,12 @@ def staged_batches(
             held = file.read_into(buffer[:n_bytes].data, position)
             begin = 0
             while begin < held:
-                headers, until = scanner.scan(buffer, begin, held, position)
-                if not len(headers):
+                batches = scanner.scan(buffer, begin, held, position)
+                if not len(batches.headers):
                     break
-                _place(buffer, headers, next_offset, leader_epoch)
-                yield buffer, headers
-                begin = until
+                _place(batches, next_offset, leader_epoch)
+                yield batches
+                begin = batches.end
             if not begin:  # not one whole batch
                 if held < n_bytes or position + held == extent.end:
                     raise TruncatedBatchError(path, position, -1, wanted, held)
@@ -84,9 +83,10 @@ def staged_batches(
             position += begin
 
 
-def _place(buffer: Bytes, headers: Int64s, next_offset: int, leader_epoch: int) -> None:
+def _place(batches: ScannedBatches, next_offset: int, leader_epoch: int) -> None:
     """What ``LogValidator.assignOffsetsNonCompressed`` does for batches that need nothing else."""
+    headers = batches.headers
     positions = np.ascontiguousarray(headers[:, layout.POSITION])
-    assign_offsets(buffer, positions, next_offset, leader_epoch)
+    assign_offsets(batches.buf, positions, next_offset, leader_epoch)
     headers[:, layout.BASE_OFFSET] += next_offset
     headers[:, layout.LAST_OFFSET] += next_offset

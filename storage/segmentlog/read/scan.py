@@ -18,20 +18,20 @@ import pyarrow as pa
 from segmentlog.errors import (
     CorruptLogError,
     LogChangedError,
-    MalformedBatchError,
     TruncatedBatchError,
     UnsupportedFormatError,
 )
 from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.files.storage import is_gone, storage_errors
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.model import IsolationLevel, LogSlice, OnCorruptBatch, ScanPolicy, SliceFile
 from segmentlog.read.plan import UNCHECKED, find_again
 from segmentlog.read.read_committed import CommittedBatches
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.header import parse_header
+from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.resync import behind_damage
 
 __all__ = ["scan_slice"]
@@ -193,18 +193,20 @@ class _SliceReader:
             held = self._read(opened, position, held, wanted, file)
             begin = 0
             while begin < held:
-                headers, until = scanner.scan(self._buffer, begin, held, position)
-                if not len(headers):
+                batches = scanner.scan(self._buffer, begin, held, position)
+                if not len(batches.headers):
                     break
+                until = batches.end
                 self._scanned_to = position + until
                 if self._skips:
-                    headers = scanner.without_liar(headers, self._buffer, until, position)
-                headers = self._without_too_high(file, headers, position)
-                is_done = np.count_nonzero(headers[:, layout.LAST_OFFSET] >= end_offset) > 1
+                    batches = scanner.without_liar(batches)
+                batches = self._without_too_high(file, batches)
+                last_offsets = batches.headers[:, layout.LAST_OFFSET]
+                is_done = np.count_nonzero(last_offsets >= end_offset) > 1
                 if self._reached > file.first_offset:
-                    headers = _behind_overlap(file, headers, self._reached, position)
-                headers = self._selected(file, headers, scanner.next_offset, position)
-                yield from self._decoder.decode(file.path, self._buffer, headers, position)
+                    batches = _behind_overlap(batches, self._reached)
+                batches = self._selected(batches, scanner.next_offset)
+                yield from self._decoder.decode(batches)
                 self.next_offset = max(self.next_offset, scanner.next_offset)
                 if is_done:
                     return
@@ -214,41 +216,35 @@ class _SliceReader:
             position += begin
             held -= begin
 
-    def _without_too_high(self, file: SliceFile, headers: Int64s, file_position: int) -> Int64s:
+    def _without_too_high(self, file: SliceFile, batches: ScannedBatches) -> ScannedBatches:
         """The batches that end before the one at the end of `file` begins; others are corrupt."""
-        is_too_high = headers[:, layout.LAST_OFFSET] >= file.next_offset
+        is_too_high = batches.headers[:, layout.LAST_OFFSET] >= file.next_offset
         if file.next_offset < 0 or not is_too_high.any():
-            return headers
-        row = headers[is_too_high.argmax()]
-        position, base_offset = int(row[layout.POSITION]), int(row[layout.BASE_OFFSET])
+            return batches
         reason = f"its offsets reach beyond {file.next_offset}, which is in a batch behind it"
-        error = MalformedBatchError(file.path, file_position + position, base_offset, reason)
+        error = batches.malformed(int(is_too_high.argmax()), reason)
         if not self._skips:
             raise error
         logger.warning("%s; that batch is left out", error)
-        return headers[~is_too_high]
+        return batches.only(~is_too_high)
 
-    def _selected(
-        self, file: SliceFile, headers: Int64s, next_offset: int, position: int
-    ) -> Int64s:
+    def _selected(self, batches: ScannedBatches, next_offset: int) -> ScannedBatches:
         """The batches to decode: of the range, committed, and none that the policy is to skip."""
-        is_below = headers[:, layout.BASE_OFFSET] < self._slice.end_offset
+        is_below = batches.headers[:, layout.BASE_OFFSET] < self._slice.end_offset
         if not is_below.all():  # what is behind the range is not seen, nor are end markers there
-            headers = headers[is_below]
-            next_offset = int(headers[-1, layout.LAST_OFFSET]) + 1 if len(headers) else 0
-        headers = headers[headers[:, layout.LAST_OFFSET] >= self._slice.start_offset]
+            batches = batches.only(is_below)
+            next_offset = batches.next_offset if len(batches.headers) else 0
+        batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= self._slice.start_offset)
         if self._skips:
-            for row, error in self._decoder.find_unreadable(
-                file.path, self._buffer, headers, position
-            ):
+            for row, error in self._decoder.find_unreadable(batches):
                 if isinstance(error, UnsupportedFormatError):
                     raise error
                 logger.warning("%s; that batch is left out", error)
-                headers[row, layout.RECORDS_COUNT] = -1
-            headers = headers[headers[:, layout.RECORDS_COUNT] >= 0]
-        if self._committed is None or not len(headers):
-            return headers
-        return self._committed.select(file.path, self._buffer, headers, next_offset, position)
+                batches.headers[row, layout.RECORDS_COUNT] = -1
+            batches = batches.only(batches.headers[:, layout.RECORDS_COUNT] >= 0)
+        if self._committed is None or not len(batches.headers):
+            return batches
+        return self._committed.select(batches, next_offset)
 
     def _read(
         self, opened: ReadableFile, position: int, held: int, wanted: int, file: SliceFile
@@ -284,26 +280,23 @@ class _SliceReader:
         return max(_WINDOW_BYTES, size)
 
 
-def _behind_overlap(
-    file: SliceFile, headers: Int64s, next_offset: int, file_position: int
-) -> Int64s:
+def _behind_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches:
     """The batches at or above `next_offset`, of a segment that begins below it.
 
     A copy that was taken while compaction merged segments holds the merged one and some that it
     replaced.  Compaction keeps the bounds of batches, so one that lies across is none of that.
     """
-    is_behind = headers[:, layout.LAST_OFFSET] >= next_offset
-    headers = headers[is_behind]
+    batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= next_offset)
+    headers = batches.headers
     if len(headers) and headers[0, layout.BASE_OFFSET] < next_offset:
         row = headers[0]
         is_wrapper = row[layout.ATTRIBUTES] & layout.LEGACY_MASK and not row[layout.RECORDS_COUNT]
         if not is_wrapper:
-            position = file_position + int(row[layout.POSITION])
             reason = (
                 f"it begins below offset {next_offset}, up to which the segment before reaches"
             )
-            raise MalformedBatchError(file.path, position, int(row[layout.BASE_OFFSET]), reason)
-    return headers
+            raise batches.malformed(0, reason)
+    return batches
 
 
 def _open(file: SliceFile) -> ReadableFile:

@@ -25,6 +25,7 @@ from segmentlog.records.batch_error import batch_error
 from segmentlog.records.columns import Constants, Output
 from segmentlog.records.filler import RecordFiller
 from segmentlog.records.header import parse_header
+from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["BatchScanner", "RecordDecoder"]
 
@@ -54,8 +55,11 @@ class BatchScanner:
         self._least_offset, self._code = next_offset, status.OK  # before, and how, the last scan
         self._headers: Int64s = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
 
-    def scan(self, buf: Bytes, start: int, end: int, file_position: int) -> tuple[Int64s, int]:
-        """Headers of the whole batches in ``buf[start:end]``, as many as the table takes.
+    def scan(self, buf: Bytes, start: int, end: int, file_position: int) -> ScannedBatches:
+        """The whole batches in ``buf[start:end]``, as many as the table takes.
+
+        Behind the last of them stands a batch that is not whole, one that did not fit the table,
+        one that is not good, or nothing.
 
         Parameters
         ----------
@@ -65,10 +69,7 @@ class BatchScanner:
 
         Returns
         -------
-        headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); valid until the next
-            call
-        position : byte of `buf` behind the last of them; the batch there, if there is one, is
-            not whole, or did not fit the table.
+        batches : perhaps none; valid until the next call
 
         Raises
         ------
@@ -78,42 +79,40 @@ class BatchScanner:
         """
         code, position, n_batches = scan_batches(buf, start, end, self.next_offset, self._headers)
         self._least_offset, self._code = self.next_offset, code
-        if code >= status.BAD_LENGTH and n_batches == 0:
-            raise batch_error(self.path, buf, position, end, file_position, code)
-        headers = self._headers[:n_batches]
+        batches = ScannedBatches(self.path, buf, self._headers[:n_batches], file_position)
         if n_batches:
-            self.next_offset = int(headers[-1, layout.LAST_OFFSET]) + 1
-        return headers, position
+            self.next_offset = batches.next_offset
+        elif code >= status.BAD_LENGTH:
+            raise batch_error(batches, position, end, code)
+        return batches
 
     @property
     def offsets_went_back(self) -> bool:
         """Whether the batch that ended the last scan begins below the one before it."""
         return self._code == status.OFFSETS_GO_BACK
 
-    def without_liar(
-        self, headers: Int64s, buf: Bytes, position: int, file_position: int
-    ) -> Int64s:
-        """`headers` without the last one, if offsets go back behind it and that is its fault.
+    def without_liar(self, batches: ScannedBatches) -> ScannedBatches:
+        """What the last scan has found, without the last batch if that has a wrong base offset.
 
-        No checksum covers a base offset.  When the batch at `position` goes back, but not behind
-        what came before the last of `headers`, that one has a base offset that is too high.
+        No checksum covers a base offset.  When the batch that ended the scan goes back, but not
+        behind what came before the last of `batches`, that one has a base offset that is too high.
         """
+        headers = batches.headers
         if not self.offsets_went_back or not len(headers):
-            return headers
+            return batches
         before = self._least_offset
         if len(headers) > 1:
             before = int(headers[-2, layout.LAST_OFFSET]) + 1
-        next_base = parse_header(buf[position : position + layout.HEADER_BYTES].tobytes())
-        if next_base.base_offset < before:
-            return headers
-        liar = headers[-1]
+        head = batches.buf[batches.end : batches.end + layout.HEADER_BYTES].tobytes()
+        next_base = parse_header(head).base_offset
+        if next_base < before:
+            return batches
         logger.warning(
             "%s: batch at byte %d has base offset %d, and %d follows it; that batch is left out",
-            self.path, file_position + int(liar[layout.POSITION]),
-            int(liar[layout.BASE_OFFSET]), next_base.base_offset,
+            self.path, batches.position_of(-1), int(headers[-1, layout.BASE_OFFSET]), next_base,
         )  # fmt: skip
         self.next_offset = before
-        return headers[:-1]
+        return batches.only(slice(-1))
 
 
 class RecordDecoder:
@@ -142,17 +141,8 @@ class RecordDecoder:
         )
         self._n_rows = _FIRST_ROWS
 
-    def decode(
-        self, path: str, window: Bytes, headers: Int64s, file_position: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows of the batches in `headers`, control batches left out.
-
-        Parameters
-        ----------
-        path : the file, for errors.
-        window : uint8 array that `headers` point into; read only
-        headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); written
-        file_position : byte of the file that ``window[0]`` is.
+    def decode(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
+        """Rows of `batches`, whose headers are written to; control batches are left out.
 
         Raises
         ------
@@ -161,57 +151,55 @@ class RecordDecoder:
         TimestampOverflowError
             If a record's timestamp is wanted and does not fit microseconds.
         """
-        n_batches, any_attributes, all_attributes = select_batches(headers, *self._offsets)
-        headers = headers[:n_batches]
+        n_batches, any_attributes, all_attributes = select_batches(batches.headers, *self._offsets)
+        batches = batches.only(slice(n_batches))
         # Nearly always: nothing to inflate, and one timestamp type.  Then there is nothing to
         # look at batch by batch.
         varied = any_attributes & layout.CODEC_MASK or (
             (any_attributes ^ all_attributes) & _TIMESTAMP_MASKS
         )
         begin = 0
-        while begin < len(headers):
-            until = len(headers)
+        while begin < n_batches:
+            until = n_batches
             if varied:
-                until = self._run(path, window, headers, begin, file_position)
-            yield from self._fill(path, window, headers[begin:until], file_position)
+                until = self._run(batches, begin)
+            yield from self._fill(batches.only(slice(begin, until)))
             begin = until
 
     def find_unreadable(
-        self, path: str, window: Bytes, headers: Int64s, file_position: int
+        self, batches: ScannedBatches
     ) -> Iterator[tuple[int, CorruptLogError | UnsupportedFormatError]]:
-        """Rows of `headers` whose records cannot be decoded, and why; nothing is written.
+        """Rows of `batches` whose records cannot be decoded, and why; nothing is written.
 
         Decodes without output, a batch at a time: only who goes on behind damage pays for it.
         """
-        for row in range(len(headers)):
-            one = headers[row : row + 1].copy()
+        header: Int64s = np.empty((1, layout.N_HEADER_COLUMNS), np.int64)
+        one = batches._replace(headers=header)
+        for row in range(len(batches.headers)):
+            header[0] = batches.headers[row]
             try:
-                if one[0, layout.ATTRIBUTES] & layout.CODEC_MASK:
-                    self._filler.inflate(path, window, one, file_position)
-                for _ in self._filler.fill(path, window, one, file_position, self._make_dry_room):
+                if header[0, layout.ATTRIBUTES] & layout.CODEC_MASK:
+                    self._filler.inflate(one)
+                for _ in self._filler.fill(one, self._make_dry_room):
                     pass
             except (CorruptLogError, UnsupportedFormatError) as error:
                 yield row, error
 
-    def _run(
-        self, path: str, window: Bytes, headers: Int64s, begin: int, file_position: int
-    ) -> int:
+    def _run(self, batches: ScannedBatches, begin: int) -> int:
         """Choose the batches to fill together, from `begin` on, and inflate the compressed ones.
 
         They have one timestamp type.
         """
-        types = headers[begin:, layout.ATTRIBUTES] & _TIMESTAMP_MASKS
+        types = batches.headers[begin:, layout.ATTRIBUTES] & _TIMESTAMP_MASKS
         until = begin + _length_of_first_run(types)
-        return begin + self._filler.inflate(path, window, headers[begin:until], file_position)
+        return begin + self._filler.inflate(batches.only(slice(begin, until)))
 
-    def _fill(
-        self, path: str, window: Bytes, headers: Int64s, file_position: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `headers`, whose records are all inflated and of one timestamp type."""
-        if not len(headers):
+    def _fill(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of `batches`, whose records are all inflated and of one timestamp type."""
+        if not len(batches.headers):
             return
-        timestamp_type = _timestamp_type(int(headers[0, layout.ATTRIBUTES]))
-        for room in self._filler.fill(path, window, headers, file_position, self._make_room):
+        timestamp_type = _timestamp_type(int(batches.headers[0, layout.ATTRIBUTES]))
+        for room in self._filler.fill(batches, self._make_room):
             self._n_rows = _MOST_ROWS
             yield room.to_arrow(self._filler.state, self._constants, timestamp_type)
 

@@ -7,15 +7,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from segmentlog.errors import (
-    MalformedBatchError,
-    SegmentLogError,
-    TimestampOverflowError,
-    UnsupportedFormatError,
-)
+from segmentlog.errors import SegmentLogError, TimestampOverflowError, UnsupportedFormatError
 from segmentlog.kernels import layout, output, status
 from segmentlog.kernels.decode import fill_records
-from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.memory import Int64s
 from segmentlog.kernels.message import resolve_wrappers
 from segmentlog.model import (
     ALL_OFFSETS,
@@ -26,6 +21,7 @@ from segmentlog.model import (
 )
 from segmentlog.records.columns import Output
 from segmentlog.records.compression import InflateError, Inflater
+from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["MakeRoom", "RecordFiller"]
 
@@ -62,8 +58,8 @@ class RecordFiller:
         self._inflater = Inflater(max_inflated_batch_bytes)
         self.state: Int64s = np.zeros(output.N_STATE, np.int64)
 
-    def inflate(self, path: str, window: Bytes, headers: Int64s, file_position: int) -> int:
-        """Inflate compressed batches and point `headers` at the result; how many rows are ready.
+    def inflate(self, batches: ScannedBatches) -> int:
+        """Inflate compressed batches and point headers at the result; how many rows are ready.
 
         About `_INFLATE_BYTES` a call: a window of a few MiB may inflate to gigabytes.  What the
         last call has inflated is forgotten.
@@ -71,6 +67,7 @@ class RecordFiller:
         This loop is the only one that runs once a batch in Python, so it does little else.
         """
         self._inflater.clear()
+        headers = batches.headers
         attributes = headers[:, layout.ATTRIBUTES]
         rows = np.flatnonzero(attributes & layout.CODEC_MASK)
         if not len(rows):
@@ -79,7 +76,7 @@ class RecordFiller:
         are_magic_0 = (attributes[rows] & layout.NO_TIMESTAMP_MASK != 0).tolist()
         begins = headers[rows, layout.RECORDS_START].tolist()
         ends = headers[rows, layout.RECORDS_END].tolist()
-        view, append, inflater = window.data, self._inflater.append, self._inflater
+        view, append, inflater = batches.buf.data, self._inflater.append, self._inflater
         ranges = []
         try:
             for codec, begin, end, is_magic_0 in zip(
@@ -89,32 +86,18 @@ class RecordFiller:
                     break
                 ranges.append(append(codec, view[begin:end], is_magic_0=is_magic_0))
         except (InflateError, ValueError) as error:
-            header = headers[rows[len(ranges)]]
-            raise self._inflate_error(path, header, file_position, error) from error
+            raise _inflate_error(batches, int(rows[len(ranges)]), error) from error
         done = rows[: len(ranges)]
         headers[done, layout.RECORDS_START] = [begin for begin, _ in ranges]
         headers[done, layout.RECORDS_END] = [end for _, end in ranges]
         n_ready = len(headers) if len(done) == len(rows) else int(rows[len(done)])
         code, row = resolve_wrappers(self._inflater.buffer, headers[:n_ready])
         if code != status.OK:
-            raise self._error(path, headers[row], file_position, code)
+            raise self._error(batches, row, code)
         return n_ready
 
-    def _inflate_error(
-        self, path: str, header: Int64s, file_position: int, error: Exception
-    ) -> SegmentLogError:
-        """What is wrong with a batch that could not be inflated."""
-        codec = int(header[layout.ATTRIBUTES]) & layout.CODEC_MASK
-        position = file_position + int(header[layout.POSITION])
-        if codec > Codec.ZSTD:
-            return UnsupportedFormatError(path, position, "codec", codec)
-        base_offset = int(header[layout.BASE_OFFSET])
-        return MalformedBatchError(path, position, base_offset, str(error))
-
-    def fill(
-        self, path: str, window: Bytes, headers: Int64s, file_position: int, make_room: MakeRoom
-    ) -> Iterator[Output]:
-        """Columns of `headers`, whose records are all inflated; `state` tells how many rows.
+    def fill(self, batches: ScannedBatches, make_room: MakeRoom) -> Iterator[Output]:
+        """Columns of `batches`, whose records are all inflated; `state` tells how many rows.
 
         Raises
         ------
@@ -123,17 +106,19 @@ class RecordFiller:
         TimestampOverflowError
             If a record's timestamp is wanted and does not fit microseconds.
         """
-        state, scale = self.state, 1000 if self._in_microseconds else 1
+        headers, state = batches.headers, self.state
+        scale = 1000 if self._in_microseconds else 1
         state[output.BATCH], state[output.RECORD] = 0, -1
         n_bytes = n_headers = 0
         while state[output.BATCH] < len(headers):
             room = make_room(headers[state[output.BATCH] :], n_bytes, n_headers)
             room.begin(state)
             code = fill_records(
-                window, self._inflater.buffer, headers, *self._offsets, scale, room.arrays, state
-            )
+                batches.buf, self._inflater.buffer, headers, *self._offsets, scale, room.arrays,
+                state,
+            )  # fmt: skip
             if code not in (status.OK, status.OUTPUT_FULL):
-                raise self._error(path, headers[state[output.BATCH]], file_position, code)
+                raise self._error(batches, int(state[output.BATCH]), code)
             n_bytes = n_headers = 0
             if code == status.OUTPUT_FULL:
                 # What did not fit is offered room of its own next time.
@@ -141,11 +126,17 @@ class RecordFiller:
             if state[output.N_ROWS]:
                 yield room
 
-    def _error(self, path: str, header: Int64s, file_position: int, code: int) -> SegmentLogError:
+    def _error(self, batches: ScannedBatches, row: int, code: int) -> SegmentLogError:
         """What a status of `fill_records` means, with its place."""
         if code == status.TIMESTAMP_OVERFLOW and self._in_microseconds:
             offset, timestamp_ms = self.state[output.DETAIL : output.DETAIL_2 + 1].tolist()
             return TimestampOverflowError(*self._in_microseconds, offset, timestamp_ms)
-        position = file_position + int(header[layout.POSITION])
-        base_offset = int(header[layout.BASE_OFFSET])
-        return MalformedBatchError(path, position, base_offset, status.REASONS[code])
+        return batches.malformed(row, status.REASONS[code])
+
+
+def _inflate_error(batches: ScannedBatches, row: int, error: Exception) -> SegmentLogError:
+    """What is wrong with a batch that could not be inflated."""
+    codec = int(batches.headers[row, layout.ATTRIBUTES]) & layout.CODEC_MASK
+    if codec > Codec.ZSTD:
+        return UnsupportedFormatError(batches.path, batches.position_of(row), "codec", codec)
+    return batches.malformed(row, str(error))

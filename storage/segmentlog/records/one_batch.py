@@ -14,11 +14,13 @@ import pyarrow as pa
 from segmentlog.errors import MalformedBatchError
 from segmentlog.kernels import layout, status
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.kernels.scan import measure_batches
 from segmentlog.model import ALL_OFFSETS, MAX_INFLATED_BATCH_BYTES, TimestampType
 from segmentlog.records.columns import Constants, Output, record_schema
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.filler import RecordFiller
 from segmentlog.records.header import parse_header
+from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["RECORDS_SCHEMA", "BatchReader", "ControlRecord", "parse_control", "read_timestamps"]
 
@@ -98,12 +100,11 @@ class BatchReader:
         if self._window.size < len(batch) + COPY_SLACK:
             self._window = np.empty(len(batch) + COPY_SLACK, np.uint8)
         self._window[: len(batch)] = np.frombuffer(batch, np.uint8)
-        headers = _scan_one(self._path, self._window, len(batch), position)
-        if headers[0, layout.SIZE] == layout.HEADER_BYTES:  # compaction has emptied it
+        batches = _scan_one(self._path, self._window, len(batch), position)
+        if batches.headers[0, layout.SIZE] == layout.HEADER_BYTES:  # compaction has emptied it
             return
-        self._filler.inflate(self._path, self._window, headers, position)
-        n_records = int(headers[0, layout.RECORDS_COUNT])
-        most = int(headers[0, layout.RECORDS_END] - headers[0, layout.RECORDS_START])
+        self._filler.inflate(batches)
+        n_records, most = measure_batches(batches.headers)
         n_rows = max(1, min(_MOST_ROWS, n_records, most))
 
         def make_room(_: Int64s, n_bytes: int, n_headers: int) -> Output:
@@ -111,7 +112,7 @@ class BatchReader:
             n_headers = max(n_headers, min(4 * n_rows, most // 2))
             return Output(RECORDS_SCHEMA, n_rows, n_bytes, n_headers)
 
-        for room in self._filler.fill(self._path, self._window, headers, position, make_room):
+        for room in self._filler.fill(batches, make_room):
             yield room.to_arrow(self._filler.state, self._constants, TimestampType.CREATE_TIME)
 
 
@@ -134,25 +135,23 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
     CorruptLogError, UnsupportedFormatError
     """
     buf = np.frombuffer(batch, np.uint8)
-    headers = _scan_one(path, buf, len(buf), position)
+    batches = _scan_one(path, buf, len(buf), position)
     filler = RecordFiller()
-    filler.inflate(path, buf, headers, position)
-    n_rows = int(headers[0, layout.RECORDS_COUNT])
-    n_bytes = int(headers[0, layout.RECORDS_END] - headers[0, layout.RECORDS_START])
+    filler.inflate(batches)
+    n_rows, n_bytes = measure_batches(batches.headers)
     if n_rows > n_bytes:
-        reason = status.REASONS[status.BAD_RECORDS_COUNT]
-        raise MalformedBatchError(path, position, int(headers[0, layout.BASE_OFFSET]), reason)
+        raise batches.malformed(0, status.REASONS[status.BAD_RECORDS_COUNT])
     room = Output(_TIMESTAMPS, n_rows, n_bytes, 0)
-    for _ in filler.fill(path, buf, headers, position, lambda *_: room):
+    for _ in filler.fill(batches, lambda *_: room):
         pass
     return room.arrays.offsets, room.arrays.timestamps
 
 
-def _scan_one(path: str, buf: Bytes, n_bytes: int, position: int) -> Int64s:
-    """Header of the batch that is the first `n_bytes` of `buf`; an int64 array of one row."""
-    headers, _ = BatchScanner(path, ALL_OFFSETS.start_offset).scan(buf, 0, n_bytes, position)
-    if not len(headers):
+def _scan_one(path: str, buf: Bytes, n_bytes: int, position: int) -> ScannedBatches:
+    """The batch that is the first `n_bytes` of `buf`."""
+    batches = BatchScanner(path, ALL_OFFSETS.start_offset).scan(buf, 0, n_bytes, position)
+    if not len(batches.headers):
         base_offset = parse_header(buf[: min(n_bytes, layout.HEADER_BYTES)].tobytes()).base_offset
         reason = status.REASONS[status.RECORD_TOO_LONG]
         raise MalformedBatchError(path, position, base_offset, reason)
-    return headers[:1].copy()
+    return batches.only(slice(1))

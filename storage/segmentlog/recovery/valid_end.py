@@ -4,11 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.errors import CorruptLogError, MalformedBatchError, UnsupportedFormatError
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.files.readable import open_file
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.records.decoder import BatchScanner
+from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.log_end import is_newer_format
 from segmentlog.segments.segment import Segment
 
@@ -44,12 +45,15 @@ def find_good_end(segment: Segment) -> GoodEnd:
                 buffer = np.empty(n_bytes + COPY_SLACK, np.uint8)
             held = file.read_into(buffer[:n_bytes].data, position)
             reached = scanner.next_offset
-            headers, behind = scanner.scan(buffer, 0, held, position)
-            is_far = headers[:, layout.LAST_OFFSET] - segment.base_offset >= layout.SEGMENT_OFFSETS
+            batches = scanner.scan(buffer, 0, held, position)
+            deltas = batches.headers[:, layout.LAST_OFFSET] - segment.base_offset
+            is_far = deltas >= layout.SEGMENT_OFFSETS
             if is_far.any():
-                return _before_far(headers, int(np.argmax(is_far)), segment, position, reached)
-            position, wanted = position + behind, _WINDOW_BYTES
-            if not behind:
+                return _before_far(batches, int(np.argmax(is_far)), reached)
+            wanted = _WINDOW_BYTES
+            if len(batches.headers):
+                position += batches.end
+            else:
                 prefix = buffer[: min(held, layout.LOG_OVERHEAD)].tobytes()
                 wanted = segment.size_of_batch(prefix, position)
     except UnsupportedFormatError as error:
@@ -64,12 +68,8 @@ def find_good_end(segment: Segment) -> GoodEnd:
     return GoodEnd(position, scanner.next_offset)
 
 
-def _before_far(
-    headers: Int64s, row: int, segment: Segment, position: int, next_offset: int
-) -> GoodEnd:
+def _before_far(batches: ScannedBatches, row: int, next_offset: int) -> GoodEnd:
     """The end before a batch whose offset is further away than an index can say."""
-    at = position + int(headers[row, layout.POSITION])
-    offset = int(headers[row - 1, layout.LAST_OFFSET]) + 1 if row else next_offset
-    base_offset = int(headers[row, layout.BASE_OFFSET])
+    offset = batches.only(slice(row)).next_offset if row else next_offset
     reason = "its offset is further from the segment's base than a segment can hold"
-    return GoodEnd(at, offset, MalformedBatchError(segment.path, at, base_offset, reason))
+    return GoodEnd(batches.position_of(row), offset, batches.malformed(row, reason))

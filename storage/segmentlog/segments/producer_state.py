@@ -58,16 +58,16 @@ class ProducerStates:
         found = newest_snapshot(partition_path, log_start + 1, offset)
         return cls(partition_path, *(found or (log_start, ())))
 
-    def follow(self, batches: WalkedBatches) -> list[AbortedTransaction]:
+    def follow(self, walked: WalkedBatches) -> list[AbortedTransaction]:
         """Take batches that follow `end_offset`; the transactions that they abort."""
-        self.end_offset = batches.next_offset
-        ids = batches.headers[:, layout.PRODUCER_ID]
+        self.end_offset, headers = walked.next_offset, walked.scanned.headers
+        ids = headers[:, layout.PRODUCER_ID]
         if ids.max() < 0:
             return []
-        is_control = batches.headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+        is_control = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
         aborted: Int64s = np.empty((int(is_control.sum()), columns.ABORTED_COLUMNS), np.int64)
         rows = self._rows_of(ids)
-        n_aborted = follow_producers(batches.buf, batches.headers, rows, self._states, aborted)
+        n_aborted = follow_producers(walked.scanned.buf, headers, rows, self._states, aborted)
         return [AbortedTransaction._make(each) for each in aborted[:n_aborted].tolist()]
 
     def _rows_of(self, ids: Int64s) -> Int64s:

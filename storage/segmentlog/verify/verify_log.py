@@ -11,10 +11,11 @@ import numpy as np
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.files.readable import ReadableFile, exists, is_directory, is_file, open_file
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.log import Log
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.orphans import indexes_without_log
 from segmentlog.segments.resync import Found, behind_damage
 from segmentlog.segments.segment import Segment
@@ -162,10 +163,11 @@ class _LogCheck:
             begin = 0
             while begin < held:
                 expected = scanner.next_offset
-                headers, until = scanner.scan(self._buffer, begin, held, position)
-                if not len(headers):
+                batches = scanner.scan(self._buffer, begin, held, position)
+                if not len(batches.headers):
                     break
-                yield from self._batches(segment, headers, expected, position, check)
+                until = batches.end
+                yield from self._batches(batches, expected, check)
                 self._progress(until - begin)
                 begin = until
             position += begin
@@ -175,32 +177,25 @@ class _LogCheck:
                 wanted = segment.size_of_batch(prefix, position)
 
     def _batches(
-        self,
-        segment: Segment,
-        headers: Int64s,
-        expected: int,
-        position: int,
-        check: IndexCheck,
+        self, batches: ScannedBatches, expected: int, check: IndexCheck
     ) -> Iterator[Finding]:
         """What some good batches say."""
-        self._count_gaps(segment, headers, expected, position)
-        yield from check.batches(headers, position)
-        yield from self._transactions.batches(segment.path, self._buffer, headers, position)
+        self._count_gaps(batches, expected)
+        yield from check.follow(batches)
+        yield from self._transactions.follow(batches)
         if self._decoder is not None:
-            for row, error in self._decoder.find_unreadable(
-                segment.path, self._buffer, headers, position
-            ):
+            for row, error in self._decoder.find_unreadable(batches):
                 kind = FindingKind.CORRUPT_RECORDS
                 if isinstance(error, UnsupportedFormatError):
                     kind = FindingKind.UNSUPPORTED_BATCH
                 yield self._finding(
-                    Severity.ERROR, kind, segment.path,
-                    position + int(headers[row, layout.POSITION]),
-                    int(headers[row, layout.BASE_OFFSET]), str(error),
+                    Severity.ERROR, kind, batches.path, batches.position_of(row),
+                    int(batches.headers[row, layout.BASE_OFFSET]), str(error),
                 )  # fmt: skip
 
-    def _count_gaps(self, segment: Segment, headers: Int64s, expected: int, position: int) -> None:
+    def _count_gaps(self, batches: ScannedBatches, expected: int) -> None:
         """Offsets between batches that no batch holds: compacted logs have them by the million."""
+        headers = batches.headers
         begins = headers[:, layout.BASE_OFFSET]
         ends = np.concatenate(([expected], headers[:-1, layout.LAST_OFFSET] + 1))
         rows = np.flatnonzero(begins > ends)
@@ -208,8 +203,7 @@ class _LogCheck:
             return
         first = rows[0]
         if not self._n_gaps:
-            at = position + int(headers[first, layout.POSITION])
-            self._first_gap = at, int(ends[first]), int(begins[first])
+            self._first_gap = batches.position_of(first), int(ends[first]), int(begins[first])
         self._n_gaps += len(rows)
         self._n_missing += int((begins[rows] - ends[rows]).sum())
 

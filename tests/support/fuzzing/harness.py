@@ -100,13 +100,12 @@ class Decoder:
         at = 0
         try:
             while at < n:
-                headers, behind = self._scanner.scan(window, at, n, 0)
-                if not len(headers):
+                batches = self._scanner.scan(window, at, n, 0)
+                if not len(batches.headers):
                     return Decoded(found, None, is_cut_short=True)
-                scanned = headers.copy()
-                found += decoder.decode("fuzz.log", window, headers, 0)
-                markers_among("fuzz.log", window, scanned, 0)
-                at = behind
+                at, scanned = batches.end, batches._replace(headers=batches.headers.copy())
+                found += decoder.decode(batches)
+                markers_among(scanned)
         except SegmentLogError as error:
             return Decoded(found, error)
         return Decoded(found, None)
