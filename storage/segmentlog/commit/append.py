@@ -86,9 +86,7 @@ class LogAppender:
             if end == begin:
                 self.roll(int(headers[begin, layout.BASE_OFFSET]))
                 continue
-            taken = batches.only(slice(begin, end))
-            first_byte = int(taken.headers[0, layout.POSITION])
-            self._write(FileKind.LOG, taken.buf[first_byte : taken.end].data)
+            self._write(FileKind.LOG, batches.only(slice(begin, end)).data.data)
             self._write(FileKind.OFFSET_INDEX, encode_offsets(entries[:n_entries]))
             self._write(FileKind.TIME_INDEX, encode_times(entries[:n_entries]))
             begin = end

@@ -7,18 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from segmentlog.commit.extent import Extent
-from segmentlog.errors import (
-    CorruptLogError,
-    StagedFileError,
-    TruncatedBatchError,
-    UnsupportedFormatError,
-)
+from segmentlog.errors import CorruptLogError, StagedFileError, UnsupportedFormatError
 from segmentlog.files.readable import open_file
 from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
-from segmentlog.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.windows import BatchWindows
 
 __all__ = ["staged_batches", "staged_errors"]
 
@@ -59,28 +54,11 @@ def staged_batches(
         If a staged batch is not what the task has written, by its checksum.
     """
     path = os.path.join(directory, extent.name)
-    scanner = BatchScanner(path, 0)
-    position, wanted = extent.start, _WINDOW_BYTES
-    buffer: Bytes = np.empty(0, np.uint8)
+    scanner, windows = BatchScanner(path, 0), BatchWindows(_WINDOW_BYTES)
     with open_file(path) as file:
-        while position < extent.end:
-            n_bytes = min(wanted, extent.end - position)
-            if buffer.size < n_bytes + COPY_SLACK:
-                buffer = np.empty(n_bytes + COPY_SLACK, np.uint8)
-            held = file.read_into(buffer[:n_bytes].data, position)
-            begin = 0
-            while begin < held:
-                batches = scanner.scan(buffer, begin, held, position)
-                if not len(batches.headers):
-                    break
-                _place(batches, next_offset, leader_epoch)
-                yield batches
-                begin = batches.end
-            if not begin:  # not one whole batch
-                if held < n_bytes or position + held == extent.end:
-                    raise TruncatedBatchError(path, position, -1, wanted, held)
-                wanted *= 2
-            position += begin
+        for batches in windows.batches(file.read_into, scanner, extent.start, extent.end):
+            _place(batches, next_offset, leader_epoch)
+            yield batches
 
 
 def _place(batches: ScannedBatches, next_offset: int, leader_epoch: int) -> None:

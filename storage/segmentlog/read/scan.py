@@ -1,7 +1,6 @@
 """Read one slice: windows of bytes in, Arrow batches out.
 
-Data is read with ``pread`` into one reused buffer, never mapped: a file that is cut under a map
-kills the process with SIGBUS.  Files may be deleted, renamed, rolled or rewritten while a slice
+Files may be deleted, renamed, rolled or rewritten while a slice
 is read.  What was read is safe; for what was not, the partition is listed again and the next
 offset looked up (`segmentlog.read.plan.find_again`), so no row comes twice and none is left out.
 
@@ -18,13 +17,11 @@ import pyarrow as pa
 from segmentlog.errors import (
     CorruptLogError,
     LogChangedError,
-    TruncatedBatchError,
     UnsupportedFormatError,
 )
 from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.files.storage import is_gone, storage_errors
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.model import IsolationLevel, LogSlice, OnCorruptBatch, ScanPolicy, SliceFile
 from segmentlog.read.plan import UNCHECKED, find_again
 from segmentlog.read.read_committed import CommittedBatches
@@ -33,6 +30,7 @@ from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.header import parse_header
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.resync import behind_damage
+from segmentlog.segments.windows import BatchWindows
 
 __all__ = ["scan_slice"]
 
@@ -129,7 +127,7 @@ class _SliceReader:
         if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
             directory = str(Path(log_slice.files[0].path).parent)
             self._committed = CommittedBatches(directory, skips=self._skips)
-        self._buffer: Bytes = np.empty(0, np.uint8)
+        self._windows = BatchWindows(_WINDOW_BYTES)
         self._reached = -1  # offset behind the files that are done
         self._scanned_to = 0  # byte of the file behind the last batch whose checksum is right
         self.next_offset = log_slice.start_offset
@@ -186,35 +184,20 @@ class _SliceReader:
         offset, and the batch that follows one that is too high goes back, which is noticed.
         """
         end_offset = self._slice.end_offset
-        held = 0  # bytes in the buffer, which begins at `position`
-        wanted = _WINDOW_BYTES
-        while position + held < file.end or held:
-            wanted = min(wanted, file.end - position)
-            held = self._read(opened, position, held, wanted, file)
-            begin = 0
-            while begin < held:
-                batches = scanner.scan(self._buffer, begin, held, position)
-                if not len(batches.headers):
-                    break
-                until = batches.end
-                self._scanned_to = position + until
-                if self._skips:
-                    batches = scanner.without_liar(batches)
-                batches = self._without_too_high(file, batches)
-                last_offsets = batches.headers[:, layout.LAST_OFFSET]
-                is_done = np.count_nonzero(last_offsets >= end_offset) > 1
-                if self._reached > file.first_offset:
-                    batches = _behind_overlap(batches, self._reached)
-                batches = self._selected(batches, scanner.next_offset)
-                yield from self._decoder.decode(batches)
-                self.next_offset = max(self.next_offset, scanner.next_offset)
-                if is_done:
-                    return
-                begin = until
-            wanted = self._next_window(file, position, begin, held)
-            self._buffer[: held - begin] = self._buffer[begin:held].copy()
-            position += begin
-            held -= begin
+        read_into = _PlannedFile(file, opened).read_into
+        for scanned in self._windows.batches(read_into, scanner, position, file.end):
+            self._scanned_to = scanned.file_position + scanned.end
+            batches = scanner.without_liar(scanned) if self._skips else scanned
+            batches = self._without_too_high(file, batches)
+            last_offsets = batches.headers[:, layout.LAST_OFFSET]
+            is_done = np.count_nonzero(last_offsets >= end_offset) > 1
+            if self._reached > file.first_offset:
+                batches = _behind_overlap(batches, self._reached)
+            batches = self._selected(batches, scanner.next_offset)
+            yield from self._decoder.decode(batches)
+            self.next_offset = max(self.next_offset, scanner.next_offset)
+            if is_done:
+                return
 
     def _without_too_high(self, file: SliceFile, batches: ScannedBatches) -> ScannedBatches:
         """The batches that end before the one at the end of `file` begins; others are corrupt."""
@@ -246,38 +229,21 @@ class _SliceReader:
             return batches
         return self._committed.select(batches, next_offset)
 
-    def _read(
-        self, opened: ReadableFile, position: int, held: int, wanted: int, file: SliceFile
-    ) -> int:
-        """Fill the buffer up to `wanted` bytes; how many it holds then."""
-        if self._buffer.size < wanted + COPY_SLACK:
-            grown = np.empty(wanted + COPY_SLACK, np.uint8)
-            grown[:held] = self._buffer[:held]
-            self._buffer = grown
-        while held < wanted:
-            n_read = opened.read_into(self._buffer[held:wanted].data, position + held)
-            if n_read == 0:
-                message = f"{file.path} ends at byte {position + held}, not at {file.end}"
-                raise _FileChangedError(message)
-            held += n_read
-        return held
 
-    def _next_window(self, file: SliceFile, position: int, begin: int, held: int) -> int:
-        """Bytes to hold next: a window, or the whole of a batch that is larger."""
-        left = held - begin
-        if left < layout.LOG_OVERHEAD:
-            if left and position + held == file.end:
-                raise TruncatedBatchError(
-                    file.path, position + begin, -1, layout.LOG_OVERHEAD, left
-                )
-            return _WINDOW_BYTES
-        prefix = self._buffer[begin : begin + layout.LOG_OVERHEAD].tobytes()
-        base_offset = int.from_bytes(prefix[:8], "big", signed=True)
-        size = int.from_bytes(prefix[8:], "big", signed=True) + layout.LOG_OVERHEAD
-        available = file.end - position - begin
-        if size > available or position + held == file.end:
-            raise TruncatedBatchError(file.path, position + begin, base_offset, size, available)
-        return max(_WINDOW_BYTES, size)
+class _PlannedFile:
+    """An open file of a slice, which is to hold all of the bytes that were planned."""
+
+    def __init__(self, file: SliceFile, opened: ReadableFile) -> None:
+        self._file = file
+        self._opened = opened
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """See `ReadableFile`; a file that has become shorter is another one."""
+        n_read = self._opened.read_into(buffer, position)
+        if not n_read:
+            message = f"{self._file.path} ends at byte {position}, not at {self._file.end}"
+            raise _FileChangedError(message)
+        return n_read
 
 
 def _behind_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches:

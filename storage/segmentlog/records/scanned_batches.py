@@ -33,6 +33,11 @@ class ScannedBatches(NamedTuple):
         return self._replace(headers=self.headers[rows])
 
     @property
+    def data(self) -> Bytes:
+        """The bytes of batches of which each follows the one before it, and of at least one."""
+        return self.buf[int(self.headers[0, layout.POSITION]) : self.end]
+
+    @property
     def end(self) -> int:
         """Byte of `buf` behind the last batch, of which there has to be one."""
         return int(self.headers[-1, layout.POSITION] + self.headers[-1, layout.SIZE])

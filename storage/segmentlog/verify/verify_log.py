@@ -11,7 +11,6 @@ import numpy as np
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.files.readable import ReadableFile, exists, is_directory, is_file, open_file
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.log import Log
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
@@ -19,6 +18,7 @@ from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.orphans import indexes_without_log
 from segmentlog.segments.resync import Found, behind_damage
 from segmentlog.segments.segment import Segment
+from segmentlog.segments.windows import BatchWindows
 from segmentlog.verify.findings import Finding, FindingKind, Severity
 from segmentlog.verify.indexes import IndexCheck
 from segmentlog.verify.transactions import TransactionCheck
@@ -60,7 +60,7 @@ class _LogCheck:
         if with_records:
             self._decoder = RecordDecoder(log.topic_partition, record_schema([]))
         self._transactions = TransactionCheck(self._finding)
-        self._buffer: Bytes = np.empty(_WINDOW_BYTES + COPY_SLACK, np.uint8)
+        self._reader = BatchWindows(_WINDOW_BYTES)
         self._next_offset = -1
         self._is_all_read = True
         self._n_gaps = self._n_missing = 0
@@ -153,28 +153,12 @@ class _LogCheck:
         scanner: BatchScanner,
         check: IndexCheck,
     ) -> Iterator[Finding]:
-        """Windows of whole batches from byte `position` on."""
-        wanted = _WINDOW_BYTES
-        while position < segment.size:
-            n_bytes = min(wanted, segment.size - position)
-            if self._buffer.size < n_bytes + COPY_SLACK:
-                self._buffer = np.empty(n_bytes + COPY_SLACK, np.uint8)
-            held = file.read_into(self._buffer[:n_bytes].data, position)
-            begin = 0
-            while begin < held:
-                expected = scanner.next_offset
-                batches = scanner.scan(self._buffer, begin, held, position)
-                if not len(batches.headers):
-                    break
-                until = batches.end
-                yield from self._batches(batches, expected, check)
-                self._progress(until - begin)
-                begin = until
-            position += begin
-            wanted = _WINDOW_BYTES
-            if not begin:
-                prefix = self._buffer[: min(held, layout.LOG_OVERHEAD)].tobytes()
-                wanted = segment.size_of_batch(prefix, position)
+        """Whole batches from byte `position` on."""
+        expected = scanner.next_offset
+        for batches in self._reader.batches(file.read_into, scanner, position, segment.size):
+            yield from self._batches(batches, expected, check)
+            self._progress(len(batches.data))
+            expected = batches.next_offset
 
     def _batches(
         self, batches: ScannedBatches, expected: int, check: IndexCheck
