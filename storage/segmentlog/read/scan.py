@@ -125,8 +125,8 @@ class _SliceReader:
         self._skips = policy.on_corrupt_batch == OnCorruptBatch.SKIP
         self._committed: CommittedBatches | None = None
         if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
-            directory = str(Path(log_slice.files[0].path).parent)
-            self._committed = CommittedBatches(directory, skips=self._skips)
+            partition_path = str(Path(log_slice.files[0].path).parent)
+            self._committed = CommittedBatches(partition_path, skips=self._skips)
         self._windows = BatchWindows(_WINDOW_BYTES)
         self._reached = -1  # offset behind the files that are done
         self._scanned_to = 0  # byte of the file behind the last batch whose checksum is right
@@ -187,7 +187,7 @@ class _SliceReader:
         read_into = _PlannedFile(file, opened).read_into
         for scanned in self._windows.batches(read_into, scanner, position, file.end):
             self._scanned_to = scanned.file_position + scanned.end
-            batches = scanner.without_liar(scanned) if self._skips else scanned
+            batches = scanner.without_wrong_offset(scanned) if self._skips else scanned
             batches = self._without_too_high(file, batches)
             last_offsets = batches.headers[:, layout.LAST_OFFSET]
             is_done = np.count_nonzero(last_offsets >= end_offset) > 1

@@ -91,7 +91,7 @@ class BatchScanner:
         """Whether the batch that ended the last scan begins below the one before it."""
         return self._code == status.OFFSETS_GO_BACK
 
-    def without_liar(self, batches: ScannedBatches) -> ScannedBatches:
+    def without_wrong_offset(self, batches: ScannedBatches) -> ScannedBatches:
         """What the last scan has found, without the last batch if that has a wrong base offset.
 
         No checksum covers a base offset.  When the batch that ended the scan goes back, but not

@@ -12,9 +12,8 @@ from segmentlog.files.durable import replace_file, sync_file, writable
 from segmentlog.files.readable import exists, open_file
 from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state
 from segmentlog.index.transaction import AbortedTransaction, encode_transactions
-from segmentlog.kernels import append as columns
-from segmentlog.kernels import layout
-from segmentlog.kernels.append import take_batches
+from segmentlog.kernels import growth, layout
+from segmentlog.kernels.growth import take_batches
 from segmentlog.kernels.memory import Int64s
 from segmentlog.segments.batches import WalkedBatches, walk_batches
 from segmentlog.segments.leader_epochs import EpochStarts
@@ -50,8 +49,8 @@ def rebuild_indexes(
     CorruptLogError, UnsupportedFormatError
         If a header cannot be true; nothing is replaced then.
     """
-    limits: Int64s = np.full(columns.LIMIT_COLUMNS, _UNLIMITED, np.int64)
-    limits[columns.INDEX_INTERVAL_BYTES] = interval_bytes
+    limits: Int64s = np.full(growth.LIMIT_COLUMNS, _UNLIMITED, np.int64)
+    limits[growth.INDEX_INTERVAL_BYTES] = interval_bytes
     state = new_state(segment.base_offset)
     offsets, times = [], []
     aborted: list[AbortedTransaction] = []
@@ -59,7 +58,7 @@ def rebuild_indexes(
     for walked in walk_batches([segment], segment.base_offset):
         checked = _checked(walked, segment, next_offset)
         headers, next_offset = checked.scanned.headers, checked.next_offset
-        entries: Int64s = np.empty((len(headers), columns.ENTRY_COLUMNS), np.int64)
+        entries: Int64s = np.empty((len(headers), growth.ENTRY_COLUMNS), np.int64)
         _, n_entries = take_batches(headers, 0, limits, state, entries)
         offsets.append(encode_offsets(entries[:n_entries]))
         times.append(encode_times(entries[:n_entries]))

@@ -16,7 +16,7 @@ from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.orphans import indexes_without_log
-from segmentlog.segments.resync import Found, behind_damage
+from segmentlog.segments.resync import GoodBatch, behind_damage
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
 from segmentlog.verify.findings import Finding, FindingKind, Severity
@@ -209,7 +209,7 @@ class _LogCheck:
         error: CorruptLogError | UnsupportedFormatError,
         scanner: BatchScanner,
         is_last: bool,
-    ) -> tuple[Found | None, Finding]:
+    ) -> tuple[GoodBatch | None, Finding]:
         """Where to go on behind a batch that cannot be read, and what to say about it."""
         at = error.position
         found = behind_damage(file, at, segment.size, scanner.next_offset)
