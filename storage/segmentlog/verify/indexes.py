@@ -6,7 +6,6 @@ batch that holds it (``LogSegment.append``).
 """
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,26 +17,12 @@ from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
-from segmentlog.verify.findings import Finding, FindingKind, Severity
+from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
 
-__all__ = ["REMEDY", "IndexCheck", "MakeFinding"]
+__all__ = ["REMEDY", "IndexCheck"]
 
 #: Kafka rebuilds the indexes of a segment when its offset index is missing, and only then.
 REMEDY = "delete the segment's .index file, and a broker that starts rebuilds all of its indexes"
-
-
-class MakeFinding(Protocol):
-    """Makes a finding about the log at hand."""
-
-    def __call__(
-        self,
-        severity: Severity,
-        kind: FindingKind,
-        path: str,
-        position: int,
-        offset: int,
-        message: str,
-    ) -> Finding: ...
 
 
 class _Entries:

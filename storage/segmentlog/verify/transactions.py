@@ -12,8 +12,8 @@ from segmentlog.kernels.transactions import ABORT, COMMIT, MARKER_TYPE
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.batches import markers_among
 from segmentlog.segments.segment import Segment
-from segmentlog.verify.findings import Finding, FindingKind, Severity
-from segmentlog.verify.indexes import REMEDY, MakeFinding
+from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.verify.indexes import REMEDY
 
 __all__ = ["TransactionCheck"]
 
