@@ -1,8 +1,8 @@
 """Read one slice: windows of bytes in, Arrow batches out.
 
-Files may be deleted, renamed, rolled or rewritten while a slice
-is read.  What was read is safe; for what was not, the partition is listed again and the next
-offset looked up (`segmentlog.read.plan.find_again`), so no row comes twice and none is left out.
+Files may be deleted, renamed, rolled or rewritten while a slice is read.  What was read is safe;
+for what was not, the partition is listed again and the next offset looked up
+(`segmentlog.read.plan.find_again`), so no row comes twice and none is left out.
 
 What is corrupt ends the read with an error, or, when asked for, is left out and logged.
 """
@@ -14,22 +14,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.errors import (
-    CorruptLogError,
-    LogChangedError,
-    UnsupportedFormatError,
-)
-from segmentlog.files.readable import ReadableFile, open_file
+from segmentlog.errors import CorruptLogError, LogChangedError
 from segmentlog.files.storage import is_gone, storage_errors
 from segmentlog.kernels import layout
-from segmentlog.model import IsolationLevel, LogSlice, OnCorruptBatch, ScanPolicy, SliceFile
-from segmentlog.read.plan import UNCHECKED, find_again
+from segmentlog.model import IsolationLevel, LogSlice, OnCorruptBatch, ScanPolicy
+from segmentlog.read.damage import DamagePolicy
+from segmentlog.read.plan import find_again
+from segmentlog.read.planned_file import FileChangedError, PlannedFile
 from segmentlog.read.read_committed import CommittedBatches
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.records.header import parse_header
 from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.segments.resync import behind_damage
 from segmentlog.segments.windows import BatchWindows
 
 __all__ = ["scan_slice"]
@@ -38,10 +33,6 @@ logger = logging.getLogger(__name__)
 
 _WINDOW_BYTES = 4 << 20
 _ATTEMPTS = 5  # a cleaner or a retention run can overtake a read only so often
-
-
-class _FileChangedError(Exception):
-    """A file is not any more what planning saw."""
 
 
 def scan_slice(
@@ -85,7 +76,7 @@ def scan_slice(
             reader = _SliceReader(log_slice, schema, policy or ScanPolicy())
             try:
                 yield from reader.batches()
-            except (_FileChangedError, OSError) as change:
+            except (FileChangedError, OSError) as change:
                 if isinstance(change, OSError) and not is_gone(change):
                     raise
                 attempt = attempt + 1 if reader.next_offset == log_slice.start_offset else 1
@@ -122,128 +113,68 @@ class _SliceReader:
         self._decoder = RecordDecoder(
             log_slice.topic_partition, schema, log_slice.offsets, policy.max_inflated_batch_bytes
         )
-        self._skips = policy.on_corrupt_batch == OnCorruptBatch.SKIP
+        skips = policy.on_corrupt_batch == OnCorruptBatch.SKIP
+        self._damage = DamagePolicy(log_slice.offsets, skips=skips)
         self._committed: CommittedBatches | None = None
         if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
             partition_path = str(Path(log_slice.files[0].path).parent)
-            self._committed = CommittedBatches(partition_path, skips=self._skips)
+            self._committed = CommittedBatches(partition_path, skips=skips)
         self._windows = BatchWindows(_WINDOW_BYTES)
         self._reached = -1  # offset behind the files that are done
         self._scanned_to = 0  # byte of the file behind the last batch whose checksum is right
         self.next_offset = log_slice.start_offset
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for file in self._slice.files:
-            with _open(file) as opened:
-                yield from self._file(file, opened)
+        for planned in self._slice.files:
+            with PlannedFile(planned) as file:
+                yield from self._file(file)
 
-    def _file(self, file: SliceFile, opened: ReadableFile) -> Iterator[pa.RecordBatch]:
-        scanner = BatchScanner(file.path, _least_offset(file, opened))
-        self._scanned_to = file.start
-        position: int | None = file.start
+    def _file(self, file: PlannedFile) -> Iterator[pa.RecordBatch]:
+        scanner = BatchScanner(file.planned.path, file.least_offset())
+        self._scanned_to = file.planned.start
+        position: int | None = file.planned.start
         while position is not None:
             try:
-                yield from self._batches_from(file, opened, position, scanner)
+                yield from self._batches_from(file, position, scanner)
                 position = None
             except CorruptLogError as error:
-                position = self._behind(file, opened, error, scanner)
+                if error.position < self._scanned_to:  # it is inside a batch of the range
+                    raise
+                position = self._damage.go_on_behind(error, scanner, file)
         self._reached = max(self._reached, scanner.next_offset)
 
-    def _behind(
-        self, file: SliceFile, opened: ReadableFile, error: CorruptLogError, scanner: BatchScanner
-    ) -> int | None:
-        """Where to go on behind damage, or None at the end; raises what may not be left out.
-
-        A slice may begin and end a little further out than its range: damage there is nobody's
-        loss.
-        """
-        next_offset, wanted = scanner.next_offset, self._slice
-        if error.position < self._scanned_to:  # what is wrong is inside a batch of the range
-            raise error
-        if next_offset >= wanted.end_offset and not scanner.offsets_went_back:
-            return None
-        found = behind_damage(opened, error.position, file.end, next_offset)
-        if found is not None and found.base_offset <= wanted.start_offset:
-            return found.position
-        if not self._skips:
-            raise error
-        position = found.position if found else file.end
-        behind = found.base_offset if found else wanted.end_offset
-        logger.warning(
-            "%s; bytes [%d, %d) are left out, and what is there of offsets [%d, %d)",
-            error, error.position, position, next_offset, behind,
-        )  # fmt: skip
-        return position if found else None
-
     def _batches_from(
-        self, file: SliceFile, opened: ReadableFile, position: int, scanner: BatchScanner
+        self, file: PlannedFile, position: int, scanner: BatchScanner
     ) -> Iterator[pa.RecordBatch]:
         """Rows of a file from byte `position` on, at which a batch begins.
 
         Done when two batches lie behind the range.  One does not do: no checksum covers a base
         offset, and the batch that follows one that is too high goes back, which is noticed.
         """
-        end_offset = self._slice.end_offset
-        read_into = _PlannedFile(file, opened).read_into
-        for scanned in self._windows.batches(read_into, scanner, position, file.end):
+        planned, end_offset = file.planned, self._slice.end_offset
+        for scanned in self._windows.batches(file.read_into, scanner, position, planned.end):
             self._scanned_to = scanned.file_position + scanned.end
-            batches = scanner.without_wrong_offset(scanned) if self._skips else scanned
-            batches = self._without_too_high(file, batches)
+            batches = self._damage.with_true_offsets(scanned, scanner, planned)
             last_offsets = batches.headers[:, layout.LAST_OFFSET]
             is_done = np.count_nonzero(last_offsets >= end_offset) > 1
-            if self._reached > file.first_offset:
+            if self._reached > planned.first_offset:
                 batches = _behind_overlap(batches, self._reached)
-            batches = self._selected(batches, scanner.next_offset)
-            yield from self._decoder.decode(batches)
+            yield from self._decoder.decode(self._selected(batches, scanner.next_offset))
             self.next_offset = max(self.next_offset, scanner.next_offset)
             if is_done:
                 return
 
-    def _without_too_high(self, file: SliceFile, batches: ScannedBatches) -> ScannedBatches:
-        """The batches that end before the one at the end of `file` begins; others are corrupt."""
-        is_too_high = batches.headers[:, layout.LAST_OFFSET] >= file.next_offset
-        if file.next_offset < 0 or not is_too_high.any():
-            return batches
-        reason = f"its offsets reach beyond {file.next_offset}, which is in a batch behind it"
-        error = batches.malformed(int(is_too_high.argmax()), reason)
-        if not self._skips:
-            raise error
-        logger.warning("%s; that batch is left out", error)
-        return batches.only(~is_too_high)
-
     def _selected(self, batches: ScannedBatches, next_offset: int) -> ScannedBatches:
-        """The batches to decode: of the range, committed, and none that the policy is to skip."""
+        """The batches to decode: of the range, committed, and none that is to be left out."""
         is_below = batches.headers[:, layout.BASE_OFFSET] < self._slice.end_offset
         if not is_below.all():  # what is behind the range is not seen, nor are end markers there
             batches = batches.only(is_below)
             next_offset = batches.next_offset if len(batches.headers) else 0
         batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= self._slice.start_offset)
-        if self._skips:
-            for row, error in self._decoder.find_unreadable(batches):
-                if isinstance(error, UnsupportedFormatError):
-                    raise error
-                logger.warning("%s; that batch is left out", error)
-                batches.headers[row, layout.RECORDS_COUNT] = -1
-            batches = batches.only(batches.headers[:, layout.RECORDS_COUNT] >= 0)
+        batches = self._damage.readable(batches, self._decoder)
         if self._committed is None or not len(batches.headers):
             return batches
         return self._committed.select(batches, next_offset)
-
-
-class _PlannedFile:
-    """An open file of a slice, which is to hold all of the bytes that were planned."""
-
-    def __init__(self, file: SliceFile, opened: ReadableFile) -> None:
-        self._file = file
-        self._opened = opened
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`; a file that has become shorter is another one."""
-        n_read = self._opened.read_into(buffer, position)
-        if not n_read:
-            message = f"{self._file.path} ends at byte {position}, not at {self._file.end}"
-            raise _FileChangedError(message)
-        return n_read
 
 
 def _behind_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches:
@@ -263,36 +194,3 @@ def _behind_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches
             )
             raise batches.malformed(0, reason)
     return batches
-
-
-def _open(file: SliceFile) -> ReadableFile:
-    """The file, opened, also when retention or compaction has just put it aside.
-
-    Compaction puts another file under the name.  Where the planned range of bytes ends between two
-    batches of that one, too, what it holds behind them would be left out without a word.
-    """
-    try:
-        opened = open_file(file.path)
-    except FileNotFoundError as missing:
-        try:
-            opened = open_file(file.path + ".deleted")
-        except FileNotFoundError:
-            raise missing from None  # users know that file, and not the name that was tried
-    if file.inode not in (0, opened.status().inode):
-        opened.close()
-        message = f"{file.path} is another file than when it was planned"
-        raise _FileChangedError(message)
-    return opened
-
-
-def _least_offset(file: SliceFile, opened: ReadableFile) -> int:
-    """Offset that the first batch may have at the least, once it is seen to be the planned one."""
-    if file.first_crc == UNCHECKED:
-        return file.first_offset
-    head = opened.read(file.start, layout.HEADER_BYTES)
-    if len(head) >= layout.SMALLEST_BATCH_BYTES:
-        header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
-        if (header.base_offset, header.crc) == (file.first_offset, file.first_crc):
-            return 0 if header.is_wrapper else file.first_offset
-    message = f"{file.path} has another batch at byte {file.start} than when it was planned"
-    raise _FileChangedError(message)
