@@ -224,8 +224,8 @@ class _Commit:
             base_offset = appender.base_offset
         plan = plan_segment(self.directory, extent, base_offset, shift, epoch, self.config)
         if plan is None or not enter_partition(self.guard.path, path, extent, plan):
-            for buffer, headers in staged_batches(self.directory, extent, shift, epoch):
-                appender.append(buffer, headers)
+            for batches in staged_batches(self.directory, extent, shift, epoch):
+                appender.append(batches)
             return appender
         appender.close()
         sizes = move_segment(self.directory, self.guard.path, path, extent, plan)

@@ -23,9 +23,8 @@ from segmentlog.files.names import FileKind, segment_file_name
 from segmentlog.files.readable import open_file
 from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state
 from segmentlog.journal.guard import SegmentSizes
-from segmentlog.kernels import append as columns
-from segmentlog.kernels import layout
-from segmentlog.kernels.append import take_batches
+from segmentlog.kernels import growth, layout
+from segmentlog.kernels.growth import take_batches
 from segmentlog.kernels.memory import Int64s
 from segmentlog.topic_config import TopicConfig
 
@@ -110,7 +109,7 @@ def plan_segment(
     table[:, layout.BASE_OFFSET] = headers["base_offset"] + shift
     table[:, layout.LAST_OFFSET] = table[:, layout.BASE_OFFSET] + headers["last_offset_delta"]
     table[:, layout.MAX_TIMESTAMP] = headers["max_timestamp"]
-    entries: Int64s = np.empty((len(headers), columns.ENTRY_COLUMNS), np.int64)
+    entries: Int64s = np.empty((len(headers), growth.ENTRY_COLUMNS), np.int64)
     state = new_state(base_offset)
     end, n_entries = take_batches(table, 0, limits_of(config), state, entries)
     if end < len(headers):

@@ -18,7 +18,6 @@ from segmentlog.commit.extent import RELATIVE, Extent
 from segmentlog.commit.extent_columns import TaskExtents
 from segmentlog.commit.open_files import OpenFiles
 from segmentlog.commit.staged_batches import staged_batches, staged_errors
-from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
 from segmentlog.kernels.memory import Bytes
 from segmentlog.model import TopicPartition
@@ -194,10 +193,8 @@ class TaskStage:
         start, n_records = target.size, 0
         for extent in run:
             shift = 0 if extent.has_offsets else n_records
-            for buffer, headers in staged_batches(self._directory, extent, shift, 0):
-                first, last = headers[0], headers[-1]
-                behind = int(last[layout.POSITION] + last[layout.SIZE])
-                target.write(buffer[int(first[layout.POSITION]) : behind])
+            for batches in staged_batches(self._directory, extent, shift, 0):
+                target.write(batches.data)
             n_records += extent.n_records
         return run[0]._replace(
             name=target.name, start=start, end=target.size, n_records=n_records,

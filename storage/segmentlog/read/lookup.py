@@ -95,7 +95,7 @@ def _find_in_batch(
 ) -> TimestampAndOffset | None:
     """First matching record of one batch."""
     # Compiled kernels load here, once a batch really has to be decoded.
-    from segmentlog.records.decoder import read_timestamps
+    from segmentlog.records.one_batch import read_timestamps
 
     with open_file(path) as file:
         batch = file.read(placed.position, placed.header.size_in_bytes)

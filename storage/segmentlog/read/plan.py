@@ -204,6 +204,7 @@ def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> Lo
     log_end = find_log_end(segments[-1])
     if log_end.offset < log_slice.end_offset:
         return None
-    topic_partition = TopicPartition(log_slice.topic, log_slice.partition)
-    slices = cut_slices(topic_partition, segments, log_end, next_offset, log_slice.end_offset, 0)
+    slices = cut_slices(
+        log_slice.topic_partition, segments, log_end, next_offset, log_slice.end_offset, 0
+    )
     return slices[0] if slices else log_slice._replace(start_offset=next_offset, files=())

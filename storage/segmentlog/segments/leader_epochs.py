@@ -10,7 +10,7 @@ from segmentlog.files.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.files.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
-from segmentlog.segments.batches import WalkedBatches
+from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["EpochStarts"]
 
@@ -44,8 +44,8 @@ class EpochStarts:
         if below:
             self._starts[: len(below)] = [(below[-1][0], log_start)]
 
-    def follow(self, batches: WalkedBatches) -> None:
-        """Add the epochs that begin in some batches."""
+    def follow(self, batches: ScannedBatches) -> None:
+        """Take the epochs that begin in some batches."""
         is_known = batches.headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK == 0
         headers = batches.headers[is_known]
         epochs: Int64s = np.zeros(len(headers), np.int64)

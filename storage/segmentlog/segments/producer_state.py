@@ -18,10 +18,9 @@ from segmentlog.files.snapshot import (
     write_snapshot,
 )
 from segmentlog.index.transaction import AbortedTransaction
-from segmentlog.kernels import layout
-from segmentlog.kernels import producers as columns
+from segmentlog.kernels import layout, producer_table
 from segmentlog.kernels.memory import Int64s
-from segmentlog.kernels.producers import follow_producers
+from segmentlog.kernels.producer_table import follow_producers
 from segmentlog.segments.batches import WalkedBatches
 
 __all__ = ["ProducerStates"]
@@ -46,8 +45,8 @@ class ProducerStates:
     ) -> None:
         self._partition_path = partition_path
         self._states: Int64s = np.array(list(producers), np.int64)
-        self._states = self._states.reshape(-1, columns.STATE_COLUMNS)
-        ids = self._states[:, columns.PRODUCER_ID].tolist()
+        self._states = self._states.reshape(-1, producer_table.STATE_COLUMNS)
+        ids = self._states[:, producer_table.PRODUCER_ID].tolist()
         self._rows = {producer_id: row for row, producer_id in enumerate(ids)}
         self._snapshot_offset = offset
         self.end_offset = offset
@@ -58,16 +57,18 @@ class ProducerStates:
         found = newest_snapshot(partition_path, log_start + 1, offset)
         return cls(partition_path, *(found or (log_start, ())))
 
-    def follow(self, batches: WalkedBatches) -> list[AbortedTransaction]:
-        """Take batches that follow `end_offset`; returns the transactions that they abort."""
-        self.end_offset = batches.next_offset
-        ids = batches.headers[:, layout.PRODUCER_ID]
+    def follow(self, walked: WalkedBatches) -> list[AbortedTransaction]:
+        """Take batches that follow `end_offset`; the transactions that they abort."""
+        self.end_offset, headers = walked.next_offset, walked.scanned.headers
+        ids = headers[:, layout.PRODUCER_ID]
         if ids.max() < 0:
             return []
-        is_control = batches.headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
-        aborted: Int64s = np.empty((int(is_control.sum()), columns.ABORTED_COLUMNS), np.int64)
+        is_control = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+        aborted: Int64s = np.empty(
+            (int(is_control.sum()), producer_table.ABORTED_COLUMNS), np.int64
+        )
         rows = self._rows_of(ids)
-        n_aborted = follow_producers(batches.buf, batches.headers, rows, self._states, aborted)
+        n_aborted = follow_producers(walked.scanned.buf, headers, rows, self._states, aborted)
         return [AbortedTransaction._make(each) for each in aborted[:n_aborted].tolist()]
 
     def _rows_of(self, ids: Int64s) -> Int64s:

@@ -13,7 +13,7 @@ from segmentlog.records.header import parse_header
 if TYPE_CHECKING:  # the compiler loads with the arrays' types
     from segmentlog.kernels.memory import Bytes, Int64s
 
-__all__ = ["Found", "behind_damage", "find_good_batch"]
+__all__ = ["GoodBatch", "behind_damage", "find_good_batch"]
 
 _SEARCH_BYTES = 16 << 20
 _OVERLAP_BYTES = 8 << 20  # batches up to this size are found wherever they stand
@@ -23,14 +23,16 @@ _OVERLAP_BYTES = 8 << 20  # batches up to this size are found wherever they stan
 _MOST_CHECKED_BYTES = 1 << 30
 
 
-class Found(NamedTuple):
+class GoodBatch(NamedTuple):
     """A good batch: the byte of the file that it begins at, and its first offset."""
 
     position: int
     base_offset: int
 
 
-def behind_damage(file: ReadableFile, position: int, end: int, next_offset: int) -> Found | None:
+def behind_damage(
+    file: ReadableFile, position: int, end: int, next_offset: int
+) -> GoodBatch | None:
     """First good batch behind the bad one at byte `position`, or None up to byte `end`.
 
     The claimed end of the bad batch is tried first: a record of the bad batch may hold a copy of a
@@ -49,7 +51,9 @@ def behind_damage(file: ReadableFile, position: int, end: int, next_offset: int)
     return found if found and found.base_offset < claimed.base_offset else claimed
 
 
-def _claimed_end(file: ReadableFile, position: int, end: int, next_offset: int) -> Found | None:
+def _claimed_end(
+    file: ReadableFile, position: int, end: int, next_offset: int
+) -> GoodBatch | None:
     """The good batch at which the bad one says that it ends, or None."""
     prefix = file.read(position, layout.LOG_OVERHEAD)
     length = int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
@@ -60,7 +64,7 @@ def _claimed_end(file: ReadableFile, position: int, end: int, next_offset: int) 
     return _found(data, 0, at, next_offset) if _is_good(data, 0, next_offset) else None
 
 
-def _first(file: ReadableFile, at: int, end: int, next_offset: int) -> Found | None:
+def _first(file: ReadableFile, at: int, end: int, next_offset: int) -> GoodBatch | None:
     """First good batch that begins at byte `at` or behind it."""
     while at < end:
         data = file.read(at, min(_SEARCH_BYTES, end - at))
@@ -71,11 +75,11 @@ def _first(file: ReadableFile, at: int, end: int, next_offset: int) -> Found | N
     return None
 
 
-def _found(data: bytes, at: int, file_position: int, next_offset: int) -> Found:
-    """The found batch; a wrapper's first offset is inside it, and is not read."""
+def _found(data: bytes, at: int, file_position: int, next_offset: int) -> GoodBatch:
+    """A wrapper's first offset is inside it, and not looked for."""
     header = parse_header(data, at)
     base_offset = next_offset if header.is_wrapper else header.base_offset
-    return Found(file_position + at, base_offset)
+    return GoodBatch(file_position + at, base_offset)
 
 
 def find_good_batch(data: bytes, start: int, next_offset: int) -> int | None:

@@ -145,19 +145,6 @@ class Segment:
                 at = position - window_at
                 raise self._truncated(window[at : at + layout.LOG_OVERHEAD], position)
 
-    def size_of_batch(self, prefix: bytes, position: int) -> int:
-        """Bytes of the batch at byte `position`, which begins with `prefix`.
-
-        Raises
-        ------
-        TruncatedBatchError
-            If the file ends before that.
-        """
-        error = self._truncated(prefix, position)
-        if len(prefix) < layout.LOG_OVERHEAD or error.needed > error.available:
-            raise error
-        return error.needed
-
     def _truncated(self, prefix: bytes, position: int) -> TruncatedBatchError:
         """The error for the batch that begins with `prefix` and is not whole."""
         base_offset = int.from_bytes(prefix[:8], "big", signed=True)

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-__all__ = ["Finding", "FindingKind", "Severity", "unfinished_commits"]
+__all__ = ["Finding", "FindingKind", "MakeFinding", "Severity", "unfinished_commits"]
 
 
 class Severity(StrEnum):
@@ -54,6 +54,20 @@ class Finding(NamedTuple):
     position: int
     offset: int
     message: str
+
+
+class MakeFinding(Protocol):
+    """Makes a finding about the log at hand."""
+
+    def __call__(
+        self,
+        severity: Severity,
+        kind: FindingKind,
+        path: str,
+        position: int,
+        offset: int,
+        message: str,
+    ) -> Finding: ...
 
 
 def unfinished_commits(guards: Iterable[str]) -> Iterator[Finding]:

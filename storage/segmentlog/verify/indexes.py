@@ -6,7 +6,6 @@ of the batch that holds the offset (``LogSegment.append``).
 """
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,27 +15,14 @@ from segmentlog.index.offset import OFFSET_ENTRY
 from segmentlog.index.time import TIME_ENTRY
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
+from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
-from segmentlog.verify.findings import Finding, FindingKind, Severity
+from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
 
-__all__ = ["REMEDY", "IndexCheck", "MakeFinding"]
+__all__ = ["REMEDY", "IndexCheck"]
 
 #: Kafka rebuilds the indexes of a segment when its offset index is missing, and only then.
 REMEDY = "delete the segment's .index file, and a broker that starts rebuilds all of its indexes"
-
-
-class MakeFinding(Protocol):
-    """Makes a finding about the log at hand."""
-
-    def __call__(
-        self,
-        severity: Severity,
-        kind: FindingKind,
-        path: str,
-        position: int,
-        offset: int,
-        message: str,
-    ) -> Finding: ...
 
 
 class _Entries:
@@ -84,15 +70,10 @@ class IndexCheck:
         self._largest = -1
         self._is_largest_known = True
 
-    def batches(self, headers: Int64s, file_position: int) -> Iterator[Finding]:
-        """Check the entries of these batches.
-
-        Parameters
-        ----------
-        headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read only
-        file_position : byte of the file that positions in `headers` count from.
-        """
-        positions = headers[:, layout.POSITION] + file_position
+    def follow(self, batches: ScannedBatches) -> Iterator[Finding]:
+        """Check the entries that speak of these batches."""
+        headers = batches.headers
+        positions = headers[:, layout.POSITION] + batches.file_position
         last = headers[:, layout.LAST_OFFSET]
         yield from self._offset_entries(positions, last, positions[-1] + headers[-1, layout.SIZE])
         yield from self._time_entries(headers, last)

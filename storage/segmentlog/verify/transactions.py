@@ -7,12 +7,13 @@ import numpy as np
 from segmentlog.errors import CorruptIndexError, MalformedBatchError
 from segmentlog.index.transaction import read_transaction_index
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.memory import Int64s
 from segmentlog.kernels.transactions import ABORT, COMMIT, MARKER_TYPE
+from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.batches import markers_among
 from segmentlog.segments.segment import Segment
-from segmentlog.verify.findings import Finding, FindingKind, Severity
-from segmentlog.verify.indexes import REMEDY, MakeFinding
+from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.verify.indexes import REMEDY
 
 __all__ = ["TransactionCheck"]
 
@@ -59,16 +60,16 @@ class TransactionCheck:
         self._open: dict[int, tuple[int, int, str]] = {}  # first offset, epoch and file, by id
         self._aborted: dict[int, tuple[int, int]] = {}  # id and first offset, by the marker's
 
-    def batches(
-        self, path: str, buf: Bytes, headers: Int64s, file_position: int
-    ) -> Iterator[Finding]:
-        """Follow some batches, whose bytes are in `buf`."""
+    def follow(self, batches: ScannedBatches) -> Iterator[Finding]:
+        """Follow some batches."""
+        headers, path = batches.headers, batches.path
         is_in = headers[:, layout.ATTRIBUTES] & layout.TRANSACTIONAL_MASK != 0
         if not is_in.any():
             return
-        rows = headers[is_in & (headers[:, layout.RECORDS_COUNT] > 0)]
+        batches = batches.only(is_in & (headers[:, layout.RECORDS_COUNT] > 0))
+        rows, buf = batches.headers, batches.buf
         try:
-            markers = markers_among(path, buf, rows, file_position)
+            markers = markers_among(batches)
         except MalformedBatchError as error:
             yield self._finding(
                 Severity.ERROR, FindingKind.CORRUPT_BATCH, path, error.position,
@@ -87,7 +88,7 @@ class TransactionCheck:
             epochs[telling].tolist(),
             strict=True,
         ):
-            at = file_position + position
+            at = batches.file_position + position
             if kind == _DATA:
                 yield from self._data(path, at, offset, producer_id, epoch)
             else:
