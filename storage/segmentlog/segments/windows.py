@@ -108,5 +108,7 @@ class BatchWindows:
             base_offset = int.from_bytes(prefix[: layout.BATCH_LENGTH_AT], "big", signed=True)
             needed += int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
         if needed > available or held == available:
+            if needed <= available:  # too few bytes for a magic number to say what they are
+                needed = layout.MAGIC_PREFIX_BYTES
             raise TruncatedBatchError(path, position, base_offset, needed, available)
         return max(self._window_bytes, needed)

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.errors import ChecksumMismatchError, CorruptLogError, TruncatedBatchError
+from segmentlog.errors import (
+    ChecksumMismatchError,
+    CorruptLogError,
+    MalformedBatchError,
+    TruncatedBatchError,
+)
 from segmentlog.files.readable import open_file
 from segmentlog.kernels import layout
 from segmentlog.records.decoder import BatchScanner
@@ -75,6 +80,28 @@ def test_an_end_inside_a_batch_is_an_error_behind_the_whole_ones(
         assert isinstance(error, TruncatedBatchError)
         needed = len(BATCHES[n_whole]) if left >= layout.LOG_OVERHEAD else layout.LOG_OVERHEAD
         assert (ends[n_whole], needed, left) == (error.position, error.needed, error.available)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("n_bytes", "needed"), [(1, 12), (11, 12), *((n, 17) for n in range(12, 17)), (17, None)]
+)
+def test_zeros_too_few_for_a_header_are_an_error(
+    tmp_path: Path, n_bytes: int, needed: int | None
+) -> None:
+    """Twelve of them claim to be a batch of twelve bytes, without a magic number."""
+    path = tmp_path / "f.log"
+    path.write_bytes(DATA + bytes(n_bytes))
+
+    offsets, _, error = found(path, 1 << 20, len(DATA) + n_bytes)
+
+    assert list(range(len(SIZES))) == offsets
+    assert len(DATA) == error.position
+    if needed is None:
+        assert isinstance(error, MalformedBatchError)
+    else:
+        assert isinstance(error, TruncatedBatchError)
+        assert (needed, n_bytes) == (error.needed, error.available)
 
 
 def test_damage_is_an_error_behind_the_good_batches(tmp_path: Path) -> None:

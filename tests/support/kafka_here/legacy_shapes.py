@@ -127,7 +127,7 @@ def _librdkafka(magic: int, codec: str) -> LegacyShape:
                 raise RuntimeError(message)
 
     def check(seen: Sequence[DumpedBatch], rows: Sequence[KafkaRecord]) -> bool:
-        # On a slow machine a flush overtakes the messages: one that is sent alone is not compressed.
+        # On a slow machine a flush overtakes messages: one that is sent alone is not compressed.
         alone = (magic, "none")
         return _formats(seen) - {alone} == {(magic, codec)} - {alone} and len(rows) == 40
 
