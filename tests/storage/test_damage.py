@@ -3,6 +3,7 @@
 import logging
 import resource
 import shutil
+import struct
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
+from segmentlog.read.scan import scan_slice
 from segmentlog.testing import damage
 from segmentlog.testing.damage import FIELDS, Damage
 from segmentlog.verify.findings import FindingKind, Severity
@@ -273,11 +275,41 @@ def test_a_torn_tail_that_was_promised_is_an_error(partition: Path, name: str) -
     assert [*survivors] == offsets(log, read_up_to=segmentlog.ReadUpTo.LOG_END)
 
 
+def offsets_of(log_slice: segmentlog.LogSlice) -> list[int]:
+    """Offsets that one slice yields."""
+    batches = scan_slice(log_slice, columns=["offset"])
+    return [offset for batch in batches for offset in batch.column(0).to_pylist()]
+
+
+def empty(path: Path) -> None:
+    """Created, and never written."""
+    path.write_bytes(b"")
+
+
+def zeros(path: Path) -> None:
+    """As long as it was, and never written."""
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def shifted_positions(path: Path) -> None:
+    """In each entry of eight bytes a position seven bytes too high."""
+    entries = struct.iter_unpack(">ii", path.read_bytes()[: path.stat().st_size // 8 * 8])
+    path.write_bytes(b"".join(struct.pack(">iI", a, (b + 7) & 0xFFFFFFFF) for a, b in entries))
+
+
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "snapshot"])
 @pytest.mark.parametrize(
     "spoil",
-    [damage.delete(), damage.fill_with_garbage(), damage.cut_tail(1), damage.append_zeros(800)],
-    ids=["deleted", "garbage", "cut", "zeros behind"],
+    [
+        damage.delete(),
+        damage.fill_with_garbage(),
+        damage.cut_tail(1),
+        damage.append_zeros(800),
+        empty,
+        zeros,
+        shifted_positions,
+    ],
+    ids=["deleted", "garbage", "cut", "zeros behind", "empty", "zeros", "positions shifted"],
 )
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_no_index_changes_what_is_read(
@@ -289,7 +321,8 @@ def test_no_index_changes_what_is_read(
         log = open_log(partition)
         times = [time + 5 for time in range(1_700_000_000_000, 1_700_000_000_060, 7)]
         return (
-            [len(log.slices(12, 45, 300)) > 0, offsets(log, start_offset=21, end_offset=39)],
+            [offset for each in log.slices(12, 45, 300) for offset in offsets_of(each)],
+            offsets(log, start_offset=21, end_offset=39),
             [log.offset_for_timestamp(time) for time in times],
             log.last_stable_offset(),
             offsets(log, isolation_level="read_committed"),
@@ -298,9 +331,13 @@ def test_no_index_changes_what_is_read(
     expected = answers()
     if not is_clean:
         (partition.parent / ".kafka_cleanshutdown").unlink()
-    for path in partition.glob(f"*.{suffix}"):
+    paths = sorted(partition.glob(f"*.{suffix}"))
+    for path in paths:
         spoil(path)
 
+    assert paths
+    assert [*range(12, 45)] == expected[0]
+    assert [*range(21, 39)] == expected[1]
     assert expected == answers()
 
 
