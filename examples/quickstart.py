@@ -113,3 +113,4 @@ if __name__ == "__main__":
     else:
         with tempfile.TemporaryDirectory() as scratch:
             main(scratch)
+        print(f"\n{scratch} is gone again; python {sys.argv[0]} DIRECTORY writes a log that stays")

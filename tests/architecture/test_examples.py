@@ -10,7 +10,6 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
-from pyspark.sql import SparkSession
 
 import segmentlog
 
@@ -22,17 +21,6 @@ COMMANDS = re.findall(
     r"^\$ segmentlog (.*)\n((?:(?!\$ |```).*\n)*)", (TOP / "README.md").read_text(), re.MULTILINE
 )
 
-#: Statements of the READMEs, in their order: a later one may use what an earlier one has made.
-STATEMENTS = {
-    path: [
-        statement.strip()
-        for block in re.findall(r"^```sql\n(.*?)^```", (TOP / path).read_text(), re.M | re.S)
-        for statement in block.split(";\n")
-        if statement.strip()
-    ]
-    for path in ("README.md", "connector/README.md")
-}
-
 
 def output(name: str, *arguments: str) -> str:
     """What an example prints."""
@@ -43,21 +31,6 @@ def output(name: str, *arguments: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
-
-
-@pytest.mark.spark
-def test_the_quickstart_prints_its_tables(tmp_path: Path) -> None:
-    """What the broker has, what was written and is found by time, and that it is sound."""
-    printed = output("quickstart.py", str(tmp_path / "logs"))
-    log = segmentlog.open_log_dir(tmp_path / "logs").log("large-orders", 0)
-
-    assert "|orders   |0        |335" in printed
-    assert '|2025-10-12 00:00:32|{"order":789,"customer":"customer-03","cents":48190}|' in printed
-    assert f"large-orders     0      0        {log.log_end_offset}" in printed
-    assert "2 partitions, 2 segments, " in printed
-    assert "0 errors, 0 warnings, 0 notes" in printed
-    times = log.scan().read_all()["timestamp"].to_pylist()
-    assert times == sorted(times)
 
 
 def test_the_engine_works_without_spark() -> None:
@@ -104,26 +77,6 @@ def test_polars_and_duckdb_take_the_stream(example_data: str) -> None:
 
     assert (335, 335) == (len(frame), counted)
     assert stream.schema.names == frame.columns
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("path", STATEMENTS)
-def test_the_sql_of_the_readmes_runs(
-    spark: SparkSession, example_data: str, tmp_path: Path, path: str
-) -> None:
-    """Every statement, with the example and a directory of the test in the place of its paths."""
-    spark.sql(f"CREATE DATABASE of_readme LOCATION '{tmp_path / 'warehouse'}'")
-    spark.sql("USE of_readme")
-    try:
-        for statement in STATEMENTS[path]:
-            here = statement.replace("/var/lib/kafka", example_data)
-            rows = spark.sql(here.replace("/data/logs", str(tmp_path / "logs"))).collect()
-            assert rows or not statement.startswith("SELECT"), statement
-    finally:
-        spark.sql("USE default")
-        spark.sql("DROP DATABASE of_readme CASCADE")
-        for view in spark.catalog.listTables():
-            spark.catalog.dropTempView(view.name)
 
 
 @pytest.mark.spark

@@ -4,15 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
-import venv
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-TOP = Path(__file__).parents[2]
+from first_hour.bare import TOP, environment_without_us
 
 COMPILING = "compiling segmentlog's kernels"
 
@@ -32,38 +29,6 @@ print("from", pyspark_segmentlog.__file__)
 print("rows", spark.read.format("segmentlog").load(sys.argv[1]).count())
 spark.stop()
 """
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
-    target = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", str(TOP)]
-    subprocess.run([*command, "--wheel-dir", str(target)], check=True, timeout=300)
-    (built,) = target.glob("*.whl")
-    return built
-
-
-def environment_without_us(target: Path) -> tuple[Path, Path]:
-    """A virtual environment that sees this one's libraries, but not this project.
-
-    Returns its Python and its site-packages.
-    """
-    venv.create(target, with_pip=False)
-    python = target / "bin" / "python"
-    done = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    site = Path(done.stdout.strip())
-    libraries = site.parent / "libraries"
-    libraries.mkdir()
-    for library in Path(sysconfig.get_path("purelib")).iterdir():
-        name = library.name.lower()
-        if not name.endswith(".pth") and "segmentlog" not in name:
-            (libraries / library.name).symlink_to(library)
-    (site / "libraries.pth").write_text(f"{libraries}\n")
-    return python, site
 
 
 def run(command: list[str | Path], cwd: Path, **variables: str) -> tuple[str, str]:
@@ -103,17 +68,6 @@ def machine(wheel: Path, tmp_path_factory: pytest.TempPathFactory, example_data:
     variables = {"PYTHONPATH": str(wheel), "NUMBA_CACHE_DIR": str(place / "cache")}
     printed, errors = run([python, "-c", READ, example_data], place, **variables)
     return Machine(python, place / "cache", printed, errors)
-
-
-@pytest.mark.spark
-def test_an_installed_wheel_is_found(wheel: Path, tmp_path: Path, example_data: str) -> None:
-    """Plain `pip install`: the files of the wheel, in site-packages."""
-    python, site = environment_without_us(tmp_path / "venv")
-    zipfile.ZipFile(wheel).extractall(site)
-    printed = read(python, example_data, tmp_path, NUMBA_DISABLE_JIT="1")  # quicker, this once
-
-    assert str(site) in printed
-    assert "rows 1062" in printed
 
 
 @pytest.mark.spark

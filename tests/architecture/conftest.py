@@ -1,0 +1,18 @@
+"""One wheel of the checkout, and one environment in which nothing else is installed."""
+
+from pathlib import Path
+
+import pytest
+from first_hour.bare import Bare, build_wheel
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Bare:
+    """What ``pip install '.[spark]'`` leaves in a new virtual environment."""
+    return Bare.make(tmp_path_factory.mktemp("bare") / "venv", wheel)

@@ -1,0 +1,43 @@
+"""A new user's first hour comes out as its transcript says, on a bare virtual environment.
+
+``python tests/support/first_hour/make.py`` makes the transcripts again.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from first_hour.bare import TOP, Bare
+from first_hour.parts import PARTS, SLOW, Hour
+
+TRANSCRIPTS = Path(__file__).parent / "first_hour"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "part", [*PARTS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
+def test_it_reads_as_its_transcript(bare: Bare, tmp_path: Path, part: str) -> None:
+    """Everything that is printed, but for noise, places and times."""
+    printed = (PARTS | SLOW)[part](Hour.begin(bare, tmp_path / "checkout"))
+    expected = (TRANSCRIPTS / f"{part}.txt").read_text()
+
+    again = f"python tests/support/first_hour/make.py {part}"
+    assert expected.splitlines() == printed.splitlines(), f"to accept it: {again}"
+
+
+def test_a_transcript_stands_for_each_part() -> None:
+    """None is missing, and none is left over."""
+    assert sorted(PARTS | SLOW) == sorted(path.stem for path in TRANSCRIPTS.iterdir())
+
+
+def test_git_does_not_see_what_the_hour_leaves() -> None:
+    """Logs, Spark's warehouse, and the lock file that `recover` and `reindex` leave."""
+    left = ["build/a", "derby.log", "examples/data/.lock", "metastore_db/a", "spark-warehouse/a"]
+    done = subprocess.run(
+        ["git", "check-ignore", *left], cwd=TOP, capture_output=True, text=True, check=False
+    )
+    if done.returncode == 128:
+        pytest.skip("not a checkout of Git")
+
+    assert left == done.stdout.split()
