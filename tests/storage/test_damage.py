@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from reads import slice_offsets
 
 import segmentlog
 from segmentlog.errors import (
@@ -20,7 +21,6 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
-from segmentlog.read.scan import scan_slice
 from segmentlog.testing import damage
 from segmentlog.testing.damage import FIELDS, Damage
 from segmentlog.verify.findings import FindingKind, Severity
@@ -283,12 +283,6 @@ def test_a_torn_tail_that_was_promised_is_an_error(partition: Path, name: str) -
     assert [*survivors] == offsets(log, read_up_to=segmentlog.ReadUpTo.LOG_END)
 
 
-def offsets_of(log_slice: segmentlog.LogSlice) -> list[int]:
-    """Offsets that one slice yields."""
-    batches = scan_slice(log_slice, columns=["offset"])
-    return [offset for batch in batches for offset in batch.column(0).to_pylist()]
-
-
 def empty(path: Path) -> None:
     """Created, and never written."""
     path.write_bytes(b"")
@@ -329,7 +323,7 @@ def test_no_index_changes_what_is_read(
         log = open_log(partition)
         times = [time + 5 for time in range(1_700_000_000_000, 1_700_000_000_060, 7)]
         return (
-            [offset for each in log.slices(12, 45, 300) for offset in offsets_of(each)],
+            [offset for each in log.slices(12, 45, 300) for offset in slice_offsets(each)],
             offsets(log, start_offset=21, end_offset=39),
             [log.offset_for_timestamp(time) for time in times],
             log.last_stable_offset(),

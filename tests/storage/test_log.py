@@ -2,12 +2,11 @@
 
 import logging
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pyarrow as pa
 import pytest
+from reads import offsets_of
 
 import segmentlog
 from segmentlog.errors import LogChangedError, OffsetOutOfRangeError, OptionError
@@ -47,11 +46,6 @@ def opened(
         log_start_checkpoint=log_start,
         high_watermark_checkpoint=high_watermark,
     )
-
-
-def offsets_of(stream: Iterator[pa.RecordBatch]) -> list[int]:
-    """Offsets of the rest of a stream."""
-    return [offset for batch in stream for offset in batch.column("offset").to_pylist()]
 
 
 def test_a_log_is_described_by_its_files(partition: Path) -> None:
