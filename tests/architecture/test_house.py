@@ -18,6 +18,112 @@ from pyspark_segmentlog.write_options import WRITE_OPTIONS
 TOP = Path(__file__).parents[2]
 ROOTS = (TOP / "storage" / "segmentlog", TOP / "connector" / "pyspark_segmentlog")
 MODULES = sorted(path for root in ROOTS for path in root.rglob("*.py"))
+#: Modules without a test file of their own name: by room, where their tests are, and why there.
+TESTED_ELSEWHERE = (
+    (
+        "segmentlog",
+        "__main__ model topic_config",
+        "tools/test_cli producer/test_refusals recovery/test_recover_log",
+        "a process, and values that others are made from",
+    ),
+    ("segmentlog/errors", "base read write", "test_errors", "one set of names, tested as one"),
+    (
+        "segmentlog/kernels",
+        (
+            "_crc_block _jit _llvm append crc_tables encode json_lines layout memory message "
+            "murmur2 output partition producers record scan source status transactions"
+        ),
+        (
+            "kernels/test_hostile_bytes kernels/test_hostile_rows ../properties "
+            "tools/test_json_lines kernels/test_crc32c producer/test_partitioner"
+        ),
+        "kernels are held against plain Python, and that is one of whole batches",
+    ),
+    (
+        "segmentlog/files",
+        "durable owners partitions readable snapshot sync_together",
+        "producer/test_places producer/test_many_partitions recovery/test_recover_log ../crash",
+        "what they do shows in what a crash, a mount or another user leaves of a job",
+    ),
+    (
+        "segmentlog/index",
+        "encode entries transaction",
+        "recovery/test_reindex recovery/test_recover_log index/test_offset ../golden",
+        "entries are right if they are the ones of a broker, byte for byte",
+    ),
+    (
+        "segmentlog/journal",
+        "deletions guard json_file sink_versions state",
+        "producer/test_numbered_writes files/test_whole ../crash",
+        "a journal is right if no crash leaves half a job",
+    ),
+    (
+        "segmentlog/records",
+        "batch_error columns decoder deflater header",
+        "records/test_compression kernels/test_decode test_damage ../properties ../golden",
+        "the parts of decoding are held against the reference together",
+    ),
+    (
+        "segmentlog/segments",
+        "batches leader_epochs orphans producer_state",
+        "recovery/test_recover_log tools/test_walk ../crash ../interop",
+        "they follow batches as a broker does, whose files are compared",
+    ),
+    (
+        "segmentlog/read",
+        "listed lookup moment read_committed scan",
+        "test_log segments/test_segment test_damage ../crash ../interop",
+        "steps of one read, which is tested beside commits and damage",
+    ),
+    (
+        "segmentlog/commit",
+        (
+            "append decision delete_records extent ingest open_files prepare stage staged_batches "
+            "topics"
+        ),
+        (
+            "producer/test_writer producer/test_overwrite producer/test_large commit/test_commit "
+            "../crash"
+        ),
+        "steps of one commit, which is cut off behind each of them",
+    ),
+    (
+        "segmentlog/recovery",
+        "broken deleted recover_directory swaps unfinished valid_end",
+        "recovery/test_recover_log cleanup/test_delete_topic tools/test_recover ../crash",
+        "steps of one recovery, of logs that crashes have left",
+    ),
+    (
+        "segmentlog/producer",
+        "config job left_out sink_columns",
+        "producer/test_writer producer/test_refusals producer/test_clocks ../connector",
+        "parts of the writer, tested by what it writes and refuses",
+    ),
+    (
+        "segmentlog/verify",
+        "findings indexes",
+        "test_damage tools/test_verify",
+        "each kind of damage is found as a whole",
+    ),
+    (
+        "segmentlog/tools",
+        "arguments completion dump_to reindex rows sinks tables",
+        "tools/test_cli tools/test_dump tools/test_doctor files/test_storage ../interop",
+        "parts of commands, tested by what commands print",
+    ),
+    (
+        "segmentlog/testing",
+        "codecs damage legacy reference reference_log",
+        "../golden ../properties ../fuzz test_damage",
+        "they are what tests compare with, and are compared with a broker's files themselves",
+    ),
+    (
+        "pyspark_segmentlog",
+        "catalog_table parsing py_files sink_schema source",
+        "test_sql test_options test_reader test_writer ../architecture/test_packaging",
+        "tested by the statements, options and packages that a user has",
+    ),
+)
 MOST_MODULE_LINES = 400
 MOST_FUNCTION_LINES = 50  # without the docstring
 
@@ -110,6 +216,35 @@ def _length(node: ast.FunctionDef) -> int:
     docstring = node.body[0] if ast.get_docstring(node) else None
     described = docstring.end_lineno - docstring.lineno + 1 if docstring else 0
     return node.end_lineno - node.lineno + 1 - described
+
+
+def test_every_module_has_tests_of_its_name_or_a_reason() -> None:
+    """The tests of `storage/segmentlog/index/offset.py` are `tests/storage/index/test_offset.py`.
+
+    A module is in the list of those that are tested elsewhere, or it has such a file: not both.
+    """
+    tests = {root.name: TOP / "tests" / root.parent.name for root in ROOTS}
+    unnamed = {
+        f"{root.name}/{path.relative_to(root).with_suffix('')}"
+        for root in ROOTS
+        for path in root.rglob("*.py")
+        if path.name != "__init__.py"
+        and not (
+            tests[root.name] / path.relative_to(root).parent / f"test_{path.stem.lstrip('_')}.py"
+        ).exists()
+    }
+    listed = [f"{room}/{name}" for room, names, _, _ in TESTED_ELSEWHERE for name in names.split()]
+    missing = [
+        place
+        for room, _, places, _ in TESTED_ELSEWHERE
+        for place in places.split()
+        if not any(
+            (tests[room.split("/")[0]] / f"{place}{suffix}").exists() for suffix in ("", ".py")
+        )
+    ]
+
+    assert sorted(unnamed) == sorted(listed)
+    assert [] == missing
 
 
 def test_only_one_module_compiles() -> None:

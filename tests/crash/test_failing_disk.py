@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 from crashing import act_at, fail_at
+from soundness import assert_settled
 
 import segmentlog
 from segmentlog.commit import commit
@@ -20,13 +21,11 @@ from segmentlog.journal.guard import list_guards
 from segmentlog.model import BATCH_SIZE
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
-from segmentlog.verify.findings import Severity
-from segmentlog.verify.verify_log import verify_log
 
 N_PARTITIONS = 2
 
 
-def rows(job: int, n_rows: int, n_bytes: int) -> pa.Table:
+def rows_of_job(job: int, n_rows: int, n_bytes: int) -> pa.Table:
     """The rows of a job, which all tell its number, dealt out to the partitions in turn."""
     values = [b"%d" % job + b" " * n_bytes] * n_rows
     partitions = pa.array([i % N_PARTITIONS for i in range(n_rows)], pa.int32())
@@ -57,12 +56,12 @@ KINDS = {
 }
 
 
-def write(directory: Path, job: int, kind: Kind, n_rows: int = 40) -> None:
+def write_job(directory: Path, job: int, kind: Kind, n_rows: int = 40) -> None:
     """One job."""
     with segmentlog.open_writer(
         directory, "t", num_partitions=N_PARTITIONS, config=kind.config
     ) as writer:
-        writer.append(rows(job, n_rows, kind.n_bytes))
+        writer.append(rows_of_job(job, n_rows, kind.n_bytes))
 
 
 def jobs(directory: Path) -> list[int]:
@@ -75,15 +74,6 @@ def jobs(directory: Path) -> list[int]:
 
     assert all(each == found[0] for each in found)
     return list(found[0])
-
-
-def assert_sound(directory: Path) -> None:
-    """`verify` finds nothing, and no guard stands."""
-    opened = segmentlog.open_log_dir(directory)
-    for topic_partition in opened.topic_partitions():
-        found = list(verify_log(opened.log(*topic_partition), with_records=True))
-        assert [] == [each for each in found if each.severity != Severity.NOTE]
-    assert [] == list_guards(str(directory))
 
 
 def names_a_path(error: BaseException, directory: Path) -> bool:
@@ -116,12 +106,12 @@ def test_every_call_that_fails_leaves_the_job_whole_or_out(
     caught: BaseException | None = OSError()
     for number in range(1000):
         directory = tmp_path / str(number)
-        write(directory, 1, kind)
+        write_job(directory, 1, kind)
         with monkeypatch.context() as patch:
             made = fail_at(patch, number, errno.EIO, is_final=is_final)
             caught = None
             try:
-                write(directory, 2, kind)
+                write_job(directory, 2, kind)
             except (OSError, SegmentLogError) as error:
                 caught = error
         visible = jobs(directory)
@@ -134,9 +124,9 @@ def test_every_call_that_fails_leaves_the_job_whole_or_out(
         assert visible in {"refused": [[1]], "committed": [[1, 2]]}.get(outcome, [[1], [1, 2]]), (
             where
         )
-        write(directory, 3, kind)
+        write_job(directory, 3, kind)
         assert [*visible, 3] == jobs(directory), where
-        assert_sound(directory)
+        assert_settled(directory)
         shutil.rmtree(directory)
         if len(made) < number:
             break
@@ -168,16 +158,16 @@ def fill(disk: Path) -> None:
 def test_a_disk_that_is_full_while_tasks_stage(disk: Path) -> None:
     """The error says so, nothing is visible or left, and what fits can be written."""
     directory, kind = disk / "logs", Kind(1 << 30, BATCH_SIZE, 1000, buffer_memory=100_000)
-    write(directory, 1, kind)
+    write_job(directory, 1, kind)
     with pytest.raises(OSError, match="No space left on device: ") as caught:
-        write(directory, 2, kind, n_rows=4000)
+        write_job(directory, 2, kind, n_rows=4000)
 
     assert names_a_path(caught.value, directory)
     assert [1] == jobs(directory)
     assert ["segmentlog.state"] == [path.name for path in directory.glob("segmentlog.*")]
-    write(directory, 3, kind)
+    write_job(directory, 3, kind)
     assert [1, 3] == jobs(directory)
-    assert_sound(directory)
+    assert_settled(directory)
 
 
 def test_a_disk_that_fills_up_at_any_step(
@@ -187,12 +177,12 @@ def test_a_disk_that_fills_up_at_any_step(
     outcomes: Counter[str] = Counter()
     for number in range(1000):
         directory = disk / "logs"
-        write(directory, 1, kind)
+        write_job(directory, 1, kind)
         caught = None
         with monkeypatch.context() as patch:
             made = act_at(patch, number, lambda: fill(disk))
             try:
-                write(directory, 2, kind)
+                write_job(directory, 2, kind)
             except (OSError, SegmentLogError) as error:
                 caught = error
         visible, is_guarded = jobs(directory), bool(list_guards(str(directory)))
@@ -204,9 +194,9 @@ def test_a_disk_that_fills_up_at_any_step(
             assert not is_guarded, where
         assert visible == ([1] if caught else [1, 2]), where
         (disk / "ballast").unlink(missing_ok=True)
-        write(directory, 3, kind)
+        write_job(directory, 3, kind)
         assert [*visible, 3] == jobs(directory), where
-        assert_sound(directory)
+        assert_settled(directory)
         shutil.rmtree(directory)
         if len(made) < number:
             break

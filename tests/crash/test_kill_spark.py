@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from killing import N_PARTITIONS, N_ROWS, Reader, assert_sound, n_whole_jobs, step_of
+from killing import N_PARTITIONS, N_ROWS, Reader, n_whole_jobs, step_of
+from soundness import assert_settled
 
 import segmentlog
 from segmentlog.journal.guard import list_guards
@@ -160,7 +161,7 @@ def test_killed_spark_jobs_lose_and_repeat_nothing(
     assert n_whole_jobs(directory) - 1 >= acknowledged >= 2 * n_kills
     with segmentlog.open_writer(directory, "t"):  # an empty job recovers, too
         pass
-    assert_sound(directory)
+    assert_settled(directory)
     assert reader.n_looks > n_kills
     n_guarded = sum(n for (_, step), n in steps.items() if step != "no guard")
     assert n_guarded >= (0.3 * n_kills if n_kills > 100 else 1)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import pytest
 from numbered_jobs import LEVELS, look
-from soundness import assert_sound
+from soundness import assert_tidy
 from stressing.ledger import Ledger, now
 from stressing.plan import READS, TOPICS
 from stressing.verdict import Failure, Verdict, tally
@@ -193,7 +193,7 @@ def test_each_look_is_one_moment_of_the_whole_directory(
         seen = {str(key): found for key, found in look(opened, level).items()}
         assert not verdict.final_look(seen), level
     sweep(directory)
-    assert_sound(directory)
+    assert_tidy(directory)
     assert not missing(verdict.counts, run)
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.interop
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-def rows(n_rows: int) -> pa.Table:
+def mixed_rows(n_rows: int) -> pa.Table:
     """Keys, tombstones, headers, values of every length."""
     numbers = range(n_rows)
     return pa.table(
@@ -45,7 +45,7 @@ def append(broker: Broker, topic: str, n_rows: int, **settings: object) -> None:
     """One job of ours."""
     config = ProducerConfig(**settings)
     with segmentlog.open_writer(broker.log_dir, topic, config=config) as writer:
-        writer.append(rows(n_rows))
+        writer.append(mixed_rows(n_rows))
 
 
 def ours(broker: Broker, topic: str) -> list[KafkaRecord]:
@@ -142,7 +142,7 @@ def test_a_broker_never_takes_half_a_job_for_data(
         config = moving if number % 2 else ProducerConfig()
         job = WriteJob.begin(str(broker.log_dir), config, topic="t")
         stager = job.stager(0)
-        stager.add(rows(600).to_batches()[0])
+        stager.add(mixed_rows(600).to_batches()[0])
         extents = stager.close()
         with monkeypatch.context() as patch:
             crash_at(patch, number)

@@ -17,7 +17,7 @@ TOPICS = ("bulk", "latest")
 PATTERNS = [f"{topic}-*" for topic in TOPICS]
 
 
-def rows(spark: SparkSession, n_rows: int) -> DataFrame:
+def mixed_rows(spark: SparkSession, n_rows: int) -> DataFrame:
     """Rows that tell their number, dealt out to the partitions in turn.
 
     Some have no key, some are tombstones, some have headers.
@@ -133,7 +133,7 @@ def test_a_broker_goes_on_with_what_spark_wrote(
     """It serves all in order; appends, transactions and compaction work; and so in turn do we."""
     broker, every = stopped, max(1, n_rows // 1_000_000)
     options = {"segment.bytes": 1 << 20, "kafka.compression.type": codec}
-    append(rows(spark, n_rows), broker, "bulk", **options)
+    append(mixed_rows(spark, n_rows), broker, "bulk", **options)
     append(updates(spark, 3000), broker, "latest", **{"kafka.batch.size": 1000})
     assert len(list(broker.log_dir.glob("bulk-*/*.log"))) > 2 * N_PARTITIONS
     assert_dump_is_sound(broker, *PATTERNS, every=every)
@@ -153,7 +153,7 @@ def test_a_broker_goes_on_with_what_spark_wrote(
     assert served == digest(ours(spark, broker))
     assert n_rows + 4 + 8 == ours(spark, broker).where("topic = 'bulk'").count()
 
-    append(rows(spark, 1000), broker, "bulk", **options)
+    append(mixed_rows(spark, 1000), broker, "bulk", **options)
     append(updates(spark, 100), broker, "latest")
     assert_dump_is_sound(broker, *PATTERNS, every=every)
     with broker:

@@ -47,7 +47,7 @@ def batches(draw: st.DrawFn) -> list[Record]:
     ]
 
 
-def rows(data: bytes, start: int = 0, end: int = 2**62) -> list[Record]:
+def decoded(data: bytes, start: int = 0, end: int = 2**62) -> list[Record]:
     """What the kernels make of whole batches, as reference records."""
     buf = np.frombuffer(data, np.uint8)
     scanner = BatchScanner("x.log", 0)
@@ -84,7 +84,7 @@ def test_decoding_gives_back_what_was_encoded(records: list[Record]) -> None:
     data = encode_batch(records)
 
     assert records == read_batch(data)
-    assert records == rows(data)
+    assert records == decoded(data)
 
 
 @given(
@@ -104,7 +104,7 @@ def test_a_range_of_offsets_keeps_the_records_inside_it(
         records += shifted
     start, end = skip, skip + length
 
-    assert [r for r in records if start <= r.offset < end] == rows(data, start, end)
+    assert [r for r in records if start <= r.offset < end] == decoded(data, start, end)
 
 
 @given(st.binary(max_size=9000), st.integers(0, 64))
@@ -151,11 +151,11 @@ def test_damage_gives_an_error_or_what_the_reference_reads(
         expected = read_batch(bytes(damaged))
     except (BadBatchError, UnknownFormatError):
         with pytest.raises((CorruptLogError, TimestampOverflowError, UnsupportedFormatError)):
-            rows(bytes(damaged))
+            decoded(bytes(damaged))
         return
 
     try:
-        found = rows(bytes(damaged))
+        found = decoded(bytes(damaged))
     except TimestampOverflowError:  # the reference has no microseconds
         return
     assert _as_java_shows(expected) == found

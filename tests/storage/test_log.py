@@ -2,11 +2,11 @@
 
 import logging
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
+import psutil
 import pytest
+from reads import offsets_of
 
 import segmentlog
 from segmentlog.errors import LogChangedError, OffsetOutOfRangeError, OptionError
@@ -48,11 +48,6 @@ def opened(
     )
 
 
-def offsets_of(stream: Iterator[pa.RecordBatch]) -> list[int]:
-    """Offsets of the rest of a stream."""
-    return [offset for batch in stream for offset in batch.column("offset").to_pylist()]
-
-
 def test_a_log_is_described_by_its_files(partition: Path) -> None:
     """Without checkpoints a log starts at its first base offset and ends behind its last batch."""
     log = opened(partition)
@@ -66,6 +61,7 @@ def test_a_log_is_described_by_its_files(partition: Path) -> None:
     assert sum(file.stat().st_size for file in partition.iterdir()) == log.size_bytes
     assert [0, 10, 20] == [segment.base_offset for segment in log.segments]
     assert list(range(30)) == offsets_of(log.scan())
+    assert [7, 8, 9, 10, 11] == offsets_of(log.scan(7, 12))
 
 
 @pytest.mark.parametrize("log_start", [10, 12, 15, 17, 19, 20, 29, 30])
@@ -359,3 +355,30 @@ def test_a_merged_segment_is_not_read_up_to_where_the_old_one_ended(partition: P
     merged.rename(partition / NAMES[0])
 
     assert [2, 7] == offsets_of(scan_slice(log_slice, columns=["offset"]))
+
+
+def test_segments_merged_before_the_read_began_are_read_as_they_are_now(partition: Path) -> None:
+    """The first holds what is left of the second, which is gone."""
+    (log_slice,) = opened(partition).slices(0, 30)
+    merged = partition / "merged"
+    merged.write_bytes(batches([3], [9], [15], [19]))
+    merged.rename(partition / NAMES[0])
+    (partition / NAMES[1]).unlink()
+
+    assert [3, 9, 15, 19, *range(20, 30)] == offsets_of(scan_slice(log_slice))
+
+
+def test_nothing_stays_open(partition: Path) -> None:
+    """Reading, looking up and an abandoned scan leave no descriptor behind."""
+    before = psutil.Process().num_fds()
+    log = opened(partition)
+    read = offsets_of(log.scan())
+    found = log.offset_for_timestamp(11_000)
+    abandoned = scan_slice(log.slices(0, 30)[0])
+    next(abandoned)
+    held = psutil.Process().num_fds()
+    abandoned.close()
+
+    assert (list(range(30)), (11_000, 11)) == (read, found)
+    assert held > before
+    assert before == psutil.Process().num_fds()

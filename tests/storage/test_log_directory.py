@@ -74,6 +74,23 @@ def test_directories_that_are_on_their_way_out_are_left_out(log_dir: Path, state
     assert ["orders", "pay.ments"] == list(segmentlog.open_log_dir(log_dir).topics())
 
 
+def test_foreign_names_and_files_are_no_partitions(log_dir: Path) -> None:
+    """A directory that no broker made, and a file in the place of a partition."""
+    (log_dir / "lost+found").mkdir()
+    (log_dir / "gone-2").write_text("a file")
+
+    assert {"orders": [0, 1], "pay.ments": [10]} == segmentlog.open_log_dir(log_dir).topics()
+
+
+def test_a_link_that_is_asked_for_is_followed(log_dir: Path, tmp_path: Path) -> None:
+    """Only links inside a log directory are left out."""
+    (tmp_path / "link").symlink_to(log_dir, target_is_directory=True)
+    directory = segmentlog.open_log_dir(tmp_path / "link")
+
+    assert {"orders": [0, 1], "pay.ments": [10]} == directory.topics()
+    assert 3 == directory.log("orders", 0).scan().read_all().num_rows
+
+
 def test_a_linked_partition_is_left_out_with_a_warning(
     log_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -254,7 +271,7 @@ def test_batches_beyond_the_high_watermark_are_told_in_one_warning(
     with caplog.at_level(logging.INFO, logger="segmentlog"):
         ends = directory.end_offsets(directory.topic_partitions())
 
-    assert [1, 3, 0] == list(ends.values())
+    assert {("orders", 0): 1, ("orders", 1): 3, ("pay.ments", 10): 0} == ends
     (record,) = caplog.records
     assert "(orders-0: 2 from 1, pay.ments-10: 3 from 0)" in record.getMessage()
     assert "readUpTo=logEnd" in record.getMessage()

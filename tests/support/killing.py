@@ -17,10 +17,8 @@ import pyarrow as pa
 import segmentlog
 from segmentlog.journal.guard import list_guards
 from segmentlog.journal.state import State
-from segmentlog.verify.findings import Severity
-from segmentlog.verify.verify_log import verify_log
 
-__all__ = ["N_PARTITIONS", "N_ROWS", "Reader", "assert_sound", "n_whole_jobs", "step_of"]
+__all__ = ["N_PARTITIONS", "N_ROWS", "Reader", "n_whole_jobs", "step_of"]
 
 N_PARTITIONS = 4
 N_ROWS = 10
@@ -49,15 +47,6 @@ def step_of(directory: Path) -> str:
         return "guard without intent"
     is_decided = State.read(str(directory)).token == guards[0].token
     return "decided" if is_decided else "appending"
-
-
-def assert_sound(directory: Path) -> None:
-    """`verify` finds nothing, and no guard stands."""
-    opened = segmentlog.open_log_dir(directory)
-    for partition in range(N_PARTITIONS):
-        found = verify_log(opened.log("t", partition), with_records=True)
-        assert [] == [each for each in found if each.severity != Severity.NOTE]
-    assert not list_guards(str(directory))
 
 
 class Reader:

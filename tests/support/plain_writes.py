@@ -1,14 +1,24 @@
 """Jobs from plain Python, and what stands in the log behind them."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 import segmentlog
 
-__all__ = ["ONE", "values", "write"]
+__all__ = ["ONE", "dealt", "numbered_rows", "numbers", "values", "write"]
 
 ONE = pa.table({"value": [b"v"]})
+
+
+def write(
+    directory: Path, *tables: pa.Table | pa.RecordBatch, topic: str | None = "t", **options: Any
+) -> None:
+    """One job."""
+    with segmentlog.open_writer(directory, topic, **options) as writer:
+        for table in tables:
+            writer.append(table)
 
 
 def values(directory: Path, topic: str = "t", partition: int = 0) -> list[bytes]:
@@ -17,8 +27,31 @@ def values(directory: Path, topic: str = "t", partition: int = 0) -> list[bytes]
     return [value.as_py() for batch in scan for value in batch.column("value")]
 
 
-def write(directory: Path, *tables: pa.Table, topic: str | None = "t", **options: object) -> None:
-    """One job."""
-    with segmentlog.open_writer(directory, topic, **options) as writer:
-        for table in tables:
-            writer.append(table)
+def numbered_rows(first: int, n_rows: int, n_partitions: int = 2) -> pa.Table:
+    """Values that count on, dealt out to the partitions in turn; no two are the same."""
+    numbers = range(first, first + n_rows)
+    return pa.table(
+        {
+            "key": pa.array([b"k%d" % i if i % 3 else None for i in numbers], pa.binary()),
+            "value": pa.array([b"%d" % i for i in numbers], pa.binary()),
+            "partition": pa.array([i % n_partitions for i in numbers], pa.int32()),
+        }
+    )
+
+
+def numbers(directory: Path, topic: str = "t", **how: Any) -> dict[int, list[int]]:
+    """Values that are numbers, as a reader sees them, by partition."""
+    opened = segmentlog.open_log_dir(directory)
+    return {
+        partition: [
+            int(value)
+            for value in opened.log(topic, partition).scan(**how).read_all()["value"].to_pylist()
+        ]
+        for partition in opened.topics().get(topic, [])
+    }
+
+
+def dealt(*jobs: tuple[int, int]) -> dict[int, list[int]]:
+    """Numbers of the jobs (first, number of rows) in each of two partitions."""
+    numbers = [i for first, n in jobs for i in range(first, first + n)]
+    return {partition: [i for i in numbers if i % 2 == partition] for partition in (0, 1)}

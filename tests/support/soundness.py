@@ -3,16 +3,29 @@
 from pathlib import Path
 
 import segmentlog
+from segmentlog.journal.guard import list_guards
 from segmentlog.verify.findings import Severity
 from segmentlog.verify.verify_log import verify_log
 
-__all__ = ["assert_sound"]
+__all__ = ["assert_settled", "assert_tidy", "assert_verified"]
 
 
-def assert_sound(directory: Path) -> None:
-    """`verify` finds nothing, and no file of ours but the state is left."""
+def assert_verified(directory: Path) -> None:
+    """`verify` finds nothing in any partition, of which there are some."""
     opened = segmentlog.open_log_dir(directory)
+    assert opened.topic_partitions(), f"{directory} holds no partition"
     for topic_partition in opened.topic_partitions():
         found = list(verify_log(opened.log(*topic_partition), with_records=True))
         assert [] == [each for each in found if each.severity != Severity.NOTE]
+
+
+def assert_settled(directory: Path) -> None:
+    """It is verified, and no commit is left to be finished or undone."""
+    assert_verified(directory)
+    assert [] == list_guards(str(directory))
+
+
+def assert_tidy(directory: Path) -> None:
+    """It is verified, and no file of ours but the state is left."""
+    assert_verified(directory)
     assert ["segmentlog.state"] == [path.name for path in directory.glob("segmentlog.*")]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from crashing import CALLS, Crash, Forward, around_calls, crash_at
+from plain_writes import write
 
 import segmentlog
 from segmentlog.cleanup import delete_topic as module
@@ -35,10 +36,9 @@ GONE: Mapping[int, list[bytes]] = {}
 WHOLE = {0: [b"a"], 1: [b"b"], 2: [b"c"]}
 
 
-def write(directory: Path, topic: str = "t", rows: pa.Table = ROWS, **how: object) -> None:
+def write_three(directory: Path, topic: str = "t", rows: pa.Table = ROWS, **how: object) -> None:
     """Three partitions."""
-    with segmentlog.open_writer(directory, topic, num_partitions=3, **how) as writer:
-        writer.append(rows)
+    write(directory, rows, topic=topic, num_partitions=3, **how)
 
 
 def seen(directory: Path, topic: str = "t") -> dict[int, list[bytes]]:
@@ -53,8 +53,8 @@ def seen(directory: Path, topic: str = "t") -> dict[int, list[bytes]]:
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """Two topics, with an entry in each checkpoint of a broker."""
-    write(tmp_path)
-    write(tmp_path, "t-1")
+    write_three(tmp_path)
+    write_three(tmp_path, "t-1")
     for name in CHECKPOINTS:
         offsets = dict(read_offsets(str(tmp_path), name))
         for topic in ("t", "t-1"):
@@ -82,9 +82,9 @@ def test_a_first_write_with_the_wrong_number_of_partitions_is_mended(tmp_path: P
     with segmentlog.open_writer(tmp_path, "t") as writer:
         writer.append(pa.table({"value": [b"a"]}))
     with pytest.raises(OptionError, match="segmentlog delete-topic"):
-        write(tmp_path)
+        write_three(tmp_path)
     segmentlog.delete_topic(tmp_path, "t")
-    write(tmp_path)
+    write_three(tmp_path)
 
     assert WHOLE == seen(tmp_path)
 
@@ -120,7 +120,7 @@ def test_names_are_those_that_a_broker_gives() -> None:
 def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
     """Of which a file system takes no longer one."""
     name = "x" * 249
-    write(tmp_path, name)
+    write_three(tmp_path, name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "remove_taken_out", _crash)
         with pytest.raises(Crash):
@@ -188,10 +188,10 @@ def test_a_directory_that_is_in_use(directory: Path) -> None:
 def test_a_numbered_sink_begins_again(directory: Path) -> None:
     """Its version of the topic was of records that are gone; of other topics it stays."""
     for topic in ("t", "t-1"):
-        write(directory, topic, txn=("app", 7))
+        write_three(directory, topic, txn=("app", 7))
     segmentlog.delete_topic(directory, "t")
     for topic in ("t", "t-1"):
-        write(directory, topic, txn=("app", 7))
+        write_three(directory, topic, txn=("app", 7))
 
     assert WHOLE == seen(directory)
     assert [b"a", b"a"] == seen(directory, "t-1")[0]
@@ -199,7 +199,7 @@ def test_a_numbered_sink_begins_again(directory: Path) -> None:
 
 def test_overwritten_records_of_a_deleted_topic_are_forgotten(directory: Path) -> None:
     """Their offsets are those of a log that is gone."""
-    write(directory, delete_records=True)
+    write_three(directory, delete_records=True)
     segmentlog.delete_topic(directory, "t")
 
     assert () == tuple(module.State.read(str(directory)).replaced)
@@ -210,8 +210,8 @@ def test_every_cut_leaves_all_or_nothing(tmp_path: Path) -> None:
     number, outcomes = 0, []
     while True:
         directory = tmp_path / str(number)
-        write(directory)
-        write(directory, "other")
+        write_three(directory)
+        write_three(directory, "other")
         with pytest.MonkeyPatch.context() as patch:
             crash_at(patch, number)
             try:
@@ -232,7 +232,7 @@ def test_every_cut_leaves_all_or_nothing(tmp_path: Path) -> None:
         assert (GONE, WHOLE) == (seen(directory), seen(directory, "other")), number
         assert [] == [*directory.glob("t-*"), *list_guards(str(directory))], number
         outcomes.append(bool(found))
-        write(directory)
+        write_three(directory)
         assert WHOLE == seen(directory)
         if not is_cut:
             break
@@ -294,7 +294,9 @@ def test_a_topic_that_is_made_again_is_another_one(directory: Path) -> None:
     opened = segmentlog.open_log_dir(directory)
     segmentlog.delete_topic(directory, "t")
     for _ in range(3):
-        write(directory, rows=pa.table({"value": [b"x", b"y", b"z"], "partition": [0, 1, 2]}))
+        write_three(
+            directory, rows=pa.table({"value": [b"x", b"y", b"z"], "partition": [0, 1, 2]})
+        )
     with pytest.raises(LogChangedError, match="its topic was deleted"):
         opened.log("t", 0).scan().read_all()
 

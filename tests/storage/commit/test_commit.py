@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from plain_writes import values, write
-from soundness import assert_sound
+from soundness import assert_tidy
 
 from segmentlog.commit.commit import commit_staged
 from segmentlog.files.lock import DirectoryLock
@@ -34,4 +34,4 @@ def test_a_commit_empties_the_partitions_that_it_names_and_no_other(tmp_path: Pa
 
     assert [b"new"] == values(tmp_path, "a")
     assert [b"old", b"new"] == values(tmp_path, "b")
-    assert_sound(tmp_path)
+    assert_tidy(tmp_path)

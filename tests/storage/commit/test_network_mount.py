@@ -44,7 +44,9 @@ def mount(server: Path, tmp_path: Path) -> Iterator[Path]:
         yield target
 
 
-def _write(directory: Path, *values: int, segment_bytes: int = 1 << 20, **more: bool) -> None:
+def _write_batches(
+    directory: Path, *values: int, segment_bytes: int = 1 << 20, **more: bool
+) -> None:
     config = ProducerConfig(TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=1))
     with segmentlog.open_writer(directory, "t", config=config, **more) as writer:
         for value in values:
@@ -52,7 +54,7 @@ def _write(directory: Path, *values: int, segment_bytes: int = 1 << 20, **more: 
             writer.flush()
 
 
-def _values(
+def _numbers_of(
     log_dir: segmentlog.LogDirectory, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK
 ) -> list[int]:
     stream = log_dir.log("t", 0).scan(columns=["value"], read_up_to=read_up_to)
@@ -69,60 +71,60 @@ def _look_at_all(directory: Path) -> None:
 def test_what_was_committed_is_read_although_sizes_are_remembered(
     server: Path, mount: Path
 ) -> None:
-    _write(server, 1)
-    assert _values(segmentlog.open_log_dir(mount)) == [1]
+    _write_batches(server, 1)
+    assert _numbers_of(segmentlog.open_log_dir(mount)) == [1]
     _look_at_all(mount)
-    _write(server, 2)
-    assert _values(segmentlog.open_log_dir(mount)) == [1, 2]
+    _write_batches(server, 2)
+    assert _numbers_of(segmentlog.open_log_dir(mount)) == [1, 2]
 
 
 def test_segments_that_were_closed_since_are_read_to_their_ends(server: Path, mount: Path) -> None:
     """What was the active segment was left out from where it ended: rows from a log's middle."""
-    _write(server, 1)
+    _write_batches(server, 1)
     _look_at_all(mount)
-    _write(server, *range(2, 12), segment_bytes=1100)
+    _write_batches(server, *range(2, 12), segment_bytes=1100)
     assert len(list(server.glob("t-0/*.log"))) > 2
-    assert _values(segmentlog.open_log_dir(mount)) == list(range(1, 12))
+    assert _numbers_of(segmentlog.open_log_dir(mount)) == list(range(1, 12))
 
 
 def test_a_directory_that_is_held_while_writers_go_on(server: Path, mount: Path) -> None:
-    _write(server, 1, 2)
+    _write_batches(server, 1, 2)
     _look_at_all(mount)
     held = segmentlog.open_log_dir(mount)
-    _write(server, 3, 4, segment_bytes=1100)
+    _write_batches(server, 3, 4, segment_bytes=1100)
     later = segmentlog.open_log_dir(mount)
-    _write(server, 5)
+    _write_batches(server, 5)
     for read_up_to in ReadUpTo:
-        assert _values(held, read_up_to) == [1, 2]
-        assert _values(later, read_up_to) == [1, 2, 3, 4]
+        assert _numbers_of(held, read_up_to) == [1, 2]
+        assert _numbers_of(later, read_up_to) == [1, 2, 3, 4]
 
 
 def test_the_first_commit_of_a_directory(server: Path, mount: Path) -> None:
     """As of a broker's, whose checkpoints are there: the mount remembers that no state is."""
-    _write(server, 1)
+    _write_batches(server, 1)
     (server / "segmentlog.state").unlink()
     opened = segmentlog.open_log_dir(mount)
     assert not (mount / "segmentlog.state").exists()
     with Holder() as holder:
         held = holder.hold(server, Job(1, {"t": 1}, 3))
-        assert _values(opened, ReadUpTo.LOG_END) == [1]  # before the mount is asked for names
+        assert _numbers_of(opened, ReadUpTo.LOG_END) == [1]  # before the mount is asked for names
         during = segmentlog.open_log_dir(mount)
-        assert _values(during, ReadUpTo.LOG_END) == [1]
+        assert _numbers_of(during, ReadUpTo.LOG_END) == [1]
         held.decide()
-    assert _values(during, ReadUpTo.LOG_END) == [1]
+    assert _numbers_of(during, ReadUpTo.LOG_END) == [1]
     assert segmentlog.open_log_dir(mount).log("t", 0).end_offset() == 4
 
 
 def test_a_commit_that_fails_beside_a_reader(server: Path, mount: Path) -> None:
-    _write(server, 1)
+    _write_batches(server, 1)
     held = segmentlog.open_log_dir(mount)
     job = Job(1, {"t": 1}, 3)
     with Holder() as holder:
         at_work = holder.hold(server, job)
         during = segmentlog.open_log_dir(mount)
-        assert _values(during, ReadUpTo.LOG_END) == [1]
+        assert _numbers_of(during, ReadUpTo.LOG_END) == [1]
         at_work.fail()
-    assert _values(held, ReadUpTo.LOG_END) == _values(during, ReadUpTo.LOG_END) == [1]
+    assert _numbers_of(held, ReadUpTo.LOG_END) == _numbers_of(during, ReadUpTo.LOG_END) == [1]
 
 
 def test_a_file_that_is_replaced_while_it_is_read(server: Path, mount: Path) -> None:
@@ -154,7 +156,7 @@ def _big(directory: Path) -> None:
 
 def test_a_guard_that_a_reader_looks_into_goes_all_the_same(server: Path, mount: Path) -> None:
     """Removing a file that is open on this mount leaves it there under another name."""
-    _write(mount, 1)
+    _write_batches(mount, 1)
     opened = []
     finish = settle.finish
 
@@ -165,10 +167,10 @@ def test_a_guard_that_a_reader_looks_into_goes_all_the_same(server: Path, mount:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(commit, "finish", looked_into)
-        _write(mount, 2)
+        _write_batches(mount, 2)
     time.sleep(0.5)
     assert not segmentlog.open_log_dir(server).unfinished_commits
-    assert _values(segmentlog.open_log_dir(server)) == [1, 2]
+    assert _numbers_of(segmentlog.open_log_dir(server)) == [1, 2]
 
 
 def test_a_writer_that_was_taken_over_decides_nothing_by_its_handle(
@@ -178,7 +180,7 @@ def test_a_writer_that_was_taken_over_decides_nothing_by_its_handle(
 
     The other writer had undone the commit: what was decided were records that were gone.
     """
-    _write(mount, 1)
+    _write_batches(mount, 1)
     slow, extents = _staged(mount)
     decide, undo = commit._Commit.decide, settle._undo
 
@@ -206,9 +208,9 @@ def test_a_writer_that_was_taken_over_decides_nothing_by_its_handle(
     monkeypatch.undo()
     assert late
     assert State.read(str(server)).token != slow.token
-    assert _values(segmentlog.open_log_dir(server)) == [1]
-    _write(server, 2)
-    assert _values(segmentlog.open_log_dir(server)) == [1, 2]
+    assert _numbers_of(segmentlog.open_log_dir(server)) == [1]
+    _write_batches(server, 2)
+    assert _numbers_of(segmentlog.open_log_dir(server)) == [1, 2]
 
 
 def _staged(directory: Path) -> tuple[WriteJob, tuple[stage.Extent, ...]]:
@@ -223,18 +225,18 @@ def test_a_writer_on_a_mount_that_remembers_what_another_has_changed(
 ) -> None:
     """Writers take turns from two machines; each appends behind what the other has written."""
     for turn in range(1, 9, 2):
-        _write(mount, turn)
+        _write_batches(mount, turn)
         _look_at_all(mount)
-        _write(server, turn + 1, segment_bytes=600)
-    assert _values(segmentlog.open_log_dir(server)) == list(range(1, 9))
-    assert _values(segmentlog.open_log_dir(mount)) == list(range(1, 9))
+        _write_batches(server, turn + 1, segment_bytes=600)
+    assert _numbers_of(segmentlog.open_log_dir(server)) == list(range(1, 9))
+    assert _numbers_of(segmentlog.open_log_dir(mount)) == list(range(1, 9))
 
 
 def test_a_rename_that_was_done_although_the_server_says_otherwise(
     server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer was lost, and the request that was sent again found nothing to rename."""
-    _write(server, 1)
+    _write_batches(server, 1)
     real = os.replace
 
     def sent_again(source: str, target: str) -> None:
@@ -243,15 +245,15 @@ def test_a_rename_that_was_done_although_the_server_says_otherwise(
             real(source, target)
 
     monkeypatch.setattr(os, "replace", sent_again)
-    _write(server, 2)
-    assert _values(segmentlog.open_log_dir(server)) == [1, 2]
+    _write_batches(server, 2)
+    assert _numbers_of(segmentlog.open_log_dir(server)) == [1, 2]
     assert not segmentlog.open_log_dir(server).unfinished_commits
 
 
 def test_a_commit_on_a_full_disk_is_undone_although_nothing_can_be_made_there(
     server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _write(server, 1)
+    _write_batches(server, 1)
     job, extents = _staged(server)
     real = os.mkdir
 
@@ -267,14 +269,14 @@ def test_a_commit_on_a_full_disk_is_undone_although_nothing_can_be_made_there(
         job.commit(extents)
     monkeypatch.undo()
     assert not segmentlog.open_log_dir(server).unfinished_commits
-    assert _values(segmentlog.open_log_dir(server)) == [1]
+    assert _numbers_of(segmentlog.open_log_dir(server)) == [1]
 
 
 def test_a_file_system_that_does_not_sync_directories(
     server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As SMB: nothing can be promised there, and nothing becomes visible."""
-    _write(server, 1)
+    _write_batches(server, 1)
     real = os.fsync
 
     def fsync(descriptor: int) -> None:
@@ -284,8 +286,8 @@ def test_a_file_system_that_does_not_sync_directories(
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(SyncFailedError, match="nothing of this write is visible"):
-        _write(server, 2)
-    assert _values(segmentlog.open_log_dir(server)) == [1]
+        _write_batches(server, 2)
+    assert _numbers_of(segmentlog.open_log_dir(server)) == [1]
     monkeypatch.undo()
-    _write(server, 3)
-    assert _values(segmentlog.open_log_dir(server)) == [1, 3]
+    _write_batches(server, 3)
+    assert _numbers_of(segmentlog.open_log_dir(server)) == [1, 3]

@@ -22,6 +22,7 @@ HEX = "0123456789abcdef0123456789abcdef"
         ("orders-0", "orders", 0),
         ("a-b-3", "a-b", 3),
         ("a.b_c.d-12", "a.b_c.d", 12),
+        ("topic.with.dots-007", "topic.with.dots", 7),
         ("foo--1", "foo-", 1),
         ("---7", "--", 7),
         ("...-0", "...", 0),
@@ -73,6 +74,8 @@ def test_a_suffix_with_32_hex_digits_tells_the_state(topic: str, state: str) -> 
         "x" * 250 + "-0",
         "lost+found",
         "kafka-data.bak",
+        "remote-log-index-cache",
+        "segmentlog.unfinished.x",
         f"orders-0.{HEX}",
         f"orders-0.{HEX[:-1]}-delete",
         f"orders-0.{HEX}0-delete",
@@ -152,5 +155,5 @@ def test_a_written_name_parses_to_what_it_was_written_from(offset: int) -> None:
     """Names have 20 digits and survive the way there and back."""
     name = segment_file_name(offset, FileKind.TIME_INDEX)
 
-    assert len("00000000000000000042.timeindex") == len(name)
+    assert f"{offset:020d}.timeindex" == name
     assert SegmentFileName(offset, FileKind.TIME_INDEX, FileState.LIVE) == parse_segment_file(name)

@@ -110,3 +110,26 @@ def test_a_file_that_shrinks_under_the_reader_gives_zeros(path: Path) -> None:
         found = index.lookup(60)
 
     assert (40, 0) == found
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("n_entries", [0, 1, 2, 700, 1024, 1025, 3000])
+@pytest.mark.parametrize("zeros", [0, 8, 80_000, 5])
+def test_look_ups_are_a_plain_binary_search(
+    path: Path, n_entries: int, zeros: int, *, mapped: bool
+) -> None:
+    """The warm section changes which pages are touched, never the answer; zeros are no entries."""
+    rng = random.Random(n_entries)
+    offsets = sorted(rng.sample(range(101, 10_000), n_entries))
+    entries = [(offset, 50 * (i + 1)) for i, offset in enumerate(offsets)]
+    path.write_bytes(pack(100, entries) + bytes(zeros))
+    with OffsetIndex(str(path), 100, mapped=mapped) as index:
+        assert n_entries == index.n_entries
+        for target in (0, 100, 101, 5_000, 9_999, 20_000, *rng.sample(range(101, 10_000), 200)):
+            slot = bisect_right(offsets, target) - 1
+            expected = entries[slot] if slot >= 0 else (100, 0)
+            assert expected == index.lookup(target)
+        for position in (0, 49, 50, 51, 50 * n_entries, 10**9):
+            slot = min(position // 50, n_entries) - 1
+            expected = entries[slot] if slot >= 0 else (100, 0)
+            assert expected == index.last_at_or_before_position(position)

@@ -1,18 +1,9 @@
 """Kernels on buffers that end where memory ends, and the same kernels as plain Python."""
 
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-
-from segmentlog.kernels import layout, output, status
-from segmentlog.kernels.decode import fill_records
-from segmentlog.kernels.scan import scan_batches
-from segmentlog.kernels.varint import FAILED, read_varint, read_varlong
-from segmentlog.records.columns import Output, record_schema
-from segmentlog.testing.reference import Record, encode_batch, zigzag
+from new_process import run
 
 #: What the scripts below have in common: buffers whose last byte is followed by a page that
 #: cannot be read, so that one byte too far ends the process with SIGSEGV.
@@ -196,18 +187,6 @@ SCRIPTS = [
 ]
 
 
-def run(code: str, **variables: str) -> str:
-    """What a new interpreter prints for `code`."""
-    import os
-
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | variables,
-        capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
-    return done.stdout.strip()
-
-
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_no_kernel_reads_past_the_end_of_its_buffer(script: str) -> None:
     """Every cut and thousands of mutations in front of an unreadable page: no signal."""
@@ -245,53 +224,3 @@ def test_kernels_give_the_same_as_plain_python() -> None:
     )
 
     assert run(code, NUMBA_DISABLE_JIT="1") == run(code) == f"{list(range(9))} 5"
-
-
-@pytest.mark.parametrize(
-    ("encoded", "expected"),
-    [
-        ("00", 0), ("01", -1), ("02", 1), ("7e", 63), ("7f", -64), ("8001", 64),
-        ("808001", 8192), ("feffffff0f", 2**31 - 1), ("ffffffff0f", -(2**31)),
-    ],
-)  # fmt: skip
-def test_varints_of_the_format_are_read(encoded: str, expected: int) -> None:
-    """Kafka's own vectors, as an int and as a long."""
-    buf = np.frombuffer(bytes.fromhex(encoded), np.uint8)
-
-    assert (expected, len(buf)) == read_varint.py_func(buf, 0, len(buf))
-    assert (expected, len(buf)) == read_varlong.py_func(buf, 0, len(buf))
-    assert zigzag(expected) == buf.tobytes()
-    assert read_varint.py_func(buf, 0, len(buf) - 1)[1] == FAILED
-
-
-def test_a_varint_that_does_not_end_fails() -> None:
-    """Five bytes for an int and ten for a long, and no more."""
-    buf = np.full(12, 0xFF, np.uint8)
-    largest = np.frombuffer(bytes.fromhex("feffffffffffffffff01"), np.uint8)
-
-    assert read_varint.py_func(buf, 0, 12)[1] == FAILED
-    assert read_varlong.py_func(buf, 0, 12)[1] == FAILED
-    assert (2**63 - 1, 10) == read_varlong.py_func(largest, 0, 10)
-
-
-def test_a_full_output_is_resumed_where_it_stopped() -> None:
-    """Rows and bytes run out in the middle of a batch; nothing is lost and nothing comes twice."""
-    records = [Record(i, i, b"key", bytes(i % 50)) for i in range(100)]
-    buf = np.frombuffer(encode_batch(records), np.uint8)
-    headers = np.empty((4, layout.N_HEADER_COLUMNS), np.int64)
-    assert (status.OK, len(buf), 1) == scan_batches(buf, 0, len(buf), 0, headers)
-    state = np.zeros(output.N_STATE, np.int64)
-    state[output.RECORD] = -1
-    seen, calls = [], 0
-    while state[output.BATCH] < 1:
-        room = Output(record_schema(["offset", "value"]), 7, 200, 0)
-        room.begin(state)
-        code = fill_records(
-            buf, np.empty(0, np.uint8), headers[:1], 0, 99, 1000, room.arrays, state
-        )
-        assert code in (status.OK, status.OUTPUT_FULL)
-        seen += room.arrays.offsets[: state[output.N_ROWS]].tolist()
-        calls += 1
-
-    assert list(range(99)) == seen
-    assert calls > 10

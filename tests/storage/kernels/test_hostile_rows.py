@@ -1,9 +1,8 @@
 """Kernels that write, on columns and outputs that end where memory ends, and as plain Python."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from new_process import run
 
 #: Encodes random rows from columns, and into memory, whose last byte is followed by a page that
 #: can neither be read nor written; then the same with bounds that lie.
@@ -149,13 +148,3 @@ def test_bounds_checked_kernels_find_nothing_to_report(tmp_path: Path) -> None:
 def test_kernels_write_the_same_as_plain_python() -> None:
     """Without compilation: every byte, with headers and without."""
     assert run(PLAIN, PYTHONHASHSEED="0") == run(PLAIN, PYTHONHASHSEED="0", NUMBA_DISABLE_JIT="1")
-
-
-def run(code: str, **variables: str) -> str:
-    """What a new interpreter prints for `code`."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], env=os.environ | variables,
-        capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
-    return done.stdout.strip()

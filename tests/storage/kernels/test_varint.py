@@ -1,8 +1,9 @@
-"""Varints as words: what the plain reference writes, at every length."""
+"""Varints: read as Kafka writes them, and as words, at every length."""
 
+import numpy as np
 import pytest
 
-from segmentlog.kernels.varint import varint_word
+from segmentlog.kernels.varint import FAILED, read_varint, read_varlong, varint_word
 from segmentlog.testing.reference import zigzag
 
 
@@ -16,3 +17,30 @@ def test_words_are_the_bytes_of_the_reference(word_of) -> None:
 
             assert zigzag(number) == word.to_bytes(8, "little")[:n_bytes], groups
             assert word >> (8 * n_bytes) == 0
+
+
+@pytest.mark.parametrize(
+    ("encoded", "expected"),
+    [
+        ("00", 0), ("01", -1), ("02", 1), ("7e", 63), ("7f", -64), ("8001", 64),
+        ("808001", 8192), ("feffffff0f", 2**31 - 1), ("ffffffff0f", -(2**31)),
+    ],
+)  # fmt: skip
+def test_varints_of_the_format_are_read(encoded: str, expected: int) -> None:
+    """Kafka's own vectors, as an int and as a long."""
+    buf = np.frombuffer(bytes.fromhex(encoded), np.uint8)
+
+    assert (expected, len(buf)) == read_varint.py_func(buf, 0, len(buf))
+    assert (expected, len(buf)) == read_varlong.py_func(buf, 0, len(buf))
+    assert zigzag(expected) == buf.tobytes()
+    assert read_varint.py_func(buf, 0, len(buf) - 1)[1] == FAILED
+
+
+def test_a_varint_that_does_not_end_fails() -> None:
+    """Five bytes for an int and ten for a long, and no more."""
+    buf = np.full(12, 0xFF, np.uint8)
+    largest = np.frombuffer(bytes.fromhex("feffffffffffffffff01"), np.uint8)
+
+    assert read_varint.py_func(buf, 0, 12)[1] == FAILED
+    assert read_varlong.py_func(buf, 0, 12)[1] == FAILED
+    assert (2**63 - 1, 10) == read_varlong.py_func(largest, 0, 10)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from crashing import Crash, crash_at
-from soundness import assert_sound
+from plain_writes import numbers, write
+from soundness import assert_tidy
 
 import segmentlog
 from segmentlog.commit import commit
@@ -24,7 +25,7 @@ from segmentlog.topic_config import TopicConfig
 CONFIG = ProducerConfig(TopicConfig(segment_bytes=400_000), batch_size=9_000, buffer_memory=80_000)
 
 
-def rows(first: int, n_rows: int, partition: int = 0) -> pa.RecordBatch:
+def wide_rows(first: int, n_rows: int, partition: int = 0) -> pa.RecordBatch:
     """Values of a hundred bytes that count on."""
     values = pa.array([b"%0100d" % i for i in range(first, first + n_rows)], pa.binary())
     numbers = pa.array([partition] * n_rows, pa.int32())
@@ -34,21 +35,7 @@ def rows(first: int, n_rows: int, partition: int = 0) -> pa.RecordBatch:
 def pieces(first: int, n_rows: int, partition: int = 0) -> Iterator[pa.RecordBatch]:
     """The same, in Arrow batches of a buffer's size."""
     for at in range(first, first + n_rows, 700):
-        yield rows(at, min(700, first + n_rows - at), partition)
-
-
-def write(directory: Path, *jobs: Iterator[pa.RecordBatch], config: ProducerConfig) -> None:
-    """One job."""
-    with segmentlog.open_writer(directory, "t", num_partitions=2, config=config) as writer:
-        for job in jobs:
-            for batch in job:
-                writer.append(batch)
-
-
-def values(directory: Path, partition: int = 0) -> list[int]:
-    """What a reader sees."""
-    log = segmentlog.open_log_dir(directory).log("t", partition)
-    return [int(value) for value in log.scan().read_all()["value"].to_pylist()]
+        yield wide_rows(at, min(700, first + n_rows - at), partition)
 
 
 @pytest.fixture(params=["tmpfs", "bind"])
@@ -58,7 +45,7 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     A bind mount has the same device as what is around it, and nothing can be renamed into it.
     """
     place, other = tmp_path / "logs" / "t-0", tmp_path / "other"
-    write(place.parent, pieces(0, 50), pieces(0, 50, 1), config=CONFIG)
+    write(place.parent, *pieces(0, 50), *pieces(0, 50, 1), num_partitions=2, config=CONFIG)
     place.rename(other)
     place.mkdir()
     what = ["-t", "tmpfs", "tmpfs"] if request.param == "tmpfs" else ["--bind", str(other)]
@@ -90,13 +77,13 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_files_are_moved_and_read_as_if_copied(tmp_path: Path, moved: list[int]) -> None:
     """Between small jobs, in two partitions, with the offsets that copies get."""
-    write(tmp_path / "a", pieces(0, 50), config=CONFIG)
-    write(tmp_path / "a", pieces(50, 9000), pieces(0, 9000, 1), config=CONFIG)
-    write(tmp_path / "a", pieces(9050, 50), config=CONFIG)
+    write(tmp_path / "a", *pieces(0, 50), num_partitions=2, config=CONFIG)
+    write(tmp_path / "a", *pieces(50, 9000), *pieces(0, 9000, 1), num_partitions=2, config=CONFIG)
+    write(tmp_path / "a", *pieces(9050, 50), num_partitions=2, config=CONFIG)
     n_moved = len(moved)
     copied = TopicConfig(segment_bytes=1 << 30)
     config = ProducerConfig(copied, batch_size=9_000, buffer_memory=80_000)
-    write(tmp_path / "b", pieces(0, 9100), pieces(0, 9000, 1), config=config)
+    write(tmp_path / "b", *pieces(0, 9100), *pieces(0, 9000, 1), num_partitions=2, config=config)
 
     assert n_moved > 4
     assert n_moved == len(moved)
@@ -108,31 +95,31 @@ def test_files_are_moved_and_read_as_if_copied(tmp_path: Path, moved: list[int])
         assert one.scan(columns=columns).read_all() == other.scan(columns=columns).read_all()
         assert all(segment.size <= 400_000 for segment in one.segments)
         assert len(one.segments) > 2
-    assert_sound(tmp_path / "a")
-    assert_sound(tmp_path / "b")
+    assert_tidy(tmp_path / "a")
+    assert_tidy(tmp_path / "b")
 
 
 def test_a_partition_on_a_mount_of_its_own_is_copied_to(
     mounted: Path, tmp_path: Path, moved: list[int]
 ) -> None:
     """Files are not renamed from mount to mount; the other partition's are moved all the same."""
-    write(mounted, pieces(50, 9000), pieces(50, 9000, 1), config=CONFIG)
+    write(mounted, *pieces(50, 9000), *pieces(50, 9000, 1), num_partitions=2, config=CONFIG)
     n_moved = len(moved)
-    write(mounted, pieces(9050, 50), pieces(9050, 50, 1), config=CONFIG)
+    write(mounted, *pieces(9050, 50), *pieces(9050, 50, 1), num_partitions=2, config=CONFIG)
     copied = ProducerConfig(TopicConfig(segment_bytes=1 << 30), batch_size=9_000,
                             buffer_memory=80_000)  # fmt: skip
-    write(tmp_path / "b", pieces(0, 9100), config=copied)
+    write(tmp_path / "b", *pieces(0, 9100), num_partitions=2, config=copied)
 
     assert n_moved > 2
     assert n_moved == len(moved)
     for partition in (0, 1):
-        assert [*range(9100)] == values(mounted, partition)
+        assert [*range(9100)] == numbers(mounted)[partition]
     one, other = (segmentlog.open_log_dir(path).log("t", 0) for path in (mounted, tmp_path / "b"))
     columns = ["offset", "value"]
     assert one.scan(columns=columns).read_all() == other.scan(columns=columns).read_all()
     assert all(segment.size <= 400_000 for segment in one.segments)
     assert ["segmentlog.state"] == [path.name for path in mounted.glob("segmentlog.*")]
-    assert_sound(mounted)
+    assert_tidy(mounted)
 
 
 def test_the_first_segment_of_a_new_log_is_moved_into_its_place(
@@ -152,8 +139,8 @@ def test_the_first_segment_of_a_new_log_is_moved_into_its_place(
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
     segment = Path(log.segments[0].path)
     assert long_ago == segment.stat().st_mtime_ns  # never written to again
-    assert [*range(2000)] == values(tmp_path)
-    assert_sound(tmp_path)
+    assert [*range(2000)] == numbers(tmp_path)[0]
+    assert_tidy(tmp_path)
 
 
 def test_a_file_in_which_a_segment_would_roll_is_copied(tmp_path: Path, moved: list[int]) -> None:
@@ -168,19 +155,19 @@ def test_a_file_in_which_a_segment_would_roll_is_copied(tmp_path: Path, moved: l
             micros = pa.array([number * 10**9 * 3] * batch.num_rows, pa.timestamp("us", "UTC"))
             yield batch.append_column("timestamp", micros)
 
-    write(tmp_path, days(), config=config)
+    write(tmp_path, *days(), num_partitions=2, config=config)
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
 
     assert [] == moved
     assert len(log.segments) > 5
-    assert [*range(7000)] == values(tmp_path)
-    assert_sound(tmp_path)
+    assert [*range(7000)] == numbers(tmp_path)[0]
+    assert_tidy(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["shorter", "other", "header", "delta", "copied", "magic"])
 def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: str) -> None:
     """Is refused, and nothing becomes visible."""
-    write(tmp_path, pieces(0, 50), config=CONFIG)
+    write(tmp_path, *pieces(0, 50), num_partitions=2, config=CONFIG)
     job = WriteJob.begin(str(tmp_path), CONFIG, topic="t")
     stager = job.stager(0)
     for batch in pieces(50, 20 if damage in {"copied", "magic"} else 5000):
@@ -207,8 +194,8 @@ def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: s
     assert own.name in str(caught.value)
     job.abort()
 
-    assert [*range(50)] == values(tmp_path)
-    assert_sound(tmp_path)
+    assert [*range(50)] == numbers(tmp_path)[0]
+    assert_tidy(tmp_path)
 
 
 def test_a_crash_at_every_step_of_a_move(
@@ -218,7 +205,7 @@ def test_a_crash_at_every_step_of_a_move(
     outcomes, done = set(), set()
     for number in range(1000):
         directory = tmp_path / str(number)
-        write(directory, *([pieces(0, 50)] if number % 2 else []), config=CONFIG)
+        write(directory, *(pieces(0, 50) if number % 2 else []), num_partitions=2, config=CONFIG)
         first = 50 if number % 2 else 0
         job = WriteJob.begin(str(directory), CONFIG, topic="t", num_partitions=2)
         stager = job.stager(0)
@@ -232,16 +219,16 @@ def test_a_crash_at_every_step_of_a_move(
                 done.add(number % 2)
             except Crash:
                 pass
-        seen = len(values(directory)), len(values(directory, 1))
+        seen = len(numbers(directory)[0]), len(numbers(directory)[1])
         assert seen in {(first, 0), (first + 4000, 50)}, number
         with DirectoryLock(str(directory)):
             recover(str(directory))
-        assert seen == (len(values(directory)), len(values(directory, 1))), number
-        write(directory, pieces(seen[0], 10), config=CONFIG)
-        assert [*range(seen[0] + 10)] == values(directory), number
+        assert seen == (len(numbers(directory)[0]), len(numbers(directory)[1])), number
+        write(directory, *pieces(seen[0], 10), num_partitions=2, config=CONFIG)
+        assert [*range(seen[0] + 10)] == numbers(directory)[0], number
         outcomes.add((number % 2, seen))
         job.abort()
-        assert_sound(directory)
+        assert_tidy(directory)
         if len(done) == 2:
             break
     assert len(outcomes) == 4
@@ -253,7 +240,7 @@ def test_files_belong_to_the_owner_of_the_directory(tmp_path: Path) -> None:
     if os.geteuid():
         pytest.skip("only root can give files away")
     os.chown(tmp_path, 1234, 2345)
-    write(tmp_path, pieces(0, 3000), config=CONFIG)
+    write(tmp_path, *pieces(0, 3000), num_partitions=2, config=CONFIG)
 
     made = [*tmp_path.rglob("*")]
     assert len(made) > 10

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from plain_writes import values, write
-from soundness import assert_sound
+from soundness import assert_tidy
 
 from segmentlog.errors import SyncFailedError
 from segmentlog.journal.guard import list_guards
@@ -55,7 +55,7 @@ def test_what_a_commit_has_not_changed_is_not_synced_again(
     assert {".log": N, ".timeindex": N} == appended
     assert {".log": N, ".timeindex": N, "directory": N} == overwritten
     assert [[b"%d" % n] for n in range(N)] == [values(tmp_path, "t", n) for n in range(N)]
-    assert_sound(tmp_path)
+    assert_tidy(tmp_path)
 
 
 @pytest.mark.parametrize("what", [r"t-13/\d+\.log", r"t-13"])
@@ -81,7 +81,7 @@ def test_one_sync_of_many_that_fails(
     assert [[b"%d" % n] for n in range(N)] == [values(tmp_path, "t", n) for n in range(N)]
     write(tmp_path, ROWS)
     assert [[b"%d" % n] * 2 for n in range(N)] == [values(tmp_path, "t", n) for n in range(N)]
-    assert_sound(tmp_path)
+    assert_tidy(tmp_path)
 
 
 @pytest.mark.parametrize("keeps_offsets", [False, True])
@@ -112,4 +112,4 @@ def test_a_task_has_one_extent_for_each_partition_of_its_shared_file(
     expected = [b"%04d" % n * 10 for n in range(120)]
     for partition in range(3):
         assert expected == [each for each in values(tmp_path, "t", partition) if b"x" not in each]
-    assert_sound(tmp_path) if not keeps_offsets else None
+    assert_tidy(tmp_path) if not keeps_offsets else None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from soundness import assert_sound
+from soundness import assert_tidy
 
 import segmentlog
 from segmentlog.errors import InvalidRecordError, OffsetsOutOfOrderError, OptionError
@@ -16,7 +16,7 @@ GOLDEN = sorted(path for path in Path("tests/golden").iterdir() if path.is_dir()
 RESTORE = ProducerConfig(use_timestamps=True, use_timestamp_types=True, use_offsets=True)
 
 
-def rows(offsets: list[int], partition: int = 0) -> pa.Table:
+def placed_rows(offsets: list[int], partition: int = 0) -> pa.Table:
     """Records with these offsets, whose timestamps and values tell them."""
     return pa.table(
         {
@@ -48,11 +48,11 @@ def test_offsets_and_times_are_kept(tmp_path: Path) -> None:
         use_timestamps=True, use_timestamp_types=True, use_offsets=True,
     )  # fmt: skip
     first, second = [*range(5000, 5400, 3)], [5500, 5501, 2**33]
-    restore(tmp_path, rows(first[:50]), rows(first[50:]), config=config)
-    restore(tmp_path, rows(second), config=config)
+    restore(tmp_path, placed_rows(first[:50]), placed_rows(first[50:]), config=config)
+    restore(tmp_path, placed_rows(second), config=config)
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
     found = log.scan(columns=["value", "offset", "timestamp", "timestampType"]).read_all()
-    expected = rows(first + second)
+    expected = placed_rows(first + second)
 
     assert len(log.segments) > 3
     assert (5000, 2**33 + 1) == (log.log_start_offset, log.log_end_offset)
@@ -60,7 +60,7 @@ def test_offsets_and_times_are_kept(tmp_path: Path) -> None:
         assert expected[name].to_pylist() == found[name].to_pylist(), name
     times = found["timestamp"].cast(pa.int64()).to_pylist()
     assert [offset * 1000 for offset in first + second] == times
-    assert_sound(tmp_path)
+    assert_tidy(tmp_path)
 
 
 def test_tasks_are_put_in_the_order_of_their_offsets(tmp_path: Path) -> None:
@@ -69,14 +69,14 @@ def test_tasks_are_put_in_the_order_of_their_offsets(tmp_path: Path) -> None:
     extents = []
     for task, offsets in enumerate([[20, 21], [0, 1], [10]]):
         stager = job.stager(task)
-        for batch in rows(offsets).to_batches():
+        for batch in placed_rows(offsets).to_batches():
             stager.add(batch)
         extents += stager.close()
     job.commit(extents)
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
 
     assert [0, 1, 10, 20, 21] == log.scan().read_all()["offset"].to_pylist()
-    assert_sound(tmp_path)
+    assert_tidy(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_offsets_out_of_order_are_refused_with_the_remedy(
 ) -> None:
     """In a table, from table to table, and behind what the log has."""
     if before:
-        restore(tmp_path, rows(before))
+        restore(tmp_path, placed_rows(before))
     with pytest.raises(OffsetsOutOfOrderError, match="sortWithinPartitions") as caught:
-        restore(tmp_path, *map(rows, offsets))
+        restore(tmp_path, *map(placed_rows, offsets))
 
     assert ("t", 0, bad, end) == caught.value.args
     assert bool(before) == (tmp_path / "t-0").exists()
@@ -111,7 +111,7 @@ def test_tasks_whose_offsets_overlap_are_refused(tmp_path: Path) -> None:
     extents = []
     for task, offsets in enumerate([[0, 10], [5]]):
         stager = job.stager(task)
-        stager.add(rows(offsets).to_batches()[0])
+        stager.add(placed_rows(offsets).to_batches()[0])
         extents += stager.close()
     with pytest.raises(OffsetsOutOfOrderError):
         job.commit(extents)
@@ -122,7 +122,7 @@ def test_tasks_whose_offsets_overlap_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["value", "partition", "offset", "timestamp", "timestampType"])
 def test_a_column_that_is_needed(tmp_path: Path, name: str) -> None:
     """Is missed by its name, and refused if it has another type."""
-    table = rows([1, 2])
+    table = placed_rows([1, 2])
     with pytest.raises(OptionError, match=f"column '{name}'"):
         restore(tmp_path, table.drop_columns([name]))
     wrong = table.set_column(table.schema.get_field_index(name), name, pa.array([1.5, 2.5]))
@@ -132,7 +132,7 @@ def test_a_column_that_is_needed(tmp_path: Path, name: str) -> None:
 
 def test_an_offset_that_is_null(tmp_path: Path) -> None:
     """Is none."""
-    table = rows([1, 2]).drop_columns(["offset"])
+    table = placed_rows([1, 2]).drop_columns(["offset"])
     with pytest.raises(InvalidRecordError, match=r"row 1.*offset is null"):
         restore(tmp_path, table.append_column("offset", pa.array([1, None], pa.int64())))
 
@@ -162,4 +162,4 @@ def test_every_topic_of_a_broker_is_restored(directory: Path, tmp_path: Path) ->
             names = [name for name in table.schema.names if name != "timestampType"]
             assert table.select(names) == found.select(names), (topic, partition)
     assert n_rows > 100
-    assert_sound(tmp_path)
+    assert_tidy(tmp_path)

@@ -5,11 +5,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from reads import slice_offsets
 
 import segmentlog
 from segmentlog.errors import TruncatedBatchError
 from segmentlog.read.plan import UNCHECKED
-from segmentlog.read.scan import scan_slice
 from segmentlog.testing.reference import Record, encode_batch
 
 SEGMENTS = {
@@ -58,12 +58,6 @@ def batch_positions(path: str) -> set[int]:
     return positions
 
 
-def rows(log_slice: segmentlog.LogSlice) -> list[int]:
-    """Offsets that one slice yields."""
-    batches = scan_slice(log_slice, columns=["offset"])
-    return [offset for batch in batches for offset in batch.column(0).to_pylist()]
-
-
 @pytest.mark.parametrize("max_bytes", [0, 1, 100, 150, 200, 400, 10**9])
 def test_slices_partition_the_range_exactly(log: segmentlog.Log, max_bytes: int) -> None:
     """Each slice begins where the one before ended; together they are what was asked for."""
@@ -84,7 +78,9 @@ def test_slices_partition_the_range_exactly(log: segmentlog.Log, max_bytes: int)
 def test_each_row_comes_once_and_in_order(log: segmentlog.Log, max_bytes: int) -> None:
     """Reading the slices one after the other is reading the range."""
     for start, end in ((0, 37), (1, 36), (2, 3), (5, 12), (11, 30), (15, 32), (18, 19), (36, 37)):
-        found = [offset for each in log.slices(start, end, max_bytes) for offset in rows(each)]
+        found = [
+            offset for each in log.slices(start, end, max_bytes) for offset in slice_offsets(each)
+        ]
 
         assert [offset for offset in OFFSETS if start <= offset < end] == found
 
@@ -99,8 +95,8 @@ def test_cuts_are_between_two_batches(log: segmentlog.Log, max_bytes: int) -> No
             assert file.start < file.end
             head = Path(file.path).read_bytes()[file.start :]
             assert struct.unpack_from(">q", head)[0] == file.first_offset
-            if file.first_crc != UNCHECKED:
-                assert struct.unpack_from(">I", head, 17)[0] == file.first_crc
+            in_file = struct.unpack_from(">I", head, 17)[0]
+            assert file.first_crc in ({in_file} if file.start else {in_file, UNCHECKED})
 
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 400])
@@ -148,7 +144,7 @@ def test_an_empty_range_has_no_slices(log: segmentlog.Log, start: int, end: int)
 
 def test_a_gap_between_batches_yields_no_rows(log: segmentlog.Log) -> None:
     """Offsets that compaction has left out may be asked for all the same."""
-    assert [] == [offset for each in log.slices(21, 30, 0) for offset in rows(each)]
+    assert [] == [offset for each in log.slices(21, 30, 0) for offset in slice_offsets(each)]
 
 
 @pytest.mark.parametrize("max_bytes", [0, 100])
@@ -161,7 +157,7 @@ def test_a_range_that_begins_in_a_cut_batch_is_not_read_as_empty(
     cut = segmentlog.open_log_dir(first.parent).log("t", 0)
     for start in (8, 10):
         with pytest.raises(TruncatedBatchError, match=r"base offset 10\)"):
-            [rows(each) for each in cut.slices(start, END, max_bytes)]
+            [slice_offsets(each) for each in cut.slices(start, END, max_bytes)]
 
 
 def test_a_range_that_begins_in_a_promised_torn_tail_is_not_read_as_empty(

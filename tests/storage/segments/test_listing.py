@@ -12,7 +12,7 @@ from segmentlog.segments.listing import list_segments
 from segmentlog.testing.reference import Record, encode_batch
 
 
-def write(directory: Path, name: str, offsets: range | list[int]) -> None:
+def write_segment(directory: Path, name: str, offsets: range | list[int]) -> None:
     """A file of one batch a record; its values tell the file."""
     batches = [encode_batch([Record(offset, 1, None, name.encode())]) for offset in offsets]
     (directory / name).write_bytes(b"".join(batches))
@@ -29,7 +29,7 @@ def partition(tmp_path: Path) -> Path:
     directory = tmp_path / "t-0"
     directory.mkdir()
     for base in (0, 10, 20):
-        write(directory, f"{base:020d}.log", range(base, base + 10))
+        write_segment(directory, f"{base:020d}.log", range(base, base + 10))
     return directory
 
 
@@ -82,7 +82,7 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 )
 def test_foreign_and_deleted_files_are_not_part_of_the_log(partition: Path, name: str) -> None:
     """A file whose name is not a live segment's does not add one or replace one."""
-    write(partition, name, [5])
+    write_segment(partition, name, [5])
 
     assert NAMES == listed(partition)
 
@@ -98,7 +98,7 @@ def test_a_symbolic_link_is_left_out_with_a_warning(
     partition: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A link may lead out of the log directory; following it would read other files."""
-    write(tmp_path, "elsewhere", [30])
+    write_segment(tmp_path, "elsewhere", [30])
     (partition / "00000000000000000030.log").symlink_to(tmp_path / "elsewhere")
 
     with caplog.at_level(logging.WARNING, logger="segmentlog"):
@@ -110,7 +110,7 @@ def test_a_symbolic_link_is_left_out_with_a_warning(
 
 def test_a_swap_file_replaces_the_segment_of_its_base_offset(partition: Path) -> None:
     """Compaction has finished it, and only the rename was missing."""
-    write(partition, NAMES[1] + ".swap", [12, 19])
+    write_segment(partition, NAMES[1] + ".swap", [12, 19])
     expected = [NAMES[0], NAMES[1] + ".swap", NAMES[2]]
 
     assert expected == listed(partition)
@@ -119,7 +119,7 @@ def test_a_swap_file_replaces_the_segment_of_its_base_offset(partition: Path) ->
 
 def test_a_merged_swap_file_replaces_every_segment_that_it_covers(partition: Path) -> None:
     """Compaction merges small segments; those not yet renamed must not come a second time."""
-    write(partition, NAMES[0] + ".swap", [3, 9, 12, 19])
+    write_segment(partition, NAMES[0] + ".swap", [3, 9, 12, 19])
     scan = segmentlog.open_log_dir(partition).log("t", 0).scan(columns=["offset"])
     expected = [3, 9, 12, 19, *range(20, 30)]
 
@@ -129,8 +129,8 @@ def test_a_merged_swap_file_replaces_every_segment_that_it_covers(partition: Pat
 
 def test_the_range_of_several_swap_files_is_replaced(partition: Path) -> None:
     """A segment between two parts of a split is as old as the one that was split."""
-    write(partition, NAMES[0] + ".swap", [0, 4])
-    write(partition, "00000000000000000005.log.swap", [5, 24])
+    write_segment(partition, NAMES[0] + ".swap", [0, 4])
+    write_segment(partition, "00000000000000000005.log.swap", [5, 24])
     expected = [NAMES[0] + ".swap", "00000000000000000005.log.swap"]
 
     assert expected == listed(partition)
@@ -138,14 +138,14 @@ def test_the_range_of_several_swap_files_is_replaced(partition: Path) -> None:
 
 def test_an_empty_swap_file_replaces_its_own_segment_only(partition: Path) -> None:
     """Compaction may have dropped every record."""
-    write(partition, NAMES[0] + ".swap", [])
+    write_segment(partition, NAMES[0] + ".swap", [])
 
     assert [NAMES[0] + ".swap", *NAMES[1:]] == listed(partition)
 
 
 def test_the_torn_end_of_a_swap_file_does_not_count(partition: Path) -> None:
     """What follows the last whole batch says nothing about the range."""
-    write(partition, NAMES[0] + ".swap", [3, 9])
+    write_segment(partition, NAMES[0] + ".swap", [3, 9])
     with (partition / (NAMES[0] + ".swap")).open("ab") as file:
         file.write(encode_batch([Record(25, 1, None, b"x")])[:-1])
 
@@ -166,7 +166,7 @@ def test_a_cleaned_file_at_or_below_a_swap_file_takes_it_back(
     partition: Path, suffix: str, cleaned_base: int
 ) -> None:
     """Swaps are renamed from the last to the first: a cleaned one undoes those behind it."""
-    write(partition, NAMES[1] + ".swap", [12])
+    write_segment(partition, NAMES[1] + ".swap", [12])
     (partition / f"{cleaned_base:020d}{suffix}").touch()
 
     assert NAMES == listed(partition)
@@ -174,7 +174,7 @@ def test_a_cleaned_file_at_or_below_a_swap_file_takes_it_back(
 
 def test_a_cleaned_file_behind_a_swap_file_does_not_count(partition: Path) -> None:
     """It belongs to the next clean; the finished one stays finished."""
-    write(partition, NAMES[0] + ".swap", [3])
+    write_segment(partition, NAMES[0] + ".swap", [3])
     (partition / (NAMES[1] + ".cleaned")).touch()
 
     assert [NAMES[0] + ".swap", *NAMES[1:]] == listed(partition)
@@ -182,7 +182,7 @@ def test_a_cleaned_file_behind_a_swap_file_does_not_count(partition: Path) -> No
 
 def test_a_cleaned_file_alone_changes_nothing(partition: Path) -> None:
     """Compaction is still writing it."""
-    write(partition, NAMES[0] + ".cleaned", [3])
+    write_segment(partition, NAMES[0] + ".cleaned", [3])
 
     assert NAMES == listed(partition)
 
@@ -237,7 +237,7 @@ def test_a_segment_is_measured_once_its_successor_is_known(
     def listdir(path: str) -> list[str]:
         names = real(path)
         last.write_bytes(last.read_bytes() * 2)  # it grows, and rolls
-        write(partition, "00000000000000000040.log", [40])
+        write_segment(partition, "00000000000000000040.log", [40])
         return real(path) if len(names) > len(NAMES) else [*names, "00000000000000000040.log"]
 
     monkeypatch.setattr(os, "listdir", listdir)

@@ -137,8 +137,8 @@ def test_a_flipped_bit_before_a_good_batch_is_damage(
     found = end_of(partition, data, index=index)
     log = segmentlog.open_log_dir(partition).log("t", 0)
 
-    if last_entry is None or batch >= last_entry:
-        assert LogEnd(50, ENDS[5], damaged_from=40 + 2 * batch) == found
+    is_met = last_entry is None or batch >= last_entry  # the search begins at the last entry
+    assert LogEnd(50, ENDS[5], damaged_from=40 + 2 * batch if is_met else None) == found
     with pytest.raises(ChecksumMismatchError) as caught:
         log.scan().read_all()
     assert (ENDS[batch], 40 + 2 * batch) == (caught.value.position, caught.value.base_offset)

@@ -236,6 +236,7 @@ def test_the_walk_through_of_the_format_notes_is_answered_as_a_broker_does(tmp_p
     assert (105, 41) == find_offset_by_timestamp(newest, 104, 40, 50)
     assert (120, 48) == find_offset_by_timestamp(newest, 111, 40, 50)
     assert find_offset_by_timestamp(newest, 121, 40, 50) is None
+    assert (100, 40) == find_offset_by_timestamp(newest, 0, 40, 50)
     assert (90, 45) == find_offset_by_timestamp(newest, 0, 45, 50)
     assert find_offset_by_timestamp(newest, 111, 40, 48) is None
 

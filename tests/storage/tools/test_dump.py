@@ -1,7 +1,6 @@
 """The dump: every batch and record, as lines, JSON, Arrow and Parquet."""
 
 import io
-import json
 import os
 import struct
 import sys
@@ -12,6 +11,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from json_dumps import json_rows
 from typer.testing import Result
 
 import segmentlog
@@ -20,12 +20,6 @@ from segmentlog.testing.reference import Record, crc32c, encode_batch
 Run = Callable[..., Result]
 FIRST = f"{0:020d}.log"
 T0 = 1_700_000_000_000
-
-
-def rows(result: Result, kind: str | None = None) -> list[dict]:
-    """Objects of a JSON dump, of one kind or of all."""
-    found = [json.loads(line) for line in result.stdout.splitlines()]
-    return [row for row in found if kind in {None, row["kind"]}]
 
 
 @pytest.fixture
@@ -54,13 +48,13 @@ def test_every_batch_and_record_of_a_directory_is_there(run: Run, example_data: 
         for found in directory.topic_partitions()
     }
     counts = dict.fromkeys(expected, 0)
-    for row in rows(result, "record"):
+    for row in json_rows(result, "record"):
         counts[f"{row['topic']}-{row['partition']}"] += "controlType" not in row
 
     assert expected == counts
-    assert 34 == len(rows(result, "batch"))
+    assert 34 == len(json_rows(result, "batch"))
     assert ["COMMIT", "ABORT"] == [
-        row["controlType"] for row in rows(result) if "controlType" in row
+        row["controlType"] for row in json_rows(result) if "controlType" in row
     ]
 
 
@@ -68,11 +62,11 @@ def test_damage_is_shown_and_the_dump_goes_on(run: Run, partition: Path) -> None
     """The bad batch is not valid and has no records; the ones around it have theirs; status 1."""
     for dumped in (partition, partition / FIRST):
         result = run("dump", dumped, "--records", "--format", "json", status=1)
-        batches = rows(result, "batch")
+        batches = json_rows(result, "batch")
 
         assert [True, False, True] == [batch["isValid"] for batch in batches]
         assert batches[1]["problem"].startswith("its crc32c is 0x")
-        assert [0, 1, 2, 6, 7, 8] == [row["offset"] for row in rows(result, "record")]
+        assert [0, 1, 2, 6, 7, 8] == [row["offset"] for row in json_rows(result, "record")]
 
 
 def test_lines_to_read_tell_the_same(run: Run, partition: Path) -> None:
@@ -105,8 +99,8 @@ def test_ranges_are_half_open(
     status = int(n_batches > 1)
     result = run("dump", partition, "--records", "-f", "json", *options, status=status)
 
-    assert offsets == [row["offset"] for row in rows(result, "record")]
-    assert n_batches == len(rows(result, "batch"))
+    assert offsets == [row["offset"] for row in json_rows(result, "record")]
+    assert n_batches == len(json_rows(result, "batch"))
 
 
 def test_segments_outside_the_range_are_not_opened(
@@ -117,7 +111,7 @@ def test_segments_outside_the_range_are_not_opened(
     (path / FIRST).write_bytes(b"\xff" * 200)
     result = run("dump", path, "-f", "json", "--from-offset", 2, "--to-offset", 4)
 
-    assert [2, 3] == [row["baseOffset"] for row in rows(result)]
+    assert [2, 3] == [row["baseOffset"] for row in json_rows(result)]
 
 
 def test_parquet_wants_a_file(run: Run, example_data: str) -> None:
@@ -147,7 +141,7 @@ def test_topics_and_partitions_are_chosen(run: Run, example_data: str) -> None:
     missing = run("dump", example_data, "--topic", "orders", "--partition", 9, status=2)
 
     assert {("orders", 0), ("payments", 0)} == {
-        (row["topic"], row["partition"]) for row in rows(chosen)
+        (row["topic"], row["partition"]) for row in json_rows(chosen)
     }
     assert "did you mean 'orders'?" in wrong.stderr
     assert "it has partitions 0, 1, 2" in missing.stderr
@@ -175,7 +169,7 @@ def test_arrow_and_parquet_hold_the_same_records(
 
 def test_arrow_holds_the_batches(run: Run, partition: Path) -> None:
     """The same fields as JSON, from standard output too."""
-    expected = rows(run("dump", partition, "-f", "json", status=1))
+    expected = json_rows(run("dump", partition, "-f", "json", status=1))
     stream = run("dump", partition, "-f", "arrow", status=1).stdout_bytes
     found = pa.ipc.open_stream(io.BytesIO(stream)).read_all().to_pylist()
 
@@ -210,7 +204,7 @@ def test_keys_and_values_have_the_encoding_that_is_asked_for(run: Run, tmp_path:
     (tmp_path / FIRST).write_bytes(encode_batch([record]))
     result = run("dump", tmp_path / FIRST, "--records", "-f", "json",
                  "--keys", "hex", "--values", "base64")  # fmt: skip
-    (row,) = rows(result, "record")
+    (row,) = json_rows(result, "record")
 
     assert ("ff00", "/g==", [{"key": "h", "value": "/Q=="}]) == (
         row["key"], row["value"], row["headers"],
@@ -241,28 +235,28 @@ def test_a_transaction_wraps_its_sequences(run: Run, tmp_path: Path) -> None:
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
     (tmp_path / FIRST).write_bytes(batch)
     result = run("dump", tmp_path / FIRST, "--records", "-f", "json")
-    (row,) = rows(result, "batch")
+    (row,) = json_rows(result, "batch")
 
     assert (2**31 - 2, 0, True) == (
         row["baseSequence"],
         row["lastSequence"],
         row["isTransactional"],
     )
-    assert [2**31 - 2, 2**31 - 1, 0] == [each["sequence"] for each in rows(result, "record")]
+    assert [2**31 - 2, 2**31 - 1, 0] == [each["sequence"] for each in json_rows(result, "record")]
 
 
 def test_records_that_cannot_be_read_are_damage(run: Run, tmp_path: Path) -> None:
     """The checksum is right, the record is not: one batch, not valid, with the reason."""
     batch = encode_batch([Record(3, T0, b"k", b"v")], base_offset=9, last_offset=9)
     (tmp_path / FIRST).write_bytes(batch)
-    (row,) = rows(run("dump", tmp_path / FIRST, "--records", "-f", "json", status=1))
+    (row,) = json_rows(run("dump", tmp_path / FIRST, "--records", "-f", "json", status=1))
 
     assert (False, True) == (row["isValid"], "outside the batch" in row["problem"])
 
 
 def test_kraft_snapshots_are_dumped(run: Run, example_data: str) -> None:
     """They are written as segments are."""
-    found = rows(
+    found = json_rows(
         run("dump", Path(example_data, "bootstrap.checkpoint"), "--records", "-f", "json")
     )
     kinds = [row["controlType"] for row in found if "controlType" in row]
@@ -308,7 +302,7 @@ def peak_of(path: Path, output_format: str) -> int:
 
 def records_of(result: Result) -> list[tuple[int, int]]:
     """Partition and offset of each record of a JSON dump."""
-    return [(row["partition"], row["offset"]) for row in rows(result, "record")]
+    return [(row["partition"], row["offset"]) for row in json_rows(result, "record")]
 
 
 @pytest.mark.parametrize("n", [1, 2, 80, 1000])
@@ -327,23 +321,23 @@ def test_the_last_offsets_of_each_log(run: Run, example_data: str, n: int) -> No
 def test_so_many_records_and_no_more(run: Run, example_data: str, n: int) -> None:
     """Over all files; the batches that they stand in are shown with them, and no others."""
     options = ("--topic", "orders", "--format", "json")
-    every = rows(run("dump", example_data, *options, "--records"))
-    some = rows(run("dump", example_data, *options, "--records", "--limit", n))
+    every = json_rows(run("dump", example_data, *options, "--records"))
+    some = json_rows(run("dump", example_data, *options, "--records", "--limit", n))
 
     assert every[: len(some)] == some
     assert min(n, 900) == sum(row["kind"] == "record" for row in some)
     assert "record" == some[-1]["kind"]
-    batches = rows(run("dump", example_data, *options))
-    assert batches[:n] == rows(run("dump", example_data, *options, "-n", n))
+    batches = json_rows(run("dump", example_data, *options))
+    assert batches[:n] == json_rows(run("dump", example_data, *options, "-n", n))
 
 
 def test_records_with_a_key(run: Run, example_data: str) -> None:
     """The whole key; a record without one has none."""
     options = ("--records", "--format", "json")
-    every = rows(run("dump", example_data, *options), "record")
-    found = rows(run("dump", example_data, *options, "--key", "customer-07"), "record")
+    every = json_rows(run("dump", example_data, *options), "record")
+    found = json_rows(run("dump", example_data, *options, "--key", "customer-07"), "record")
 
     assert [row for row in every if row.get("key") == "customer-07"] == found
     assert len(found) > 5
-    assert [] == rows(run("dump", example_data, *options, "--key", "customer-0"), "record")
+    assert [] == json_rows(run("dump", example_data, *options, "--key", "customer-0"), "record")
     assert "give --records" in run("dump", example_data, "--key", "k", status=2).stderr

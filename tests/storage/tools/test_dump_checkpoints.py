@@ -1,19 +1,14 @@
 """``dump`` of a broker's text files: checkpoints, and ids of topics and directories."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from json_dumps import json_rows
 from typer.testing import Result
 
 Run = Callable[..., Result]
-
-
-def rows(result: Result) -> list[dict]:
-    """Its lines."""
-    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 CHECKPOINTS = {
@@ -41,7 +36,7 @@ def test_a_brokers_text_files_are_dumped(run: Run, copied: Path, name: str) -> N
     fields = CHECKPOINTS[name]
     entry = {"kind": "entry", "file": str(copied / name), **fields}
 
-    assert entry in rows(run("dump", copied / name, "-f", "json"))
+    assert entry in json_rows(run("dump", copied / name, "-f", "json"))
     line = "  " + " ".join(f"{key}={value}" for key, value in fields.items())
     assert line in run("dump", copied / name).stdout.splitlines()
 

@@ -14,7 +14,7 @@ from crash_disk.runs import (
     outcome,
     read,
     values_of,
-    write,
+    write_job,
 )
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
@@ -63,7 +63,7 @@ def check(directory: Path, promise: Promise) -> None:
     with _noticed_by("a broker"):
         _start_as_a_broker(directory, promise)
     with _noticed_by("the next writer"):
-        write(directory, _NEXT)
+        write_job(directory, _NEXT)
     with _noticed_by("a reader after recovery"):
         after, expected = read(directory), values_of([*jobs, _NEXT])
         assert after == expected, f"sees {after}, not {expected}"
@@ -85,7 +85,7 @@ def check_unsynced(directory: Path, promise: Promise) -> None:
     with _noticed_by("a broker"):
         _start_as_a_broker(directory, promise)
     with _noticed_by("the next writer"):
-        write(directory, _NEXT)
+        write_job(directory, _NEXT)
     with _noticed_by("a reader after recovery"):
         after = read(directory)
         synced = [job for job in promise.acknowledged if job.flush]

@@ -22,7 +22,7 @@ from crash_disk.runs import (
     read,
     recover_as_a_writer,
     values_of,
-    write,
+    write_job,
 )
 from segmentlog.errors import CommitInDoubtError, SyncFailedError, UnknownTopicOrPartitionError
 from segmentlog.files.lock import DirectoryLock
@@ -50,7 +50,7 @@ ROLLING = {0: 40, 1: 2}
 def writes(run: Run, rows: Mapping[int, int] = _TWO, **how: Any) -> None:
     """A job that is acknowledged."""
     job = run.begin(rows, **how)
-    write(run.directory, job)
+    write_job(run.directory, job)
     run.end(job, is_committed=True, is_at_rest=True)
 
 
@@ -80,7 +80,7 @@ def dies(
     with pytest.MonkeyPatch.context() as patch:
         crash_at(patch, number)
         try:
-            write(run.directory, job)
+            write_job(run.directory, job)
         except Crash:
             run.is_disturbed = True
     if again is not None:
@@ -108,7 +108,7 @@ def fails(run: Run, number: int, rows: Mapping[int, int] = _TWO, **how: Any) -> 
     with pytest.MonkeyPatch.context() as patch:
         around_calls(patch, CALLS, around)
         try:
-            write(run.directory, job)
+            write_job(run.directory, job)
         except CommitInDoubtError:  # it stays undecided
             return
         except (OSError, SyncFailedError):

@@ -32,7 +32,7 @@ __all__ = [
     "recover_as_a_writer",
     "same_names_again",
     "values_of",
-    "write",
+    "write_job",
 ]
 
 TOPIC, N_PARTITIONS = "t", 2
@@ -163,7 +163,7 @@ def read(directory: Path, **how: object) -> dict[int, list[int]]:
     return found
 
 
-def write(directory: Path, job: Job) -> None:
+def write_job(directory: Path, job: Job) -> None:
     """Write a job, a few rows at a time."""
     with segmentlog.open_writer(
         directory,

@@ -12,7 +12,7 @@ from crash_disk.check import BEHIND_THE_LOG
 from crash_disk.explore import Explorer
 from crash_disk.image import Tree, read_tree
 from crash_disk.operations import OPERATIONS, ROLLING, Operation, dies, fails, recovers, writes
-from crash_disk.runs import Job, Run, same_names_again, write
+from crash_disk.runs import Job, Run, same_names_again, write_job
 
 __all__ = ["SEQUENCES", "SINGLES", "Scenario"]
 
@@ -42,7 +42,7 @@ def _written(n_jobs: int) -> Tree:
     with pytest.MonkeyPatch.context() as patch:
         same_names_again(patch, 10**6)
         for job in _JOBS[:n_jobs]:
-            write(root / "new" / "logs", job)
+            write_job(root / "new" / "logs", job)
     tree = read_tree(root)
     explorer.close()
     return tree

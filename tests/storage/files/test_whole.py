@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from plain_writes import write
 
 import segmentlog
 from segmentlog.errors import CorruptCheckpointError, SegmentLogError
@@ -45,13 +46,11 @@ def _hangs_for_no_longer() -> Iterator[None]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    _write(tmp_path)
+    write(tmp_path, THREE)
     return tmp_path
 
 
-def _write(directory: Path) -> None:
-    with segmentlog.open_writer(directory, "t") as writer:
-        writer.append(pa.table({"value": [b"v"] * 3}))
+THREE = pa.table({"value": [b"v"] * 3})
 
 
 def _values(directory: Path) -> list[bytes]:
@@ -92,7 +91,7 @@ def test_a_checkpoint_that_is_no_file_of_its_size(
     with pytest.raises(CorruptCheckpointError, match=name):
         _values(directory)
     with pytest.raises(CorruptCheckpointError, match=name):
-        _write(directory)
+        write(directory, THREE)
 
 
 @_STRANGE
@@ -102,7 +101,7 @@ def test_a_state_that_is_no_file_of_its_size(
     strange(directory / STATE_FILE)
     assert len(_values(directory)) == 3  # no commit is at work, and nothing else is asked of it
     with pytest.raises(CorruptCheckpointError, match=STATE_FILE):
-        _write(directory)
+        write(directory, THREE)
 
 
 @_STRANGE
@@ -114,7 +113,7 @@ def test_an_intent_that_is_no_file_of_its_size(
     with pytest.raises(CorruptCheckpointError, match=INTENT_FILE):
         _values(directory)
     with pytest.raises(CorruptCheckpointError, match=INTENT_FILE):
-        _write(directory)
+        write(directory, THREE)
 
 
 @_STRANGE
@@ -151,7 +150,7 @@ def test_a_guard_is_a_directory_and_nothing_else(directory: Path, kind: str) -> 
     else:
         guard.symlink_to(directory / ("t-0" if kind == "link" else "nowhere"))
     assert len(_values(directory)) == 3
-    _write(directory)
+    write(directory, THREE)
     assert len(_values(directory)) == 6
     assert guard.is_symlink() or guard.read_bytes() == b"rubbish"
 
@@ -189,7 +188,7 @@ def test_an_intent_of_rubbish(directory: Path, wrong: dict[str, object]) -> None
     with pytest.raises(CorruptCheckpointError, match="intent"):
         _values(directory)
     with pytest.raises(CorruptCheckpointError, match="intent"):
-        _write(directory)
+        write(directory, THREE)
     assert before == (directory / "t-0" / f"{0:020d}.log").read_bytes()
 
 
@@ -202,7 +201,7 @@ def test_an_intent_with_fields_of_other_types(directory: Path, wrong: dict[str, 
     with pytest.raises(CorruptCheckpointError, match="intent"):
         _values(directory)
     with pytest.raises(CorruptCheckpointError, match="intent"):
-        _write(directory)
+        write(directory, THREE)
 
 
 def test_a_log_in_the_form_of_links(
@@ -214,7 +213,7 @@ def test_a_log_in_the_form_of_links(
     log = directory / "t-0" / f"{0:020d}.log"
     os.link(log, elsewhere / "backup.log")
     os.link(directory / STATE_FILE, elsewhere / "backup.state")
-    _write(elsewhere / "logs")
+    write(elsewhere / "logs", THREE)
     assert len(_values(elsewhere / "logs")) == len(_values(directory)) == 6
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from soundness import assert_sound
+from soundness import assert_tidy
 
 import segmentlog
 from segmentlog.commit import commit
@@ -50,7 +50,7 @@ def value(partition: int, number: int) -> bytes:
     return b"%04d/%04d" % (partition, number) * 110
 
 
-def rows(number: int, n: int, each: int = 10) -> pa.RecordBatch:
+def dealt_rows(number: int, n: int, each: int = 10) -> pa.RecordBatch:
     """As many for each of `n` partitions, in turns."""
     places = [(p, number * each + i) for i in range(each) for p in range(n)]
     numbers = pa.array([partition for partition, _ in places], pa.int32())
@@ -60,7 +60,7 @@ def rows(number: int, n: int, each: int = 10) -> pa.RecordBatch:
 def stage_much(stager: RowStager, n: int = 150) -> None:
     """Some 30 KB for each partition."""
     for number in range(ROUNDS):
-        stager.add(rows(number, n))
+        stager.add(dealt_rows(number, n))
         stager._write_held()  # each round is a buffer
 
 
@@ -71,7 +71,7 @@ def assert_all_there(directory: Path) -> None:
         expected = [value(partition, i) for i in range(10 * ROUNDS)]
         found = opened.log("t", partition).scan(columns=["value"]).read_all()["value"]
         assert expected == found.to_pylist(), partition
-    assert_sound(directory)
+    assert_tidy(directory)
 
 
 def n_open() -> int:
@@ -113,7 +113,7 @@ def test_each_of_many_partitions_with_much_is_moved_in_files_of_its_own(
 def test_a_few_rows_for_each_of_many_partitions_make_few_files(tmp_path: Path) -> None:
     """Each has a piece that lets more be expected, and none comes."""
     job, stager = begin(tmp_path, N)
-    stager.add(rows(0, N, each=1))
+    stager.add(dealt_rows(0, N, each=1))
     extents = stager.close()
     assert N == len(extents)
     assert len(list(tmp_path.glob("*.stage"))) < 300

@@ -1,0 +1,17 @@
+"""Code that a new interpreter runs, because it may crash, or needs other settings."""
+
+import os
+import subprocess
+import sys
+
+__all__ = ["run"]
+
+
+def run(code: str, **variables: str) -> str:
+    """What a new interpreter prints for `code`, in which a warning is an error."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], env=os.environ | variables,
+        capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
+    return done.stdout.strip()

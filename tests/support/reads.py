@@ -1,0 +1,20 @@
+"""Offsets that reads yield."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from segmentlog.model import LogSlice
+from segmentlog.read.scan import scan_slice
+
+__all__ = ["offsets_of", "slice_offsets"]
+
+
+def offsets_of(stream: Iterable[pa.RecordBatch]) -> list[int]:
+    """Offsets of the rest of a stream."""
+    return [offset for batch in stream for offset in batch.column("offset").to_pylist()]
+
+
+def slice_offsets(log_slice: LogSlice) -> list[int]:
+    """Offsets that one slice yields."""
+    return offsets_of(scan_slice(log_slice, columns=["offset"]))
