@@ -15,15 +15,34 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI") == "true":
     settings.load_profile("ci")
 
-EXAMPLE_DATA = Path(__file__).parents[1] / "examples" / "data"
+TESTS = Path(__file__).parent
+EXAMPLE_DATA = TESTS.parent / "examples" / "data"
 
 
+#: Fixtures that take long to make, and that one process makes for all tests that ask for them.
+SHARED = ("filled", "legacy", "cluster")
+
+#: Rooms without Spark and brokers, and what takes long there: it starts processes or compiles.
+FAST = ("storage", "properties", "golden", "architecture/test_house", "architecture/test_door")
+NOT_FAST = (
+    "storage/test_kernel_cache", "storage/kernels/test_hostile", "storage/tools/test_cli",
+    "storage/tools/test_warmup", "storage/producer/test_shared_values",
+    "storage/producer/test_large", "storage/segments/test_resync",
+)  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what only Linux can show, elsewhere."""
-    if sys.platform == "linux":
-        return
+    """Keep the tests of a file, and those that share what takes long, in one process."""
     for item in items:
-        if item.get_closest_marker("linux"):
+        name = str(item.path.relative_to(TESTS))
+        fixtures = getattr(item, "fixturenames", ())
+        shared = next((each for each in SHARED if each in fixtures), name)
+        item.add_marker(pytest.mark.xdist_group(shared))
+        needs_more = any(item.get_closest_marker(each) for each in ("slow", "spark", "interop"))
+        if name.startswith(FAST) and not name.startswith(NOT_FAST) and not needs_more:
+            item.add_marker("fast")
+        if item.get_closest_marker("linux") and sys.platform != "linux":
             item.add_marker(pytest.mark.skip(reason="needs Linux"))
 
 

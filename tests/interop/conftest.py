@@ -14,6 +14,7 @@ from kafka_here import (
     legacy_shapes,
     shapes,
 )
+from kafka_here.gateway import Gateway, gateway
 
 pytestmark = pytest.mark.interop
 
@@ -76,6 +77,22 @@ def legacy(old_version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
     dump = broker.dump(sorted(broker.log_dir.glob("*/*.log")))
     looked_up = [(*asked, answer) for asked, answer in zip(times, answers, strict=True)]
     return broker.log_dir, records, dump, looked_up
+
+
+@pytest.fixture(scope="session")
+def java(new_version: str) -> Gateway:
+    """Kafka's classes, without a broker."""
+    return gateway(kafka_jars(new_version))
+
+
+@pytest.fixture(scope="module")
+def shared(
+    new_version: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Broker, JavaClient]]:
+    """A running broker for all tests of a file, which have topics of their own."""
+    running = Broker(tmp_path_factory.mktemp("kafka"), new_version)
+    with running, JavaClient(running) as client:
+        yield running, client
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from kafka_here import Broker, JavaClient
+from kafka_here.gateway import Gateway
 from kafka_here.java import Outgoing
 
 from segmentlog.kernels.source import SourceArrays
@@ -26,7 +27,7 @@ LEVELS = {
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_java_reads_what_was_encoded(client: JavaClient, codec: Codec) -> None:
+def test_java_reads_what_was_encoded(java: Gateway, codec: Codec) -> None:
     """Checksums, offsets, times, keys, values and headers; several blocks, several batches."""
     rng = np.random.default_rng(3)
     keys = [None if i % 7 == 0 else b"%d" % i for i in range(N_ROWS)]
@@ -40,14 +41,14 @@ def test_java_reads_what_was_encoded(client: JavaClient, codec: Codec) -> None:
     found = RecordEncoder(codec, batch_size=140_000).encode(
         TopicPartition("t", 0), record_source(batch, times), np.arange(N_ROWS)
     )
-    records = _readable(client, found.buffer.tobytes())
+    records = _readable(java, found.buffer.tobytes())
 
     assert len(found.table) > 1
     for each, size in zip(_each(records.batches()), found.sizes, strict=True):
         each.ensureValid()
         assert each.sizeInBytes() == size
     read = [
-        (each.offset(), each.timestamp(), _bytes(client, each.key()), _bytes(client, each.value()),
+        (each.offset(), each.timestamp(), _bytes(java, each.key()), _bytes(java, each.value()),
          len(each.headers()))
         for each in _each(records.records())
     ]  # fmt: skip
@@ -55,7 +56,7 @@ def test_java_reads_what_was_encoded(client: JavaClient, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", list(LEVELS))
-def test_java_reads_every_level(client: JavaClient, codec: Codec) -> None:
+def test_java_reads_every_level(java: Gateway, codec: Codec) -> None:
     """All that Kafka has, of zstd some of those below -20; records that can be made smaller."""
     values = [b"%d" % i * 200 for i in range(20)]
     batch = pa.RecordBatch.from_pydict({"value": pa.array(values)})
@@ -64,19 +65,21 @@ def test_java_reads_every_level(client: JavaClient, codec: Codec) -> None:
         RecordEncoder(codec, level).encode(TopicPartition("t", 0), source, rows)
         for level in LEVELS[codec]
     ]
-    records = _readable(client, b"".join(each.buffer.tobytes() for each in found))
+    records = _readable(java, b"".join(each.buffer.tobytes() for each in found))
 
     for each in _each(records.batches()):
         each.ensureValid()
-    read = [_bytes(client, each.value()) for each in _each(records.records())]
+    read = [_bytes(java, each.value()) for each in _each(records.records())]
     assert read == values * len(LEVELS[codec])
 
 
 @pytest.mark.parametrize("batch_size", [0, 700, 16_384])
 def test_a_java_producer_makes_the_same_bytes(
-    client: JavaClient, broker: Broker, batch_size: int
+    shared: tuple[Broker, JavaClient], batch_size: int
 ) -> None:
     """It ends its batches at the same records, as long as it lingers."""
+    broker, client = shared
+    topic = f"made-{batch_size}"
     rng = np.random.default_rng(batch_size)
     sent = [
         Outgoing(
@@ -88,14 +91,14 @@ def test_a_java_producer_makes_the_same_bytes(
         )
         for i in range(N_ROWS * 2)
     ]
-    client.create_topic("made", 1)
+    client.create_topic(topic, 1)
     client.produce(
-        "made", sent, batch_size=batch_size, linger_ms=600_000, enable_idempotence="false"
+        topic, sent, batch_size=batch_size, linger_ms=600_000, enable_idempotence="false"
     )
     encoder = RecordEncoder(batch_size=batch_size)
-    found = encoder.encode(TopicPartition("made", 0), _source(sent), np.arange(len(sent)))
+    found = encoder.encode(TopicPartition(topic, 0), _source(sent), np.arange(len(sent)))
 
-    (log,) = (broker.log_dir / "made-0").glob("*.log")
+    (log,) = (broker.log_dir / f"{topic}-0").glob("*.log")
     assert log.read_bytes() == found.buffer.tobytes()
     assert len(found.table) > 2
 
@@ -113,10 +116,10 @@ def _source(sent: Sequence[Outgoing]) -> SourceArrays:
     return record_source(batch, np.array([each.timestamp_ms for each in sent]))
 
 
-def _readable(client: JavaClient, data: bytes) -> Any:
+def _readable(java: Gateway, data: bytes) -> Any:
     """Record batches as Java sees them."""
-    buffer = client.jvm.java.nio.ByteBuffer.wrap(data)
-    return client.jvm.org.apache.kafka.common.record.internal.MemoryRecords.readableRecords(buffer)
+    buffer = java.jvm.java.nio.ByteBuffer.wrap(data)
+    return java.jvm.org.apache.kafka.common.record.internal.MemoryRecords.readableRecords(buffer)
 
 
 def _each(iterable: Any) -> Iterator[Any]:
@@ -126,8 +129,8 @@ def _each(iterable: Any) -> Iterator[Any]:
         yield iterator.next()
 
 
-def _bytes(client: JavaClient, buffer: object) -> bytes | None:
+def _bytes(java: Gateway, buffer: object) -> bytes | None:
     """The bytes of a Java buffer."""
     if buffer is None:
         return None
-    return client.jvm.org.apache.kafka.common.utils.Utils.toArray(buffer)
+    return java.jvm.org.apache.kafka.common.utils.Utils.toArray(buffer)

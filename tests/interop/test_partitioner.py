@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
-from kafka_here import Broker, JavaClient
+from kafka_here.gateway import Gateway
 
 from segmentlog.producer.partitioner import Partitioner
 from segmentlog.records.source import record_source
@@ -13,11 +13,11 @@ from segmentlog.records.source import record_source
 pytestmark = pytest.mark.interop
 
 
-def test_keys_go_where_java_producers_send_them(broker: Broker, client: JavaClient) -> None:
+def test_keys_go_where_java_producers_send_them(java: Gateway) -> None:
     """Hundreds of random keys of every length up to 40, and some long ones."""
     rng = random.Random(11)
     keys = [rng.randbytes(n % 41) for n in range(400)] + [rng.randbytes(n) for n in (999, 70_000)]
-    hashed = client.jvm.org.apache.kafka.clients.producer.internals.BuiltInPartitioner
+    hashed = java.jvm.org.apache.kafka.clients.producer.internals.BuiltInPartitioner
     batch = pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.binary())})
     source = record_source(batch, np.zeros(len(keys), np.int64))
     for n_partitions in (1, 7, 1000):
