@@ -122,7 +122,7 @@ def test_a_crash_at_every_step_leaves_the_job_whole_or_out(
     """Readers see one or the other before recovery and after, and the next writer goes on."""
     before, after = dealt((0, 100)), dealt((0, 100), (100, 50))
     seen = {"before": 0, "after": 0, "guarded": 0}
-    settings = {"batch_size": 300, "topic_config": TopicConfig(segment_bytes=2000)}
+    settings: dict[str, Any] = {"batch_size": 300, "topic_config": TopicConfig(segment_bytes=2000)}
     for number in range(1000):
         directory = tmp_path / str(number)
         write_job(directory, 0, 100, **settings)
@@ -186,7 +186,7 @@ def test_two_writers_and_a_reader_never_meet_half_a_job(tmp_path: Path) -> None:
     assert_tidy(tmp_path)
 
 
-def staged(directory: Path, first: int, **settings: object) -> tuple[WriteJob, tuple[Extent, ...]]:
+def staged(directory: Path, first: int, **settings: Any) -> tuple[WriteJob, tuple[Extent, ...]]:
     """A job of twenty rows that is about to commit."""
     job = WriteJob.begin(str(directory), ProducerConfig(**settings), topic="t")
     stager = job.stager(0)
