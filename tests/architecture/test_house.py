@@ -47,13 +47,13 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/index",
-        "encode entries transaction",
+        "encode entries",
         "recovery/test_reindex recovery/test_recover_log index/test_offset ../golden",
         "entries are right if they are the ones of a broker, byte for byte",
     ),
     (
         "segmentlog/journal",
-        "deletions guard json_file sink_versions state",
+        "deletions guard sink_versions state",
         "producer/test_numbered_writes files/test_whole ../crash",
         "a journal is right if no crash leaves half a job",
     ),
