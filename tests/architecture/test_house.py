@@ -35,7 +35,8 @@ TESTED_ELSEWHERE = (
         ),
         (
             "kernels/test_hostile_bytes kernels/test_hostile_rows ../properties "
-            "tools/test_json_lines kernels/test_crc32c producer/test_partitioner"
+            "tools/test_json_lines kernels/test_crc32c producer/test_partitioner "
+            "recovery/test_reindex recovery/test_recover_log"
         ),
         "kernels are held against plain Python, and that is one of whole batches",
     ),
@@ -60,7 +61,7 @@ TESTED_ELSEWHERE = (
     (
         "segmentlog/records",
         "batch_error columns decoder deflater header",
-        "records/test_compression kernels/test_decode test_damage ../properties ../golden",
+        "records/test_encoder kernels/test_decode test_damage ../properties ../golden",
         "the parts of decoding are held against the reference together",
     ),
     (
