@@ -51,10 +51,10 @@ _R = TypeVar("_R")
 def _looks_again(
     method: "Callable[Concatenate[Log, _P], _R]",
 ) -> "Callable[Concatenate[Log, _P], _R]":
-    """List the segments again where a file was renamed, replaced or cut since they were listed.
+    """List the segments again if a file was renamed, replaced or cut since they were listed.
 
-    Retention and compaction do that to a healthy log.  What is wrong with a file that still is
-    the one that was listed is wrong, and said.
+    Retention and compaction do that to a healthy log.  An error in a file that is still the listed
+    one is a true error, and is raised.
     """
 
     @functools.wraps(method)
@@ -72,7 +72,7 @@ def _looks_again(
                 if not is_gone(error):
                     raise storage_error(error, self.path) from error
                 change = error
-            self.__dict__.pop("_listed", None)  # listed anew when next asked for
+            self.__dict__.pop("_listed", None)  # listed again on the next request
         raise LogChangedError(self.path, -1, -1, str(change)) from change
 
     return looking_again
@@ -81,17 +81,17 @@ def _looks_again(
 class Log:
     """One topic-partition, as it stood when its directory was opened.
 
-    Cheap to make: the disk is read when a property is first asked for, and then no more.  Made by
-    `segmentlog.LogDirectory.log`.
+    `segmentlog.LogDirectory.log` makes it.  It is cheap to make: the disk is read at the first
+    request for a property, and not again.
 
     Parameters
     ----------
-    topic_partition : whose log this is.
+    topic_partition : topic and partition of the log.
     path : the partition directory, or one ``.log`` file of it.
     log_start_checkpoint : the partition's entry in ``log-start-offset-checkpoint``, or 0.
     high_watermark_checkpoint : its entry in ``replication-offset-checkpoint``, or None; or the
-        error, where that file cannot be read.
-    list_files : lists the partition directory; by default as it is, whoever may be writing.
+        error, if that file cannot be read.
+    list_files : lists the partition directory; by default as it is, even beside a writer.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Log:
     def log_end_offset(self) -> int:
         """The offset that the next record will get; a torn tail does not count.
 
-        Where a commit has written to the log since its directory was opened, the high watermark
+        If a commit has written to the log since its directory was opened, it is the high watermark
         of that time.
         """
         return self._listed.log_end_offset
@@ -200,11 +200,11 @@ class Log:
     ) -> int:
         """Where a read of the newest data ends: the high watermark if known, or the log end.
 
-        Of committed data it is the last stable offset there.
+        For committed data, it is the last stable offset.
 
-        Behind `log_end_offset` when a torn tail was promised by a high watermark behind it.  A
-        read up to there reports the damage; it does not quietly end before it.  Who asks for the
-        log end takes a torn tail as it is.
+        The end lies behind `log_end_offset` if a high watermark behind a torn tail has promised
+        the tail.  A read up to this end reports the damage; it does not end before it in silence.
+        With ``ReadUpTo.LOG_END``, a torn tail is left out.
         """
         if isolation_level == IsolationLevel.READ_COMMITTED:
             return self.last_stable_offset(read_up_to)
@@ -266,7 +266,7 @@ class Log:
         Returns
         -------
         TimestampAndOffset or None
-            None when no record is as new.
+            None if no record is as new.
 
         Raises
         ------
@@ -285,8 +285,8 @@ class Log:
 
         Parameters
         ----------
-        start_offset, end_offset : half-open; offsets below the log start hold nothing.
-        max_bytes : about the most bytes of ``.log`` files in one slice; 0 for one slice.
+        start_offset, end_offset : half-open range; offsets below the log start have no records.
+        max_bytes : approximate bound on the bytes of ``.log`` files in a slice; 0 for one slice.
 
         Raises
         ------
@@ -322,14 +322,13 @@ class Log:
         Parameters
         ----------
         start_offset : by default the log start.
-        end_offset : exclusive; by default what `end_offset` says for `read_up_to`.
-        columns : names of the columns wanted, in order; by default all.
+        end_offset : exclusive; by default the result of `end_offset` for `read_up_to`.
+        columns : names of the requested columns, in order; by default all.
         include_headers : whether "all" includes ``headers``.
         read_up_to : where the newest data ends.
-        isolation_level : ``read_committed`` leaves out what transactions aborted, and ends at the
-            last stable offset.
-        on_corrupt_batch : ``skip`` goes on behind batches that are corrupt, and logs their
-            offsets.
+        isolation_level : ``read_committed`` leaves out aborted records, and ends at the last
+            stable offset.
+        on_corrupt_batch : ``skip`` goes on behind corrupt batches, and logs their offsets.
         max_inflated_batch_bytes : a compressed batch that inflates to more is corrupt.
 
         Raises

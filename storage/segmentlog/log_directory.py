@@ -1,4 +1,4 @@
-"""A broker's log directories: which topic-partitions they hold, and what is written about them."""
+"""A broker's log directories: their topic-partitions and checkpoints."""
 
 import difflib
 import logging
@@ -41,7 +41,7 @@ _MOST_NAMED = 5  # partitions that a warning lists before it says "and … more"
 
 
 class _Directory:
-    """One log directory, held to the moment at which it was opened."""
+    """One log directory, as it was at the moment when it was opened."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -53,7 +53,7 @@ class _Directory:
         Raises
         ------
         LogDirectoryError
-            If this is no log directory.
+            If the path is no log directory.
         """
         found = self.census.partitions
         if not found and not self._is_broker_directory():
@@ -86,9 +86,9 @@ class _Directory:
 
 
 class LogDirectory:
-    """One or several log directories, read as they stand: no lock is taken, nothing is written.
+    """One or several log directories, read as they are: no lock is taken, nothing is written.
 
-    Made by `open_log_dir`.  What was listed stays as it was; open the path again to see more.
+    `open_log_dir` makes it.  Its listings do not change; open the path again to see more.
 
     Parameters
     ----------
@@ -122,8 +122,8 @@ class LogDirectory:
             )
             if os.path.realpath(path) == os.path.realpath(known[1]):
                 raise LogDirectoryError(path, reason)  # the same directory is named twice
-            # Directories of two brokers may both hold `__consumer_offsets-0`, which does not
-            # matter to a read of other topics.
+            # Directories of two brokers may both hold `__consumer_offsets-0`.  A read of other
+            # topics is not concerned.
             self._doubled[topic_partition] = (path, reason)
         else:
             self._places[topic_partition] = (directory, path)
@@ -148,7 +148,7 @@ class LogDirectory:
         UnknownTopicOrPartitionError
             If the directories do not hold it.
         LogDirectoryError
-            If two of them do: nobody can tell which of the two is the log.
+            If two of them hold it: nothing shows which of the two is the log.
         CorruptCheckpointError
             If a checkpoint beside it cannot be read.
         """
@@ -190,9 +190,9 @@ class LogDirectory:
     ) -> dict[TopicPartition, int]:
         """`Log.end_offset` of several partitions, and one warning about what lies beyond.
 
-        A crashed broker's high watermarks are up to five seconds old, so whole batches may
-        stand behind them; ``readUpTo=logEnd`` reads those as well.  Behind the last stable
-        offset stands what open transactions hold back.
+        A crashed broker's high watermarks are up to five seconds old, so whole batches may lie
+        behind them; ``readUpTo=logEnd`` reads these batches, too.  Records behind the last stable
+        offset are held back by open transactions.
         """
         ends: dict[TopicPartition, int] = {}
         beyond, undecided = [], []
@@ -225,9 +225,9 @@ class LogDirectory:
 
     @property
     def unfinished_commits(self) -> list[str]:
-        """Paths of the guards that stand at this moment: of a writer at work, or of a crashed one.
+        """Paths of the guards that stand now, of running or of crashed writers.
 
-        While there is one, no broker starts on its directory.
+        No broker starts on a directory with a guard.
         """
         parents = dict.fromkeys(_resolve(path)[0] for path in self.paths)
         return [guard.path for parent in parents for guard in list_guards(parent)]
@@ -257,9 +257,9 @@ def _held(topics: list[str]) -> str:
 
 
 def _resolve(path: str) -> tuple[str, TopicPartition | None]:
-    """Log directory of `path`, and the one partition of it that is meant, or None for all.
+    """Log directory of `path`, and its one requested partition, or None for all.
 
-    A directory is a partition's when its name says so and a ``.log`` file is in it.
+    A directory is a partition's if its name has the form of one and it holds a ``.log`` file.
     """
     if not exists(path):
         raise LogDirectoryError(path, why_not_there(path))
@@ -296,8 +296,8 @@ def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) ->
     Raises
     ------
     LogDirectoryError
-        If a path is none of these, or one is named twice.  A partition that two of them hold is
-        refused by `LogDirectory.log`.
+        If a path is none of these, or is given twice.  `LogDirectory.log` refuses a partition that
+        two of them hold.
     StorageError
         If a directory cannot be read.
     """

@@ -4,6 +4,7 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 __all__ = [
+    "ALL_OFFSETS",
     "BATCH_SIZE",
     "INTERNAL_TOPICS",
     "MAX_INFLATED_BATCH_BYTES",
@@ -12,6 +13,7 @@ __all__ = [
     "Codec",
     "IsolationLevel",
     "LogSlice",
+    "OffsetRange",
     "OnCorruptBatch",
     "ReadUpTo",
     "ScanPolicy",
@@ -47,6 +49,16 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class OffsetRange(NamedTuple):
+    """Offsets from `start_offset` on, below `end_offset`."""
+
+    start_offset: int
+    end_offset: int
+
+
+ALL_OFFSETS = OffsetRange(-(2**63), 2**63 - 1)
 
 
 class TimestampType(IntEnum):
@@ -134,6 +146,16 @@ class LogSlice(NamedTuple):
     start_offset: int
     end_offset: int
     files: tuple[SliceFile, ...]
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def offsets(self) -> OffsetRange:
+        """The offsets."""
+        return OffsetRange(self.start_offset, self.end_offset)
 
     @property
     def n_bytes(self) -> int:

@@ -16,10 +16,23 @@ import segmentlog
 TOP = Path(__file__).parents[2]
 EXAMPLES = TOP / "examples"
 
-#: Commands of the README with what they print; nothing, where that is a machine's own.
-COMMANDS = re.findall(
-    r"^\$ segmentlog (.*)\n((?:(?!\$ |```).*\n)*)", (TOP / "README.md").read_text(), re.MULTILINE
-)
+#: Documents whose commands and statements are run.
+DOCUMENTS = {
+    str(path.relative_to(TOP)): path.read_text()
+    for path in (
+        TOP / "README.md",
+        TOP / "connector" / "README.md",
+        TOP / "storage" / "README.md",
+        *sorted((TOP / "storage" / "docs").glob("*.md")),
+    )
+}
+
+#: Commands with what they print; nothing, where that is a machine's own.
+COMMANDS = [
+    found
+    for text in DOCUMENTS.values()
+    for found in re.findall(r"^\$ segmentlog (.*)\n((?:(?!\$ |```).*\n)*)", text, re.MULTILINE)
+]
 
 
 def output(name: str, *arguments: str) -> str:
@@ -43,10 +56,10 @@ def test_the_engine_works_without_spark() -> None:
 
 
 @pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[each[0] for each in COMMANDS])
-def test_the_commands_of_the_readme_print_what_it_shows(
+def test_the_commands_of_the_documents_print_what_they_show(
     command: str, shown: str, tmp_path: Path
 ) -> None:
-    """Each command beside the output that the README gives it, to the letter; on a copy."""
+    """Each command beside the output that its document gives it, to the letter; on a copy."""
     shutil.copytree(EXAMPLES / "data", tmp_path / "examples" / "data")
     done = subprocess.run(
         [sys.executable, "-m", "segmentlog", *command.split()], cwd=tmp_path,
@@ -59,7 +72,7 @@ def test_the_commands_of_the_readme_print_what_it_shows(
         assert (shown, "") == (done.stdout, done.stderr)
 
 
-def test_the_readme_shows_every_command_of_the_command_line() -> None:
+def test_the_documents_show_every_command_of_the_command_line() -> None:
     """So that each of them is run above."""
     from segmentlog.tools.cli import app
 

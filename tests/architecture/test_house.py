@@ -30,8 +30,8 @@ TESTED_ELSEWHERE = (
     (
         "segmentlog/kernels",
         (
-            "_crc_block _jit _llvm append crc_tables encode json_lines layout memory message "
-            "murmur2 output partition producers record scan source status transactions"
+            "_crc_block _jit _llvm crc_tables encode growth json_lines layout memory message "
+            "murmur2 output partition producer_table record scan source status transactions"
         ),
         (
             "kernels/test_hostile_bytes kernels/test_hostile_rows ../properties "
@@ -60,7 +60,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/records",
-        "batch_error columns decoder deflater header",
+        "batch_error columns decoder deflater filler header scanned_batches",
         "records/test_encoder kernels/test_decode test_damage ../properties ../golden",
         "the parts of decoding are held against the reference together",
     ),
@@ -72,7 +72,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/read",
-        "listed lookup moment read_committed scan",
+        "damage listed lookup moment planned_file read_committed scan",
         "test_log segments/test_segment test_damage ../crash ../interop",
         "steps of one read, which is tested beside commits and damage",
     ),
@@ -102,7 +102,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/verify",
-        "findings indexes",
+        "findings indexes offsets segment",
         "test_damage tools/test_verify",
         "each kind of damage is found as a whole",
     ),

@@ -55,17 +55,16 @@ def _n_bytes(column: pa.Array) -> int:
 
 def decode(data: np.ndarray) -> Digest:
     """Every record of the batches in `data`, as Arrow columns."""
-    whole = segmentlog.LogSlice("t", 0, 0, 2**62, ())
     scanner = BatchScanner("memory", 0)
-    decoder = RecordDecoder(whole, RECORD_SCHEMA)
+    decoder = RecordDecoder(segmentlog.TopicPartition("t", 0), RECORD_SCHEMA)
 
     def batches():
         at = 0
         while at < len(data):
             end = min(at + _WINDOW, len(data))
-            headers, behind = scanner.scan(data, at, end, 0)
-            yield from decoder.decode("memory", data, headers, 0)
-            at = behind
+            found = scanner.scan(data, at, end, 0)
+            at = found.end
+            yield from decoder.decode(found)
 
     return digest_of(batches())
 
@@ -201,7 +200,8 @@ def _payloads(data: np.ndarray) -> list[bytes]:
     scanner = BatchScanner("memory", 0)
     payloads, at = [], 0
     while at < len(data):
-        headers, at = scanner.scan(data, at, len(data), 0)
+        batches = scanner.scan(data, at, len(data), 0)
+        at, headers = batches.end, batches.headers
         compressed = headers[headers[:, layout.ATTRIBUTES] & layout.CODEC_MASK != 0]
         bounds = compressed[:, layout.RECORDS_START : layout.RECORDS_END + 1].tolist()
         payloads += [data[start:end].tobytes() for start, end in bounds]

@@ -132,10 +132,8 @@ def test_a_bad_option_is_explained(
 
 def test_a_schema_that_does_not_fit_is_explained(spark: SparkSession, example_data: str) -> None:
     """The column, its type, and what it should be."""
-    with pytest.raises(PySparkException, match="offset:int") as caught:
+    with pytest.raises(PySparkException, match="'offset' is int; read it as bigint"):
         spark.read.schema("offset int").format("segmentlog").load(example_data).collect()
-
-    assert "offset:bigint" in str(caught.value)
 
 
 def test_data_loss_can_be_allowed(spark: SparkSession, example_data: str) -> None:

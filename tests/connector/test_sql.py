@@ -124,6 +124,7 @@ def test_a_table_that_could_not_be_read_is_not_created(
 def test_a_table_without_options_says_how_to_make_one(sql: SparkSession, logs: str) -> None:
     """One with columns of the user's, or of `saveAsTable`: Spark keeps no options of these."""
     sql.sql(f"CREATE TABLE own (value BINARY) USING segmentlog OPTIONS (path '{logs}')")
+    Path(f"{logs}-of-own").mkdir()  # a write makes no directory whose name could be a pattern
     frame = sql.sql("SELECT 'v' value").write.format("segmentlog").mode("append")
     frame.option("topic", "new").option("path", f"{logs}-of-own").saveAsTable("saved")
     for table in ("own", "saved"):

@@ -10,47 +10,54 @@ from crash_disk.sites import Site, sites_met, without
 
 #: Calls that no power cut misses, and why they are made all the same.
 REASONS: Mapping[str, str] = {
-    call if call.startswith("files.") else f"log.{call}": reason
+    call: reason
     for reason, calls in {
         "the task whose disk fails learns it here; its pages may be another machine's": [
             "files.sync_together > sync_file: fsync *.stage",
         ],
         "a reader who looked before the guard stood would take the log end": [
             (
-                "commit.intend > write_offsets > write > replace_file: "
+                "commit.commit.intend > write_offsets > write > replace_file: "
                 "replace replication-offset-checkpoint"
             ),
             (
-                "commit.intend > write_offsets > write > replace_file > sync_directory "
+                "commit.commit.intend > write_offsets > write > replace_file > sync_directory "
                 "> sync_file: fsync log directory"
             ),
         ],
         "a recovery point that lags has the next recovery read what this one has read": [
             (
-                "ready.ready_to_append > write_offsets > write > replace_file: "
+                "commit.prepare.ready_to_append > write_offsets > write > replace_file: "
                 "replace recovery-point-offset-checkpoint"
             ),
             (
-                "ready.ready_to_append > write_offsets > write > replace_file > sync_directory "
+                "commit.prepare.ready_to_append > write_offsets > write > replace_file > "
+                "sync_directory "
                 "> sync_file: fsync log directory"
             ),
         ],
         "high watermarks tell of missing partitions; no record comes before the next sync": [
-            "topics.create_partitions > sync_directory > sync_file: fsync log directory",
+            "commit.topics.create_partitions > sync_directory > sync_file: fsync log directory",
         ],
         "a sync of the same directory comes behind it": [
-            "topics.create > replace_file > sync_directory > sync_file: fsync partition",
-            "broken.keep_tail > sync_directory > sync_file: fsync partition",
-            "recovery.cut > sync_directory > sync_file: fsync partition",
-            "reindex.put > replace_file > sync_directory > sync_file: fsync partition",
+            "commit.topics.create > replace_file > sync_directory > sync_file: fsync partition",
+            "recovery.deleted.take_out > sync_directory > sync_file: fsync log directory",
+            "recovery.broken.keep_tail > sync_directory > sync_file: fsync partition",
+            "recovery.recover_log.cut > sync_directory > sync_file: fsync partition",
+            "recovery.reindex.put > replace_file > sync_directory > sync_file: fsync partition",
             (
-                "unclean.close > write_offsets > write > replace_file > sync_directory "
+                "recovery.recover_directory.close > write_offsets > write > replace_file > "
+                "sync_directory "
                 "> sync_file: fsync log directory"
             ),
         ],
+        "a broker that starts, or the next deletion, removes what is left of a deleted topic": [
+            "recovery.deleted.remove_taken_out > sync_directory > sync_file: fsync log directory",
+        ],
         "a snapshot has a checksum, and one that is wrong is passed over": [
             (
-                "producers.take_snapshot > write_snapshot > replace_file > write_new_file > "
+                "segments.producer_state.take_snapshot > write_snapshot > replace_file > "
+                "write_new_file > "
                 "sync_file: fsync *.snapshot"
             ),
         ],

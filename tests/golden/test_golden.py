@@ -15,7 +15,7 @@ import segmentlog
 from segmentlog.errors import SegmentLogError, TruncatedBatchError
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes
-from segmentlog.model import LogSlice
+from segmentlog.model import TopicPartition
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.header import parse_header
@@ -103,7 +103,7 @@ class LogFile:
         self.bytes: Bytes = np.zeros(self.size + COPY_SLACK, np.uint8)
         self.bytes[: self.size] = np.frombuffer(path.read_bytes(), np.uint8)
         topic, _, number = path.parent.name.rpartition("-")
-        self.whole = LogSlice(topic, int(number), 0, 2**63 - 1, ())
+        self.topic_partition = TopicPartition(topic, int(number))
         self.batches = list(self._batches(int(path.name.partition(".")[0])))
 
     def _batches(self, next_offset: int) -> Iterator[Batch]:
@@ -118,14 +118,14 @@ class LogFile:
     def decode(self, start: int, stop: int, next_offset: int) -> tuple[pa.Table, int]:
         """Rows of a range of bytes, and the offset behind them."""
         scanner = BatchScanner(self.path, next_offset)
-        decoder = RecordDecoder(self.whole, SCHEMA)
+        decoder = RecordDecoder(self.topic_partition, SCHEMA)
         found = []
         while start < stop:
-            headers, until = scanner.scan(self.bytes, start, stop, 0)
-            if not len(headers):
+            batches = scanner.scan(self.bytes, start, stop, 0)
+            if not len(batches.headers):
                 raise TruncatedBatchError(self.path, start, -1, stop, stop - start)
-            found += decoder.decode(self.path, self.bytes, headers, 0)
-            start = until
+            start = batches.end
+            found += decoder.decode(batches)
         return pa.Table.from_batches(found, SCHEMA), scanner.next_offset
 
     def read(self, batch: Batch) -> tuple[pa.Table, int] | None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from segmentlog.errors import CorruptLogError, TimestampOverflowError, UnsupportedFormatError
 from segmentlog.kernels.crc32c import checksum
 from segmentlog.kernels.crc32c import crc32c as plain_crc32c
-from segmentlog.model import LogSlice
+from segmentlog.model import OffsetRange, TopicPartition
 from segmentlog.records.columns import decode_as_java, record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.testing.reference import (
@@ -51,17 +51,19 @@ def decoded(data: bytes, start: int = 0, end: int = 2**62) -> list[Record]:
     """What the kernels make of whole batches, as reference records."""
     buf = np.frombuffer(data, np.uint8)
     scanner = BatchScanner("x.log", 0)
-    decoder = RecordDecoder(LogSlice("t", 0, start, end, ()), record_schema(include_headers=True))
+    decoder = RecordDecoder(
+        TopicPartition("t", 0), record_schema(include_headers=True), OffsetRange(start, end)
+    )
     found = []
     at = 0
     while at < len(buf):
-        headers, behind = scanner.scan(buf, at, len(buf), 0)
-        if not len(headers):
+        batches = scanner.scan(buf, at, len(buf), 0)
+        if not len(batches.headers):
             raise BadBatchError
-        for batch in decoder.decode("x.log", buf, headers, 0):
+        at = batches.end
+        for batch in decoder.decode(batches):
             batch.validate(full=True)
             found += [_to_record(row) for row in _milliseconds(batch).to_pylist()]
-        at = behind
     return found
 
 

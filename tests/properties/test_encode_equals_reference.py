@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segmentlog.model import Codec, LogSlice, TopicPartition
+from segmentlog.model import Codec, TopicPartition
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.encoder import EncodedBatches, RecordEncoder
@@ -74,11 +74,12 @@ def decoded(found: EncodedBatches) -> list[Record]:
     """What a scan makes of the batches."""
     scanner = BatchScanner("x.log", 0)
     schema = record_schema(include_headers=True)
-    decoder = RecordDecoder(LogSlice("t", 0, 0, 2**62, ()), schema)
+    decoder = RecordDecoder(TopicPartition("t", 0), schema)
     records, at = [], 0
     while at < len(found.buffer):
-        headers, behind = scanner.scan(found.buffer, at, len(found.buffer), 0)
-        for batch in decoder.decode("x.log", found.buffer, headers, 0):
+        batches = scanner.scan(found.buffer, at, len(found.buffer), 0)
+        at = batches.end
+        for batch in decoder.decode(batches):
             times = batch.column("timestamp").cast(pa.int64()).to_pylist()
             records += [
                 Record(
@@ -87,7 +88,6 @@ def decoded(found: EncodedBatches) -> list[Record]:
                 )
                 for row, ms in zip(batch.drop_columns("timestamp").to_pylist(), times, strict=True)
             ]  # fmt: skip
-        at = behind
     return records
 
 

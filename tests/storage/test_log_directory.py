@@ -240,7 +240,7 @@ def test_an_unknown_topic_is_answered_with_the_nearest_name(log_dir: Path) -> No
 def test_an_unknown_topic_far_from_all_names_is_answered_with_those_there_are(
     log_dir: Path,
 ) -> None:
-    """A guess that is none would mislead."""
+    """A guess would mislead."""
     with pytest.raises(UnknownTopicOrPartitionError) as caught:
         segmentlog.open_log_dir(log_dir).log("zzz", 0)
 

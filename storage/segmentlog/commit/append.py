@@ -1,7 +1,7 @@
 """Append batches behind the end of a log: bytes, index entries, new segments.
 
-Nothing here is ordered or durable: `segmentlog.commit.commit` says when bytes may
-be written, and what makes them count.
+Nothing here is ordered or durable: `segmentlog.commit.commit` decides when bytes may be written,
+and which step makes them part of the log.
 """
 
 import os
@@ -15,10 +15,10 @@ from segmentlog.index.encode import encode_offsets, encode_times, last_time, new
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.index.time import TimeIndex
 from segmentlog.journal.guard import SegmentSizes
-from segmentlog.kernels import append as columns
-from segmentlog.kernels import layout
-from segmentlog.kernels.append import take_batches
-from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels import growth, layout
+from segmentlog.kernels.growth import take_batches
+from segmentlog.kernels.memory import Int64s
+from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["LogAppender", "limits_of"]
@@ -27,13 +27,13 @@ _INDEXED = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
 def limits_of(config: TopicConfig) -> Int64s:
-    """What a segment may grow to; see `segmentlog.kernels.append`."""
-    limits: Int64s = np.zeros(columns.LIMIT_COLUMNS, np.int64)
-    limits[columns.SEGMENT_BYTES] = config.segment_bytes
-    limits[columns.SEGMENT_MS] = config.segment_ms
-    limits[columns.INDEX_INTERVAL_BYTES] = config.index_interval_bytes
-    limits[columns.MOST_OFFSET_ENTRIES] = config.segment_index_bytes // OffsetIndex.entry_bytes
-    limits[columns.MOST_TIME_ENTRIES] = config.segment_index_bytes // TimeIndex.entry_bytes
+    """What a segment may grow to; see `segmentlog.kernels.growth`."""
+    limits: Int64s = np.zeros(growth.LIMIT_COLUMNS, np.int64)
+    limits[growth.SEGMENT_BYTES] = config.segment_bytes
+    limits[growth.SEGMENT_MS] = config.segment_ms
+    limits[growth.INDEX_INTERVAL_BYTES] = config.index_interval_bytes
+    limits[growth.MOST_OFFSET_ENTRIES] = config.segment_index_bytes // OffsetIndex.entry_bytes
+    limits[growth.MOST_TIME_ENTRIES] = config.segment_index_bytes // TimeIndex.entry_bytes
     return limits
 
 
@@ -42,17 +42,17 @@ class LogAppender:
 
     Parameters
     ----------
-    directory : the partition's.
+    partition_path : the partition's directory.
     config : of the topic.
     sizes : of the active segment, as they are; its indexes must be right and trimmed.
-    syncs : takes what is to be synced, or None to sync nothing.  Files to which nothing was
-        appended stay out: they were synced before, or are new and empty, and have but a name.
-    is_moved : whether its files have been put there since, and nothing of them is synced.
+    syncs : takes the files that are to be synced, or None to sync nothing.  Files to which nothing
+        was appended are left out: they were synced before, or are new and empty.
+    is_moved : whether the segment's files were moved there, and are not synced yet.
     """
 
     def __init__(
         self,
-        directory: str,
+        partition_path: str,
         config: TopicConfig,
         sizes: SegmentSizes,
         *,
@@ -60,7 +60,7 @@ class LogAppender:
         is_moved: bool = False,
     ) -> None:
         base_offset = sizes.base_offset
-        self._directory = directory
+        self._partition_path = partition_path
         self._limits = limits_of(config)
         self._state = state_of(self._path(base_offset, FileKind.LOG), base_offset, sizes.log)
         self._ends = {FileKind.LOG: sizes.log, FileKind.OFFSET_INDEX: sizes.offset_index,
@@ -76,25 +76,16 @@ class LogAppender:
             self.abandon()
             raise
 
-    def append(self, buffer: Bytes, headers: Int64s) -> None:
-        """Append the batches of `headers`, whose bytes follow each other in `buffer`.
-
-        Parameters
-        ----------
-        buffer : uint8 array
-        headers : int64 array, shape (n_batches, at least `layout.N_HEADER_COLUMNS`)
-        """
-        begin = 0
-        entries: Int64s = np.empty((len(headers), columns.ENTRY_COLUMNS), np.int64)
+    def append(self, batches: ScannedBatches) -> None:
+        """Append batches whose bytes follow each other in their buffer."""
+        begin, headers = 0, batches.headers
+        entries: Int64s = np.empty((len(headers), growth.ENTRY_COLUMNS), np.int64)
         while begin < len(headers):
             end, n_entries = take_batches(headers, begin, self._limits, self._state, entries)
             if end == begin:
                 self.roll(int(headers[begin, layout.BASE_OFFSET]))
                 continue
-            last = headers[end - 1]
-            first_byte = int(headers[begin, layout.POSITION])
-            behind = int(last[layout.POSITION] + last[layout.SIZE])
-            self._write(FileKind.LOG, buffer[first_byte:behind].data)
+            self._write(FileKind.LOG, batches.only(slice(begin, end)).data.data)
             self._write(FileKind.OFFSET_INDEX, encode_offsets(entries[:n_entries]))
             self._write(FileKind.TIME_INDEX, encode_times(entries[:n_entries]))
             begin = end
@@ -102,7 +93,7 @@ class LogAppender:
     def roll(self, base_offset: int) -> None:
         """Begin a new active segment.
 
-        A job may roll thousands of times, so the old one's files are closed at once.
+        A job may roll thousands of times, so the files of the old segment are closed at once.
         """
         self._end_segment()
         for kind in _INDEXED:
@@ -115,7 +106,7 @@ class LogAppender:
     @property
     def base_offset(self) -> int:
         """Of the active segment."""
-        return int(self._state[columns.BASE_OFFSET])
+        return int(self._state[growth.BASE_OFFSET])
 
     @property
     def size(self) -> int:
@@ -123,14 +114,14 @@ class LogAppender:
         return self._ends[FileKind.LOG]
 
     def close(self) -> None:
-        """End the active segment, and have its name on the disk if its bytes are to be."""
+        """End the active segment, and sync its name if its bytes are to be synced."""
         if self._files:
             self._end_segment()
             if self._syncs is not None and self._has_new_names:
-                self._syncs.add_directory(self._directory)
+                self._syncs.add_directory(self._partition_path)
 
     def abandon(self) -> None:
-        """Close the files as they are: what was appended is undone."""
+        """Close the files as they are: the caller undoes the append."""
         while self._files:
             _, (descriptor, _) = self._files.popitem()
             os.close(descriptor)
@@ -146,7 +137,7 @@ class LogAppender:
             self.abandon()
 
     def _path(self, base_offset: int, kind: FileKind) -> str:
-        return os.path.join(self._directory, segment_file_name(base_offset, kind))
+        return os.path.join(self._partition_path, segment_file_name(base_offset, kind))
 
     def _open(self, base_offset: int, kind: FileKind) -> tuple[int, str]:
         path = self._path(base_offset, kind)

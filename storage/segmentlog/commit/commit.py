@@ -1,16 +1,17 @@
-"""Commit staged batches: visible in all partitions at once, or in none, whatever dies when.
+"""Commit staged batches: visible in all partitions at once, or in none, at any crash.
 
-The order of the durable steps is the argument; each is on the disk before the next begins.
+The order of the durable steps gives this property; each is on the disk before the next begins.
 
-1. The guard, with the intent in it.  From here on no broker starts, and readers take the ends of
-   the partitions from the intent, not from the files.
-2. The mark of a clean stop goes into the guard, so that it cannot vouch for what follows.  This
-   is on the disk with 4: until then the guard stands, and what is undone leaves the mark true.
-3. Batches and index entries, behind the ends that the intent has written down.
+1. The guard is made, with the intent in it.  From here on no broker starts, and readers take the
+   ends of the partitions from the intent, not from the files.
+2. The mark of a clean stop moves into the guard, so that it cannot vouch for the next steps.  The
+   move is on the disk with step 4.  Until then the guard stands, and an undo leaves the mark true.
+3. Batches and index entries are written behind the ends that the intent names.
 4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.
-5. Kafka's checkpoints, derived from the intent; then the mark comes back, and the guard goes.
+5. Kafka's checkpoints are derived from the intent.  Then the mark comes back, and the guard goes.
 
-`segmentlog.recovery.unfinished` undoes a commit that did not come to 4, and finishes one that did.
+`segmentlog.recovery.unfinished` undoes a commit that crashed before step 4, and finishes a commit
+that crashed behind it.
 """
 
 import logging
@@ -71,7 +72,7 @@ def commit_staged(
     emptied: Iterable[TopicPartition] = (),
     rolls: bool = False,
 ) -> bool:
-    """Commit what tasks have staged; the caller holds the lock, and has recovered.
+    """Commit staged batches; the caller holds the lock, and has recovered.
 
     Parameters
     ----------
@@ -80,10 +81,10 @@ def commit_staged(
     extents : in the order in which their records are to follow each other.
     config : of the topics.
     flush : whether everything is synced before it is decided.
-    sink : whose numbered write this is; topics that have its version, or a later one, are left
+    sink : name and number of the write; topics that have this version, or a later one, are left
         out.
-    topic : for which `sink` counts if there are no extents, too.
-    emptied : partitions of which no earlier record is to be left (``DeleteRecords``).
+    topic : a topic for which `sink` counts even without extents.
+    emptied : partitions that keep no earlier record (``DeleteRecords``).
     rolls : whether each partition begins a new segment first.
 
     Returns
@@ -93,14 +94,14 @@ def commit_staged(
     Raises
     ------
     LogLockedError
-        If another writer has come in between, which the lock should have kept out.
+        If another writer has committed meanwhile, although the lock should have excluded it.
     CommitInDoubtError
         If the system does not say whether the decision has reached the disk.
     OffsetsOutOfOrderError
         If records are to keep offsets that the log has given already.
     SyncFailedError
-        If the disk did not keep what was written.  Nothing is visible, and the guard stands until
-        the next writer: what is undone on a disk that fails may not be undone.
+        If the disk did not keep the bytes.  Nothing is visible, and the guard stands until the
+        next writer: a disk that fails cannot be trusted to carry out the undo either.
     OSError, StagedFileError
         If another step before the decision failed; nothing is visible then.
     """
@@ -123,13 +124,13 @@ def commit_staged(
         for each in intent.partitions:
             commit.append(each, staged.extents(each.topic_partition))
         commit.syncs.finish()
-        now_ms = int(time.time() * 1000)  # appending may take minutes, which readers need
+        now_ms = int(time.time() * 1000)  # after appending: readers get their whole minute
         replaced += _replaced_by(intent, now_ms)
         commit.decide(state.next(token, sink, topics, replaced, now_ms))
     except (SyncFailedError, LogLockedError):
         raise
     except BaseException:
-        if State.read(directory).token != token:  # an interrupt may come behind the decision
+        if State.read(directory).token != token:  # an interrupt may follow the decision
             give_up(directory, commit.guard, intent)
         raise
     finally:
@@ -160,7 +161,7 @@ class _Commit:
         staged: JobExtents,
         state: State,
     ) -> Intent:
-        """What the partitions are now, and what they will be."""
+        """The partitions as they are now, and as they will be."""
         for topic_partition in topic_partitions:
             check_partition_path(partition_path(self.directory, topic_partition))
         was_clean = exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
@@ -219,16 +220,16 @@ class _Commit:
         """Copy the batches of an extent to the end of a log, or move its file there."""
         shift = 0 if extent.has_offsets else next_offset
         base_offset = max(extent.first_offset, next_offset)
-        if not appender.size:  # the segment in whose place it comes
+        if not appender.size:  # the new segment replaces an empty one
             base_offset = appender.base_offset
         plan = plan_segment(self.directory, extent, base_offset, shift, epoch, self.config)
         if plan is None or not enter_partition(self.guard.path, path, extent, plan):
-            for buffer, headers in staged_batches(self.directory, extent, shift, epoch):
-                appender.append(buffer, headers)
+            for batches in staged_batches(self.directory, extent, shift, epoch):
+                appender.append(batches)
             return appender
         appender.close()
         sizes = move_segment(self.directory, self.guard.path, path, extent, plan)
-        # It syncs what has moved.
+        # This appender syncs the moved files.
         syncs = self.syncs if self.flush else None
         return LogAppender(path, self.config, sizes, syncs=syncs, is_moved=True)
 
@@ -238,7 +239,7 @@ class _Commit:
 
 
 def _say_left_out(directory: str, sink: SinkVersion, left_out: dict[str, int]) -> None:
-    """Or a counter that has begun again would lose job after job in silence."""
+    """Warn: a counter that has begun again would lose job after job in silence."""
     named = [f"{topic!r}, which has version {left_out[topic]}" for topic in sorted(left_out)]
     if len(named) > _MOST_NAMED:
         named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} more"]
@@ -262,16 +263,16 @@ def _new_bounds(
     ----------
     end : the log end offset before.
     extents : staged for the partition, in their order.
-    is_emptied : whether no earlier record is to be left.
+    is_emptied : whether the partition keeps no earlier record.
 
     Raises
     ------
     OffsetsOutOfOrderError
-        If records are to keep offsets that the log has given already, or that a long cannot hold.
+        If records are to keep offsets that the log has given already, or that exceed a long.
     """
     new_start = end if is_emptied else -1
     if extents and extents[0].first_offset > end and _is_empty(path, end):
-        new_start = extents[0].first_offset  # a log that begins there is restored
+        new_start = extents[0].first_offset  # the restored log begins there
     new_end = max(end, new_start)
     for extent in extents:
         if extent.has_offsets and extent.first_offset < new_end:
@@ -283,7 +284,7 @@ def _new_bounds(
 
 
 def _is_empty(path: str, end: int) -> bool:
-    """Whether a log has never held a record, or holds none any more."""
+    """Whether a log holds no record: it never held one, or it was emptied."""
     return [end] == [each.base_offset for each in list_segments(path)]
 
 

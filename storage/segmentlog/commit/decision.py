@@ -21,9 +21,10 @@ __all__ = ["decide", "stand"]
 def stand(directory: str, guard: Guard, intent: Intent) -> None:
     """Make the guard, and put the mark of a clean stop into it.
 
-    The lock keeps others out, unless it was lost while its holder was held up: a lease of a
-    network file system, a machine that was suspended.  Whoever has committed since, or is
-    about to, is seen here; the intent is of logs that were, and nobody undoes by it.
+    The lock excludes other writers, unless it was lost while its holder was held up: a lease of a
+    network file system expired, or a machine was suspended.  Another writer's commit, finished or
+    in progress, is detected here.  Our intent then describes an outdated state and must never be
+    used to undo.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Delete the segments that a commit has taken out of a log, once nobody reads them any more.
+"""Delete the segments that a commit has removed from a log, once nobody reads them any more.
 
-As with a broker's ``DeleteRecords``, the log start moves first, and the files stay: a reader that
-has found the old bounds finds the old records, too.
+As with a broker's ``DeleteRecords``, the log start moves first, and the files stay for a minute:
+a reader that holds the old bounds still finds the old records.
 """
 
 import contextlib
@@ -26,32 +26,32 @@ __all__ = ["delete_replaced"]
 #: Kafka's default of ``file.delete.delay.ms``.
 _DELAY_MS = 60_000
 
-# The log last: without it, its indexes are nothing that a broker would look at.
+# The log goes last: a broker ignores indexes without a log.
 _KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX, FileKind.LOG)
 
 
 def delete_replaced(directory: str, replaced: Iterable[Replaced]) -> list[Replaced]:
     """Delete what was replaced a minute ago or longer; the caller holds the lock.
 
-    Accepted: a clock that has jumped forward since by a minute or more takes from readers of the
-    old bounds what is left of theirs.  Such a reader fails with `LogChangedError`, and reads
-    nothing that is wrong.  A clock that has gone back keeps the files for as long as it takes to
-    come up to the time again, but a minute longer at most.
+    Accepted: a clock that has jumped forward by a minute or more deletes files that readers of the
+    old bounds still need.  Such a reader fails with `LogChangedError`, and reads nothing wrong.
+    A clock that has gone back keeps the files until it reaches the time again, but at most a
+    minute longer.
 
     Returns
     -------
-    later : what is to be deleted another time.
+    later : segments that are to be deleted by a later call.
     """
     now_ms = int(time.time() * 1000)
     starts = read_offsets(directory, LOG_START_CHECKPOINT)
     later = []
     for each in replaced:
         if each.time_ms > now_ms - _DELAY_MS:
-            # By a clock that was ahead: as if it were now, or a topic that was overwritten would
-            # keep its disk space for as long as that clock was ahead.
+            # A time in the future comes from a clock that was ahead, and counts as now: otherwise
+            # an overwritten topic would keep its disk space for as long as that clock was ahead.
             is_ahead = each.time_ms > now_ms + _DELAY_MS
             later.append(each._replace(time_ms=now_ms) if is_ahead else each)
-        # Another log has come in its place, if this one begins earlier: its topic was deleted.
+        # If the log begins earlier, its topic was deleted and another log has taken its place.
         elif starts.get(each.topic_partition, 0) >= each.end_offset:
             _delete(partition_path(directory, each.topic_partition), each.end_offset)
     return later
@@ -60,7 +60,7 @@ def delete_replaced(directory: str, replaced: Iterable[Replaced]) -> list[Replac
 def _delete(path: str, end_offset: int) -> None:
     """Delete the segments that lie wholly below an offset.
 
-    Compaction may have merged one of them with its successor: then it stays.
+    A segment that compaction has merged with its successor stays.
     """
     try:
         segments = list_segments(path)

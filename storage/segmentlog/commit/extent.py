@@ -12,7 +12,7 @@ RELATIVE = -1  #: in the place of an offset: offsets count from 0
 class Extent(NamedTuple):
     """Batches of one partition, one behind the other in a staged file.
 
-    Small and picklable: it travels from the writing task to the commit on the driver.
+    An extent is small and picklable: it travels from the writing task to the commit on the driver.
     """
 
     topic: str
@@ -27,14 +27,14 @@ class Extent(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose batches they are."""
+        """The partition of the batches."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def has_offsets(self) -> bool:
-        """Whether its records keep the offsets that they have."""
+        """Whether its records keep their offsets."""
         return self.first_offset != RELATIVE
 
     def end_offset(self, next_offset: int) -> int:
-        """The log end behind it, when it is appended at `next_offset`."""
+        """The log end once the extent is appended at `next_offset`."""
         return self.last_offset + 1 if self.has_offsets else next_offset + self.n_records

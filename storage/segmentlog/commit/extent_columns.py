@@ -1,7 +1,7 @@
 """Extents of tasks, and of a job, as columns: the driver holds those of all tasks at once.
 
-10 TB that 80,000 tasks write into 1,000 partitions are up to eighty million extents.  One is 36
-bytes here, 52 where records keep their offsets, and some 230 as an `Extent` by itself.
+10 TB that 80,000 tasks write into 1,000 partitions are up to eighty million extents.  An extent
+takes 36 bytes here, 52 if records keep their offsets, and some 230 as an `Extent` object.
 """
 
 import struct
@@ -19,7 +19,7 @@ from segmentlog.model import TopicPartition
 
 __all__ = ["JobExtents", "TaskExtents"]
 
-# Without padding: whoever has eighty million of them pays for each byte.
+# Without padding: the driver may hold eighty million of them.
 _FIELDS = [
     ("topic", "<i4"), ("partition", "<i4"), ("name", "<i4"), ("start", "<i8"), ("end", "<i8"),
     ("n_records", "<i8"),
@@ -28,7 +28,7 @@ _OWN = 1 << 30  #: added to the number of a name: nothing else is in that file
 
 
 class _Layout(NamedTuple):
-    """Rows of one kind: as columns for all of them, and one by itself, which numpy is slow at."""
+    """Rows of one kind: columns for all of them, and `struct` for one, at which numpy is slow."""
 
     columns: np.dtype[np.void]
     row: struct.Struct
@@ -46,9 +46,9 @@ class TaskExtents:
 
     Parameters
     ----------
-    topics, names : that the rows give by number.
-    rows : one behind the other, as `_Layout` has them.
-    has_offsets : whether the rows say offsets; they are `RELATIVE` otherwise.
+    topics, names : the rows refer to these by number.
+    rows : one behind the other, in the form of `_Layout`.
+    has_offsets : whether the rows hold offsets; the offsets are `RELATIVE` otherwise.
     """
 
     __slots__ = ("_names", "_rows", "_topics", "has_offsets")
@@ -84,13 +84,13 @@ class TaskExtents:
         return map(self.extent, range(len(self)))
 
     def __reduce__(self) -> tuple[object, ...]:
-        # As bytes: an array that is unpickled brings a description of its fields with it, which
-        # takes more than the rows of many a task.
+        # As bytes: an unpickled array brings a description of its fields with it, which takes more
+        # memory than the rows of many tasks.
         return TaskExtents, (self._topics, self._names, self._rows, self.has_offsets)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Files that they lie in."""
+        """Files that hold the extents."""
         return self._names
 
     @property
@@ -103,12 +103,12 @@ class TaskExtents:
 
     @property
     def counts(self) -> Int64s:
-        """Number of records of each."""
+        """Number of records of each extent."""
         counts: Int64s = self._columns["n_records"]
         return counts
 
     def extent(self, number: int) -> Extent:
-        """One of them."""
+        """One extent."""
         row = self._layout.row
         topic, partition, name, start, end, n_records, *offsets = row.unpack_from(
             self._rows, number * row.size
@@ -121,7 +121,7 @@ class TaskExtents:
         )
 
     def places(self, topics: dict[str, int]) -> Int64s:
-        """Number of each one's topic, times 2**32, and of its partition.
+        """For each extent, the number of its topic times 2**32, plus its partition.
 
         Parameters
         ----------
@@ -136,9 +136,9 @@ class TaskExtents:
 
 
 class JobExtents:
-    """Extents of a job, by topic-partition; those of each stand in the order of the tasks.
+    """Extents of a job, by topic-partition; within one, in the order of the tasks.
 
-    Nothing of the tasks is copied: beside them there are eight bytes for each extent.
+    The tasks' extents are not copied: each extent takes eight more bytes here.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class JobExtents:
         self._begins = np.cumsum([0, *map(len, self._tasks)])
         topics: dict[str, int] = {}
         places = _concatenated(each.places(topics) for each in self._tasks)
-        # Those of a task rise, by and large, and runs that rise are merged.
+        # The places of a task rise for the most part, and a stable sort merges rising runs.
         self._order = places.argsort(kind="stable")
         places = places[self._order]
         begins = np.flatnonzero(np.diff(places, prepend=-1))
@@ -165,7 +165,7 @@ class JobExtents:
 
     @classmethod
     def of(cls, extents: "JobExtents | Iterable[Extent]") -> "JobExtents":
-        """Whatever a caller has of them."""
+        """Extents in any form that a caller has."""
         if isinstance(extents, JobExtents):
             return extents
         return cls([extents if isinstance(extents, TaskExtents) else TaskExtents.of(extents)])
@@ -175,21 +175,21 @@ class JobExtents:
 
     @property
     def n_records(self) -> int:
-        """Records of all of them."""
+        """Number of records in all extents."""
         return sum(self._n_records)
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Topics that they are of."""
+        """Topics of the extents."""
         return tuple(dict.fromkeys(each.topic for each in self._numbers))
 
     @property
     def topic_partitions(self) -> Sequence[TopicPartition]:
-        """Topic-partitions that they are of."""
+        """Topic-partitions of the extents."""
         return tuple(self._numbers)
 
     def extents(self, topic_partition: TopicPartition) -> list[Extent]:
-        """Those of one topic-partition; records that keep offsets are in the order of these."""
+        """Extents of one topic-partition; if records keep offsets, in the order of the offsets."""
         number = self._numbers.get(topic_partition)
         if number is None:
             return []
@@ -204,7 +204,7 @@ class JobExtents:
         return found
 
     def spans(self, topic_partition: TopicPartition) -> list[Extent]:
-        """Extents that move the log end as these do; one with all records may stand for all.
+        """Extents that move the log end in the same way; one may stand for all.
 
         Most jobs keep no offsets.  Then only the number of records matters.
         """

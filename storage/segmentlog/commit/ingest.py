@@ -1,11 +1,11 @@
 """Make a staged file a segment of the log where it stands, without copying it.
 
-Of each batch only base offset and leader epoch change, and no checksum covers those: they are
-written over, 16 bytes a batch, and the indexes are built from the headers alone.
+Only the base offset and the leader epoch of each batch change, and no checksum covers these two
+fields.  They are overwritten, 16 bytes a batch, and the indexes are built from the headers alone.
 
-Neither goes through a memory map.  A page of one that cannot be read, or for which a file system
-that copies on write has no room, ends the process.  And Linux takes the large folio around a page
-that is written to for dirty as a whole: a sync wrote all of 1 GB again, where 32 MB had changed.
+No memory map is used.  A mapped page that cannot be read ends the process, and so does a page for
+which a file system that copies on write has no room.  Linux also marks the whole large folio
+around a written page as dirty: a sync wrote all of 1 GB again, although 32 MB had changed.
 """
 
 import errno
@@ -23,18 +23,17 @@ from segmentlog.files.names import FileKind, segment_file_name
 from segmentlog.files.readable import open_file
 from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state
 from segmentlog.journal.guard import SegmentSizes
-from segmentlog.kernels import append as columns
-from segmentlog.kernels import layout
-from segmentlog.kernels.append import take_batches
+from segmentlog.kernels import growth, layout
+from segmentlog.kernels.growth import take_batches
 from segmentlog.kernels.memory import Int64s
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["SegmentPlan", "enter_partition", "move_segment", "plan_segment"]
 
-#: Batches with fewer bytes than this to each are sooner copied than written to one by one.
+#: Batches that are smaller than this on average are copied faster than changed one by one.
 _LEAST_BATCH_BYTES = 8 << 10
 
-#: What of a header changes, and what the index entries are made of.
+#: Header fields that change, and header fields from which the index entries are made.
 _FIELDS = {
     "base_offset": (layout.BASE_OFFSET_AT, ">i8"),
     "batch_length": (layout.BATCH_LENGTH_AT, ">i4"),
@@ -53,7 +52,7 @@ _HEADER = np.dtype(
 )
 _Headers: TypeAlias = NDArray[np.void]
 
-#: Base offset, length and leader epoch: all that stands before the magic.
+#: Base offset, length and leader epoch: all bytes before the magic.
 _PLACE_BYTES = layout.MAGIC_AT
 
 
@@ -63,8 +62,8 @@ class SegmentPlan(NamedTuple):
     Parameters
     ----------
     base_offset : of the segment.
-    positions : bytes at which the batches begin that are not yet in their place.
-    places : what is to stand there, `_PLACE_BYTES` for each.
+    positions : where the batches begin that need new offsets.
+    places : the bytes to write there, `_PLACE_BYTES` for each.
     offset_entries, time_entries : bytes of its indexes.
     """
 
@@ -83,16 +82,16 @@ def plan_segment(
     leader_epoch: int,
     config: TopicConfig,
 ) -> SegmentPlan | None:
-    """What the segment would be; None where batches have to be copied one behind the other.
+    """The segment that the file would become; None if its batches have to be copied.
 
-    That is so where the file is small or holds other things, where a segment would have had to
-    roll within it, and where there is not much to a batch.
+    Batches are copied if the file is small or holds other extents, if a segment would have had to
+    roll within it, and if its batches are small.
 
     Parameters
     ----------
     directory : the log directory.
     base_offset : of the segment.
-    shift : what is added to the base offset of each batch.
+    shift : is added to the base offset of each batch.
     leader_epoch : of the partition.
 
     Raises
@@ -110,7 +109,7 @@ def plan_segment(
     table[:, layout.BASE_OFFSET] = headers["base_offset"] + shift
     table[:, layout.LAST_OFFSET] = table[:, layout.BASE_OFFSET] + headers["last_offset_delta"]
     table[:, layout.MAX_TIMESTAMP] = headers["max_timestamp"]
-    entries: Int64s = np.empty((len(headers), columns.ENTRY_COLUMNS), np.int64)
+    entries: Int64s = np.empty((len(headers), growth.ENTRY_COLUMNS), np.int64)
     state = new_state(base_offset)
     end, n_entries = take_batches(table, 0, limits_of(config), state, entries)
     if end < len(headers):
@@ -130,7 +129,7 @@ def plan_segment(
 
 
 def _read_headers(path: str, extent: Extent) -> tuple[list[int], _Headers]:
-    """Where the batches of a file begin, and their headers; nothing if there are too many."""
+    """Positions and headers of a file's batches; nothing if there are too many batches."""
     positions: list[int] = []
     pieces: list[bytes] = []
     position, n_left = 0, extent.end // _LEAST_BATCH_BYTES
@@ -167,12 +166,12 @@ def _read_headers(path: str, extent: Extent) -> tuple[list[int], _Headers]:
 def enter_partition(
     guard_path: str, partition_path: str, extent: Extent, plan: SegmentPlan
 ) -> bool:
-    """Begin to carry a plan out, with the offset index; False where nothing can be moved there.
+    """Begin to carry a plan out, with the offset index; False if no file can be moved there.
 
-    A partition on a mount of its own takes no renamed file (``EXDEV``), a bind mount of the same
-    file system and device included; nor does one with another project quota, or in another btrfs
-    subvolume.  So a real file of the segment goes first, while the staged file is still as the
-    task has left it: once offsets are written into that, copying would shift them twice.
+    A partition on a mount of its own refuses renamed files (``EXDEV``), also if the mount is a
+    bind mount of the same file system and device.  So does a partition with another project quota,
+    or in another btrfs subvolume.  A real file of the segment is therefore moved first, while the
+    staged file is unchanged: once its offsets are overwritten, copying would shift them twice.
     """
     within = _within(guard_path, extent, FileKind.OFFSET_INDEX)
     write_new_file(within, plan.offset_entries, sync=False)
@@ -197,9 +196,9 @@ def move_segment(
 
     The caller syncs the files of the segment, and their directory.
 
-    Everything goes through the guard: when another writer has taken that over, which renames it,
-    nothing can come out of it any more, over whatever that writer has put there.  The log comes
-    last, because with it the segment is there.
+    Every file goes through the guard.  Another writer that takes the guard over renames it, and
+    from then on no file of ours can come out of it and replace a file of that writer.  The log
+    comes last, because the segment exists once its log does.
     """
     staged = os.path.join(directory, extent.name)
     with writable(staged) as descriptor:

@@ -1,8 +1,8 @@
-"""Files that a writing task appends to, far more than it may have open at a time.
+"""Files that a writing task appends to: far more files than it may have open at a time.
 
-What goes wrong when a file's pages are written back is reported once, to a descriptor that was
-open then.  So a file that is to be on the disk in the end is synced before it is closed, however
-early that is, and those that have to give way are synced together.
+The system reports an error of writing back only once, to a descriptor that was open then.  So a
+file that has to be on the disk in the end is synced before it is closed, however early.  Files
+that are closed early are synced together.
 """
 
 import contextlib
@@ -14,13 +14,13 @@ from segmentlog.files.sync_together import SyncTogether
 
 __all__ = ["OpenFiles"]
 
-#: Descriptors that a task keeps.  Each file that gives way costs a sync and an ``open``.
+#: Descriptors that a task keeps.  Each file that is closed early costs a sync and an ``open``.
 _MOST_OPEN = 1024
 
 #: A process has other tasks and other files as well, and `SyncTogether` keeps some of its own.
 _SHARE_OF_LIMIT = 4
 
-#: What a task needs even in a process that may open next to nothing.
+#: A task needs as many even in a process that may open next to nothing.
 _LEAST_OPEN = 8
 
 
@@ -33,11 +33,11 @@ def _most_open() -> int:
 
 
 class OpenFiles:
-    """Creates files and appends to them; the least recently used gives way to the next.
+    """Creates files and appends to them; the least recently used file is closed for the next.
 
     Parameters
     ----------
-    flush : whether all that is written is on the disk once `finish` returns.
+    flush : whether all written bytes are on the disk once `finish` returns.
     """
 
     def __init__(self, *, flush: bool) -> None:
@@ -56,7 +56,7 @@ class OpenFiles:
         Raises
         ------
         SyncFailedError
-            If the disk says that another file, which has to be closed for it, is not on it.
+            If another file, which has to be closed for this one, cannot be synced.
         """
         descriptor = self._descriptors.pop(path, -1)
         if descriptor < 0:
@@ -72,12 +72,12 @@ class OpenFiles:
             os.close(descriptor)
 
     def finish(self) -> None:
-        """Close all files; only the task can tell whether all of it has been written.
+        """Close all files; only the task knows whether all bytes have been written.
 
         Raises
         ------
         SyncFailedError
-            If the disk says that some of it is not on it.
+            If the disk did not keep some of the bytes.
         """
         while self._descriptors:
             self._close_oldest()

@@ -1,8 +1,8 @@
-"""Make logs ready to be appended to, as a starting broker would.
+"""Prepare logs for an append, as a starting broker would.
 
-In a directory without the mark of a clean stop, what may not have reached the disk is recovered.
-That goes by itself only where nothing is lost that had been promised: at and behind the recovery
-point nothing was ever known to be synced.  Damage below it is left to `segmentlog recover`.
+In a directory without the mark of a clean stop, bytes that may not have reached the disk are
+recovered.  A writer recovers only if no promised byte is lost: at and behind the recovery point no
+byte was ever known to be synced.  Damage below that point is left to `segmentlog recover`.
 """
 
 import logging
@@ -61,11 +61,11 @@ def ready_to_append(
     Parameters
     ----------
     directory : the log directory.
-    partitions : which of its logs.
+    partitions : the logs to prepare.
     config : of their topics.
-    is_clean : whether whoever wrote last has stopped cleanly, so that all is synced, and indexes
-        can be believed.
-    flush : whether active segments are synced as well, where that is not known.
+    is_clean : whether the last writer has stopped cleanly: all bytes are then synced, and indexes
+        can be trusted.
+    flush : whether active segments are synced, too, if they may not be.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def ready_to_append(
 
 
 def _plan(path: str, point: int, log_start: int, *, is_clean: bool) -> RecoveryPlan | None:
-    """How to recover a log, if it has to be; refused where that takes away what was promised."""
+    """How to recover a log, if it needs recovery; refused if promised records would be lost."""
     segments = list_segments(path)
     if not segments or any(each.is_swap for each in segments):
         reason = "holds no segment" if not segments else "holds a compaction's .swap files"
@@ -138,7 +138,7 @@ def _sizes(path: str, config: TopicConfig) -> SegmentSizes:
 
 
 def _are_trimmed(segment: Segment) -> bool:
-    """Whether both indexes are there, hold whole entries and no zeros, and fit the log."""
+    """Whether both indexes exist, hold whole entries and no zeros, and fit the log."""
     paths = (segment.offset_index_path, segment.time_index_path)
     if not all(map(exists, paths)):
         return False

@@ -1,11 +1,11 @@
-"""Staged batches: what a writing task leaves in the log directory for the commit to take.
+"""Staged batches: a writing task leaves them in the log directory, and the commit takes them.
 
-A staged file's name begins with a letter and has no dash: a broker, which knows directories, and
-files by the digits that their names begin with, passes over it.  It holds record batches only.
+A staged file holds record batches only.  Its name begins with a letter and has no dash.  A broker
+looks at directories, and at files whose names begin with digits, so it passes over a staged file.
 
-A partition of which a task has much gets files of its own, each no larger than a segment: the
-commit moves those into the log instead of copying them.  All others share one file, so that many
-tasks with many partitions do not make as many files as both together.
+If a task has many rows for a partition, the partition gets files of its own, each no larger than a
+segment.  The commit moves these files into the log instead of copying them.  All other partitions
+share one file; otherwise there would be as many files as tasks times partitions.
 """
 
 import contextlib
@@ -18,7 +18,6 @@ from segmentlog.commit.extent import RELATIVE, Extent
 from segmentlog.commit.extent_columns import TaskExtents
 from segmentlog.commit.open_files import OpenFiles
 from segmentlog.commit.staged_batches import staged_batches, staged_errors
-from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
 from segmentlog.kernels.memory import Bytes
 from segmentlog.model import TopicPartition
@@ -28,8 +27,8 @@ __all__ = ["STAGE_SUFFIX", "Extent", "TaskStage", "least_moved_bytes"]
 
 STAGE_SUFFIX = ".stage"
 
-#: Files for partitions of which a task has a large piece, and not much yet.  Behind so many, a
-#: partition has to have enough for a segment: 10,000 partitions with a piece each are no files.
+#: Most files for partitions that have a large piece, but not enough for a segment yet.  Without
+#: this bound, 10,000 partitions with a piece each would be 10,000 files.
 _MOST_EARLY_FILES = 256
 
 
@@ -58,7 +57,7 @@ class _File:
 
 
 class TaskStage:
-    """What one task attempt stages; files are made when something is written to them.
+    """The staged files of one task attempt; a file is made when it is first written to.
 
     Parameters
     ----------
@@ -66,13 +65,13 @@ class TaskStage:
     token : of the job.
     task : number of the task, for people who look at the directory.
     segment_bytes : most bytes of a segment, and so of a file of one partition.
-    flush : whether what was staged is on the disk when it is closed.
+    flush : whether the staged files are on the disk when the stage is closed.
     """
 
     def __init__(
         self, directory: str, token: str, task: int, segment_bytes: int, *, flush: bool
     ) -> None:
-        # A task that is tried again must not meet its own earlier attempt.
+        # A second attempt of a task must not meet the files of the first.
         self._stem = f"segmentlog.{token}.{task}.{secrets.token_hex(4)}"
         self._directory = directory
         self._segment_bytes = segment_bytes
@@ -91,12 +90,12 @@ class TaskStage:
         batches: EncodedBatches,
         offsets: tuple[int, int] | None = None,
     ) -> None:
-        """Write batches of one partition behind those that it has.
+        """Write batches of one partition behind its earlier batches.
 
         Parameters
         ----------
-        batches : their buffer is changed where offsets count from 0, to count on.
-        offsets : the first and the last, if they are to be kept.
+        batches : if offsets count from 0, the buffer is changed so that they count on.
+        offsets : the first and the last offset, if offsets are to be kept.
         """
         file, is_own = self._file_of(topic_partition, len(batches.buffer))
         n_records = int(batches.records_counts.sum())
@@ -126,7 +125,7 @@ class TaskStage:
         is_much = (
             own is not None
             or staged >= least_moved_bytes(self._segment_bytes)
-            # More of it will come, perhaps.
+            # More rows of the partition will probably come.
             or (n_bytes >= self._segment_bytes // 1024 and self._n_made < _MOST_EARLY_FILES)
         )
         if is_much and n_bytes <= self._segment_bytes:
@@ -134,8 +133,8 @@ class TaskStage:
                 return own, True
             self._own[topic_partition] = self._new_file()
             return self._own[topic_partition], True
-        # What comes next is not to follow in the own file what came before this: a file that is
-        # moved is one extent.  Going back to it wrote rows twice, or failed every commit.
+        # Later rows must not go back to the partition's own file: a moved file is one extent.
+        # When they did, rows were written twice, or every commit failed.
         self._own.pop(topic_partition, None)
         if self._shared is None:
             self._shared = self._new_file()
@@ -148,25 +147,26 @@ class TaskStage:
         return self._files[-1]
 
     def close(self) -> TaskExtents:
-        """What was written.
+        """The extents that were written.
 
         Raises
         ------
         StagedFileError
-            If the shared file is no longer what was written to it.
+            If the shared file is damaged.
         SyncFailedError
-            If the disk says that not all of it is there.
+            If the disk did not keep some of the bytes.
         """
         self._group_shared()
         self._open.finish()
         return TaskExtents.of(self._extents)
 
     def _group_shared(self) -> None:
-        """Write the shared file anew, with what follows each other in a partition in one extent.
+        """Rewrite the shared file, with one extent for consecutive batches of a partition.
 
-        Each buffer of rows leaves an extent for each partition there, and the driver holds those
-        of all tasks: 10 TB in 1,000 partitions were some hundred million.  Grouped, a task has
-        one for each partition.  The file is read back in windows, and its checksums are checked.
+        Each buffer of rows leaves an extent for each partition in the shared file, and the driver
+        holds the extents of all tasks: some hundred million for 10 TB in 1,000 partitions.
+        Grouped, a task has one for each partition.  The file is read back in windows, and its
+        checksums are verified.
         """
         shared = self._shared
         runs: list[list[Extent]] = []
@@ -193,10 +193,8 @@ class TaskStage:
         start, n_records = target.size, 0
         for extent in run:
             shift = 0 if extent.has_offsets else n_records
-            for buffer, headers in staged_batches(self._directory, extent, shift, 0):
-                first, last = headers[0], headers[-1]
-                behind = int(last[layout.POSITION] + last[layout.SIZE])
-                target.write(buffer[int(first[layout.POSITION]) : behind])
+            for batches in staged_batches(self._directory, extent, shift, 0):
+                target.write(batches.data)
             n_records += extent.n_records
         return run[0]._replace(
             name=target.name, start=start, end=target.size, n_records=n_records,

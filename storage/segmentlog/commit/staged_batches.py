@@ -1,4 +1,4 @@
-"""Read staged batches back, check each, and give it its place in the log."""
+"""Read staged batches back, check each batch, and give it its place in the log."""
 
 import contextlib
 import os
@@ -7,17 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from segmentlog.commit.extent import Extent
-from segmentlog.errors import (
-    CorruptLogError,
-    StagedFileError,
-    TruncatedBatchError,
-    UnsupportedFormatError,
-)
+from segmentlog.errors import CorruptLogError, StagedFileError, UnsupportedFormatError
 from segmentlog.files.readable import open_file
 from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
-from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
+from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.windows import BatchWindows
 
 __all__ = ["staged_batches", "staged_errors"]
 
@@ -26,9 +22,9 @@ _WINDOW_BYTES = 8 << 20
 
 @contextlib.contextmanager
 def staged_errors() -> Iterator[None]:
-    """Raise a `StagedFileError` for damage: it is not in a log, and running the job again helps.
+    """Raise a `StagedFileError` for damage: no log is damaged, and running the job again helps.
 
-    A newer format is damage, too: this version has written the batches.
+    A newer format counts as damage, because this version has written the batches.
     """
     try:
         yield
@@ -38,55 +34,37 @@ def staged_errors() -> Iterator[None]:
 
 def staged_batches(
     directory: str, extent: Extent, next_offset: int, leader_epoch: int
-) -> Iterator[tuple[Bytes, Int64s]]:
+) -> Iterator[ScannedBatches]:
     """Batches of an extent as they will stand in the log, window by window.
 
     Parameters
     ----------
     directory : the log directory.
     extent : whose base offsets count from 0.
-    next_offset : the log end, which its first record gets.
+    next_offset : the log end, and so the offset of the first record.
     leader_epoch : of the partition.
 
     Yields
     ------
-    buffer : uint8 array; valid until the next step
-    headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); their positions are in
-        `buffer`, their offsets are the log's
+    batches : valid until the next step; their offsets are the log's
 
     Raises
     ------
     CorruptLogError
-        If a staged batch is not what the task has written, by its checksum.
+        If the checksum of a staged batch is wrong.
     """
     path = os.path.join(directory, extent.name)
-    scanner = BatchScanner(path, 0)
-    position, wanted = extent.start, _WINDOW_BYTES
-    buffer: Bytes = np.empty(0, np.uint8)
+    scanner, windows = BatchScanner(path, 0), BatchWindows(_WINDOW_BYTES)
     with open_file(path) as file:
-        while position < extent.end:
-            n_bytes = min(wanted, extent.end - position)
-            if buffer.size < n_bytes + COPY_SLACK:
-                buffer = np.empty(n_bytes + COPY_SLACK, np.uint8)
-            held = file.read_into(buffer[:n_bytes].data, position)
-            begin = 0
-            while begin < held:
-                headers, until = scanner.scan(buffer, begin, held, position)
-                if not len(headers):
-                    break
-                _place(buffer, headers, next_offset, leader_epoch)
-                yield buffer, headers
-                begin = until
-            if not begin:  # not one whole batch
-                if held < n_bytes or position + held == extent.end:
-                    raise TruncatedBatchError(path, position, -1, wanted, held)
-                wanted *= 2
-            position += begin
+        for batches in windows.batches(file.read_into, scanner, extent.start, extent.end):
+            _place(batches, next_offset, leader_epoch)
+            yield batches
 
 
-def _place(buffer: Bytes, headers: Int64s, next_offset: int, leader_epoch: int) -> None:
+def _place(batches: ScannedBatches, next_offset: int, leader_epoch: int) -> None:
     """What ``LogValidator.assignOffsetsNonCompressed`` does for batches that need nothing else."""
+    headers = batches.headers
     positions = np.ascontiguousarray(headers[:, layout.POSITION])
-    assign_offsets(buffer, positions, next_offset, leader_epoch)
+    assign_offsets(batches.buf, positions, next_offset, leader_epoch)
     headers[:, layout.BASE_OFFSET] += next_offset
     headers[:, layout.LAST_OFFSET] += next_offset

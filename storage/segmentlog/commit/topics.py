@@ -1,7 +1,7 @@
 """Make the partitions of a topic in a log directory, as a broker does for its controller.
 
-A broker in KRaft mode knows its topics from the cluster's metadata, not from directories: one that
-it does not know it moves aside as stray.  So topics for a broker are created with the broker.
+A broker in KRaft mode knows its topics from the cluster's metadata, not from directories.  It
+moves an unknown topic aside as stray.  So topics for a broker are created with the broker.
 """
 
 import base64
@@ -29,7 +29,7 @@ from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
 __all__ = ["MOST_PARTITIONS", "check_partition_path", "check_topic_name", "create_partitions"]
 
-MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker bears
+MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker can serve
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SEGMENT = re.compile(r"\d{20}\.log")
@@ -37,12 +37,12 @@ _FILES = (FileKind.TIME_INDEX, FileKind.OFFSET_INDEX, FileKind.LOG)  # a log is 
 
 
 def check_topic_name(topic: str) -> None:
-    """Refuse what Kafka refuses (``Topic.validate``), and what brokers keep for themselves.
+    """Refuse names that Kafka refuses (``Topic.validate``), and names of brokers' own topics.
 
     Raises
     ------
     OptionError
-        Saying what is wrong with the name.
+        With the reason.
     """
     accepted = "a topic is 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
     if topic in {".", ".."} or _LEGAL.fullmatch(topic) is None:
@@ -52,14 +52,14 @@ def check_topic_name(topic: str) -> None:
 
 
 def check_partition_path(path: str) -> None:
-    """Refuse to write to a partition whose directory is none, or not this user's to write to.
+    """Refuse to write to a partition whose path is no directory, or not writable for this user.
 
     Readers leave out links and files: rows behind a link would never be seen.
 
     Raises
     ------
     LogDirectoryError
-        If it is there, and is a symbolic link or no directory; if it or its active segment may
+        If the path is a symbolic link or another file; if the directory or its active segment may
         not be written to.
     """
     found = _type_of(path)
@@ -84,7 +84,7 @@ def check_partition_path(path: str) -> None:
 
 
 def _type_of(path: str) -> FileType | None:
-    """What stands under a name, a link for itself; None for nothing."""
+    """Type of the file with this name, without following a link; None if there is none."""
     try:
         return status_of(path).type
     except FileNotFoundError:
@@ -92,11 +92,11 @@ def _type_of(path: str) -> FileType | None:
 
 
 def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
-    """Make the partitions of a topic, if it has none, or those that a crash has left out.
+    """Make the partitions of a new topic, or the partitions that a crash has left out.
 
-    The caller holds the lock.  The high watermarks come first: no reader ever takes the log end
-    for what is committed, and after a crash they tell which partitions there were to be.  Then
-    comes the last partition, which tells everyone else how many there are.
+    The caller holds the lock.  The high watermarks are written first: no reader ever takes the log
+    end for the end of the committed records, and after a crash they show which partitions were to
+    be made.  The last partition is made next, because it shows how many partitions there are.
 
     Parameters
     ----------
@@ -107,9 +107,9 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     Raises
     ------
     LogDirectoryError
-        If a link or a file stands in the place of one, or it may not be written to.
+        If a link or a file has the name of a partition, or the partition may not be written to.
     UnknownTopicOrPartitionError
-        If one is missing that had records.
+        If a partition that had records is missing.
     """
     offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
     known = {each for each in offsets if each.topic == topic} | _found(directory, topic)
@@ -133,7 +133,7 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
 
 
 def _found(directory: str, topic: str) -> set[TopicPartition]:
-    """Partitions of a topic that have a directory, whatever is in it."""
+    """Partitions of a topic that have a directory, also an empty one."""
     return {
         each.topic_partition
         for each in list_partitions(directory)
@@ -150,7 +150,7 @@ def _is_there(directory: str, topic_partition: TopicPartition) -> bool:
 
 
 def _topic_id(directory: str, partitions: list[TopicPartition]) -> str:
-    """The id that the topic has, or a new one."""
+    """The topic's id, or a new one."""
     for each in partitions:
         known = read_topic_id(partition_path(directory, each))
         if known:

@@ -1,1 +1,1 @@
-"""The disk: names, text files, read-only bytes; what stands where, not what it means."""
+"""The disk: names, text files, read-only bytes; places and forms of data, not their meaning."""

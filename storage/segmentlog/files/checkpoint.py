@@ -8,7 +8,8 @@
     orders 1 1498
 
 Rules: ``org.apache.kafka.server.common.CheckpointFile``.  Brokers replace these files by renaming,
-so a reader never meets half of one; an empty file has no entries, and neither has a missing one.
+so a reader never meets half of a file.  An empty file has no entries, and neither has a missing
+file.
 """
 
 import io
@@ -50,7 +51,7 @@ def read_offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:
 
 
 def read_leader_epochs(path: str) -> tuple[tuple[int, int], ...]:
-    """Entries (leader epoch, start offset) of a ``leader-epoch-checkpoint``, as they stand.
+    """Entries (leader epoch, start offset) of a ``leader-epoch-checkpoint``, in their order.
 
     Raises
     ------

@@ -1,13 +1,12 @@
-"""Writes that are there after a crash, or not at all: what has to be synced, and in which order.
+"""Writes that are there after a crash, or not at all: the files to sync, and the order.
 
-A rename is atomic, but neither it nor the bytes of the file outlive a power cut by themselves:
-first the file is synced, then renamed, then the directory that holds its name.  An error from
-``fsync`` is final (Linux has dropped the pages and will not say so twice), so it is never retried:
-it reaches the caller as a `SyncFailedError`.
+A rename is atomic, but neither the rename nor the bytes of the file outlive a power cut by
+themselves.  First the file is synced, then it is renamed, then the directory that holds its name
+is synced.  An error from ``fsync`` is final: Linux has dropped the pages and does not report the
+error again.  It is never retried, and reaches the caller as a `SyncFailedError`.
 
-What is made belongs to whom its directory belongs to: a broker that runs under a user of its own
-takes its whole log directory for lost over one file that it may not open.  A user who cannot have
-it so makes nothing there.
+New files get the owner of their directory: a broker takes its whole log directory offline if it
+cannot open one file.  A user who cannot give them to this owner makes no file there.
 """
 
 import contextlib
@@ -34,15 +33,15 @@ __all__ = [
     "write_pieces",
 ]
 
-#: What one ``write`` takes at the most on Linux (2 GiB less a page); more comes in pieces.
+#: One ``write`` takes at most 2 GiB less a page on Linux; larger data is written in pieces.
 _MOST_AT_ONCE = 1 << 30
 
-#: How a system says that a directory is none that can be synced, or not by this user.
+#: Errors of a system for a directory that cannot be synced, or not by this user.
 _NOT_TO_BE_SYNCED = {
     errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.EROFS, errno.ENOSYS,
 }  # fmt: skip
 
-#: How it says that a file is not given away: not by this user, or not to one that it knows.
+#: Errors for a file that cannot be given away, by this user or to this owner.
 _NOT_GIVEN = {errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
 
 
@@ -65,13 +64,13 @@ def write_pieces(descriptor: int, data: bytes, size: int, positions: Iterable[in
 
 
 def open_to_write(path: str) -> int:
-    """A descriptor of a file that is there, to change it in place."""
+    """A descriptor of an existing file, to change it in place."""
     return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
 
 
 @contextlib.contextmanager
 def writable(path: str) -> Iterator[int]:
-    """The same, closed behind the block."""
+    """The same, closed at the end of the block."""
     descriptor = open_to_write(path)
     try:
         yield descriptor
@@ -86,12 +85,12 @@ def cut_file(descriptor: int, size: int) -> None:
 
 
 def sync_file(descriptor: int, path: str) -> None:
-    """Have a file's bytes reach the disk.
+    """Sync a file's bytes to the disk.
 
     Raises
     ------
     SyncFailedError
-        If the disk says that they have not; nothing is known of them then.
+        If the disk reports an error; the state of the bytes is then unknown.
     """
     try:
         os.fsync(descriptor)
@@ -100,7 +99,7 @@ def sync_file(descriptor: int, path: str) -> None:
 
 
 def sync_directory(path: str) -> None:
-    """Have the names in a directory reach the disk; see `sync_file`."""
+    """Sync the names in a directory to the disk; see `sync_file`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         sync_file(descriptor, path)
@@ -109,7 +108,7 @@ def sync_directory(path: str) -> None:
 
 
 def sync_ancestors(path: str) -> None:
-    """Have the names that lead to a directory reach the disk, up to where its disk is mounted.
+    """Sync the names that lead to a directory, up to the mount point of its disk.
 
     A writer that died makes directories only below the mount, on the disk of the log directory.
     Above the mount there may be an automounter or another server, which may not answer.
@@ -120,7 +119,7 @@ def sync_ancestors(path: str) -> None:
     Raises
     ------
     SyncFailedError
-        If the disk of one says that they have not reached it.
+        If the disk of one of these directories reports an error.
     """
     path = os.path.realpath(path)
     while not os.path.ismount(path):
@@ -134,14 +133,14 @@ def sync_ancestors(path: str) -> None:
 
 
 def adopt(path: str) -> None:
-    """Give what was just made to the owner of its directory.
+    """Give a new file or directory to the owner of its directory.
 
-    The group follows where the system lets it: the owner can use the file without.
+    The group is set only if the system allows it: the owner can use the file in any case.
 
     Raises
     ------
     LogDirectoryError
-        If it stays another's: this user is not the owner, nor one who may give files away.
+        If another user stays the owner: this user is not the owner, and may not give files away.
     """
     directory = os.path.dirname(path)
     parent, made = os.stat(directory), os.stat(path)
@@ -158,12 +157,12 @@ def adopt(path: str) -> None:
 
 
 def create_file(path: str, *, mode: int = 0o644) -> int:
-    """Descriptor to write a file with that must not exist yet.
+    """Make a file that must not exist yet; returns a descriptor to write it.
 
     Raises
     ------
     LogDirectoryError
-        If the owner of its directory could not use it; then it is not there.
+        If the owner of its directory could not use it; the file is then removed.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
@@ -177,9 +176,9 @@ def create_file(path: str, *, mode: int = 0o644) -> int:
 
 
 def write_new_file(path: str, data: bytes, *, mode: int = 0o644, sync: bool = True) -> None:
-    """Write a file that must not exist yet, and sync it; its name is for the caller to sync.
+    """Write a file that must not exist yet, and sync its bytes; the caller syncs its name.
 
-    Without `sync`, so are its bytes.
+    Without `sync`, the caller syncs its bytes, too.
     """
     descriptor = create_file(path, mode=mode)
     try:
@@ -191,10 +190,10 @@ def write_new_file(path: str, data: bytes, *, mode: int = 0o644, sync: bool = Tr
 
 
 def replace_file(path: str, data: bytes) -> None:
-    """Put a file in the place of another, as Kafka does with its checkpoints.
+    """Replace a file, as Kafka does with its checkpoints.
 
-    ``<path>.tmp``, synced, renamed over the old one, and the directory synced: whoever opens
-    `path` at any moment, also after a crash, finds the old bytes or the new ones.
+    ``<path>.tmp`` is written, synced and renamed over the old file, and the directory is synced.
+    An open of `path` at any moment, also after a crash, finds the old bytes or the new bytes.
     """
     temporary = f"{path}.tmp"
     with contextlib.suppress(FileNotFoundError):
@@ -205,7 +204,7 @@ def replace_file(path: str, data: bytes) -> None:
 
 
 def _mode_of(path: str) -> int:
-    """Permissions that the file has now, for the one that takes its place."""
+    """Permissions of the present file, for the file that replaces it."""
     try:
         return os.stat(path).st_mode & 0o777
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Read-only bytes of an index file: mapped where that is safe, read piece by piece where not.
+"""Read-only bytes of an index file: mapped if that is safe, otherwise read piece by piece.
 
-A broker trims the index of its active segment in place, and whoever has that file mapped then
-dies of SIGBUS at the next touch.  So only indexes of closed segments in a directory that was
+A broker trims the index of its active segment in place, and a process that has the file mapped
+then dies of SIGBUS at the next touch.  So only indexes of closed segments in a directory that was
 cleanly shut down are mapped; all others are read with ``pread``, eight or twelve bytes at a time,
 and a file that shrinks under the reader gives a short answer instead of a signal.
 """
@@ -16,7 +16,7 @@ __all__ = ["IndexFile"]
 
 
 class IndexFile:
-    """An open index; a missing one is as good as an empty one.
+    """An open index; a missing index counts as empty.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class IndexFile:
         return self._map is not None
 
     def close(self) -> None:
-        """Give the file back; reading afterwards gives zeros."""
+        """Close the file; later reads give zeros."""
         if self._map is not None:
             self._map.close()
             self._map = None

@@ -2,9 +2,9 @@
 
 A broker locks the whole of ``.lock`` (Java's ``FileChannel.tryLock``: a POSIX record lock), and
 deletes the file when it stops cleanly.  Here it is an open-file-description lock, which excludes
-POSIX locks as well, but belongs to the descriptor: a POSIX lock is lost as soon as anything in the
-process closes any descriptor of the file.  Descriptions outlive their process in its children: one
-that is forked closes what it has got of them.
+POSIX locks, too, but belongs to the descriptor: a POSIX lock is lost as soon as any code in the
+process closes any descriptor of the file.  A description outlives its process in forked children,
+so a forked child closes the descriptors that it has inherited.
 """
 
 import contextlib
@@ -30,24 +30,24 @@ _POLL_SECONDS = 0.05
 # struct flock: type, whence, start, length (0: to the end), pid (0, for these locks)
 _FLOCK = struct.Struct("hhqqi4x")
 
-#: How a file system says that it has no such locks: an NFS whose server's lock daemon is away, one
-#: that knows no locks, a kernel that knows none of this kind.
+#: Errors if there are no such locks: the lock daemon of an NFS server is away, the file system has
+#: no locks, or the kernel has no locks of this kind.
 _NO_LOCKS = {errno.ENOLCK, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 
-#: Descriptions are shared by threads only through us: a second thread of the same process that
-#: opened the file again would be kept out by the lock as any other process is.
+#: Threads share a description only through this table: a second thread of the process that opened
+#: the file again would be excluded by the lock, as another process is.
 _threads: dict[str, threading.Lock] = {}
 
-#: All open descriptors of lock files.  A child that is forked has the locks behind them, too, and
-#: would keep them when its parent is killed.
+#: All open descriptors of lock files.  A forked child inherits their locks, and would keep them
+#: after its parent is killed.
 _descriptors: set[int] = set()
 
-#: Held while these change, and while a process is forked: a child finds them as they are.
+#: Held while these two change, and while a process is forked: a child finds them consistent.
 _guard = threading.RLock()
 
 
 def _begin_child() -> None:
-    """Forget in a forked child what its parent has locked: no thread is left here to unlock it.
+    """Forget the parent's locks in a forked child: no thread is left here to unlock them.
 
     The locks stay with the parent.  Closing a descriptor unlocks nothing while another is open;
     unlocking would take the lock from the parent.
@@ -71,13 +71,13 @@ class DirectoryLock:
     Parameters
     ----------
     directory : absolute path of the log directory.
-    timeout_seconds : how long to wait for whoever has it.
+    timeout_seconds : how long to wait for the lock.
 
     Raises
     ------
     LogDirectoryError
-        On a system that has no such locks.  On entering, on a file system that has none, or if
-        this user may not open the file or not make it.
+        On a system without such locks.  On entering, if the file system has none, or if this user
+        may not open or make the file.
     LogLockedError
         On entering, if a broker or another writer still has it then.
     """
@@ -117,7 +117,8 @@ class DirectoryLock:
     ) -> None:
         if self._process != os.getpid():  # forked inside the block: the lock is the parent's
             return
-        # Told, and not only closed: what was started without `os.fork` may have the descriptor.
+        # Unlocked, and not only closed: a process that was started without `os.fork` may have the
+        # descriptor, too.
         with contextlib.suppress(OSError):
             unlock = _FLOCK.pack(fcntl.F_UNLCK, 0, 0, 0, 0)
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, unlock)
@@ -125,7 +126,7 @@ class DirectoryLock:
         self._thread_lock.release()
 
     def _try(self) -> bool:
-        """Open and lock the file, unless somebody has it or has just removed it."""
+        """Open and lock the file, unless another process holds it or has just removed it."""
         with _guard:
             descriptor = self._open()
             _descriptors.add(descriptor)
@@ -159,7 +160,7 @@ class DirectoryLock:
             with contextlib.suppress(LogDirectoryError):  # the owner may open it all the same
                 adopt(self._path)
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
-            # Or the file that we locked is not the one there any more.
+            # Otherwise the path no longer names the file that we locked.
             return os.fstat(descriptor).st_ino == os.stat(self._path).st_ino
         except (BlockingIOError, PermissionError, FileNotFoundError):
             return False
@@ -174,13 +175,14 @@ class DirectoryLock:
             raise LogDirectoryError(self._directory, reason) from error
 
     def _holder(self) -> int:
-        """Process that holds the lock, or 0 where the system does not tell."""
+        """Process that holds the lock, or 0 if the system does not tell."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             return 0
         try:
-            # Asked for a POSIX lock, as a broker's is: of those the system knows the process.
+            # The request is for a POSIX lock, like a broker's: only for these does the system know
+            # the process.
             reply = fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
         except OSError:
             return 0

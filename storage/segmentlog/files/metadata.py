@@ -1,4 +1,4 @@
-"""What a broker writes about a log directory and its partitions: ids and versions.
+"""A broker's files about a log directory and its partitions: ids and versions.
 
 ``meta.properties`` is Java properties text, ``partition.metadata`` two lines of ``key: value``.
 """
@@ -26,12 +26,12 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def read_meta_properties(directory: str) -> Mapping[str, str]:
-    """Keys and values of a directory's ``meta.properties``; none when there is no such file.
+    """Keys and values of a directory's ``meta.properties``; none if there is no such file.
 
     Raises
     ------
     CorruptCheckpointError
-        If something else than a file of that kind stands there.
+        If the file is not of that kind.
     """
     path = os.path.join(directory, META_PROPERTIES_FILE)
     try:

@@ -1,7 +1,7 @@
-"""What a directory is mounted from: object stores look like file systems, and are none.
+"""The file system of a directory: object stores look like file systems, and are none.
 
-Behind a FUSE mount of an object store a rename copies, locks are each machine's own, and a sync
-says nothing: all three are what a commit rests on.
+Behind a FUSE mount of an object store, a rename copies, locks hold on one machine only, and a sync
+guarantees nothing.  A commit rests on all three.
 """
 
 import os
@@ -25,12 +25,12 @@ def refuse_object_store(directory: str, mounts: str = _MOUNTS) -> None:
     Parameters
     ----------
     directory : absolute path, of something that exists.
-    mounts : the system's table of mounts; nothing is refused where it has none (macOS).
+    mounts : the system's table of mounts; nothing is refused if there is none (macOS).
 
     Raises
     ------
     LogDirectoryError
-        Saying what it is.
+        With the kind of the mount.
     """
     try:
         with open(mounts, encoding="utf-8", errors="surrogateescape") as table:

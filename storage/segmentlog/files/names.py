@@ -1,10 +1,11 @@
-"""Names that a broker gives to directories and files, and which of them a reader may take.
+"""Names that a broker gives to directories and files, and their meaning for a reader.
 
-A log directory holds one directory for each topic-partition, named ``<topic>-<partition>``; one
-that is being moved, deleted or is no broker's any more has a suffix:
-``<topic>-<partition>.<32 hex digits>-future``, ``-delete``, ``-stray``.  Inside, files are named
-by the base offset of their segment in 20 digits, their kind, and perhaps a state that says that
-they are not part of the log: ``00000000000000000042.log.deleted``.
+A log directory holds one directory for each topic-partition, named ``<topic>-<partition>``.  A
+directory that is being moved or deleted, or that the cluster does not assign to the broker, has a
+suffix:
+``<topic>-<partition>.<32 hex digits>-future``, ``-delete``, ``-stray``.  Files inside are named by
+the base offset of their segment in 20 digits and their kind.  A state may follow, which shows that
+the file is not part of the log: ``00000000000000000042.log.deleted``.
 
 Rules: ``LocalLog.parseTopicPartitionName``, ``LogFileUtils``, ``Topic.validate``.
 """
@@ -66,7 +67,7 @@ _FILE = re.compile(
 
 
 class DirectoryState(StrEnum):
-    """What a broker is doing with a partition directory."""
+    """State of a partition directory."""
 
     CURRENT = "current"
     FUTURE = "future"  #: a replica that is being moved here from another log directory
@@ -75,7 +76,7 @@ class DirectoryState(StrEnum):
 
 
 class FileKind(StrEnum):
-    """What a file of a partition directory holds."""
+    """Kind of a file in a partition directory."""
 
     LOG = "log"
     OFFSET_INDEX = "index"
@@ -85,16 +86,16 @@ class FileKind(StrEnum):
 
 
 class FileState(StrEnum):
-    """How far a file is on its way in or out of the log."""
+    """State of a file that enters or leaves the log."""
 
     LIVE = "live"
     DELETED = "deleted"  #: out of the log, its removal scheduled
     CLEANED = "cleaned"  #: compaction is still writing it
-    SWAP = "swap"  #: compaction has finished it, and is putting it in its place
+    SWAP = "swap"  #: compaction has finished it, and is moving it into the log
 
 
 class SegmentFileName(NamedTuple):
-    """A parsed file name; `offset` is the segment's base offset (of a snapshot: its end)."""
+    """A parsed file name; `offset` is the segment's base offset, or a snapshot's end."""
 
     offset: int
     kind: FileKind
@@ -102,7 +103,7 @@ class SegmentFileName(NamedTuple):
 
 
 def parse_partition_directory(name: str) -> tuple[TopicPartition, DirectoryState] | None:
-    """Topic, partition and state of a directory, or None when it is no partition's.
+    """Topic, partition and state of a directory, or None if it is no partition's.
 
     The last dash divides: ``a-b-3`` is partition 3 of ``a-b``.
     """
@@ -135,7 +136,7 @@ def is_deleted_directory(name: str, topic: str) -> bool:
 
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
-    """Offset, kind and state of a file, or None when it is no segment's."""
+    """Offset, kind and state of a file, or None if it is no segment's."""
     match = _FILE.fullmatch(name)
     if match is None or int(match["offset"]) > _LARGEST_OFFSET:
         return None
@@ -144,15 +145,15 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 
 
 def is_of_logs(name: str) -> bool:
-    """Whether a broker or a writer has made this entry of a log directory, but for the lock.
+    """Whether a broker or a writer has made this entry of a log directory; the lock is left out.
 
-    A directory without such entries is new, whatever else is there: ``lost+found``, a note.
+    A directory without such entries is new, even with other entries, such as ``lost+found``.
     """
     return bool(
         parse_partition_directory(name)
         or parse_segment_file(name)
         or name.startswith(_OF_LOGS)
-        or "checkpoint" in name  # also the temporary file of one that was about to be written
+        or "checkpoint" in name  # also the temporary file of a file that was to be written
     )
 
 

@@ -1,7 +1,8 @@
-"""Whose files and directories are, in words: who may write, and who would have to.
+"""Owners of files and directories, in words: the user that may write, and the user that may not.
 
-A broker opens its files as one user.  A file of another, which a member of its group may make
-beside them, it can neither append to nor lock, and takes its whole log directory for lost.
+A broker opens its files as one user.  A member of its group may make files of another owner beside
+them.  The broker can neither append to such a file nor lock it, and takes its whole log directory
+offline.
 """
 
 import os
@@ -23,7 +24,7 @@ def user(number: int) -> str:
 
 
 def another_owner(owner: int, writer: int) -> str:
-    """Why `writer` is not to make files in a directory of `owner`, as the end of a sentence."""
+    """The reason why `writer` must not make files in a directory of `owner`, to end a sentence."""
     return (
         f"belongs to {user(owner)}, who can neither lock nor append to what {user(writer)} makes "
         f"there: write as the owner, or give the directory to the writer: chown -R {writer}"
@@ -31,17 +32,17 @@ def another_owner(owner: int, writer: int) -> str:
 
 
 def is_own(path: str) -> bool:
-    """Whether a file belongs to the user that acts."""
+    """Whether a file belongs to the effective user."""
     return os.stat(path).st_uid == os.geteuid()
 
 
 def may_write(path: str, mode: int = MAY_WRITE) -> bool:
-    """Whether the user that acts may, who need not be the one that started the process."""
+    """Whether the effective user may, who may differ from the user that started the process."""
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def why_not_written(path: str) -> str:
-    """The user that may not write to a path, and the one that may, as the end of a sentence."""
+    """The user that may not write to a path, and the user that may, to end a sentence."""
     found = os.stat(path)
     mode = stat.filemode(found.st_mode)
     return (

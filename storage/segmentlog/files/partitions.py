@@ -1,4 +1,4 @@
-"""The directories of partitions in a log directory: one listing for all who ask."""
+"""The directories of partitions in a log directory: one listing for all callers."""
 
 import os
 from typing import NamedTuple
@@ -11,13 +11,13 @@ __all__ = ["NamedPartition", "list_partitions"]
 
 
 class NamedPartition(NamedTuple):
-    """What stands under the name of a partition's directory.
+    """An entry with the name of a partition's directory.
 
     Attributes
     ----------
-    path : of it.
-    state : in the name: in use, being deleted, of a future replica, or stray.
-    type : readers and writers leave out what is a link or no directory, and say so.
+    path : of the entry.
+    state : by its name: in use, being deleted, of a future replica, or stray.
+    type : readers and writers leave out links and files, and say so.
     """
 
     topic_partition: TopicPartition
@@ -27,7 +27,7 @@ class NamedPartition(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the directory."""
+        """Name of the directory."""
         return os.path.basename(self.path)
 
     @property
@@ -37,12 +37,12 @@ class NamedPartition(NamedTuple):
 
     @property
     def is_metadata(self) -> bool:
-        """Whether it is the log of the cluster's metadata, which has other rules."""
+        """Whether it is the log of the cluster's metadata, for which other rules hold."""
         return self.topic_partition.topic == METADATA_TOPIC
 
 
 def list_partitions(directory: str) -> list[NamedPartition]:
-    """All of them, sorted by name, whatever their state and type.
+    """All such entries, of any state and type, sorted by name.
 
     Raises
     ------

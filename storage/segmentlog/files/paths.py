@@ -1,4 +1,4 @@
-"""What users write for a path, and the local file or directory that they mean."""
+"""Paths as users write them, and the local files or directories that they name."""
 
 import os
 from urllib.parse import unquote, urlsplit
@@ -13,7 +13,7 @@ _OF_PATTERNS = "*?["
 def local_path(path: str | os.PathLike[str]) -> str:
     """Absolute local path of `path`: relative, with ``~``, or a ``file:`` URI.
 
-    Symbolic links are kept, so messages name what the user named.
+    Symbolic links are kept, so messages have the user's own path.
 
     Raises
     ------

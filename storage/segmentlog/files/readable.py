@@ -1,17 +1,17 @@
 """The one door for reading: every byte and every name of a log directory comes through it.
 
-`Disk` is the contract, and `LocalDisk` the implementation for what the system has mounted.  Nobody
-above `segmentlog.files` calls the system to read, so another implementation (an object store, a
+`Disk` is the contract, and `LocalDisk` is the implementation for mounted file systems.  No module
+above `segmentlog.files` calls the system to read.  So another implementation (an object store, a
 broker's tiered storage) is a class here and a line in `disk_of`, and nothing else.
 
-The contract says little, because little is the same everywhere:
+The contract is short, because little is the same everywhere:
 
-- An open file stays what it was: whoever renames, replaces or deletes it later changes nothing for
-  its reader.  Only its size may change.  A file that is not there raises `FileNotFoundError`; on a
-  network file system an open one may be gone as well (`segmentlog.files.storage.is_gone`).
-- A read says how many bytes it got, and less than asked for is the end of the file at that moment.
-- A listing holds what stood there all along.  A name that came or went meanwhile may be in it.
-- `FileStatus.inode` tells one file from another one under the same name.
+- An open file stays the same file: a later rename, replacement or deletion changes nothing for its
+reader.  Only its size may change.  A missing file raises `FileNotFoundError`; on a network file
+system an open file may be gone, too (`segmentlog.files.storage.is_gone`).
+- A read returns how many bytes it got; fewer than requested means the end of the file then.
+- A listing holds all names that were there throughout, and perhaps names that came or went.
+- `FileStatus.inode` distinguishes two files of the same name.
 """
 
 import mmap
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class FileType(Enum):
-    """What stands under a name."""
+    """Type of the file with a name."""
 
     FILE = auto()
     DIRECTORY = auto()
@@ -37,16 +37,16 @@ class FileType(Enum):
 
 
 class FileStatus(NamedTuple):
-    """What is known of a file without reading it.
+    """Facts about a file that need no read.
 
     Attributes
     ----------
     size : in bytes.
     inode : another number means another file; never 0.
-    modified_ns : time of the last write (epoch, nanoseconds), by the clock of whoever stores it.
-    changed_ns : the same of bytes, times or owner.
-    is_remembered : whether it may be older than the last look: clients of network file systems
-        remember sizes, and ask the server only when the file is opened.
+    modified_ns : time of the last write (epoch, nanoseconds), by the clock of the file system.
+    changed_ns : the same for changes of bytes, times or owner.
+    is_remembered : whether the size may be out of date: clients of network file systems remember
+        sizes, and ask the server only when the file is opened.
     mode : permissions and type, as ``stat`` gives them.
     """
 
@@ -60,7 +60,7 @@ class FileStatus(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A name in a directory, and what stands under it."""
+    """A name in a directory, and the type of its file."""
 
     name: str
     type: FileType
@@ -72,23 +72,23 @@ class ReadableFile(Protocol):
     path: str
 
     def status(self) -> FileStatus:
-        """Of the open file, whatever stands under its name by now."""
+        """Status of the open file, even if its name leads to another file by now."""
 
     def read(self, position: int, n_bytes: int) -> bytes:
-        """At most `n_bytes` from byte `position`; fewer where the file ends."""
+        """At most `n_bytes` from byte `position`; fewer at the end of the file."""
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from byte `position`; the number of bytes, fewer where the file ends."""
+        """Fill `buffer` from byte `position`; returns their number, fewer at the file's end."""
 
     def map(self) -> mmap.mmap | None:
-        """All of the file as memory, or None where that cannot be had; outlives the context.
+        """All of the file as memory, or None if it cannot be mapped; outlives the context.
 
-        A process that touches a page behind the end of a file that was cut dies of SIGBUS: only
-        for files that nobody writes to any more.
+        Map only files that nobody writes to any more: a process that touches a page behind the end
+        of a file that was cut dies of SIGBUS.
         """
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
 
     def __enter__(self) -> Self: ...
 
@@ -101,7 +101,7 @@ class ReadableFile(Protocol):
 
 
 class Disk(Protocol):
-    """What holds log directories.  Paths are absolute, or relative to the process."""
+    """A store of log directories.  Paths are absolute, or relative to the process."""
 
     def open(self, path: str, *, follow: bool = True) -> ReadableFile:
         """Open a file; a pipe is opened without waiting for its writer.
@@ -109,16 +109,16 @@ class Disk(Protocol):
         Raises
         ------
         OSError
-            If that fails; a `FileNotFoundError` if it is not there.
+            If that fails; `FileNotFoundError` if the file is missing.
         """
 
     def status(self, path: str, *, follow: bool = False) -> FileStatus:
-        """What stands under a name; of a link its target, if `follow`.
+        """Status of the file with a name; of a link's target, if `follow`.
 
         Raises
         ------
         OSError
-            If nothing does.
+            If there is no such file.
         """
 
     def names(self, path: str) -> list[str]:
@@ -127,7 +127,7 @@ class Disk(Protocol):
         Raises
         ------
         OSError
-            If it cannot be listed.
+            If the directory cannot be listed.
         """
 
     def entries(self, path: str) -> list[Entry]:
@@ -152,7 +152,7 @@ class LocalFile:
         try:
             return os.pread(self._descriptor, n_bytes, position)
         except OSError as error:
-            error.filename = self.path  # the system does not tell whoever holds a descriptor
+            error.filename = self.path  # the system's error for a descriptor names no file
             raise
 
     def read_into(self, buffer: memoryview, position: int) -> int:
@@ -188,7 +188,7 @@ class LocalFile:
 
 
 class LocalDisk:
-    """What the system has mounted, network file systems too."""
+    """Mounted file systems, network file systems too."""
 
     def open(self, path: str, *, follow: bool = True) -> LocalFile:
         """See `Disk`."""
@@ -262,7 +262,7 @@ def list_entries(path: str) -> list[Entry]:
 
 
 def _type_behind(path: str) -> FileType | None:
-    """What a name leads to, or None if nothing can be found there."""
+    """Type of the file to which a name leads, or None if there is none."""
     try:
         return status_of(path, follow=True).type
     except (OSError, ValueError):  # a path with a null byte leads nowhere either
@@ -270,7 +270,7 @@ def _type_behind(path: str) -> FileType | None:
 
 
 def exists(path: str) -> bool:
-    """Whether a name leads to anything."""
+    """Whether a name leads to an existing file."""
     return _type_behind(path) is not None
 
 

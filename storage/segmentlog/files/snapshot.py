@@ -1,4 +1,4 @@
-"""Producer snapshots: what a broker knew of its producers (``ProducerStateManager``).
+"""Producer snapshots: a broker's knowledge of its producers (``ProducerStateManager``).
 
 ::
 
@@ -11,7 +11,7 @@
     producer id i64 | epoch i16 | last sequence i32 | last offset i64 | offset delta i32 |
     timestamp i64 | coordinator epoch i32 | first offset of the open transaction i64, or -1
 
-The file is named by the offset up to which it tells, ``00000000000000000042.snapshot``.
+The file is named by the offset at which the state holds, ``00000000000000000042.snapshot``.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ _VERSION = 1
 
 
 class ProducerSnapshot(NamedTuple):
-    """One producer, as a snapshot has it; what is not known is -1."""
+    """One producer of a snapshot; unknown values are -1."""
 
     producer_id: int
     producer_epoch: int
@@ -121,14 +121,14 @@ def newest_snapshot(
 
 
 def remove_snapshots(partition_path: str, offsets: Iterable[int]) -> None:
-    """Remove the snapshots at `offsets`, of which some may not be there."""
+    """Remove the snapshots at `offsets`; some of them may be missing."""
     for offset in offsets:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(snapshot_path(partition_path, offset))
 
 
 def write_snapshot(path: str, producers: Sequence[ProducerSnapshot]) -> None:
-    """Write a snapshot durably; in the place of one that was there."""
+    """Write a snapshot durably; an earlier one at the offset is replaced."""
     covered = struct.pack(">i", len(producers)) + b"".join(
         _ENTRY.pack(*each) for each in producers
     )

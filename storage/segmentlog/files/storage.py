@@ -1,7 +1,7 @@
-"""Errors of the system, at the engine's outermost doors: with the file, and what to do about it.
+"""Errors of the system, at the engine's outermost doors: with the file, and a remedy.
 
-Within the engine they stay what they are: a file that is gone is looked for again, and one that is
-there already is taken.
+Within the engine they stay unchanged: a file that is gone is looked up again, and a file that
+exists already is taken.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM}
 def storage_errors(path: str = "") -> Iterator[None]:
     """Raise a `StorageError` for an error of the system; a context, or a decorator of functions.
 
-    Where doors are nested, the inner one raises it.  An error of a pipe that nobody reads from any
-    more stays what it is: a pipe is no storage.
+    If doors are nested, the inner one raises it.  The error of a broken pipe stays unchanged: a
+    pipe is no storage.
 
     Parameters
     ----------
-    path : to name where the system names none.
+    path : to name if the system names no file.
     """
     try:
         yield
@@ -37,22 +37,22 @@ def storage_errors(path: str = "") -> Iterator[None]:
 
 
 def storage_error(error: OSError, path: str = "") -> StorageError:
-    """The error to raise in the place of the system's; `path` where that names none."""
+    """The error to raise instead of the system's; `path` is used if that names no file."""
     said = error.strerror or str(error) or type(error).__name__
-    if error.errno in _FORBIDDEN:  # here: who reads the message may be another user
+    if error.errno in _FORBIDDEN:  # here: the reader of the message may be another user
         said += f" to {user(os.geteuid())}"
     name = path if error.filename is None else error.filename
     return StorageError(error.errno or 0, said, _text(name))
 
 
 def is_gone(error: OSError) -> bool:
-    """Whether a file is not there any more; an open one is, but where a server has removed it."""
+    """Whether a file is gone; an open file is gone only if a server has removed it."""
     return error.errno in {errno.ENOENT, errno.ESTALE}
 
 
 @contextlib.contextmanager
 def naming(descriptor: int) -> Iterator[None]:
-    """Have an error say which file: the system does not tell whoever holds a descriptor."""
+    """Add the file to an error: the system names no file for a descriptor."""
     try:
         yield
     except OSError as error:
@@ -62,5 +62,5 @@ def naming(descriptor: int) -> Iterator[None]:
 
 
 def _text(name: object) -> str:
-    """A path as text; of a descriptor, the number is what the system names."""
+    """A path as text; for a descriptor, its number, as the system names it."""
     return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else str(name)

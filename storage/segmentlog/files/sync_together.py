@@ -1,7 +1,7 @@
-"""Syncs that are made together, where nothing has to be on the disk before anything else.
+"""Syncs that are made together, if no file has to be on the disk before another.
 
-A file system that journals writes its journal once for all that wait at that moment.  600 small
-files of 300 directories take 2.1 s one after the other, and 0.1 s from eight threads.
+A file system that journals writes its journal once for all syncs that wait at that moment.  600
+small files of 300 directories take 2.1 s one after the other, and 0.1 s from eight threads.
 """
 
 import os
@@ -16,17 +16,17 @@ __all__ = ["MOST_OPEN", "SyncTogether"]
 _T = TypeVar("_T")
 
 _THREADS = 16
-#: Descriptors that wait: where a process may have but 256 of them, others need some, too.
+#: Descriptors that wait: a process may have only 256 descriptors, and other code needs some, too.
 MOST_OPEN = 64
-#: Threads for fewer take longer to begin than they save.
+#: With fewer files, threads take longer to begin than they save.
 _LEAST_FOR_THREADS = 8
 
 
 class SyncTogether:
-    """Takes files that have been written, and directories that have new names in them.
+    """Takes written files, and directories with new names.
 
-    Files stay open until they are synced: what goes wrong when pages are written back is told
-    to descriptors that were open then.
+    Files stay open until they are synced: an error of writing back is reported only to descriptors
+    that were open then.
     """
 
     def __init__(self) -> None:
@@ -39,30 +39,30 @@ class SyncTogether:
         Raises
         ------
         SyncFailedError
-            If the disk says that the bytes of this one, or of one before it, have not reached it.
+            If the disk reports an error for this file, or for an earlier one.
         """
         self._files.append((descriptor, path))
         if len(self._files) >= MOST_OPEN:
             self._sync_files()
 
     def add_directory(self, path: str) -> None:
-        """Have the names in a directory reach the disk in the end."""
+        """Sync the names in a directory in the end."""
         self._directories[path] = None
 
     def finish(self) -> None:
-        """Have all of it on the disk, files before names.
+        """Sync everything, files before names.
 
         Raises
         ------
         SyncFailedError
-            If the disk says that some of it is not.
+            If the disk reports an error for any of them.
         """
         self._sync_files()
         directories, self._directories = [*self._directories], {}
         _each(sync_directory, directories)
 
     def abandon(self) -> None:
-        """Close what is open, as it is."""
+        """Close the open files as they are."""
         files, self._files = self._files, []
         for descriptor, _ in files:
             os.close(descriptor)
@@ -76,7 +76,7 @@ class SyncTogether:
 
 
 def _each(sync: Callable[[_T], None], items: Iterable[_T]) -> None:
-    """Call `sync` with each, and raise what the first one raises, once all are done."""
+    """Call `sync` with each; once all are done, raise the first error."""
     several = list(items)
     if len(several) < _LEAST_FOR_THREADS:
         for item in several:

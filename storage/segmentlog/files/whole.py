@@ -1,7 +1,7 @@
-"""Small files that are read whole, whatever stands under their names.
+"""Small files that are read whole, safely for any kind of file.
 
-A pipe there would keep whoever opens it waiting for a writer, and a sparse file of a terabyte
-would take all memory before its first byte is looked at.  On a network file system, a file that
+An open of a pipe would wait for a writer, and a sparse file of a terabyte would take all memory
+before its first byte is looked at.  On a network file system, a file that
 another machine replaces while it is read is gone (``ESTALE``) until it is opened again.
 """
 
@@ -14,7 +14,7 @@ from segmentlog.files.readable import FileType, open_file
 
 __all__ = ["LARGEST_BYTES", "read_whole"]
 
-#: A million partitions with names of the greatest length take as much in a checkpoint.
+#: A checkpoint of a million partitions with the longest names takes as much.
 LARGEST_BYTES = 1 << 28
 
 _ATTEMPTS = 5  # a file is replaced only so often while it is read
@@ -26,12 +26,12 @@ def read_whole(path: str, refusal: Callable[[str], SegmentLogError]) -> bytes:
     Parameters
     ----------
     path : of the file.
-    refusal : makes the error to raise, of the reason, where this is none that can be read whole.
+    refusal : makes the error to raise from the reason, if the file cannot be read whole.
 
     Raises
     ------
     FileNotFoundError
-        If it is not there.
+        If the file is missing.
     """
     for _ in range(_ATTEMPTS - 1):
         try:

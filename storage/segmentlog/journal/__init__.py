@@ -1,1 +1,1 @@
-"""The files that make a commit atomic, and tell readers of it."""
+"""The files that make a commit atomic, and by which readers notice it."""

@@ -8,8 +8,8 @@
         intent                        sizes and ends of the partitions, before and after
         state                         the next state; renamed to `segmentlog.state`, it decides
 
-A broker refuses to start on a directory with a guard, because its name is no partition's, and says
-its name.  Both files are JSON.
+A broker refuses to start on a directory with a guard, because the name of a guard is no
+partition's, and prints that name.  Both files are JSON.
 """
 
 import errno
@@ -33,7 +33,7 @@ _INTENT_FORMAT = 1
 
 
 class SegmentSizes(NamedTuple):
-    """Bytes of the files of an active segment: what an undo cuts them back to."""
+    """Bytes of the files of an active segment: an undo cuts the files back to these sizes."""
 
     base_offset: int
     log: int
@@ -47,10 +47,10 @@ class PartitionIntent:
 
     Attributes
     ----------
-    sizes : of the active segment before; `end_offset` the log end there.
-    visible_end : where reads ended before: the high watermark, or the log end without one.
+    sizes : of the active segment before; `end_offset` is the log end before.
+    visible_end : where reads ended before: at the high watermark, or else at the log end.
     new_end : the log end, and the high watermark, afterwards.
-    new_start : the log start afterwards, where a new segment begins; -1 when it stays.
+    new_start : the log start afterwards, where a new segment begins; -1 if the start stays.
     """
 
     topic: str
@@ -63,17 +63,18 @@ class PartitionIntent:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Which one."""
+        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> "PartitionIntent":
-        """One that a file holds.
+        """The partition's part of an intent that a file holds.
 
         Raises
         ------
         KeyError, TypeError, ValueError
-            If it is none; one whose topic leads out of the log directory would cut files there.
+            If it is malformed.  A topic that leads out of the log directory is malformed, too: an
+            undo would cut files outside.
         """
         check_types(found["sizes"], (int, int, int, int))
         intent = cls(**{**found, "sizes": SegmentSizes(*found["sizes"])})
@@ -86,16 +87,16 @@ class PartitionIntent:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a commit is about to do: enough to finish it, and to undo it.
+    """The changes that a commit is about to make: enough to finish it, and to undo it.
 
     Attributes
     ----------
     token : of the job.
-    after : token of the `State` that it was made after: of another one it says nothing.
+    after : token of the state this intent builds on; with any other state the intent is void.
     was_clean : whether the directory had a broker's mark of a clean stop.
-    is_flushed : whether what it appends is synced before it is decided.
-    partitions : that it appends to.
-    deletes : the topic that it deletes instead.
+    is_flushed : whether appended bytes are synced before the commit is decided.
+    partitions : partitions to which the commit appends.
+    deletes : the topic that the commit deletes instead.
     """
 
     token: str
@@ -116,7 +117,7 @@ class Intent:
         Raises
         ------
         KeyError, TypeError, ValueError, AttributeError
-            If it is none.
+            If the file holds no intent.
         """
         fields = {name: each for name, each in found.items() if name != "format"}
         fields["partitions"] = [PartitionIntent.decode(each) for each in found["partitions"]]
@@ -149,7 +150,7 @@ class Guard:
         return cls(directory, _GUARD_PREFIX + token)
 
     def intent(self) -> Intent | None:
-        """What the commit was about to do; None when it had not come to touching anything.
+        """The intent of the commit; None if the commit had not touched anything yet.
 
         Raises
         ------
@@ -169,11 +170,11 @@ class Guard:
     def seize(self) -> "Guard":
         """Take the guard over from a writer that is gone.
 
-        If it is not gone after all, its decision fails: the path that it renames from is no more.
-        On a network file system that does not do.  There a rename goes by the handles of its
-        directories: a client that remembers the guard, or sends again what was held up on the
-        way, gets it done in the guard under whatever name.  So what could be renamed goes, and a
-        directory stands in the place of the state: no file can be made there, and the directory
+        If the writer is not gone after all, its decision fails: the path from which it renames is
+        gone.  On a network file system this does not suffice.  There a rename uses the handles of
+        its directories: a client that remembers the guard, or repeats a request that was held up,
+        succeeds in the guard under any name.  So files that could be renamed are removed, and a
+        directory takes the place of the state: no file can be made there, and the directory
         cannot be renamed over a file.
         """
         seized = self
@@ -190,18 +191,18 @@ class Guard:
                     os.unlink(os.path.join(self.path, name))
             try:
                 os.mkdir(self.state_path)
-            except FileExistsError:  # written right now
+            except FileExistsError:  # the writer has just made the file
                 continue
             except OSError as error:
                 if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                     raise
-                return  # a full disk takes no new state either, and an undo is to make room
+                return  # a full disk takes no new state either, and an undo has to make room
 
 
 def list_guards(directory: str) -> list[Guard]:
-    """Guards of unfinished commits; writers exclude each other, so more than one is a crash's."""
+    """Guards of unfinished commits; writers exclude each other, so a second one is of a crash."""
     names = sorted(name for name in list_names(directory) if name.startswith(_GUARD_PREFIX))
-    # A topic may be called like a guard; the directories of its partitions have a dash.
+    # A topic may have a guard's name, but the directories of its partitions have a dash.
     return [
         Guard(directory, name)
         for name in names
@@ -210,7 +211,7 @@ def list_guards(directory: str) -> list[Guard]:
 
 
 def _is_no_link(path: str) -> bool:
-    """Whether a directory is there, and no link: brokers pass over files of any name."""
+    """Whether the path is a directory, and no link: brokers pass over files of any name."""
     try:
         return status_of(path).type is FileType.DIRECTORY
     except FileNotFoundError:

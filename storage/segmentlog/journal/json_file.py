@@ -1,4 +1,4 @@
-"""Files of ours in JSON: one object, with the number of its format."""
+"""Our own files in JSON: one object, with the number of its format."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,19 @@ REMEDY = "it was not written by this version of segmentlog; restore it, or ask f
 
 
 def to_json(number: int, fields: Mapping[str, Any]) -> bytes:
-    """Without an indent, for which `json` leaves its encoder in C."""
+    """Bytes of the file; without an indent, for which `json` does not use its encoder in C."""
     return json.dumps({"format": number, **fields}, separators=(",", ":")).encode()
 
 
 def read_json(path: str, numbers: Sequence[int]) -> dict[str, Any]:
-    """The object that a file of ours holds, if it is of a format with one of the numbers."""
+    """The object that a file of ours holds, if the file has one of these formats."""
     data = read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, REMEDY))
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(path, 1, f"is no JSON: {error}", REMEDY) from None
     number = found.get("format") if isinstance(found, dict) else None
-    if type(number) is not int or number not in numbers:  # `true` is 1, for Python
+    if type(number) is not int or number not in numbers:  # in Python, `True` equals 1
         expected = " or ".join(map(str, sorted(numbers)))
         reason = f"expected format {expected}, found {str(found)[:80]!r}"
         raise CorruptCheckpointError(path, 1, reason, REMEDY)
@@ -33,7 +33,7 @@ def read_json(path: str, numbers: Sequence[int]) -> dict[str, Any]:
 
 
 def check_types(found: Sequence[object], kinds: Sequence[type]) -> None:
-    """Or a number that is none would be found out behind the decision."""
+    """Check types now: a wrong one would otherwise be met after the decision."""
     if [type(each) for each in found] != list(kinds):
         expected = ", ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"expected {expected}; found {str(found)[:80]!r}")

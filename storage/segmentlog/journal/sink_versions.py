@@ -1,7 +1,7 @@
-"""How far each numbered sink has come in each topic: a write that is tried again is done once.
+"""The last version of each numbered sink in each topic: a write that is retried is done once.
 
-The table is read and written by every commit, and a program that makes up a name for each of its
-runs fills it: so it is four columns in the file, plain tuples in memory, and it forgets.
+Every commit reads and writes the table, and a program with a new name for each of its runs fills
+it.  The table is therefore four columns in the file, plain tuples in memory, and it forgets.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,28 +18,28 @@ __all__ = [
     "forget_sinks",
 ]
 
-#: From a sink's last commit to a topic on; a query that is tried again is so much sooner.
+#: Counted from a sink's last commit to a topic; a failed query is retried much sooner.
 FORGOTTEN_AFTER_MS = 30 * 24 * 3600 * 1000
 
-#: Before the table had topics, a version was one for all of them.
+#: Before the table had topics, a version counted for all topics.
 _ANY_TOPIC = ""
 
-#: By id and topic: the version that was committed last, and when (epoch ms).
+#: By id and topic: the version that was committed last, and the time (epoch ms).
 Sinks = dict[tuple[str, str], tuple[int, int]]
 
 
 class SinkVersion(NamedTuple):
     """A numbered write: a streaming query's batch, or a ``txnAppId`` with its ``txnVersion``.
 
-    It counts for each topic by itself: one batch of a query may go to several, one after the
-    other, and each of these writes may be tried again.
+    It counts for each topic by itself: one batch of a query may go to several topics, one after
+    the other, and each of these writes may be retried.
     """
 
     app_id: str
     version: int
 
     def left_out(self, sinks: Sinks, topics: Iterable[str]) -> dict[str, int]:
-        """Topics that have this version or a later one, with the version that they have."""
+        """Topics that have this version or a later one, each with its version."""
         found = {topic: committed_version(sinks, self.app_id, topic) for topic in topics}
         return {topic: version for topic, version in found.items() if version >= self.version}
 
@@ -50,22 +50,23 @@ def committed_version(sinks: Sinks, app_id: str, topic: str) -> int:
 
 
 def forget_sinks(sinks: Sinks, last_ms: int, now_ms: int) -> Sinks:
-    """Those whose last commit is not too long ago.
+    """Sinks whose last commit is recent enough to be remembered.
 
-    A version that is forgotten too early may be written twice; one that is kept too long costs a
-    few bytes.  So a clock that has moved forward by more than the time after which versions are
-    forgotten, since the last commit, is not believed: it was wrong then, or is wrong now, as that
-    of a machine that has started and has not asked for the time yet.  Each version keeps its age.
-    A time that is as far ahead of now was one of a wrong clock, or is seen by one: it is as now.
-    So a clock that goes years off and comes back, in either order, forgets nothing.
+    A version that is forgotten too early may be written twice.  A version that is kept too long
+    costs a few bytes.  A clock that has moved forward by more than `FORGOTTEN_AFTER_MS` since the
+    last commit is therefore not believed.  It was wrong then, or it is wrong now: a machine that
+    has just started may not have asked for the time yet.  Each version keeps its age.  A time that
+    is more than `FORGOTTEN_AFTER_MS` ahead counts as now: either the clock that gave it was wrong,
+    or this clock is.  So a clock that goes years off and comes back, in either order, makes no
+    version forgotten.
 
-    Accepted: the first commit after a pause of that length forgets nothing, either; a clock that
+    Accepted: the first commit after a pause of that length forgets nothing, either.  A clock that
     is off by less makes versions forgotten as much earlier or later.
 
     Parameters
     ----------
-    last_ms : when the last commit took place, by the clock of its machine.
-    now_ms : what the clock says now.
+    last_ms : time of the last commit, by the clock of its machine.
+    now_ms : time now, by this machine's clock.
     """
     passed = now_ms - last_ms
     if passed > FORGOTTEN_AFTER_MS:
@@ -79,7 +80,7 @@ def forget_sinks(sinks: Sinks, last_ms: int, now_ms: int) -> Sinks:
 
 
 def encode_sinks(sinks: Sinks) -> dict[str, list[Any]]:
-    """Four columns: a third of the time that JSON takes for an object for each sink."""
+    """Four columns: JSON takes three times as long for an object for each sink."""
     return {
         "app_id": [app_id for app_id, _ in sinks],
         "topic": [topic for _, topic in sinks],
@@ -94,7 +95,7 @@ def decode_sinks(found: Mapping[str, Any]) -> Sinks:
     Raises
     ------
     KeyError, TypeError, ValueError
-        If it is none that this module has encoded.
+        If `found` is not what `encode_sinks` returns.
     """
     ids, topics = _column(found["app_id"], str), _column(found["topic"], str)
     versions, times = _column(found["version"], int), _column(found["time_ms"], int)
@@ -103,12 +104,12 @@ def decode_sinks(found: Mapping[str, Any]) -> Sinks:
 
 
 def decode_sinks_of_format_1(found: Mapping[str, Any], now_ms: int) -> Sinks:
-    """Of a time when versions had neither a topic nor a time: for any topic, and as of now.
+    """Sinks of format 1, without topics and times: they count for any topic, from now on.
 
     Raises
     ------
     AttributeError, TypeError
-        If it is none.
+        If `found` is no such table.
     """
     versions = _column(list(found.values()), int)
     keys = [(app_id, _ANY_TOPIC) for app_id in found]

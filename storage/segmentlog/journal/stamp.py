@@ -1,16 +1,16 @@
 """The stamp of a log directory: changed before a commit touches a log, and when it is decided.
 
-A reader that lists a partition between two looks at the stamp, and finds it the same, has listed
-what no commit was changing meanwhile.  One ``fstat`` tells that; the guards of a directory with
-ten thousand partitions would have to be looked for among ten thousand names.
+A reader takes the stamp before and after it lists a partition.  If the stamp is the same, no
+commit changed the partition meanwhile.  One ``fstat`` suffices for the stamp, whereas guards would
+have to be looked for among ten thousand names in a directory with ten thousand partitions.
 
-The stamp is that of `segmentlog.state`: its inode, size and times.  The decision of a commit puts
-a new file in its place, with a later time: inode and size may be those of an earlier state again,
-and where the clock was set back, or has coarse steps, so may its time.  A commit that begins sets
-the file's time, once its guard and intent can be found and before it writes anything into a log.
-So a listing that holds a byte of the commit was made after that, and either the stamp has changed
-around it, or the guard was there to be seen before it.  A commit that fails leaves no other trace:
-its guard has come and gone.
+The stamp is the inode, the size and the times of `segmentlog.state`.  The decision of a commit
+replaces this file and gives the new file a later time: inode and size may equal those of an
+earlier state, and so may the time if the clock was set back or has coarse steps.  A commit also
+sets the file's time when it begins, once its guard and intent can be found and before it writes
+into a log.  So a listing with a byte of the commit was made after that moment: either the stamp
+has changed around the listing, or the guard could be found before it.  A commit that fails leaves
+no other trace, because its guard has come and gone.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ _STEPS_NS = (1_000_000, 2_000_000_000)
 def read_stamp(directory: str) -> Stamp | None:
     """Stamp of a log directory; None before the first commit.
 
-    The file is opened, not only looked at: a client of NFS asks the server then.  That it is not
-    there is remembered, too, until the directory is opened.
+    The file is opened, because an NFS client asks the server only at an open.  The client also
+    remembers a missing file, until the directory is opened.
     """
     try:
         return _stamp(directory)
     except OSError as error:
-        if not is_gone(error):  # or it was replaced right now
+        if not is_gone(error):  # a file is also gone while it is being replaced
             raise
     with contextlib.suppress(FileNotFoundError):
         open_file(directory).close()
@@ -58,7 +58,7 @@ def _stamp(directory: str) -> Stamp:
 def renew_stamp(directory: str) -> None:
     """Change the stamp; the caller holds the lock, and its guard stands with its intent.
 
-    Nothing is synced but a file that was not there: no reader outlives a power cut.
+    Only a file that was missing is synced: no reader outlives a power cut.
     """
     path = os.path.join(directory, STATE_FILE)
     if not exists(path):
@@ -66,15 +66,15 @@ def renew_stamp(directory: str) -> None:
         return
     try:
         set_later(path, path)
-    except PermissionError:  # of another owner, as a mount that forces one says
+    except PermissionError:  # the mount forces another owner
         with open_file(path) as file:
             replace_file(path, file.read(0, file.status().size))
 
 
 def set_later(path: str, before: str) -> None:
-    """Give a file a later time than another one has, or than itself.
+    """Give a file a later time than that of `before`, which may be the file itself.
 
-    Times that a clock once set wrongly lie in the future, and still have to move on.
+    The time of `before` may lie in the future, set by a wrong clock, and still has to move on.
     """
     earlier = status_of(before)
     for step in _STEPS_NS:

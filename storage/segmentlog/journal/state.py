@@ -1,4 +1,4 @@
-"""``segmentlog.state``: what the last commit has left."""
+"""``segmentlog.state``: the state of a log directory after its last commit."""
 
 import os
 import time
@@ -22,11 +22,11 @@ from segmentlog.model import TopicPartition
 __all__ = ["STATE_FILE", "Replaced", "State"]
 
 STATE_FILE = "segmentlog.state"
-_STATE_FORMAT = 2  #: 1 had versions of sinks without topics and times
+_STATE_FORMAT = 2  #: in format 1, versions of sinks had no topics and no times
 
 
 class Replaced(NamedTuple):
-    """Segments below `end_offset` are no part of a log any more, since `time_ms` (epoch)."""
+    """Segments below `end_offset` have not been part of a log since `time_ms` (epoch)."""
 
     topic: str
     partition: int
@@ -35,17 +35,18 @@ class Replaced(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose they are."""
+        """The partition of the segments."""
         return TopicPartition(self.topic, self.partition)
 
     @classmethod
     def decode(cls, found: Sequence[Any]) -> "Replaced":
-        """One that a file holds.
+        """The replaced segments that a file names.
 
         Raises
         ------
         TypeError, ValueError
-            If it is none; one whose topic leads out of the log directory would delete there.
+            If they are malformed.  A topic that leads out of the log directory is malformed, too:
+            files outside would be deleted.
         """
         check_types(found, (str, int, int, int))
         replaced = cls(*found)
@@ -56,16 +57,16 @@ class Replaced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the last commit has left.
+    """The state of a log directory after its last commit.
 
     Attributes
     ----------
     sequence : number of commits.
-    token : of the last one.
-    time_ms : when it took place, by the clock of its machine (epoch).
-    sinks : version that each sink has come to in each topic.
-    replaced : what commits have taken out of logs, whose files still stand for readers.
-    deleted : topics that were deleted: one that has the same name now is another one.
+    token : of the last commit.
+    time_ms : time of the last commit, by the clock of its machine (epoch).
+    sinks : the last version of each sink in each topic.
+    replaced : segments that commits have removed from logs, and whose files still serve readers.
+    deleted : deleted topics; a topic that has the same name now is another one.
     """
 
     sequence: int = 0
@@ -119,7 +120,7 @@ class State:
 
         Parameters
         ----------
-        topics : for which the version of `sink` counts from now on.
+        topics : topics for which the version of `sink` counts from now on.
         """
         sinks = forget_sinks(self.sinks, self.time_ms, now_ms)
         if sink is not None:
@@ -137,7 +138,7 @@ class State:
         return replace(after, sinks=sinks, deleted=deleted)
 
     def encode(self) -> bytes:
-        """Bytes of the file; not by `asdict`, which copies every sink."""
+        """Bytes of the file; `asdict` is not used, because it copies every sink."""
         return to_json(
             _STATE_FORMAT,
             {

@@ -1,1 +1,1 @@
-"""The way out: one moment of a directory, look-ups, slices, scans."""
+"""Reading: one moment of a directory, look-ups, slices, scans."""

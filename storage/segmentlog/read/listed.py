@@ -1,4 +1,4 @@
-"""The segments of a log as they were listed together, and what was read of their ends."""
+"""The segments of one listing of a log, and their ends."""
 
 from bisect import bisect_right
 from functools import cached_property
@@ -19,15 +19,15 @@ class ListedSegments:
     ----------
     listing : the ``.log`` files.
     log_start : by its checkpoint, or 0.
-    committed_to : the high watermark, or -1 where there is none.
+    committed_to : the high watermark, or -1 if there is none.
     """
 
     def __init__(self, listing: Listing, log_start: int, committed_to: int) -> None:
         self._listing = listing
         self._log_start = log_start
-        # A commit that fails cuts the index of the segment that it has rolled, in place, and a
-        # broker does so when it truncates its log: whoever has mapped it dies of SIGBUS.  Neither
-        # touches a segment behind which a committed record stands.
+        # A commit that fails cuts the index of the segment that it has rolled, in place.  A broker
+        # does so when it truncates its log.  A process that has the index mapped dies of SIGBUS.
+        # Neither of them touches a segment that a committed record follows.
         closed = [
             Segment(
                 file,
@@ -67,5 +67,5 @@ class ListedSegments:
         return NewestTimestamps(self.segments[first:])
 
     def has_changed(self) -> bool:
-        """Whether files were renamed, replaced or cut since."""
+        """Whether files were renamed, replaced or cut since the listing."""
         return not all(each.is_still_there() for each in self._listing.files)

@@ -1,8 +1,9 @@
 """Find the first record at or after a time (``LogSegment.findOffsetByTimestamp``).
 
-First the segment: the first one whose largest timestamp is not below the time asked for.  Then
-the time index for an offset before which there is nothing as new, the offset index for a byte at
-or before that, and from there batch headers until one is new enough.  Only that batch is decoded.
+The look-up takes the first segment whose largest timestamp is not below the requested time.  The
+time index gives an offset before which no record is as new.  The offset index gives a byte at or
+before this offset.  From there, batch headers are read until one is new enough, and only its batch
+is decoded.
 """
 
 from bisect import bisect_left
@@ -16,10 +17,10 @@ __all__ = ["NewestTimestamps", "find_offset_by_timestamp"]
 
 
 class NewestTimestamps:
-    """Which segment is the first to reach a time, remembered from look-up to look-up.
+    """Finds the first segment that reaches a time, and remembers answers for later look-ups.
 
     Timestamps need not rise from segment to segment, so each segment up to the answer has to be
-    asked once; the running maximum of what they said does rise, and is searched from then on.
+    read once.  The running maximum of their timestamps does rise, and later look-ups search it.
 
     Parameters
     ----------
@@ -50,8 +51,8 @@ def find_offset_by_timestamp(
     ----------
     newest : of the log's segments.
     timestamp_ms : epoch milliseconds.
-    start_offset, end_offset : half-open range in which to look; a match outside is none, as a
-        broker answers (``UnifiedLog.fetchOffsetByTimestamp``).
+    start_offset, end_offset : half-open range in which to look; a match outside it does not count,
+        as with a broker (``UnifiedLog.fetchOffsetByTimestamp``).
 
     Notes
     -----
@@ -79,7 +80,7 @@ def _find_in_segment(
 
 
 def _offset_before(segment: Segment, timestamp_ms: int) -> int:
-    """Offset up to which no record is as new, by the time index, if its batch says the same."""
+    """Offset up to which no record is as new, by the time index, if the batch confirms it."""
     with segment.time_index() as index:
         entry = index.lookup(timestamp_ms)
     if entry.timestamp_ms < 0:
@@ -94,7 +95,7 @@ def _find_in_batch(
 ) -> TimestampAndOffset | None:
     """First matching record of one batch."""
     # Compiled kernels load here, once a batch really has to be decoded.
-    from segmentlog.records.decoder import read_timestamps
+    from segmentlog.records.one_batch import read_timestamps
 
     with open_file(path) as file:
         batch = file.read(placed.position, placed.header.size_in_bytes)

@@ -1,9 +1,9 @@
-"""One moment of a log directory: what is committed there, and what a commit is at work on.
+"""One moment of a log directory: its committed bounds, and the partitions of a running commit.
 
 Files at the top of a directory are read one after the other, while writers commit.  They are read
-again until no commit has come in between, so a job is met in all of its partitions or in none.
-Partitions are listed later, one by one, when somebody asks for them; each listing is held against
-the moment at which the directory was opened (`Census.list_partition`).
+again until no commit has come in between, so a job is seen in all of its partitions or in none.
+Partitions are listed later, one by one, on request.  Each listing is compared with the moment at
+which the directory was opened (`Census.list_partition`).
 """
 
 import contextlib
@@ -29,7 +29,7 @@ __all__ = ["Bounds", "Census", "Listing", "Moment", "take_moment"]
 
 
 class Bounds(NamedTuple):
-    """Where a log begins and ends, as far as files beside it say.
+    """Where a log begins and ends, according to the files beside it.
 
     `log_start` is 0 without an entry, and `high_watermark` None.
     """
@@ -41,9 +41,9 @@ class Bounds(NamedTuple):
 class Listing(NamedTuple):
     """The segments of a partition that are part of its log.
 
-    `is_clean` tells whether nobody but a commit can write to them: the directory was cleanly
-    stopped.  `end_offset` is where the log ended at the moment that the listing is held against,
-    if a commit has written to it since, and None if its files tell.
+    `is_clean` is true if only a commit can write to them: the directory was cleanly stopped.
+    `end_offset` is the log end at the moment with which the listing is compared, if a commit has
+    written to the log since.  It is None if the files show the end.
     """
 
     files: tuple[SegmentFiles, ...]
@@ -52,12 +52,12 @@ class Listing(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What stands at the top of a log directory, and in its guards, at one moment.
+    """The files at the top of a log directory, and in its guards, at one moment.
 
-    `log_starts` and `high_watermarks` are those that readers go by: while a commit is unfinished,
-    its intent has them.  Either is the error, where its checkpoint cannot be read.  `undecided`
-    has the partitions that a commit is at work on.  `deleted` has the token of the last deletion
-    of a topic, and `gone` the topics whose deletion is decided and whose directories may stand.
+    `log_starts` and `high_watermarks` are the bounds for readers: while a commit is unfinished,
+    its intent has them.  Either is an error if its checkpoint cannot be read.  `undecided` has the
+    partitions of an undecided commit.  `deleted` has the token of the last deletion of a topic,
+    and `gone` the topics whose deletion is decided and whose directories may still stand.
     """
 
     stamp: Stamp | None
@@ -69,12 +69,12 @@ class Moment(NamedTuple):
     gone: frozenset[str] = frozenset()
 
     def bounds(self, topic_partition: TopicPartition) -> Bounds:
-        """Of one log; without a high watermark where its checkpoint cannot be read.
+        """Bounds of one log; without a high watermark if its checkpoint cannot be read.
 
         Raises
         ------
         CorruptCheckpointError
-            If it cannot be told where the log begins.
+            If the checkpoint of log starts cannot be read.
         """
         if isinstance(self.log_starts, CorruptCheckpointError):
             raise self.log_starts
@@ -88,7 +88,7 @@ class _ChangedError(Exception):
 
 
 def take_moment(directory: str) -> Moment:
-    """What stands at the top of a log directory now.
+    """The moment of a log directory as it is now.
 
     Raises
     ------
@@ -122,14 +122,14 @@ def _take(directory: str) -> Moment:
             gone.add(intent.deletes)
         elif token == intent.after:
             undecided.update((each.topic_partition, each) for each in intent.partitions)
-        # Of any other state the intent tells nothing: its writer had lost the lock.
+        # With any other state the intent is void: its writer had lost the lock.
     deleted = _deleted(directory)
     starts = _checkpoint(directory, LOG_START_CHECKPOINT)
     ends = _checkpoint(directory, HIGH_WATERMARK_CHECKPOINT)
-    # Read behind the intents: a guard that was removed meanwhile has left them complete.
+    # Read after the intents: a guard that was removed meanwhile has left complete checkpoints.
 
-    # A guard that is renamed while names are listed, as whoever takes it over does, may be found
-    # under neither name: what its commit had written was read as if it were decided.
+    # A writer that takes a guard over renames it.  A listing made meanwhile may hold neither name,
+    # and undecided records were then read as if they were decided.
     if [each.path for each in guards] != [each.path for each in list_guards(directory)]:
         raise _ChangedError
     if stamp != read_stamp(directory):
@@ -152,7 +152,7 @@ def _deleted(directory: str) -> dict[str, str]:
 
 
 def _checkpoint(directory: str, name: str) -> "dict[TopicPartition, int] | CorruptCheckpointError":
-    """Entries of a checkpoint, or what is wrong with it: not everybody needs it."""
+    """Entries of a checkpoint, or its error: not every read needs the checkpoint."""
     try:
         return dict(read_offsets(directory, name))
     except CorruptCheckpointError as error:
@@ -160,17 +160,17 @@ def _checkpoint(directory: str, name: str) -> "dict[TopicPartition, int] | Corru
 
 
 class Census:
-    """One log directory, held to the moment at which it was opened.
+    """One log directory, as it was at the moment when it was opened.
 
-    A job makes the partitions of a new topic, and is decided later.  A reader that lists them
-    before the one, and reads high watermarks behind the other, sees the job in part: so both are
-    done again until they are of one moment.  Partitions are listed first, because the high
-    watermark of a new one is written before its directory is made.
+    A job makes the partitions of a new topic, and is decided later.  A reader that lists
+    partitions before the former and reads high watermarks after the latter would see a part of the
+    job.  So the reader repeats both until they are of one moment.  Partitions are listed first,
+    because the high watermark of a new partition is written before its directory is made.
 
     Parameters
     ----------
     directory : absolute path.
-    list_partitions : what to call for the paths of its partitions.
+    list_partitions : returns the paths of its partitions.
 
     Attributes
     ----------
@@ -195,10 +195,10 @@ class Census:
             stamp = self.opened.stamp
 
     def _list_unbounded(self) -> dict[TopicPartition, Listing]:
-        """Listings of logs of which nothing but their files says where they end.
+        """Listings of logs whose ends only their files show.
 
-        Only in copies without checkpoints are there such, and where no broker has come to yet.
-        A writer that comes later gives them a high watermark first.
+        Such logs exist in copies without checkpoints, and where no broker has run yet.  A later
+        writer gives them a high watermark first.
         """
         ends = self.opened.high_watermarks
         if isinstance(ends, CorruptCheckpointError):
@@ -211,21 +211,21 @@ class Census:
         return listed
 
     def list_partition(self, topic_partition: TopicPartition, path: str) -> Listing:
-        """The segments of a partition, without what no commit has decided.
+        """The segments of a partition, without undecided records.
 
-        A commit that is undecided cuts what it has written off again if it fails, in place, and
-        whoever has read, mapped or measured it has seen what never was.
+        If an undecided commit fails, it cuts its bytes off again, in place.  A reader that had
+        read, mapped or measured these bytes would have seen records that never existed.
 
         Raises
         ------
         LogChangedError
-            If records that the directory promised when it was opened have gone since, or cannot
-            be told from later ones.
+            If records that the directory promised when it was opened have gone since, or cannot be
+            told from later records.
         LogDirectoryError
             If the partition cannot be listed.
         """
         if topic_partition in self._listed:
-            return self._listed.pop(topic_partition)  # asked again, it has changed
+            return self._listed.pop(topic_partition)  # a second request means that it has changed
         while True:
             moment = self._now()
             try:
@@ -249,13 +249,13 @@ class Census:
         if then.high_watermark is None:
             reason = "a writer has come to it, and nothing had said where it ended"
             raise self._changed(topic_partition, path, reason)
-        # Segments that an overwrite has replaced stand for a minute.  Then they are deleted one by
-        # one, from the first: what is left of them is a log without its beginning.
+        # Segments that an overwrite has replaced stay for a minute.  Then they are deleted one by
+        # one, from the first, and the remaining ones look like a log without its beginning.
         is_replaced = then.log_start < min(now.log_start, then.high_watermark)
         if is_replaced and (not files or files[0].base_offset > then.log_start):
             raise self._changed(topic_partition, path, "its records were deleted or replaced")
-        # The end of a commit of ours is the high watermark that it leaves.  Behind a crashed
-        # broker's there may have been more, which nobody can tell from later records any more.
+        # A commit of ours ends at the high watermark that it leaves.  Behind the high watermark of
+        # a crashed broker there may have been more records, which cannot be told from later ones.
         return Listing(files, moment.is_clean, then.high_watermark)
 
     def _now(self) -> Moment:
@@ -269,7 +269,7 @@ class Census:
 
 
 def _before(intent: PartitionIntent, files: tuple[SegmentFiles, ...]) -> tuple[SegmentFiles, ...]:
-    """The segments as they were when a commit began that is not decided."""
+    """The segments as they were before an undecided commit."""
     sizes = intent.sizes
     kept = [each for each in files if each.base_offset <= sizes.base_offset]
     if kept and kept[-1].base_offset == sizes.base_offset:

@@ -6,8 +6,8 @@ fit the index entry, and its base offset is where one slice ends and the next be
 does not fit is not made; the slice is then larger, never wrong.
 
 The first slice begins, and the last one ends, up to a few index entries further out than the range
-does.  The task reads that rest, checks it, and drops its rows: a walk along headers to the exact
-batch would trust lengths that no checksum has been held against.
+does.  The task reads these bytes, verifies them, and drops their rows: a walk along headers to the
+exact batch would trust lengths before their checksums are verified.
 """
 
 from bisect import bisect_right
@@ -23,8 +23,8 @@ from segmentlog.segments.segment import Segment
 
 __all__ = ["UNCHECKED", "cut_slices", "find_again"]
 
-#: In place of the first batch's checksum, where planning has seen no batch: for a file that is
-#: read from its first byte, which planning has not opened, and for bytes that are none.
+#: Takes the place of the first batch's checksum if planning has seen no batch: the file is read
+#: from its first byte and was not opened, or the bytes are no batch.
 UNCHECKED = -1
 
 
@@ -54,10 +54,10 @@ def cut_slices(
 
     Parameters
     ----------
-    topic_partition : whose slices.
+    topic_partition : partition of the slices.
     segments : in the order of their base offsets.
     log_end : end of the last segment.
-    start_offset, end_offset : half-open; nothing is planned when it is empty.
+    start_offset, end_offset : half-open range; an empty range has no slices.
     max_bytes : 0 for one slice, however large.
     """
     if start_offset >= end_offset:
@@ -70,7 +70,7 @@ def cut_slices(
             break
         segment, limit = segments[i], segments[i].size
         if i + 1 == len(segments) and end_offset <= log_end.offset:
-            limit = log_end.position  # a promised end behind it has the read report what is there
+            limit = log_end.position  # a read to a promised end behind it reports damage
         is_cut = i + 1 == len(segments) or end_offset < bases[i + 1]
         end = _ceiling(segment, end_offset, limit) if is_cut else _Cut(limit, -1)
         piece = _first_piece(segment, start_offset, end)
@@ -80,10 +80,11 @@ def cut_slices(
 
 
 def _ceiling(segment: Segment, end_offset: int, limit: int) -> _Cut:
-    """A batch behind which none begins below `end_offset`, from the offset index.
+    """A byte behind which no batch begins below `end_offset`, from the offset index.
 
-    The first entry at or above that offset is of the append that reaches it, and may begin below
-    it; the second one does not, unless the first one lies.
+    The first entry at or above that offset belongs to the append that reaches the offset, and this
+    append may begin below it.  The second entry does not begin below it, unless the first is
+    wrong.
     """
     with segment.offset_index() as index:
         entry = next(islice(index.entries_from(end_offset), 1, None), None)
@@ -91,7 +92,7 @@ def _ceiling(segment: Segment, end_offset: int, limit: int) -> _Cut:
             return _Cut(limit, -1)
         header = segment.header_at(entry.position, up_to_offset=entry.offset)
         begins = -1 if header is None else header.base_offset
-        if header is not None and header.is_wrapper:  # it says where it ends, not where it begins
+        if header is not None and header.is_wrapper:  # its header has only its last offset
             begins = _behind_previous(segment, entry.position, index)
     if header is None or begins < end_offset:
         return _Cut(limit, -1)
@@ -164,7 +165,7 @@ def _group(
     end_offset: int,
     max_bytes: int,
 ) -> list[LogSlice]:
-    """Put neighbours together while they stay below `max_bytes`."""
+    """Join neighbouring pieces while they stay below `max_bytes`."""
     groups: list[list[_Piece]] = []
     filled = 0
     for piece in pieces:
@@ -186,9 +187,9 @@ def _group(
 
 
 def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> LogSlice | None:
-    """What is left of a slice from `next_offset` on, in the files that the partition has now.
+    """The rest of a slice from `next_offset` on, in the files that the partition has now.
 
-    None when the log begins behind `next_offset`, or ends before the slice does: records of the
+    None if the log begins behind `next_offset`, or ends before the slice does: records of the
     slice have been deleted, or a broker has truncated its log.
 
     Raises
@@ -203,6 +204,7 @@ def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> Lo
     log_end = find_log_end(segments[-1])
     if log_end.offset < log_slice.end_offset:
         return None
-    topic_partition = TopicPartition(log_slice.topic, log_slice.partition)
-    slices = cut_slices(topic_partition, segments, log_end, next_offset, log_slice.end_offset, 0)
+    slices = cut_slices(
+        log_slice.topic_partition, segments, log_end, next_offset, log_slice.end_offset, 0
+    )
     return slices[0] if slices else log_slice._replace(start_offset=next_offset, files=())

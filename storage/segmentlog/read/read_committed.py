@@ -1,13 +1,13 @@
 """``read_committed``: where undecided transactions begin, and which batches were aborted.
 
-Both answers come from the log itself.  A broker keeps the second in ``.txnindex`` files, but a
-missing one looks like one without aborts, and a broker that starts cleanly does not rebuild it:
-it then serves what was aborted.  End markers cannot be missing unnoticed.  A reader looks ahead
-for them as far as the transactions in its hands reach, and in a log without transactions it looks
-at nothing.
+Both answers come from the log itself.  A broker keeps aborted transactions in ``.txnindex``
+files.  A missing file looks like a file without aborts, and a broker that starts cleanly does not
+rebuild it and serves aborted records.  A missing end marker is always noticed.  A reader looks
+ahead for end markers as far as the transactions that it has met reach.  In a log without
+transactions it looks at nothing.
 
-For the first, the producers' state is read from the newest snapshot and brought up to date with
-the headers behind it, as a starting broker does (``ProducerStateManager``).
+To find undecided transactions, the producers' state is read from the newest snapshot and updated
+from the headers behind it, as a starting broker does (``ProducerStateManager``).
 """
 
 import logging
@@ -18,7 +18,7 @@ import numpy as np
 from segmentlog.errors import CorruptLogError, TornTransactionError
 from segmentlog.files.snapshot import newest_snapshot
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.memory import Int64s
 from segmentlog.kernels.transactions import (
     ABORT,
     MARKER_OFFSET,
@@ -27,6 +27,7 @@ from segmentlog.kernels.transactions import (
     drop_aborted,
     find_undecided,
 )
+from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.batches import WalkedBatches, markers_among, walk_batches
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
@@ -63,20 +64,21 @@ def find_open_transactions(
         for each in producers
         if each.current_txn_first_offset >= 0
     }
-    for batches in walk_batches(segments, replay_from):
-        _replay(batches, opened, end_offset)
-        if batches.next_offset >= end_offset:
+    for walked in walk_batches(segments, replay_from):
+        _replay(walked, opened, end_offset)
+        if walked.next_offset >= end_offset:
             break
     return opened
 
 
-def _replay(batches: WalkedBatches, opened: dict[int, int], end_offset: int) -> None:
-    """Bring `opened` up to date with what `batches` begin and end."""
-    headers = batches.headers[batches.headers[:, layout.BASE_OFFSET] < end_offset]
+def _replay(walked: WalkedBatches, opened: dict[int, int], end_offset: int) -> None:
+    """Bring `opened` up to date with what `walked` begins and ends."""
+    headers = walked.scanned.headers
+    headers = headers[headers[:, layout.BASE_OFFSET] < end_offset]
     both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
     is_begun = headers[:, layout.ATTRIBUTES] & both == layout.TRANSACTIONAL_MASK
     begun = headers[is_begun][:, [layout.PRODUCER_ID, layout.BASE_OFFSET]]
-    markers = batches.markers[batches.markers[:, MARKER_OFFSET] < end_offset]
+    markers = walked.markers[walked.markers[:, MARKER_OFFSET] < end_offset]
     ended = markers[:, [MARKER_PRODUCER_ID, MARKER_OFFSET]]
     if not len(begun) and not len(ended):
         return
@@ -95,7 +97,7 @@ def _replay(batches: WalkedBatches, opened: dict[int, int], end_offset: int) -> 
 
 
 class CommittedBatches:
-    """Leaves aborted batches out of what a scan finds, in the order of the log.
+    """Leaves aborted batches out of the batches of a scan, in the order of the log.
 
     Parameters
     ----------
@@ -109,34 +111,32 @@ class CommittedBatches:
         self._markers = _NO_MARKERS  # sorted by producer and offset
         self._seen_to = -1  # offset up to which markers are known
 
-    def select(
-        self, path: str, buf: Bytes, headers: Int64s, next_offset: int, file_position: int
-    ) -> Int64s:
-        """The batches of `headers` that were committed, or written outside of transactions.
+    def select(self, batches: ScannedBatches, next_offset: int) -> ScannedBatches:
+        """The batches that were committed, or written outside of transactions.
 
         Parameters
         ----------
-        path, buf, file_position : where the batches stand; see `markers_among`.
-        headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); written
-        next_offset : offset behind the last of them.
+        batches : whose headers are written to.
+        next_offset : offset behind the last batch that was scanned.
 
         Raises
         ------
         TornTransactionError
             If the log ends, and the end marker of a transaction has not come.
         """
+        headers = batches.headers
         if not np.bitwise_or.reduce(headers[:, layout.ATTRIBUTES]) & layout.TRANSACTIONAL_MASK:
             self._seen_to = max(self._seen_to, next_offset)
-            return headers
+            return batches
         if next_offset > self._seen_to:
-            unseen = headers[headers[:, layout.BASE_OFFSET] >= self._seen_to]
-            self._add(markers_among(path, buf, unseen, file_position))
+            unseen = batches.only(headers[:, layout.BASE_OFFSET] >= self._seen_to)
+            self._add(markers_among(unseen))
             self._seen_to = next_offset
         undecided = find_undecided(headers, 0, self._markers)
         if undecided < len(headers):
-            self._look_ahead(path, headers, undecided, file_position)
+            self._look_ahead(batches, undecided)
         self._forget_below(int(headers[0, layout.BASE_OFFSET]))
-        return headers[: drop_aborted(headers, self._markers)]
+        return batches.only(slice(drop_aborted(headers, self._markers)))
 
     def _add(self, markers: Int64s) -> None:
         if len(markers):
@@ -145,37 +145,35 @@ class CommittedBatches:
             self._markers = joined[order]
 
     def _forget_below(self, offset: int) -> None:
-        """Drop markers that no batch to come can ask for."""
+        """Drop markers that no later batch needs."""
         self._markers = self._markers[self._markers[:, MARKER_OFFSET] >= offset]
 
-    def _look_ahead(self, path: str, headers: Int64s, undecided: int, file_position: int) -> None:
-        """Walk on until every batch of `headers` is decided."""
+    def _look_ahead(self, batches: ScannedBatches, undecided: int) -> None:
+        """Walk on until every one of `batches` is decided."""
         segments = [Segment(each, is_sealed=False) for each in list_segments(self._partition_path)]
         if segments:
             segments[-1].size = find_log_end(segments[-1]).position  # a torn tail decides nothing
         try:
-            for batches in walk_batches(segments, self._seen_to):
-                self._add(batches.markers)
-                self._seen_to = batches.next_offset
-                undecided = find_undecided(headers, undecided, self._markers)
-                if undecided == len(headers):
+            for walked in walk_batches(segments, self._seen_to):
+                self._add(walked.markers)
+                self._seen_to = walked.next_offset
+                undecided = find_undecided(batches.headers, undecided, self._markers)
+                if undecided == len(batches.headers):
                     return
         except CorruptLogError as error:
             if not self._skips:
                 raise
             logger.warning("%s; end markers behind it are not seen", error)
-        self._report_torn(path, headers, undecided, file_position)
+        self._report_torn(batches, undecided)
 
-    def _report_torn(self, path: str, headers: Int64s, undecided: int, file_position: int) -> None:
+    def _report_torn(self, batches: ScannedBatches, undecided: int) -> None:
         """Raise for the first batch without a marker; or take all of them for aborted."""
+        headers = batches.headers
         while undecided < len(headers):
-            header = headers[undecided]
-            producer_id = int(header[layout.PRODUCER_ID])
+            producer_id = int(headers[undecided, layout.PRODUCER_ID])
+            base_offset = int(headers[undecided, layout.BASE_OFFSET])
             error = TornTransactionError(
-                path,
-                file_position + int(header[layout.POSITION]),
-                int(header[layout.BASE_OFFSET]),
-                producer_id,
+                batches.path, batches.position_of(undecided), base_offset, producer_id
             )
             if not self._skips:
                 raise error

@@ -1,11 +1,10 @@
 """Read one slice: windows of bytes in, Arrow batches out.
 
-Data is read with ``pread`` into one reused buffer, never mapped: a file that is cut under a map
-kills the process with SIGBUS.  Files may be deleted, renamed, rolled or rewritten while a slice
-is read.  What was read is safe; for what was not, the partition is listed again and the next
-offset looked up (`segmentlog.read.plan.find_again`), so no row comes twice and none is left out.
+Files may be deleted, renamed, rolled or rewritten while a slice is read.  Bytes in the buffer are
+safe.  For the other bytes, the partition is listed again and the next offset looked up
+(`segmentlog.read.plan.find_again`), so no row comes twice and no row is left out.
 
-What is corrupt ends the read with an error, or, when asked for, is left out and logged.
+A corrupt batch ends the read with an error, or, on request, is left out and logged.
 """
 
 import logging
@@ -15,25 +14,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.errors import (
-    CorruptLogError,
-    LogChangedError,
-    LogDirectoryError,
-    MalformedBatchError,
-    TruncatedBatchError,
-    UnsupportedFormatError,
-)
-from segmentlog.files.readable import ReadableFile, is_directory, open_file
+from segmentlog.errors import CorruptLogError, LogChangedError, LogDirectoryError
+from segmentlog.files.readable import is_directory
 from segmentlog.files.storage import is_gone, storage_errors
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
-from segmentlog.model import IsolationLevel, LogSlice, OnCorruptBatch, ScanPolicy, SliceFile
-from segmentlog.read.plan import UNCHECKED, find_again
+from segmentlog.model import IsolationLevel, LogSlice, OnCorruptBatch, ScanPolicy
+from segmentlog.read.damage import DamagePolicy
+from segmentlog.read.plan import find_again
+from segmentlog.read.planned_file import FileChangedError, PlannedFile
 from segmentlog.read.read_committed import CommittedBatches
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.records.header import parse_header
-from segmentlog.segments.resync import behind_damage
+from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.windows import BatchWindows
 
 __all__ = ["scan_slice"]
 
@@ -41,10 +34,6 @@ logger = logging.getLogger(__name__)
 
 _WINDOW_BYTES = 4 << 20
 _ATTEMPTS = 5  # a cleaner or a retention run can overtake a read only so often
-
-
-class _FileChangedError(Exception):
-    """A file is not any more what planning saw."""
 
 
 def scan_slice(
@@ -59,14 +48,14 @@ def scan_slice(
     Parameters
     ----------
     log_slice : offsets and bytes, as `segmentlog.read.plan` cuts them.
-    columns : names of the columns wanted, in order; by default all of them.
-    include_headers : whether "all of them" includes ``headers``.
-    policy : isolation level, what to do about corrupt batches, and the bound of inflating.
+    columns : names of the requested columns, in order; by default all.
+    include_headers : whether "all" includes ``headers``.
+    policy : isolation level, treatment of corrupt batches, and the bound of inflating.
 
     Yields
     ------
     pyarrow.RecordBatch
-        Of the schema that `segmentlog.records.columns.record_schema` tells; at most 50,000 rows
+        With the schema of `segmentlog.records.columns.record_schema`; at most 50,000 rows
         and about 32 MiB, the first one smaller.
 
     Raises
@@ -88,7 +77,7 @@ def scan_slice(
             reader = _SliceReader(log_slice, schema, policy or ScanPolicy())
             try:
                 yield from reader.batches()
-            except (_FileChangedError, OSError) as change:
+            except (FileChangedError, OSError) as change:
                 if isinstance(change, OSError) and not is_gone(change):
                     raise
                 attempt = attempt + 1 if reader.next_offset == log_slice.start_offset else 1
@@ -100,7 +89,7 @@ def scan_slice(
 def _find_again(
     log_slice: LogSlice, next_offset: int, attempt: int, change: Exception
 ) -> LogSlice:
-    """What is left of the slice, in the files that hold it now."""
+    """The rest of the slice, in the files that hold it now."""
     path = str(Path(log_slice.files[0].path).parent)
     logger.info("looking up offset %d of %s again: %s", next_offset, path, change)
     end_offset = log_slice.end_offset
@@ -122,221 +111,93 @@ def _find_again(
 
 
 class _SliceReader:
-    """One pass over the files of a slice; `next_offset` says how far it has come."""
+    """One pass over the files of a slice; `next_offset` is its progress."""
 
     def __init__(self, log_slice: LogSlice, schema: pa.Schema, policy: ScanPolicy) -> None:
         self._slice = log_slice
-        self._decoder = RecordDecoder(log_slice, schema, policy.max_inflated_batch_bytes)
-        self._skips = policy.on_corrupt_batch == OnCorruptBatch.SKIP
+        self._decoder = RecordDecoder(
+            log_slice.topic_partition, schema, log_slice.offsets, policy.max_inflated_batch_bytes
+        )
+        skips = policy.on_corrupt_batch == OnCorruptBatch.SKIP
+        self._damage = DamagePolicy(log_slice.offsets, skips=skips)
         self._committed: CommittedBatches | None = None
         if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
-            directory = str(Path(log_slice.files[0].path).parent)
-            self._committed = CommittedBatches(directory, skips=self._skips)
-        self._buffer: Bytes = np.empty(0, np.uint8)
+            partition_path = str(Path(log_slice.files[0].path).parent)
+            self._committed = CommittedBatches(partition_path, skips=skips)
+        self._windows = BatchWindows(_WINDOW_BYTES)
         self._reached = -1  # offset behind the files that are done
         self._scanned_to = 0  # byte of the file behind the last batch whose checksum is right
         self.next_offset = log_slice.start_offset
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for file in self._slice.files:
-            with _open(file) as opened:
-                yield from self._file(file, opened)
+        for planned in self._slice.files:
+            with PlannedFile(planned) as file:
+                yield from self._file(file)
 
-    def _file(self, file: SliceFile, opened: ReadableFile) -> Iterator[pa.RecordBatch]:
-        scanner = BatchScanner(file.path, _least_offset(file, opened))
-        self._scanned_to = file.start
-        position: int | None = file.start
+    def _file(self, file: PlannedFile) -> Iterator[pa.RecordBatch]:
+        scanner = BatchScanner(file.planned.path, file.least_offset())
+        self._scanned_to = file.planned.start
+        position: int | None = file.planned.start
         while position is not None:
             try:
-                yield from self._batches_from(file, opened, position, scanner)
+                yield from self._batches_from(file, position, scanner)
                 position = None
             except CorruptLogError as error:
-                position = self._behind(file, opened, error, scanner)
+                if error.position < self._scanned_to:  # it is inside a batch of the range
+                    raise
+                position = self._damage.go_on_behind(error, scanner, file)
         self._reached = max(self._reached, scanner.next_offset)
 
-    def _behind(
-        self, file: SliceFile, opened: ReadableFile, error: CorruptLogError, scanner: BatchScanner
-    ) -> int | None:
-        """Where to go on behind damage, or None at the end; raises what may not be left out.
-
-        A slice may begin and end a little further out than its range: damage there is nobody's
-        loss.
-        """
-        next_offset, wanted = scanner.next_offset, self._slice
-        if error.position < self._scanned_to:  # what is wrong is inside a batch of the range
-            raise error
-        if next_offset >= wanted.end_offset and not scanner.offsets_went_back:
-            return None
-        found = behind_damage(opened, error.position, file.end, next_offset)
-        if found is not None and found.base_offset <= wanted.start_offset:
-            return found.position
-        if not self._skips:
-            raise error
-        position = found.position if found else file.end
-        behind = found.base_offset if found else wanted.end_offset
-        logger.warning(
-            "%s; bytes [%d, %d) are left out, and what is there of offsets [%d, %d)",
-            error, error.position, position, next_offset, behind,
-        )  # fmt: skip
-        return position if found else None
-
     def _batches_from(
-        self, file: SliceFile, opened: ReadableFile, position: int, scanner: BatchScanner
+        self, file: PlannedFile, position: int, scanner: BatchScanner
     ) -> Iterator[pa.RecordBatch]:
         """Rows of a file from byte `position` on, at which a batch begins.
 
-        Done when two batches lie behind the range.  One does not do: no checksum covers a base
-        offset, and the batch that follows one that is too high goes back, which is noticed.
+        Reading ends when two batches lie behind the range.  One batch is not enough: no checksum
+        covers a base offset, and only the batch that follows shows that a base offset was too
+        high.
         """
-        end_offset = self._slice.end_offset
-        held = 0  # bytes in the buffer, which begins at `position`
-        wanted = _WINDOW_BYTES
-        while position + held < file.end or held:
-            wanted = min(wanted, file.end - position)
-            held = self._read(opened, position, held, wanted, file)
-            begin = 0
-            while begin < held:
-                headers, until = scanner.scan(self._buffer, begin, held, position)
-                if not len(headers):
-                    break
-                self._scanned_to = position + until
-                if self._skips:
-                    headers = scanner.without_liar(headers, self._buffer, until, position)
-                headers = self._without_too_high(file, headers, position)
-                is_done = np.count_nonzero(headers[:, layout.LAST_OFFSET] >= end_offset) > 1
-                if self._reached > file.first_offset:
-                    headers = _behind_overlap(file, headers, self._reached, position)
-                headers = self._selected(file, headers, scanner.next_offset, position)
-                yield from self._decoder.decode(file.path, self._buffer, headers, position)
-                self.next_offset = max(self.next_offset, scanner.next_offset)
-                if is_done:
-                    return
-                begin = until
-            wanted = self._next_window(file, position, begin, held)
-            self._buffer[: held - begin] = self._buffer[begin:held].copy()
-            position += begin
-            held -= begin
+        planned, end_offset = file.planned, self._slice.end_offset
+        for scanned in self._windows.batches(file.read_into, scanner, position, planned.end):
+            self._scanned_to = scanned.file_position + scanned.end
+            batches = self._damage.with_true_offsets(scanned, scanner, planned)
+            last_offsets = batches.headers[:, layout.LAST_OFFSET]
+            is_done = np.count_nonzero(last_offsets >= end_offset) > 1
+            if self._reached > planned.first_offset:
+                batches = _behind_overlap(batches, self._reached)
+            yield from self._decoder.decode(self._selected(batches, scanner.next_offset))
+            self.next_offset = max(self.next_offset, scanner.next_offset)
+            if is_done:
+                return
 
-    def _without_too_high(self, file: SliceFile, headers: Int64s, file_position: int) -> Int64s:
-        """The batches that end before the one at the end of `file` begins; others are corrupt."""
-        is_too_high = headers[:, layout.LAST_OFFSET] >= file.next_offset
-        if file.next_offset < 0 or not is_too_high.any():
-            return headers
-        row = headers[is_too_high.argmax()]
-        position, base_offset = int(row[layout.POSITION]), int(row[layout.BASE_OFFSET])
-        reason = f"its offsets reach beyond {file.next_offset}, which is in a batch behind it"
-        error = MalformedBatchError(file.path, file_position + position, base_offset, reason)
-        if not self._skips:
-            raise error
-        logger.warning("%s; that batch is left out", error)
-        return headers[~is_too_high]
-
-    def _selected(
-        self, file: SliceFile, headers: Int64s, next_offset: int, position: int
-    ) -> Int64s:
-        """The batches to decode: of the range, committed, and none that the policy is to skip."""
-        is_below = headers[:, layout.BASE_OFFSET] < self._slice.end_offset
+    def _selected(self, batches: ScannedBatches, next_offset: int) -> ScannedBatches:
+        """The batches to decode: of the range, committed, and none that is to be left out."""
+        is_below = batches.headers[:, layout.BASE_OFFSET] < self._slice.end_offset
         if not is_below.all():  # what is behind the range is not seen, nor are end markers there
-            headers = headers[is_below]
-            next_offset = int(headers[-1, layout.LAST_OFFSET]) + 1 if len(headers) else 0
-        headers = headers[headers[:, layout.LAST_OFFSET] >= self._slice.start_offset]
-        if self._skips:
-            for row, error in self._decoder.find_unreadable(
-                file.path, self._buffer, headers, position
-            ):
-                if isinstance(error, UnsupportedFormatError):
-                    raise error
-                logger.warning("%s; that batch is left out", error)
-                headers[row, layout.RECORDS_COUNT] = -1
-            headers = headers[headers[:, layout.RECORDS_COUNT] >= 0]
-        if self._committed is None or not len(headers):
-            return headers
-        return self._committed.select(file.path, self._buffer, headers, next_offset, position)
-
-    def _read(
-        self, opened: ReadableFile, position: int, held: int, wanted: int, file: SliceFile
-    ) -> int:
-        """Fill the buffer up to `wanted` bytes; how many it holds then."""
-        if self._buffer.size < wanted + COPY_SLACK:
-            grown = np.empty(wanted + COPY_SLACK, np.uint8)
-            grown[:held] = self._buffer[:held]
-            self._buffer = grown
-        while held < wanted:
-            n_read = opened.read_into(self._buffer[held:wanted].data, position + held)
-            if n_read == 0:
-                message = f"{file.path} ends at byte {position + held}, not at {file.end}"
-                raise _FileChangedError(message)
-            held += n_read
-        return held
-
-    def _next_window(self, file: SliceFile, position: int, begin: int, held: int) -> int:
-        """Bytes to hold next: a window, or the whole of a batch that is larger."""
-        left = held - begin
-        if left < layout.LOG_OVERHEAD:
-            if left and position + held == file.end:
-                raise TruncatedBatchError(
-                    file.path, position + begin, -1, layout.LOG_OVERHEAD, left
-                )
-            return _WINDOW_BYTES
-        prefix = self._buffer[begin : begin + layout.LOG_OVERHEAD].tobytes()
-        base_offset = int.from_bytes(prefix[:8], "big", signed=True)
-        size = int.from_bytes(prefix[8:], "big", signed=True) + layout.LOG_OVERHEAD
-        available = file.end - position - begin
-        if size > available or position + held == file.end:
-            raise TruncatedBatchError(file.path, position + begin, base_offset, size, available)
-        return max(_WINDOW_BYTES, size)
+            batches = batches.only(is_below)
+            next_offset = batches.next_offset if len(batches.headers) else 0
+        batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= self._slice.start_offset)
+        batches = self._damage.readable(batches, self._decoder)
+        if self._committed is None or not len(batches.headers):
+            return batches
+        return self._committed.select(batches, next_offset)
 
 
-def _behind_overlap(
-    file: SliceFile, headers: Int64s, next_offset: int, file_position: int
-) -> Int64s:
+def _behind_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches:
     """The batches at or above `next_offset`, of a segment that begins below it.
 
     A copy that was taken while compaction merged segments holds the merged one and some that it
-    replaced.  Compaction keeps the bounds of batches, so one that lies across is none of that.
+    replaced.  Compaction never splits or joins batches, so a batch that straddles the boundary is
+    corrupt.
     """
-    is_behind = headers[:, layout.LAST_OFFSET] >= next_offset
-    headers = headers[is_behind]
+    batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= next_offset)
+    headers = batches.headers
     if len(headers) and headers[0, layout.BASE_OFFSET] < next_offset:
         row = headers[0]
         is_wrapper = row[layout.ATTRIBUTES] & layout.LEGACY_MASK and not row[layout.RECORDS_COUNT]
         if not is_wrapper:
-            position = file_position + int(row[layout.POSITION])
             reason = (
                 f"it begins below offset {next_offset}, up to which the segment before reaches"
             )
-            raise MalformedBatchError(file.path, position, int(row[layout.BASE_OFFSET]), reason)
-    return headers
-
-
-def _open(file: SliceFile) -> ReadableFile:
-    """The file, opened, also when retention or compaction has just put it aside.
-
-    Compaction puts another file under the name.  Where the planned range of bytes ends between two
-    batches of that one, too, what it holds behind them would be left out without a word.
-    """
-    try:
-        opened = open_file(file.path)
-    except FileNotFoundError as missing:
-        try:
-            opened = open_file(file.path + ".deleted")
-        except FileNotFoundError:
-            raise missing from None  # users know that file, and not the name that was tried
-    if file.inode not in (0, opened.status().inode):
-        opened.close()
-        message = f"{file.path} is another file than when it was planned"
-        raise _FileChangedError(message)
-    return opened
-
-
-def _least_offset(file: SliceFile, opened: ReadableFile) -> int:
-    """Offset that the first batch may have at the least, once it is seen to be the planned one."""
-    if file.first_crc == UNCHECKED:
-        return file.first_offset
-    head = opened.read(file.start, layout.HEADER_BYTES)
-    if len(head) >= layout.SMALLEST_BATCH_BYTES:
-        header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
-        if (header.base_offset, header.crc) == (file.first_offset, file.first_crc):
-            return 0 if header.is_wrapper else file.first_offset
-    message = f"{file.path} has another batch at byte {file.start} than when it was planned"
-    raise _FileChangedError(message)
+            raise batches.malformed(0, reason)
+    return batches

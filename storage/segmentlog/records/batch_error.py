@@ -10,26 +10,24 @@ from segmentlog.errors import (
 )
 from segmentlog.kernels import layout, status
 from segmentlog.kernels.crc32c import checksum
-from segmentlog.kernels.memory import Bytes
 from segmentlog.records.header import parse_header
+from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["batch_error"]
 
 
-def batch_error(
-    path: str, buf: Bytes, position: int, end: int, file_position: int, code: int
-) -> SegmentLogError:
+def batch_error(batches: ScannedBatches, position: int, end: int, code: int) -> SegmentLogError:
     """The error for a batch that `scan_batches` or `walk_headers` has stopped at.
 
     Parameters
     ----------
-    path : the file.
-    buf : uint8 array that the batch is in, at byte `position`; read only
-    end : byte behind what may be read of `buf`.
-    file_position : byte of the file that ``buf[0]`` is.
+    batches : whose buffer it is in; it need not be one of them.
+    position : byte of the buffer that it begins at.
+    end : byte behind what may be read of the buffer.
     code : from `segmentlog.kernels.status`.
     """
-    at = file_position + position
+    path, buf = batches.path, batches.buf
+    at = batches.file_position + position
     if code == status.BAD_MAGIC:
         return UnsupportedFormatError(path, at, "magic", int(buf[position + layout.MAGIC_AT]))
     head = buf[position : min(position + layout.HEADER_BYTES, end)].tobytes()

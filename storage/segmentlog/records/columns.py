@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from segmentlog.errors import OptionError
 from segmentlog.kernels import output
 from segmentlog.kernels.memory import COPY_SLACK, Int64s
-from segmentlog.model import TimestampType
+from segmentlog.model import TimestampType, TopicPartition
 
 __all__ = ["COLUMNS", "RECORD_SCHEMA", "Constants", "Output", "decode_as_java", "record_schema"]
 
@@ -78,15 +78,16 @@ class Constants:
 
     Parameters
     ----------
-    topic, partition : the values.
+    topic_partition : whose rows; None where they have no such columns.
     """
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic_partition: TopicPartition | None = None) -> None:
         self._scalars: dict[str | TimestampType, pa.Scalar] = {
             each: pa.scalar(int(each), pa.int32()) for each in TimestampType
         }
-        self._scalars["topic"] = pa.scalar(topic, pa.string())
-        self._scalars["partition"] = pa.scalar(partition, pa.int32())
+        if topic_partition is not None:
+            self._scalars["topic"] = pa.scalar(topic_partition.topic, pa.string())
+            self._scalars["partition"] = pa.scalar(topic_partition.partition, pa.int32())
         self._arrays: dict[str | TimestampType, pa.Array] = {}
 
     def array(self, name: str | TimestampType, n_rows: int) -> pa.Array:

@@ -12,21 +12,24 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.errors import MalformedBatchError
-from segmentlog.kernels import layout, output, status
-from segmentlog.kernels.decode import fill_records
+from segmentlog.kernels import layout, status
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
-from segmentlog.model import MAX_INFLATED_BATCH_BYTES, LogSlice, TimestampType
-from segmentlog.records.columns import Output, record_schema
-from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.kernels.scan import measure_batches
+from segmentlog.model import ALL_OFFSETS, MAX_INFLATED_BATCH_BYTES, TimestampType
+from segmentlog.records.columns import Constants, Output, record_schema
+from segmentlog.records.decoder import BatchScanner
+from segmentlog.records.filler import RecordFiller
 from segmentlog.records.header import parse_header
+from segmentlog.records.scanned_batches import ScannedBatches
 
-__all__ = ["RECORDS_SCHEMA", "BatchReader", "ControlRecord", "parse_control"]
+__all__ = ["RECORDS_SCHEMA", "BatchReader", "ControlRecord", "parse_control", "read_timestamps"]
 
 _WANTED = record_schema(["offset", "timestamp", "key", "value", "headers"])
 
 #: What `BatchReader` yields; the timestamp is epoch milliseconds, however large.
 RECORDS_SCHEMA: pa.Schema = _WANTED.set(1, pa.field("timestamp", pa.int64()))
 
+_TIMESTAMPS = record_schema(["offset", "timestamp"])
 _MOST_ROWS = 10_000
 _MOST_BYTES = 8 << 20
 
@@ -63,7 +66,7 @@ def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord:
     return ControlRecord(kind)
 
 
-class BatchReader(RecordDecoder):
+class BatchReader:
     """Reads batches one by one.
 
     Parameters
@@ -75,9 +78,9 @@ class BatchReader(RecordDecoder):
     def __init__(
         self, path: str, max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES
     ) -> None:
-        everything = LogSlice("", 0, -(2**63), 2**63 - 1, ())
-        super().__init__(everything, RECORDS_SCHEMA, max_inflated_batch_bytes)
         self._path = path
+        self._filler = RecordFiller(max_inflated_batch_bytes=max_inflated_batch_bytes)
+        self._constants = Constants()
         self._window: Bytes = np.empty(0, np.uint8)
 
     def records(self, batch: bytes, position: int) -> Iterator[pa.RecordBatch]:
@@ -97,41 +100,58 @@ class BatchReader(RecordDecoder):
         if self._window.size < len(batch) + COPY_SLACK:
             self._window = np.empty(len(batch) + COPY_SLACK, np.uint8)
         self._window[: len(batch)] = np.frombuffer(batch, np.uint8)
-        scanner = BatchScanner(self._path, -(2**63))
-        headers, _ = scanner.scan(self._window, 0, len(batch), position)
-        if not len(headers):
-            reason = status.REASONS[status.RECORD_TOO_LONG]
-            base_offset = parse_header(batch).base_offset
-            raise MalformedBatchError(self._path, position, base_offset, reason)
-        headers = headers[:1].copy()
-        if headers[0, layout.SIZE] == layout.HEADER_BYTES:  # compaction has emptied it
+        batches = _scan_one(self._path, self._window, len(batch), position)
+        if batches.headers[0, layout.SIZE] == layout.HEADER_BYTES:  # compaction has emptied it
             return
-        self._inflater.clear()
-        if headers[0, layout.ATTRIBUTES] & layout.CODEC_MASK:
-            self._inflate(self._path, self._window, headers, position)
-        yield from self._pieces(headers, position)
-
-    def _pieces(self, headers: Int64s, position: int) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of the one batch in `headers`, whose records are inflated."""
-        state = self._state
-        state[output.BATCH], state[output.RECORD] = 0, -1
-        n_records = int(headers[0, layout.RECORDS_COUNT])
-        most = int(headers[0, layout.RECORDS_END] - headers[0, layout.RECORDS_START])
+        self._filler.inflate(batches)
+        n_records, most = measure_batches(batches.headers)
         n_rows = max(1, min(_MOST_ROWS, n_records, most))
-        n_bytes = n_headers = 0
-        while state[output.BATCH] < 1:
+
+        def make_room(_: Int64s, n_bytes: int, n_headers: int) -> Output:
             n_bytes = max(n_bytes, min(_MOST_BYTES, most))
             n_headers = max(n_headers, min(4 * n_rows, most // 2))
-            room = Output(RECORDS_SCHEMA, n_rows, n_bytes, n_headers)
-            room.begin(state)
-            code = fill_records(
-                self._window, self._inflater.buffer, headers,
-                -(2**63), 2**63 - 1, 1, room.arrays, state,
-            )  # fmt: skip
-            if code not in (status.OK, status.OUTPUT_FULL):
-                raise self._error(self._path, headers[0], position, code)
-            n_bytes = n_headers = 0
-            if code == status.OUTPUT_FULL:  # what did not fit gets room of its own
-                n_bytes, n_headers = int(state[output.DETAIL]), int(state[output.DETAIL_2])
-            if state[output.N_ROWS]:
-                yield room.to_arrow(state, self._constants, TimestampType.CREATE_TIME)
+            return Output(RECORDS_SCHEMA, n_rows, n_bytes, n_headers)
+
+        for room in self._filler.fill(batches, make_room):
+            yield room.to_arrow(self._filler.state, self._constants, TimestampType.CREATE_TIME)
+
+
+def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int64s]:
+    """Offsets and timestamps of the records of one batch, to look a record up by time.
+
+    Milliseconds as they are stored: a look-up by time does not care about microseconds.
+
+    Parameters
+    ----------
+    batch : the whole batch.
+    path, position : where it stands, for errors.
+
+    Returns
+    -------
+    offsets, timestamps_ms : int64 arrays, shape (n_records,), in the order of the records
+
+    Raises
+    ------
+    CorruptLogError, UnsupportedFormatError
+    """
+    buf = np.frombuffer(batch, np.uint8)
+    batches = _scan_one(path, buf, len(buf), position)
+    filler = RecordFiller()
+    filler.inflate(batches)
+    n_rows, n_bytes = measure_batches(batches.headers)
+    if n_rows > n_bytes:
+        raise batches.malformed(0, status.REASONS[status.BAD_RECORDS_COUNT])
+    room = Output(_TIMESTAMPS, n_rows, n_bytes, 0)
+    for _ in filler.fill(batches, lambda *_: room):
+        pass
+    return room.arrays.offsets, room.arrays.timestamps
+
+
+def _scan_one(path: str, buf: Bytes, n_bytes: int, position: int) -> ScannedBatches:
+    """The batch that is the first `n_bytes` of `buf`."""
+    batches = BatchScanner(path, ALL_OFFSETS.start_offset).scan(buf, 0, n_bytes, position)
+    if not len(batches.headers):
+        base_offset = parse_header(buf[: min(n_bytes, layout.HEADER_BYTES)].tobytes()).base_offset
+        reason = status.REASONS[status.RECORD_TOO_LONG]
+        raise MalformedBatchError(path, position, base_offset, reason)
+    return batches.only(slice(1))

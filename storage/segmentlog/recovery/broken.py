@@ -1,9 +1,9 @@
-"""Bytes that recovery takes out of a log are kept beside it, in ``.broken`` files.
+"""Bytes that recovery removes from a log are kept beside it, in ``.broken`` files.
 
-``segmentlog.<segment>.log.<byte>.broken`` holds what stood in that segment from that byte on.
-Nothing takes such a file for part of the log.  Brokers go by the ends of names and by the digits
-that names begin with: the former keep it from being loaded, the latter from being removed when an
-interrupted compaction is finished.
+``segmentlog.<segment>.log.<byte>.broken`` holds the bytes of that segment from that byte on.  No
+reader and no broker takes such a file for part of the log.  A broker looks at the end of a name
+and at the digits at its beginning.  The end keeps the file from being loaded.  The beginning keeps
+it from being removed when an interrupted compaction is finished.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _PIECE_BYTES = 16 << 20
 
 
 def is_zeros(path: str, position: int) -> bool:
-    """Whether nothing but zeros stands in a file from byte `position` on: preallocation."""
+    """Whether a file holds only zeros from byte `position` on: preallocation."""
     with open_file(path) as file:
         while piece := file.read(position, _PIECE_BYTES):
             if piece.strip(b"\0"):
@@ -29,9 +29,9 @@ def is_zeros(path: str, position: int) -> bool:
 
 
 def keep_tail(path: str, position: int) -> str:
-    """Copy what a segment holds from byte `position` on, durably; where to.
+    """Copy the bytes of a segment from `position` on, durably; returns the path of the copy.
 
-    A recovery that is made again because it crashed finds its own copy, and makes no other.
+    A recovery that is repeated after a crash finds its own copy, and makes no other.
     """
     for kept in _names(path, position):
         if not exists(kept):
@@ -58,14 +58,14 @@ def keep_tail(path: str, position: int) -> str:
 
 
 def keep_segment(path: str) -> str:
-    """Rename a whole segment, so that it is none any more; the caller syncs the directory."""
+    """Rename a whole segment, so that it leaves the log; the caller syncs the directory."""
     kept = next(name for name in _names(path, 0) if not exists(name))
     os.rename(path, kept)
     return kept
 
 
 def _names(path: str, position: int) -> "itertools.chain[str]":
-    """Names for the copy, of which the first is free unless there was damage before."""
+    """Names for the copy; the first one is free unless there was damage before."""
     directory, name = os.path.split(path)
     stem = os.path.join(directory, f"segmentlog.{name}.{position}")
     again = (f"{stem}.{number}.broken" for number in itertools.count(2))
@@ -73,7 +73,7 @@ def _names(path: str, position: int) -> "itertools.chain[str]":
 
 
 def _is_copy(path: str, position: int, kept: str) -> bool:
-    """Whether `kept` holds what the segment does from byte `position` on."""
+    """Whether `kept` holds the bytes of the segment from `position` on."""
     with open_file(path) as segment, open_file(kept) as copy:
         if segment.status().size - position != copy.status().size:
             return False

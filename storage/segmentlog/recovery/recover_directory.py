@@ -1,8 +1,8 @@
-"""Bring a whole log directory to where a clean stop would have left it.
+"""Bring a whole log directory to the state that a clean stop would have left.
 
-First the guards of unfinished commits; then, without the mark of a clean stop, every log as a
-starting broker recovers it.  High watermarks and recovery points follow, and the mark comes last:
-until then a crash leaves a directory that the next recovery begins with again.
+First, unfinished commits are finished or undone.  Then, without the mark of a clean stop, every
+log is recovered as a starting broker recovers it.  High watermarks and recovery points follow, and
+the mark comes last.  After a crash before that, the next recovery begins again.
 """
 
 import contextlib
@@ -41,19 +41,19 @@ __all__ = ["DirectoryRecovery"]
 
 
 class DirectoryRecovery:
-    """Recovers a log directory, or says what that would come to; the caller holds the lock.
+    """Recovers a log directory, or says what it would do; the caller holds the lock.
 
     Parameters
     ----------
     directory : the log directory.
-    interval_bytes : of log from index entry to index entry (``index.interval.bytes``).
+    interval_bytes : bytes of log between index entries (``index.interval.bytes``).
     dry_run : whether nothing is changed.
     progress : called with the name of each log's directory when it begins with it.
 
     Attributes
     ----------
-    failed : logs that could not be recovered; nothing was changed in them, and the directory
-        keeps without the mark of a clean stop.
+    failed : logs that could not be recovered; they were not changed, and the directory stays
+        without the mark of a clean stop.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class DirectoryRecovery:
         self._ends: dict[TopicPartition, int] = {}
 
     def run(self) -> Iterator[str]:
-        """Do it; a sentence for each thing that is done.
+        """Recover, and return a sentence for each thing that was done.
 
         Raises
         ------
         CorruptCheckpointError
-            If it cannot be told where the logs begin and end.
+            If the checkpoints of the logs' bounds cannot be read.
         """
         yield from self._guards()
         if self._dry_run and list_guards(self._directory):
-            return  # the logs are not yet what they will be
+            return  # the logs are still as before the undo or the finish
         is_clean = exists(self._mark)
         starts = read_offsets(self._directory, LOG_START_CHECKPOINT)
         points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
@@ -126,7 +126,7 @@ class DirectoryRecovery:
     def _plan(
         self, path: str, recovery_point: int, log_start: int, *, is_clean: bool
     ) -> RecoveryPlan | None:
-        """How to recover a log, or None where there is nothing to do."""
+        """How to recover a log, or None if there is nothing to do."""
         if not self._dry_run and has_swaps(path):
             self._begin()
             finish_swaps(path)
@@ -139,14 +139,14 @@ class DirectoryRecovery:
         return plan_recovery(path, recovery_point, log_start)
 
     def _orphans(self, name: str, path: str) -> Iterator[str]:
-        """Remove indexes whose segment is gone, from a cleanly stopped log too."""
+        """Remove indexes whose segment is gone, also from a cleanly stopped log."""
         dry = self._dry_run
         if n := len(indexes_without_log(path)) if dry else remove_indexes_without_log(path):
             does = "would remove" if dry else "removed"
             yield f"{name}: {does} {n} index file{'s' if n != 1 else ''} without a log"
 
     def _recover(self, name: str, plan: RecoveryPlan) -> Iterator[str]:
-        """Recover one log, unless this is only to say how."""
+        """Recover one log, or only say how in a dry run."""
         loss, n_read = plan.loss, plan.n_read
         what = f"{n_read} segment{'s' if n_read != 1 else ''} up to offset {plan.end_offset}"
         if self._dry_run:
@@ -167,7 +167,7 @@ class DirectoryRecovery:
             sync_directory(self._directory)
 
     def _close(self) -> Iterator[str]:
-        """Let the checkpoints follow, and put the mark there."""
+        """Update the checkpoints, and put the mark of a clean stop in place."""
         if lower_high_watermarks(self._directory, self._ends):
             yield "lowered high watermarks to the ends of their logs"
         points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
@@ -180,9 +180,9 @@ class DirectoryRecovery:
 
 
 def _partitions(directory: str) -> list[tuple[str, TopicPartition, bool]]:
-    """Name and partition of each directory that a broker recovers, and whether it serves it.
+    """Name and partition of each directory that a broker recovers, and whether it is served.
 
-    The log of the cluster's metadata a broker recovers each time that it starts, by other rules.
+    A broker recovers the log of the cluster's metadata at each start, by other rules.
     """
     return [
         (each.name, each.topic_partition, each.state != DirectoryState.STRAY)

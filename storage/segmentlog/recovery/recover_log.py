@@ -1,11 +1,12 @@
 """Recover one log after an unclean stop, as a starting broker does (``LogLoader.recoverLog``).
 
-From the segment that holds the recovery point on, every batch is read; at the first bad one the
-log ends.  Where a broker deletes what it cuts off, that is kept beside the log.
+Batches are read from the segment that holds the recovery point to the first bad batch.  The log
+ends before this batch.  A broker deletes the bytes that it cuts off; here they are kept beside
+the log.
 
-Each step is on the disk before the next begins, and all of them can be done again from the start:
+Each step is on the disk before the next begins, and all steps can be repeated from the start:
 
-1. What follows the last good batch of its segment is copied to a ``.broken`` file.
+1. The bytes behind the last good batch of its segment are copied to a ``.broken`` file.
 2. The indexes of later segments are removed, and then these segments are renamed to such files.
    Until all of them are out of the log, the bad batch that condemns them stays where it is.
    Where the log start lies behind that batch, its own segment and those before it go after them.
@@ -39,18 +40,18 @@ _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_IND
 
 
 class RecoveryPlan(NamedTuple):
-    """What recovering a log comes to.
+    """The plan of a log's recovery.
 
     Attributes
     ----------
     path : of the partition's directory.
     log_start : by its checkpoint, or 0.
-    segments : all of them, before anything is cut.
+    segments : all of them, before any cut.
     first : index of the first segment that is read.
-    last : index of the last segment that stays, or -1 where none does.
-    end : where that one ends.
-    lost_to : offset behind the last good batch that is cut off; the log end where none is.
-    n_reached : segments up to the bad batch, or all of them where none is bad.
+    last : index of the last segment that stays, or -1 if none stays.
+    end : end of the last segment.
+    lost_to : offset behind the last good batch that is cut off, or the log end if none is.
+    n_reached : number of segments up to the bad batch, or of all segments if none is bad.
     """
 
     path: str
@@ -77,7 +78,7 @@ class RecoveryPlan(NamedTuple):
 
     @property
     def loss(self) -> str:
-        """What is cut off, in words; nothing where nothing is."""
+        """The loss in words; empty if nothing is cut off."""
         if not self.n_cut_bytes:
             return ""
         if self.lost_to > self.end_offset:
@@ -89,17 +90,17 @@ class RecoveryPlan(NamedTuple):
 
     @property
     def n_read(self) -> int:
-        """Number of segments that are read, and of indexes that are built again."""
+        """Number of segments that are read, and whose indexes are built again."""
         return max(self.last + 1 - self.first, 0)
 
 
 def plan_recovery(path: str, recovery_point: int, log_start: int) -> RecoveryPlan:
-    """Read what may not have reached the disk, and say what recovering it comes to.
+    """Read the bytes that may not have reached the disk, and plan the recovery.
 
     Parameters
     ----------
     path : of the partition's directory.
-    recovery_point : the offset up to which everything has been synced.
+    recovery_point : offset up to which all records have been synced.
     log_start : by its checkpoint, or 0.
 
     Raises
@@ -127,17 +128,17 @@ def plan_recovery(path: str, recovery_point: int, log_start: int) -> RecoveryPla
 def recover_log(
     plan: RecoveryPlan, interval_bytes: int, *, syncs_active: bool = True
 ) -> list[str]:
-    """Do what a plan says; the caller holds the lock.
+    """Carry out a plan; the caller holds the lock.
 
     Parameters
     ----------
     plan : made under the same lock.
-    interval_bytes : of log from index entry to index entry (``index.interval.bytes``).
-    syncs_active : whether the active segment is synced as well.
+    interval_bytes : bytes of log between index entries (``index.interval.bytes``).
+    syncs_active : whether the active segment is synced, too.
 
     Returns
     -------
-    kept : the ``.broken`` files that hold what was cut off.
+    kept : the ``.broken`` files that hold the bytes that were cut off.
     """
     kept = _cut(plan, syncs_active=syncs_active)
     segments = list(plan.segments[: plan.last + 1])
@@ -150,7 +151,7 @@ def recover_log(
 
 
 def lower_high_watermarks(directory: str, ends: Mapping[TopicPartition, int]) -> bool:
-    """Have no high watermark lie behind the end of its log; whether one did."""
+    """Lower high watermarks to the ends of their logs; returns whether one was lowered."""
     promised = read_offsets(directory, HIGH_WATERMARK_CHECKPOINT)
     lowered = {each: end for each, end in ends.items() if promised.get(each, end) > end}
     if lowered:
@@ -165,10 +166,10 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
     is_cut = bool(stay) and plan.end.position < stay[-1].size
     if is_cut and not is_zeros(stay[-1].path, plan.end.position):
         kept.append(keep_tail(stay[-1].path, plan.end.position))
-    # The indexes first.  A crash behind their removal leaves segments without indexes, which are
-    # legal, and which the next recovery finds again behind the same bad batch.  The other way
-    # round it leaves indexes without a segment: no recovery finds those by a segment, and the
-    # next one that begins at their offset fails, or takes a `.txnindex` for its own.
+    # The indexes go first.  A crash after their removal leaves segments without indexes.  These
+    # are legal, and the next recovery finds them again behind the same bad batch.  In the other
+    # order a crash leaves indexes without a segment.  No recovery finds those by a segment, and a
+    # segment that later begins at their offset fails, or takes a `.txnindex` for its own.
     for segment in go:
         for kind in _INDEXES:
             name = segment_file_name(segment.base_offset, kind)
@@ -176,13 +177,13 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
                 os.unlink(os.path.join(plan.path, name))
     if go:
         sync_directory(plan.path)
-    # Then the segments behind the bad batch.  They are good by themselves: a recovery that found
-    # them without it would take them for the log.  The sync is for those, too, that a recovery
-    # which died has renamed.
+    # The segments behind the bad batch go next.  They are good by themselves: a recovery that
+    # found them without the bad batch would take them for the log.  The sync also covers segments
+    # that an interrupted recovery has renamed.
     kept += [keep_segment(segment.path) for segment in plan.segments[plan.n_reached :]]
     sync_directory(plan.path)
-    # Others go where the log start lies behind all of them.  They end below it, each by itself, so
-    # a recovery that finds some of them empties the log again, whichever they are.
+    # The other segments go if the log start lies behind all of them.  Each of them ends below the
+    # log start, so a recovery that finds any of them empties the log again.
     if not stay:
         kept += [keep_segment(segment.path) for segment in plan.segments[: plan.n_reached]]
         sync_directory(plan.path)
@@ -197,10 +198,10 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
 
 
 def _begin_again(plan: RecoveryPlan) -> Segment:
-    """An empty segment at the log start, in a log that holds none any more.
+    """Make an empty segment at the log start, in a log without segments.
 
-    No epoch is known there.  Once the segment stands, a recovery that is made again keeps those
-    that it finds.
+    No epoch is known there.  Once the segment exists, a repeated recovery keeps the epochs that it
+    finds.
     """
     epochs = EpochStarts(plan.path)
     epochs.truncate_from_end(0)
@@ -212,7 +213,7 @@ def _begin_again(plan: RecoveryPlan) -> Segment:
 
 
 def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -> None:
-    """Step 4; snapshots are taken where a broker takes them while it recovers."""
+    """Step 4; snapshots are taken where a recovering broker takes them."""
     first = segments[min(plan.first, len(segments) - 1)].base_offset
     remove_snapshots(plan.path, _outside(plan.path, plan.log_start, first))
     epochs = EpochStarts(plan.path)
@@ -234,12 +235,12 @@ def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -
 
 
 def _outside(path: str, log_start: int, end: int) -> list[int]:
-    """Offsets of snapshots that tell of nothing between the log start and `end`."""
+    """Offsets of snapshots outside the range from the log start to `end`."""
     return [each for each in list_snapshots(path) if not log_start < each <= end]
 
 
 def _remove_strays(plan: RecoveryPlan, segments: list[Segment]) -> None:
-    """Keep the snapshots at the bases of segments, and the newest one if it is behind the last."""
+    """Keep snapshots at the bases of segments, and the newest one if behind the last base."""
     bases = [each.base_offset for each in segments]
     strays = [each for each in list_snapshots(plan.path) if each not in bases]
     remove_snapshots(plan.path, [each for each in strays if each < max(strays[0], bases[-1])])

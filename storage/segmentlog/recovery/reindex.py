@@ -1,6 +1,6 @@
 """Build the indexes of a segment again from its batches, as ``LogSegment.recover`` does.
 
-Headers are read, and control batches, but no records: checksums are for whoever asks for this.
+Headers and control batches are read, but no records.  Callers verify checksums, if they need to.
 """
 
 from bisect import bisect_right
@@ -8,14 +8,12 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from segmentlog.errors import MalformedBatchError
 from segmentlog.files.durable import replace_file, sync_file, writable
 from segmentlog.files.readable import exists, open_file
 from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state
 from segmentlog.index.transaction import AbortedTransaction, encode_transactions
-from segmentlog.kernels import append as columns
-from segmentlog.kernels import layout
-from segmentlog.kernels.append import take_batches
+from segmentlog.kernels import growth, layout
+from segmentlog.kernels.growth import take_batches
 from segmentlog.kernels.memory import Int64s
 from segmentlog.segments.batches import WalkedBatches, walk_batches
 from segmentlog.segments.leader_epochs import EpochStarts
@@ -33,41 +31,41 @@ def rebuild_indexes(
     producers: ProducerStates | None = None,
     epochs: EpochStarts | None = None,
 ) -> list[str]:
-    """Replace ``.index`` and ``.timeindex``, and ``.txnindex`` too where `producers` are known.
+    """Replace ``.index`` and ``.timeindex``, and also ``.txnindex`` if `producers` are known.
 
     Parameters
     ----------
-    segment : whose; its size is the byte behind its last good batch.
-    interval_bytes : of log from entry to entry (``index.interval.bytes``).
-    producers : at the segment's base offset; behind it, afterwards.
+    segment : segment to index; its size is the byte behind its last good batch.
+    interval_bytes : bytes of log between entries (``index.interval.bytes``).
+    producers : state at the segment's base offset; afterwards, at its end.
     epochs : takes the leader epochs that begin in the segment.
 
     Returns
     -------
-    changed : the files that were not there, or had other bytes.
+    changed : the files that were missing, or had other bytes.
 
     Raises
     ------
     CorruptLogError, UnsupportedFormatError
         If a header cannot be true; nothing is replaced then.
     """
-    limits: Int64s = np.full(columns.LIMIT_COLUMNS, _UNLIMITED, np.int64)
-    limits[columns.INDEX_INTERVAL_BYTES] = interval_bytes
+    limits: Int64s = np.full(growth.LIMIT_COLUMNS, _UNLIMITED, np.int64)
+    limits[growth.INDEX_INTERVAL_BYTES] = interval_bytes
     state = new_state(segment.base_offset)
     offsets, times = [], []
     aborted: list[AbortedTransaction] = []
     next_offset = segment.base_offset
     for walked in walk_batches([segment], segment.base_offset):
-        batches = _checked(walked, segment, next_offset)
-        headers, next_offset = batches.headers, batches.next_offset
-        entries: Int64s = np.empty((len(headers), columns.ENTRY_COLUMNS), np.int64)
+        checked = _checked(walked, segment, next_offset)
+        headers, next_offset = checked.scanned.headers, checked.next_offset
+        entries: Int64s = np.empty((len(headers), growth.ENTRY_COLUMNS), np.int64)
         _, n_entries = take_batches(headers, 0, limits, state, entries)
         offsets.append(encode_offsets(entries[:n_entries]))
         times.append(encode_times(entries[:n_entries]))
         if producers is not None and len(headers):
-            aborted += producers.follow(batches)
+            aborted += producers.follow(checked)
         if epochs is not None:
-            epochs.follow(batches)
+            epochs.follow(checked.scanned)
     times.append(last_time(state))
     files = {
         segment.offset_index_path: b"".join(offsets),
@@ -84,11 +82,11 @@ def follow_producers_to(
     offset: int,
     snapshots_at: Collection[int] = (),
 ) -> None:
-    """Bring `producers` up to date with the batches below `offset`, the base of a segment.
+    """Update `producers` from the batches below `offset`, the base of a segment.
 
     Parameters
     ----------
-    segments : of the log, all of them.
+    segments : all segments of the log.
     snapshots_at : base offsets at which a snapshot is taken on the way.
     """
     bases = [segment.base_offset for segment in segments]
@@ -98,14 +96,14 @@ def follow_producers_to(
         producers.advance(segment.base_offset)
         if segment.base_offset in snapshots_at:
             producers.take_snapshot()
-        for batches in walk_batches([segment], producers.end_offset):
-            producers.follow(batches)
+        for walked in walk_batches([segment], producers.end_offset):
+            producers.follow(walked)
     producers.advance(offset)
 
 
-def _checked(batches: WalkedBatches, segment: Segment, next_offset: int) -> WalkedBatches:
+def _checked(walked: WalkedBatches, segment: Segment, next_offset: int) -> WalkedBatches:
     """The batches that lie whole in the segment, if offsets rise and an index can hold them."""
-    headers = batches.headers
+    batches, headers = walked.scanned, walked.scanned.headers
     last = headers[:, layout.LAST_OFFSET]
     begins = np.concatenate(([next_offset], last[:-1] + 1))
     is_bad = (headers[:, layout.BASE_OFFSET] < begins) & (
@@ -113,22 +111,16 @@ def _checked(batches: WalkedBatches, segment: Segment, next_offset: int) -> Walk
     )
     is_bad |= (last < begins) | (last - segment.base_offset >= layout.SEGMENT_OFFSETS)
     if is_bad.any():
-        row = headers[int(np.argmax(is_bad))]
-        raise MalformedBatchError(
-            segment.path,
-            batches.file_position + int(row[layout.POSITION]),
-            int(row[layout.BASE_OFFSET]),
-            "its offsets do not follow those before it in this segment",
-        )
-    ends = batches.file_position + headers[-1:, layout.POSITION] + headers[-1:, layout.SIZE]
-    if ends <= segment.size:
-        return batches
+        reason = "its offsets do not follow those before it in this segment"
+        raise batches.malformed(int(np.argmax(is_bad)), reason)
+    if batches.file_position + batches.end <= segment.size:
+        return walked
     reached = int(last[-2]) + 1 if len(last) > 1 else next_offset
-    return batches._replace(headers=headers[:-1], next_offset=reached)
+    return walked._replace(scanned=batches.only(slice(-1)), next_offset=reached)
 
 
 def _put(path: str, data: bytes) -> bool:
-    """Have a file hold `data`, durably; whether it did not before."""
+    """Make a file hold `data`, durably; returns whether it did not before."""
     if not _holds(path, data):
         replace_file(path, data)
         return True

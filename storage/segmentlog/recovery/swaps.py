@@ -1,8 +1,8 @@
-"""Finish what compaction was doing when its broker died (``LogLoader``, steps before loading).
+"""Finish or undo a compaction whose broker died (``LogLoader``, steps before loading).
 
-It writes ``.cleaned`` files, renames them to ``.swap`` from the last to the first, and then puts
-them in the place of the segments that they replace.  Up to the last of the first renames it is
-undone, behind it finished.
+Compaction writes ``.cleaned`` files, renames them to ``.swap`` from the last to the first, and
+then puts them in the place of the segments that they replace.  Before the last rename to ``.swap``
+it is undone, and after it finished.
 """
 
 import os
@@ -22,7 +22,7 @@ def has_swaps(path: str) -> bool:
 
 
 def finish_swaps(path: str) -> None:
-    """Undo or finish it; the caller holds the lock.  Everything here can be done twice."""
+    """Undo or finish the compaction; the caller holds the lock.  Every step can be done twice."""
     files = _parsed(path)
     cleaned = {name: each for name, each in files.items() if each.state == FileState.CLEANED}
     swaps = {name: each for name, each in files.items() if each.state == FileState.SWAP}
@@ -50,6 +50,6 @@ def finish_swaps(path: str) -> None:
 
 
 def _parsed(path: str) -> dict[str, SegmentFileName]:
-    """What the names of a partition's files say, of those that say something."""
+    """The parsed names of a partition's files; other names are left out."""
     found = {name: parse_segment_file(name) for name in list_names(path)}
     return {name: each for name, each in found.items() if each is not None}

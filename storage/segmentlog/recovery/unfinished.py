@@ -1,8 +1,8 @@
-"""Finish a commit that was decided, or undo one that was not, whoever began it.
+"""Finish a decided commit, or undo an undecided one, of any writer.
 
-Before the decision, what is behind the old ends is cut off; after it, Kafka's checkpoints are
-derived from the intent.  Both give the same result when they are done again, so a crash in the
-middle of either is met by beginning it again.
+Before the decision, bytes behind the old ends are cut off.  After it, Kafka's checkpoints are
+derived from the intent.  Both give the same result when they are repeated, so after a crash in the
+middle of either it is begun again.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ __all__ = ["finish", "give_up", "recover", "withdraw"]
 
 logger = logging.getLogger(__name__)
 
-#: What an unlink or a removal of a directory says of files that are open.
+#: Errors of an unlink, or of the removal of a directory, if files are open.
 _IN_USE = {errno.EBUSY, errno.ENOTEMPTY, errno.EEXIST}
 _MOST_SECONDS = 5.0
 _POLL_SECONDS = 0.05
@@ -43,28 +43,28 @@ _KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
 def recover(directory: str, *, is_asked: bool = False) -> list[str]:
-    """Finish or undo what a crash has left; the caller holds the lock.
+    """Finish or undo the commits that a crash has left; the caller holds the lock.
 
     Parameters
     ----------
-    is_asked : whether somebody has asked for this: to go on with what is there, if bytes are
-        missing that had been synced, and to be told what was done.
+    is_asked : whether a person has asked for the recovery.  It then goes on even if synced bytes
+        are missing, and the caller reports what was done.
 
     Returns
     -------
-    done : what was done, a sentence for each guard.
+    done : a sentence for each guard.
 
     Raises
     ------
     LogDirectoryError
-        If a log is shorter than before the commit began: something else has been at it.
+        If a log is shorter than before the commit began: something else has cut it.
     """
     done = []
     for found in list_guards(directory):
         guard = found.seize()
         intent, token = guard.intent(), State.read(directory).token
         if intent is None or token not in {guard.token, intent.after}:
-            # Not begun, or by a writer that had lost its lock: `_Commit.stand` tells of those.
+            # The commit had not begun, or its writer had lost the lock; see `_Commit.stand`.
             withdraw(directory, guard)
             done.append(f"removed {found.path}, which had not begun to write")
         elif token == guard.token:
@@ -75,7 +75,7 @@ def recover(directory: str, *, is_asked: bool = False) -> list[str]:
         else:
             _undo(directory, guard, intent, is_asked=is_asked)
             done.append(f"undid the commit of {found.path}")
-    if not is_asked:  # or whoever has asked is told
+    if not is_asked:  # otherwise the caller reports them
         for sentence in done:
             logger.warning("%s", sentence)
     return done
@@ -92,7 +92,7 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
         each.topic_partition: each.new_start for each in intent.partitions if each.new_start >= 0
     }
     news = {LOG_START_CHECKPOINT: starts, HIGH_WATERMARK_CHECKPOINT: ends}
-    if intent.is_flushed:  # and so is all that stands before it
+    if intent.is_flushed:  # and all records before its own are synced, too
         news[RECOVERY_POINT_CHECKPOINT] = ends
     for name, offsets in news.items():
         if offsets:
@@ -109,7 +109,7 @@ def _remove_deleted(directory: str, topic: str) -> None:
 
 
 def give_up(directory: str, guard: Guard, intent: Intent) -> None:
-    """Undo our own commit, if it is still ours: whoever has taken it over may have appended."""
+    """Undo our own commit, unless another writer has taken it over and may have appended."""
     try:
         seized = guard.seize()
     except FileNotFoundError:
@@ -118,10 +118,11 @@ def give_up(directory: str, guard: Guard, intent: Intent) -> None:
 
 
 def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = False) -> None:
-    """Cut every log back to what it was; everything here can be done twice.
+    """Cut every log back to its earlier size; every step can be done twice.
 
-    A file that is shorter has lost what an earlier job with ``flush=none`` never synced, and the
-    next writer looks for its end; where all had been synced, something else has been at it.
+    A file that is shorter than that has lost bytes that an earlier job with ``flush=none`` never
+    synced, and the next writer looks for its end.  If all bytes had been synced, something else
+    has cut the file.
     """
     is_whole = True
     for each in intent.partitions:
@@ -143,7 +144,7 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
 def _cut_back(path: str, sizes: SegmentSizes) -> str:
     """Remove the segments behind the active one, and cut its files back to their sizes.
 
-    Returns what is missing, as a sentence without its end, or nothing.
+    Returns the loss as the beginning of a sentence, or an empty text.
     """
     lost = ""
     for name in list_names(path):
@@ -163,9 +164,9 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
 
 
 def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
-    """Put the mark of a clean stop back, if it still tells the truth, and remove the guard.
+    """Put the mark of a clean stop back, if it is still true, and remove the guard.
 
-    The mark comes first: a crash in between leaves a guard, and no harm.
+    The mark comes first: a crash in between leaves a guard, and does no harm.
     """
     mark = os.path.join(guard.path, CLEAN_SHUTDOWN_FILE)
     with contextlib.suppress(FileNotFoundError):
@@ -177,9 +178,9 @@ def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
 
 
 def withdraw(directory: str, guard: Guard) -> None:
-    """Remove a guard behind which nothing was written, without undoing anything.
+    """Remove a guard whose commit has written nothing, without undoing anything.
 
-    The intent first: a guard without one is only removed, whoever meets it.
+    The intent goes first: any writer that finds a guard without an intent only removes it.
     """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(guard.intent_path)
@@ -203,7 +204,8 @@ def _remove_guard(directory: str, guard: Guard) -> None:
 
 
 def _remove(guard: Guard) -> None:
-    # The intent last: a guard with one can be taken up again, and without one is only removed.
+    # The intent goes last: a guard with an intent can be recovered again, and a guard without one
+    # is only removed.
     for name in sorted(list_names(guard.path), key=lambda name: name == INTENT_FILE):
         path = os.path.join(guard.path, name)
         if path == guard.state_path and is_directory(path):  # last, with the guard itself

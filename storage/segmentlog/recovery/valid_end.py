@@ -1,16 +1,17 @@
-"""How far a segment holds nothing but good batches: where recovery cuts it."""
+"""The end of a segment's good batches, where recovery cuts it."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.errors import CorruptLogError, MalformedBatchError, UnsupportedFormatError
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.files.readable import open_file
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
+from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.log_end import is_newer_format
 from segmentlog.segments.segment import Segment
+from segmentlog.segments.windows import BatchWindows
 
 __all__ = ["GoodEnd", "find_good_end"]
 
@@ -18,7 +19,7 @@ _WINDOW_BYTES = 4 << 20
 
 
 class GoodEnd(NamedTuple):
-    """Byte and offset behind the last good batch, and what is wrong there, if anything is."""
+    """Byte and offset behind the last good batch, and the damage there, if any."""
 
     position: int
     offset: int
@@ -31,45 +32,31 @@ def find_good_end(segment: Segment) -> GoodEnd:
     Raises
     ------
     UnsupportedFormatError
-        If a whole batch of a format is there that is newer than this version: it may be good.
+        If there is a whole batch of a format newer than this version knows: it may be good.
     """
     scanner = BatchScanner(segment.path, segment.base_offset)
-    buffer: Bytes = np.empty(_WINDOW_BYTES + COPY_SLACK, np.uint8)
-    position, wanted = 0, _WINDOW_BYTES
-    file = open_file(segment.path)
-    try:
-        while position < segment.size:
-            n_bytes = min(wanted, segment.size - position)
-            if buffer.size < n_bytes + COPY_SLACK:
-                buffer = np.empty(n_bytes + COPY_SLACK, np.uint8)
-            held = file.read_into(buffer[:n_bytes].data, position)
-            reached = scanner.next_offset
-            headers, behind = scanner.scan(buffer, 0, held, position)
-            is_far = headers[:, layout.LAST_OFFSET] - segment.base_offset >= layout.SEGMENT_OFFSETS
-            if is_far.any():
-                return _before_far(headers, int(np.argmax(is_far)), segment, position, reached)
-            position, wanted = position + behind, _WINDOW_BYTES
-            if not behind:
-                prefix = buffer[: min(held, layout.LOG_OVERHEAD)].tobytes()
-                wanted = segment.size_of_batch(prefix, position)
-    except UnsupportedFormatError as error:
-        rest = file.read(position, layout.HEADER_BYTES)
-        if is_newer_format(rest, scanner.next_offset, segment.size - position):
-            raise
-        return GoodEnd(position, scanner.next_offset, error)
-    except CorruptLogError as error:
-        return GoodEnd(position, scanner.next_offset, error)
-    finally:
-        file.close()
-    return GoodEnd(position, scanner.next_offset)
+    reached = segment.base_offset
+    with open_file(segment.path) as file:
+        windows = BatchWindows(_WINDOW_BYTES)
+        try:
+            for batches in windows.batches(file.read_into, scanner, 0, segment.size):
+                deltas = batches.headers[:, layout.LAST_OFFSET] - segment.base_offset
+                is_far = deltas >= layout.SEGMENT_OFFSETS
+                if is_far.any():
+                    return _before_far(batches, int(np.argmax(is_far)), reached)
+                reached = batches.next_offset
+        except UnsupportedFormatError as error:
+            rest = file.read(error.position, layout.HEADER_BYTES)
+            if is_newer_format(rest, reached, segment.size - error.position):
+                raise
+            return GoodEnd(error.position, reached, error)
+        except CorruptLogError as error:
+            return GoodEnd(error.position, reached, error)
+    return GoodEnd(segment.size, reached)
 
 
-def _before_far(
-    headers: Int64s, row: int, segment: Segment, position: int, next_offset: int
-) -> GoodEnd:
+def _before_far(batches: ScannedBatches, row: int, next_offset: int) -> GoodEnd:
     """The end before a batch whose offset is further away than an index can say."""
-    at = position + int(headers[row, layout.POSITION])
-    offset = int(headers[row - 1, layout.LAST_OFFSET]) + 1 if row else next_offset
-    base_offset = int(headers[row, layout.BASE_OFFSET])
+    offset = batches.only(slice(row)).next_offset if row else next_offset
     reason = "its offset is further from the segment's base than a segment can hold"
-    return GoodEnd(at, offset, MalformedBatchError(segment.path, at, base_offset, reason))
+    return GoodEnd(batches.position_of(row), offset, batches.malformed(row, reason))

@@ -1,7 +1,7 @@
-"""Walk the batch headers of a log from an offset on, many a call, over segment boundaries.
+"""Walk the batch headers of a log from an offset on, many in a call, across segment boundaries.
 
-Bodies are not read where batches are large, and not checked: this is for questions about
-transactions and producers, which headers and end markers answer.
+Bodies of large batches are not read, and no body is checked: headers and end markers answer
+questions about transactions and producers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.errors import SegmentLogError
 from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.kernels import layout, status
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.kernels.transactions import N_MARKER_COLUMNS, collect_markers, walk_headers
 from segmentlog.records.batch_error import batch_error
+from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
 
 __all__ = ["WalkedBatches", "markers_among", "walk_batches"]
@@ -22,7 +22,7 @@ __all__ = ["WalkedBatches", "markers_among", "walk_batches"]
 _WINDOW_BYTES = 1 << 20
 _TABLE_ROWS = 1 << 14
 
-#: From this size of batches on, less is read for each than all of it.
+#: Batches of at least this size are not read as a whole.
 _LARGE_BATCH_BYTES = 128 << 10
 _SMALL_WINDOW_BYTES = 4 << 10
 
@@ -30,18 +30,17 @@ _SMALL_WINDOW_BYTES = 4 << 10
 class WalkedBatches(NamedTuple):
     """Some batches of one segment, in order.
 
-    `headers` is an int64 array of shape (n_batches, `layout.N_HEADER_COLUMNS`) and `markers` one
-    of shape (n_markers, `N_MARKER_COLUMNS`), the end markers among them; both are valid until the
-    next step.  `next_offset` is the offset behind them, `file_position` that of the buffer `buf`,
-    which the headers' positions count from: headers lie in it, and control batches to their end.
+    Attributes
+    ----------
+    scanned : the batches, valid until the next step; their headers lie in its buffer, and control
+        batches to their end.
+    markers : int64 array, shape (n_markers, `N_MARKER_COLUMNS`); the end markers among them.
+    next_offset : the offset behind them.
     """
 
-    path: str
-    headers: Int64s
+    scanned: ScannedBatches
     markers: Int64s
     next_offset: int
-    file_position: int
-    buf: Bytes
 
 
 def walk_batches(segments: Sequence[Segment], start_offset: int) -> Iterator[WalkedBatches]:
@@ -74,27 +73,25 @@ def _walk_file(
         n_bytes = min(wanted, segment.size - position)
         buf: Bytes = np.frombuffer(file.read(position, n_bytes), np.uint8)
         code, behind, n_batches = walk_headers(buf, 0, len(buf), headers)
+        scanned = ScannedBatches(path, buf, headers[:n_batches], position)
         if code >= status.BAD_LENGTH and not n_batches:
-            raise batch_error(path, buf, behind, len(buf), position, code)
+            raise batch_error(scanned, behind, len(buf), code)
         if not n_batches:
             if len(buf) < wanted:
                 return
             wanted = 2 * wanted  # a control batch is larger than the window: read on
             continue
-        found = headers[:n_batches]
-        first = int(np.searchsorted(found[:, layout.LAST_OFFSET], start_offset))
+        first = int(np.searchsorted(scanned.headers[:, layout.LAST_OFFSET], start_offset))
         if first < n_batches:
-            found = found[first:]
-            markers = markers_among(path, buf, found, position)
-            next_offset = int(found[-1, layout.LAST_OFFSET]) + 1
-            yield WalkedBatches(path, found, markers, next_offset, position, buf)
+            found = scanned.only(slice(first, None))
+            yield WalkedBatches(found, markers_among(found), found.next_offset)
         position += behind
         is_large = behind > n_batches * _LARGE_BATCH_BYTES
         wanted = _SMALL_WINDOW_BYTES if is_large else _WINDOW_BYTES
 
 
-def markers_among(path: str, buf: Bytes, headers: Int64s, file_position: int) -> Int64s:
-    """End markers among batches whose bytes are in `buf`.
+def markers_among(batches: ScannedBatches) -> Int64s:
+    """End markers among batches that lie whole in their buffer, if they are control batches.
 
     Returns
     -------
@@ -105,15 +102,12 @@ def markers_among(path: str, buf: Bytes, headers: Int64s, file_position: int) ->
     MalformedBatchError
         If a transactional control batch is neither a commit nor an abort marker.
     """
+    headers = batches.headers
     is_control = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
     markers: Int64s = np.empty((int(is_control.sum()), N_MARKER_COLUMNS), np.int64)
     if not len(markers):
         return markers
-    n_markers, bad_row = collect_markers(buf, headers, markers)
+    n_markers, bad_row = collect_markers(batches.buf, headers, markers)
     if bad_row >= 0:
-        at = int(headers[bad_row, layout.POSITION])
-        error: SegmentLogError = batch_error(
-            path, buf, at, len(buf), file_position, status.BAD_MARKER
-        )
-        raise error
+        raise batches.malformed(bad_row, status.REASONS[status.BAD_MARKER])
     return markers[:n_markers]

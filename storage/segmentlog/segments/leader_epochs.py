@@ -1,4 +1,4 @@
-"""Leader epochs: at which offset each began (``LeaderEpochFileCache``)."""
+"""Leader epochs, each with the offset at which it began (``LeaderEpochFileCache``)."""
 
 import logging
 import os
@@ -10,7 +10,7 @@ from segmentlog.files.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.files.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
-from segmentlog.segments.batches import WalkedBatches
+from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["EpochStarts"]
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class EpochStarts:
-    """The ``leader-epoch-checkpoint`` of a partition, to be cut and brought up to date.
+    """The ``leader-epoch-checkpoint`` of a partition, to be cut and updated.
 
     Parameters
     ----------
@@ -39,12 +39,12 @@ class EpochStarts:
         self._starts = [each for each in self._starts if each[1] < end_offset]
 
     def truncate_from_start(self, log_start: int) -> None:
-        """Forget what is below the log start; the epoch that it lies in begins there."""
+        """Forget epochs below the log start; the epoch of the log start begins there."""
         below = [each for each in self._starts if each[1] <= log_start]
         if below:
             self._starts[: len(below)] = [(below[-1][0], log_start)]
 
-    def follow(self, batches: WalkedBatches) -> None:
+    def follow(self, batches: ScannedBatches) -> None:
         """Take the epochs that begin in some batches."""
         is_known = batches.headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK == 0
         headers = batches.headers[is_known]
@@ -58,7 +58,7 @@ class EpochStarts:
             self._starts.append((int(highest[row + 1]), int(headers[row, layout.BASE_OFFSET])))
 
     def write(self) -> bool:
-        """Replace the file, if it says something else; whether it did."""
+        """Replace the file if its contents differ; returns whether they did."""
         is_changed = self._read != tuple(self._starts)
         if is_changed:
             write_leader_epochs(self._path, self._starts)

@@ -2,8 +2,8 @@
 
 Files with a state in their names are taken as a starting broker takes them (``LogLoader``):
 ``.deleted`` and ``.cleaned`` files are not part of the log.  ``.swap`` files are: compaction has
-finished them, and they stand for every segment in the range of offsets that they cover, unless a
-``.cleaned`` file with the same or a lower offset tells that the swap had not begun in earnest.
+finished them, and they replace every segment in the range of offsets that they cover.  They do not
+if a ``.cleaned`` file with the same or a lower offset shows that the swap had not begun.
 """
 
 import errno
@@ -24,8 +24,8 @@ __all__ = ["SegmentFiles", "list_segments", "lone_segment", "next_offset_of"]
 logger = logging.getLogger(__name__)
 
 
-#: Names that the system gives in one call: on Linux 32 KiB of them, each under 128 bytes.  It
-#: keeps writers out for as long, so these stood there together.
+#: Names that the system returns in one call: on Linux 32 KiB of names, each under 128 bytes.  The
+#: system keeps writers out meanwhile, so these names existed together.
 _MOST_AT_ONCE = 256
 
 _LARGEST = "09223372036854775807"  #: Java's largest long, in 20 digits
@@ -40,7 +40,7 @@ _ATTEMPTS = 10  # a broker renames and deletes only so often
 class SegmentFiles(NamedTuple):
     """One ``.log`` file as it was listed; `is_swap` when its name ends in ``.swap``.
 
-    `inode` tells whether another file has come in its place; 0 where that does not matter.
+    `inode` shows whether another file has taken its place; 0 if that does not matter.
     """
 
     base_offset: int
@@ -50,7 +50,7 @@ class SegmentFiles(NamedTuple):
     inode: int = 0
 
     def is_still_there(self) -> bool:
-        """Whether the file that was listed stands there, and is no shorter."""
+        """Whether the listed file is still there, and is no shorter."""
         try:
             found = status_of(self.path, follow=True)
         except OSError as error:
@@ -61,11 +61,11 @@ class SegmentFiles(NamedTuple):
 
 
 def list_segments(partition_path: str) -> tuple[SegmentFiles, ...]:
-    """Segments in the order of their base offsets; of none, for a directory without any.
+    """Segments in the order of their base offsets; an empty tuple if there are none.
 
-    Sizes are read once all names are known.  A segment that has a successor is not written to any
-    more; one that was measured first, and had its successor listed later, has lost its end: rows
-    from the middle of a log were left out beside a writer that rolled small segments.
+    Sizes are read once all names are known.  A segment that has a successor is no longer written
+    to.  If a segment is measured before its successor is listed, its end may be missed: rows from
+    the middle of a log were left out beside a writer that rolled small segments.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def _measure(
 
 
 def _parse(name: str) -> SegmentFileName | None:
-    """`parse_segment_file`, a third as long for the name that most files have."""
+    """`parse_segment_file`, three times as fast for the form of name that most files have."""
     digits = name[:20]
     if name[20:] == ".log" and digits.isascii() and digits.isdecimal() and digits <= _LARGEST:
         return SegmentFileName(int(digits), FileKind.LOG, FileState.LIVE)
@@ -125,12 +125,12 @@ def _parse(name: str) -> SegmentFileName | None:
 
 
 def _names(partition_path: str) -> list[str]:
-    """Names of files that may matter, without a hole.
+    """Names of files that may matter, without a gap.
 
-    While a long directory is listed, a file that is made may be passed over, and one that is made
-    after it found; a file that is renamed may be found under neither name.  So a long directory
-    is listed until two listings agree.  The second one may have more at its end: files are made
-    in the order of their offsets, and those came after the first.
+    While a long directory is listed, a new file may be missed although a later one is found, and a
+    renamed file may be found under neither name.  So a long directory is listed until two listings
+    agree.  The second listing may have more names at its end: files are made in the order of their
+    offsets, and these files were made after the first listing.
     """
     names = list_names(partition_path)
     if len(names) <= _MOST_AT_ONCE:
@@ -181,23 +181,23 @@ def _measured(path: str, base_offset: int) -> SegmentFiles | None:
 
 
 def _asked(path: str, remembered: FileStatus) -> FileStatus:
-    """The size as the server of a network file system tells it: a client remembers sizes.
+    """The size according to the server of a network file system: a client remembers sizes.
 
-    It asks when the file is opened.  One that had been the active segment when it was last looked
-    at was read to where it had ended then, and what had come behind was left out.  Where there is
-    no server, opening costs a microsecond or two a segment.
+    The client asks when the file is opened.  Without this, a segment that had been the active one
+    at an earlier look was read only to its earlier end, and later records were left out.  Without
+    a server, opening costs a microsecond or two a segment.
     """
     try:
         with open_file(path, follow=False) as file:
             return file.status()
-    except PermissionError:  # said by whoever reads it
+    except PermissionError:  # the read of the file reports it
         return remembered
 
 
 def _with_swaps(
     live: dict[int, SegmentFiles], swaps: dict[int, SegmentFiles], cleaned: list[int]
 ) -> dict[int, SegmentFiles]:
-    """Put finished swap files in the place of what they replace."""
+    """Put finished swap files in the place of the segments that they replace."""
     first_cleaned = min(cleaned, default=2**63)
     finished = {offset: swap for offset, swap in swaps.items() if offset < first_cleaned}
     if not finished:
@@ -208,7 +208,7 @@ def _with_swaps(
 
 
 def next_offset_of(swap: SegmentFiles) -> int:
-    """Offset behind the last batch: compaction merges segments, so it may be in a later one."""
+    """Offset behind the last batch: after a merge it may lie in a later segment's range."""
     next_offset, position = swap.base_offset, 0
     try:
         with open_file(swap.path) as file:

@@ -1,8 +1,8 @@
 """The end of a log: how far the last segment holds whole batches with right checksums.
 
 The last write of a crashed broker may be cut short, or its pages lost.  Such a torn tail is not
-data and never was acknowledged on this disk, so a read ends before it.  Damage that has good
-batches behind it is no torn tail: that is left in the range to read, and the read fails there.
+data and was never acknowledged on this disk, so a read ends before it.  Damage with good batches
+behind it is no torn tail.  It stays in the range to read, and the read fails there.
 """
 
 import contextlib
@@ -22,15 +22,15 @@ logger = logging.getLogger(__name__)
 
 _ENTRIES_TRIED = 4
 
-#: How much of what follows a bad batch is searched for a good one.
+#: Bytes behind a bad batch that are searched for a good one.
 _SEARCH_BYTES = 16 << 20
 
 
 class LogEnd(NamedTuple):
     """Where the last segment ends: the next offset, and the byte behind the last good batch.
 
-    `damaged_from` is the first offset that bad bytes on the way there have hidden, if there are
-    any: the log goes on behind them, and a read of it reports them.
+    `damaged_from` is the first offset that bad bytes before the end have hidden, or None: the log
+    goes on behind the bad bytes, and a read reports them.
     """
 
     offset: int
@@ -41,7 +41,7 @@ class LogEnd(NamedTuple):
 def find_log_end(segment: Segment, *, warns: bool = True) -> LogEnd:
     """End of the active segment; a torn tail is left out, with a warning unless it is all zeros.
 
-    Reads what stands behind the last index entry, and checks the checksums of that.
+    Reads the bytes behind the last index entry, and verifies their checksums.
     """
     if segment.size == 0:
         return LogEnd(segment.base_offset, 0)
@@ -59,9 +59,9 @@ def find_log_end(segment: Segment, *, warns: bool = True) -> LogEnd:
 
 
 def _last_indexed(segment: Segment) -> int:
-    """Position of the last index entry whose batch is there; the newest may be the torn one."""
+    """Position of the last index entry whose batch is there; the newest batch may be torn."""
     with segment.offset_index() as index:
-        # A writer may have gone on behind the size at which the segment was listed.
+        # A writer may have appended behind the listed size of the segment.
         last = index.slot_at_or_before_position(segment.size - 1)
         for entry in map(index.entry, range(last, max(last - _ENTRIES_TRIED, -1), -1)):
             if segment.header_at(entry.position, up_to_offset=entry.offset) is not None:
@@ -84,7 +84,7 @@ def _last_good(segment: Segment, end: LogEnd) -> LogEnd:
 
 
 def _behind_damage(segment: Segment, end: LogEnd, *, warns: bool) -> LogEnd | None:
-    """Where the log goes on behind bad bytes at `end`; None when they are its torn tail."""
+    """Where the log goes on behind bad bytes at `end`; None if these bytes are its torn tail."""
     damaged_from = end.offset if end.damaged_from is None else end.damaged_from
     n_bytes = segment.size - end.position
     with open_file(segment.path) as file:
@@ -109,11 +109,11 @@ def _behind_damage(segment: Segment, end: LogEnd, *, warns: bool) -> LogEnd | No
 
 
 def is_newer_format(rest: bytes, next_offset: int, n_bytes: int) -> bool:
-    """Whether a whole batch of a magic above 2 comes next, which nothing half-written looks like.
+    """Whether a whole batch of a magic above 2 comes next; no half-written batch looks like one.
 
-    `rest` begins where the batch would, of which not more than `n_bytes` are there.
-    The magic is under no checksum: it is a newer format, or damage that takes acknowledged records
-    with it, and both are for the read to report.
+    `rest` begins where the batch would begin, and at most `n_bytes` of it are there.  No checksum
+    covers the magic.  It is of a newer format, or it is damage that hides acknowledged records,
+    and the read has to report either.
     """
     if len(rest) < layout.HEADER_BYTES or rest[layout.MAGIC_AT] <= layout.MAGIC:
         return False

@@ -1,8 +1,8 @@
 """Index files whose segment is gone: a crash between two removals leaves them.
 
-They hold nothing that the log does not, and stand in the way: a segment that begins at their
-offset cannot be made, and a broker would take a ``.txnindex`` for that segment's own.  A broker
-that starts removes them (``LogLoader.loadSegmentFiles``).
+They hold nothing that the log does not hold, and they do harm: a segment that begins at their
+offset cannot be made, and a broker would take a ``.txnindex`` for that segment's own.  A starting
+broker removes them (``LogLoader.loadSegmentFiles``).
 """
 
 import os
@@ -19,7 +19,7 @@ _INDEXES = {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_IND
 def indexes_without_log(path: str) -> list[tuple[int, str]]:
     """Base offset and path of each such file of a partition directory, in their order.
 
-    A ``.log.swap`` file counts as a log: compaction puts the indexes in their place before it.
+    A ``.log.swap`` file counts as a log: compaction puts the indexes in their place first.
     """
     logs, indexes = set(), []
     for name in sorted(list_names(path)):
@@ -34,10 +34,10 @@ def indexes_without_log(path: str) -> list[tuple[int, str]]:
 
 
 def remove_indexes_without_log(path: str) -> int:
-    """Remove them, durably, and say how many there were; the caller holds the lock."""
+    """Remove them durably, and return how many there were; the caller holds the lock."""
     found = indexes_without_log(path)
     for _, each in found:
         os.unlink(each)
-    if found:  # a ``.txnindex`` that a power cut brings back would be the next segment's
+    if found:  # a ``.txnindex`` that comes back after a power cut would be the next segment's
         sync_directory(path)
     return len(found)

@@ -1,7 +1,7 @@
-"""The producers of a log: what a broker would know of them at some offset.
+"""The producers of a log, as a broker would know them at some offset.
 
-Their state comes from the newest snapshot at or below that offset, brought up to date with the
-batches behind it (``ProducerStateManager``).  Producers that have been idle for long are kept: the
+Their state comes from the newest snapshot at or below that offset, updated from the batches behind
+it (``ProducerStateManager``).  Producers that have been idle for long are kept: the
 broker that loads a snapshot drops them by its own ``producer.id.expiration.ms``.
 """
 
@@ -18,10 +18,9 @@ from segmentlog.files.snapshot import (
     write_snapshot,
 )
 from segmentlog.index.transaction import AbortedTransaction
-from segmentlog.kernels import layout
-from segmentlog.kernels import producers as columns
+from segmentlog.kernels import layout, producer_table
 from segmentlog.kernels.memory import Int64s
-from segmentlog.kernels.producers import follow_producers
+from segmentlog.kernels.producer_table import follow_producers
 from segmentlog.segments.batches import WalkedBatches
 
 __all__ = ["ProducerStates"]
@@ -32,13 +31,13 @@ _UNKNOWN = (-1, -1, -1, 0, -1, -1, -1)
 
 
 class ProducerStates:
-    """Follows the batches of one log, and says what its producers have come to.
+    """Follows the batches of one log, and keeps the state of its producers.
 
     Parameters
     ----------
     partition_path : the partition's directory.
-    offset : up to which `producers` tell.
-    producers : what is known there.
+    offset : up to which `producers` is known.
+    producers : the producers at that offset.
     """
 
     def __init__(
@@ -46,32 +45,34 @@ class ProducerStates:
     ) -> None:
         self._partition_path = partition_path
         self._states: Int64s = np.array(list(producers), np.int64)
-        self._states = self._states.reshape(-1, columns.STATE_COLUMNS)
-        ids = self._states[:, columns.PRODUCER_ID].tolist()
+        self._states = self._states.reshape(-1, producer_table.STATE_COLUMNS)
+        ids = self._states[:, producer_table.PRODUCER_ID].tolist()
         self._rows = {producer_id: row for row, producer_id in enumerate(ids)}
         self._snapshot_offset = offset
         self.end_offset = offset
 
     @classmethod
     def load(cls, partition_path: str, log_start: int, offset: int) -> "ProducerStates":
-        """The state of the newest snapshot up to `offset`; one at the log start tells nothing."""
+        """The state of the newest snapshot up to `offset`; one at the log start is of no use."""
         found = newest_snapshot(partition_path, log_start + 1, offset)
         return cls(partition_path, *(found or (log_start, ())))
 
-    def follow(self, batches: WalkedBatches) -> list[AbortedTransaction]:
+    def follow(self, walked: WalkedBatches) -> list[AbortedTransaction]:
         """Take batches that follow `end_offset`; the transactions that they abort."""
-        self.end_offset = batches.next_offset
-        ids = batches.headers[:, layout.PRODUCER_ID]
+        self.end_offset, headers = walked.next_offset, walked.scanned.headers
+        ids = headers[:, layout.PRODUCER_ID]
         if ids.max() < 0:
             return []
-        is_control = batches.headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
-        aborted: Int64s = np.empty((int(is_control.sum()), columns.ABORTED_COLUMNS), np.int64)
+        is_control = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+        aborted: Int64s = np.empty(
+            (int(is_control.sum()), producer_table.ABORTED_COLUMNS), np.int64
+        )
         rows = self._rows_of(ids)
-        n_aborted = follow_producers(batches.buf, batches.headers, rows, self._states, aborted)
+        n_aborted = follow_producers(walked.scanned.buf, headers, rows, self._states, aborted)
         return [AbortedTransaction._make(each) for each in aborted[:n_aborted].tolist()]
 
     def _rows_of(self, ids: Int64s) -> Int64s:
-        """Row of each batch's producer, which is made for one that comes for the first time."""
+        """Row of each batch's producer; a new producer gets a new row."""
         different, which = np.unique(ids, return_inverse=True)
         found = different.tolist()
         new = [each for each in found if each >= 0 and each not in self._rows]
@@ -83,11 +84,11 @@ class ProducerStates:
         return rows[which]
 
     def advance(self, offset: int) -> None:
-        """Say that nothing stands between `end_offset` and `offset`."""
+        """Move to `offset`: no batch lies between `end_offset` and it."""
         self.end_offset = max(self.end_offset, offset)
 
     def take_snapshot(self) -> None:
-        """Write what is known at `end_offset`, if that is more than the last snapshot tells."""
+        """Write the state at `end_offset`, if it is newer than the last snapshot."""
         if self.end_offset <= self._snapshot_offset:
             return
         known = map(ProducerSnapshot._make, self._states.tolist())

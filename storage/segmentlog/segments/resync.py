@@ -1,4 +1,4 @@
-"""Behind damage: where the next good batch of a file stands."""
+"""The search for the next good batch behind damage."""
 
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,29 +13,31 @@ from segmentlog.records.header import parse_header
 if TYPE_CHECKING:  # the compiler loads with the arrays' types
     from segmentlog.kernels.memory import Bytes, Int64s
 
-__all__ = ["Found", "behind_damage", "find_good_batch"]
+__all__ = ["GoodBatch", "behind_damage", "find_good_batch"]
 
 _SEARCH_BYTES = 16 << 20
 _OVERLAP_BYTES = 8 << 20  # batches up to this size are found wherever they stand
 
-#: Bytes may be made so that every few of them look like a batch of megabytes.  Checking them all
-#: would cost the square of their number, so a search gives up behind this many.
+#: Bytes may be made so that every few of them look like a batch of megabytes.  Computing all these
+#: checksums would cost the square of the number of bytes, so a search gives up here.
 _MOST_CHECKED_BYTES = 1 << 30
 
 
-class Found(NamedTuple):
+class GoodBatch(NamedTuple):
     """A good batch: the byte of the file that it begins at, and its first offset."""
 
     position: int
     base_offset: int
 
 
-def behind_damage(file: ReadableFile, position: int, end: int, next_offset: int) -> Found | None:
+def behind_damage(
+    file: ReadableFile, position: int, end: int, next_offset: int
+) -> GoodBatch | None:
     """First good batch behind the bad one at byte `position`, or None up to byte `end`.
 
-    The end that the bad batch claims for itself is tried first: a record of it may hold a copy
-    of a batch, which a search would take for one of the log.  What such a search finds before
-    that end is taken only when its offset lies between: then the length jumps over batches.
+    The claimed end of the bad batch is tried first: a record of the bad batch may hold a copy of a
+    batch, which a search would take for a batch of the log.  A batch that a search finds before
+    the claimed end counts only if its offset lies between: the length then jumps over batches.
 
     Parameters
     ----------
@@ -49,7 +51,9 @@ def behind_damage(file: ReadableFile, position: int, end: int, next_offset: int)
     return found if found and found.base_offset < claimed.base_offset else claimed
 
 
-def _claimed_end(file: ReadableFile, position: int, end: int, next_offset: int) -> Found | None:
+def _claimed_end(
+    file: ReadableFile, position: int, end: int, next_offset: int
+) -> GoodBatch | None:
     """The good batch at which the bad one says that it ends, or None."""
     prefix = file.read(position, layout.LOG_OVERHEAD)
     length = int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
@@ -60,7 +64,7 @@ def _claimed_end(file: ReadableFile, position: int, end: int, next_offset: int) 
     return _found(data, 0, at, next_offset) if _is_good(data, 0, next_offset) else None
 
 
-def _first(file: ReadableFile, at: int, end: int, next_offset: int) -> Found | None:
+def _first(file: ReadableFile, at: int, end: int, next_offset: int) -> GoodBatch | None:
     """First good batch that begins at byte `at` or behind it."""
     while at < end:
         data = file.read(at, min(_SEARCH_BYTES, end - at))
@@ -71,15 +75,15 @@ def _first(file: ReadableFile, at: int, end: int, next_offset: int) -> Found | N
     return None
 
 
-def _found(data: bytes, at: int, file_position: int, next_offset: int) -> Found:
+def _found(data: bytes, at: int, file_position: int, next_offset: int) -> GoodBatch:
     """A wrapper's first offset is inside it, and not looked for."""
     header = parse_header(data, at)
     base_offset = next_offset if header.is_wrapper else header.base_offset
-    return Found(file_position + at, base_offset)
+    return GoodBatch(file_position + at, base_offset)
 
 
 def find_good_batch(data: bytes, start: int, next_offset: int) -> int | None:
-    """First byte from `start` on at which a whole batch with a right checksum stands.
+    """First byte from `start` on at which a whole batch with a correct checksum begins.
 
     Parameters
     ----------
@@ -91,7 +95,7 @@ def find_good_batch(data: bytes, start: int, next_offset: int) -> int | None:
     n_starts = len(data) - layout.SMALLEST_BATCH_BYTES + 1
     if n_starts <= start:
         return None
-    # What can be a magic number is common; with a length that fits, it is rare.
+    # A byte that can be a magic number is common; together with a length that fits, it is rare.
     magics = candidates[layout.MAGIC_AT : layout.MAGIC_AT + n_starts]
     starts = np.flatnonzero(magics[start:] <= layout.MAGIC) + start
     lengths = _big_endian(candidates, starts + layout.BATCH_LENGTH_AT, 4)
@@ -115,7 +119,7 @@ def _big_endian(data: "Bytes", starts: "Int64s", n_bytes: int) -> "Int64s":
 
 
 def _is_good(data: bytes, at: int, next_offset: int) -> bool:
-    """Whether a whole batch with a right checksum, at or above `next_offset`, stands there."""
+    """Whether a whole batch with a correct checksum, at or above `next_offset`, begins at `at`."""
     if len(data) - at < layout.SMALLEST_BATCH_BYTES or data[at + layout.MAGIC_AT] > layout.MAGIC:
         return False
     least = layout.LOG_OVERHEAD + layout.MIN_LENGTHS[data[at + layout.MAGIC_AT]]

@@ -1,7 +1,7 @@
 """One segment: its ``.log`` file, and look-ups in it by way of its indexes.
 
-An index is only ever a hint of where to begin.  A look-up reads the batch header at the position
-that the index gives; when that does not fit, it begins at the start of the file instead.
+An index is only a hint where to begin.  A look-up reads the batch header at the position that the
+index gives.  If the header does not fit, the look-up begins at the start of the file instead.
 """
 
 import logging
@@ -33,7 +33,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class PlacedHeader(NamedTuple):
-    """A batch header and the byte of the file at which it stands."""
+    """A batch header and its byte in the file."""
 
     position: int
     header: BatchHeader
@@ -44,7 +44,7 @@ class PlacedHeader(NamedTuple):
         return self.position + self.header.size_in_bytes
 
     def checksum(self, file: ReadableFile) -> int:
-        """Checksum of what the batch's own covers, from its file, read a piece at a time."""
+        """Checksum of the bytes that the batch's own checksum covers, read a piece at a time."""
         is_message = self.header.magic < layout.MAGIC
         at = self.position + (layout.MAGIC_AT if is_message else layout.ATTRIBUTES_AT)
         add = zlib.crc32 if is_message else crc32c.crc32c
@@ -64,8 +64,8 @@ class Segment:
     Parameters
     ----------
     files : the ``.log`` file.
-    is_sealed : whether nobody can write to its indexes any more, so that they may be mapped:
-        not the active segment, and the directory was cleanly shut down.
+    is_sealed : whether its indexes may be mapped because nobody writes to them any more: it is not
+        the active segment, and the directory was cleanly shut down.
     is_active : whether it is the last one, whose end may be half written.
     """
 
@@ -98,7 +98,7 @@ class Segment:
 
     @property
     def transaction_index_path(self) -> str:
-        """Where its ``.txnindex`` is, or would be; only a segment with aborts has one."""
+        """Where its ``.txnindex`` is, or would be; only a segment with aborts has this file."""
         return self._index_path("txnindex")
 
     def offset_index(self) -> OffsetIndex:
@@ -110,9 +110,9 @@ class Segment:
         return TimeIndex(self.time_index_path, self.base_offset, mapped=self.is_sealed)
 
     def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
-        """Batch headers from byte `position` on, whose checksums are not looked at.
+        """Batch headers from byte `position` on; their checksums are not verified.
 
-        Ends before the first batch that is not whole, where the segment is the active one.
+        In the active segment, the headers end before the first batch that is not whole.
 
         Only headers are read, a window of 64 KiB at a time, so large batches cost one small read
         each, and small ones share it.  A message of magic 0 or 1 is a batch of its own.
@@ -145,19 +145,6 @@ class Segment:
                 at = position - window_at
                 raise self._truncated(window[at : at + layout.LOG_OVERHEAD], position)
 
-    def size_of_batch(self, prefix: bytes, position: int) -> int:
-        """Bytes of the batch at byte `position`, which begins with `prefix`.
-
-        Raises
-        ------
-        TruncatedBatchError
-            If the file ends before that.
-        """
-        error = self._truncated(prefix, position)
-        if len(prefix) < layout.LOG_OVERHEAD or error.needed > error.available:
-            raise error
-        return error.needed
-
     def _truncated(self, prefix: bytes, position: int) -> TruncatedBatchError:
         """The error for the batch that begins with `prefix` and is not whole."""
         base_offset = int.from_bytes(prefix[:8], "big", signed=True)
@@ -183,8 +170,8 @@ class Segment:
     def header_at(self, position: int, *, up_to_offset: int) -> BatchHeader | None:
         """Header of the batch at an index's `position`, or None when no such batch is there.
 
-        What can be told without reading on is checked: the format, that it is whole, and that
-        its offsets lie between the segment's base and `up_to_offset`, the offset looked for.
+        Everything that needs no further bytes is checked: the format, that the batch is whole, and
+        that its offsets lie between the segment's base and `up_to_offset`, the requested offset.
         """
         if not 0 <= position < self.size:
             return None
@@ -203,12 +190,12 @@ class Segment:
     def floor_position(self, offset: int) -> int:
         """Byte of a batch at or before the one that holds `offset`, from the offset index.
 
-        The start of the file when the index is missing or does not fit the log.
+        The start of the file if the index is missing or does not fit the log.
         """
         with self.offset_index() as index:
             entry = index.lookup(offset)
-        # The entry's offset is the last one of its append: every batch of the append begins at
-        # or below it, so a batch at the position that begins above it is another log's.
+        # The entry's offset is the last offset of its append, and every batch of the append begins
+        # at or below it.  So a batch at the position that begins above it belongs to another log.
         if entry.position and self.header_at(entry.position, up_to_offset=entry.offset) is None:
             logger.warning(
                 "%s does not fit its log at offset %d; scanning instead", index.path, entry.offset
@@ -226,9 +213,9 @@ class Segment:
     def largest_timestamp(self) -> int:
         """Largest timestamp in epoch milliseconds, or -1 in a segment without records.
 
-        The last entry of the time index, once its batch is seen to say the same, and what
-        stands behind that batch: nothing, where timestamps rise, and an index that was cut
-        short is no worse than one of an active segment.
+        The last entry of the time index is used once its batch confirms it.  The batches behind
+        that batch are read, too: no batch follows if timestamps rise, and an index that was cut
+        short is no worse than the index of an active segment.
         """
         with self.time_index() as index:
             largest, offset = index.last()

@@ -1,1 +1,1 @@
-"""Read all of a log, and compare everything that says something about it."""
+"""Read all of a log, and compare its batches, indexes, markers and checkpoints."""

@@ -1,15 +1,15 @@
-"""What verifying a log can find, and how much it matters."""
+"""The findings of a verification, and their severity."""
 
 import os
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-__all__ = ["Finding", "FindingKind", "Severity", "unfinished_commits"]
+__all__ = ["Finding", "FindingKind", "MakeFinding", "Severity", "unfinished_commits"]
 
 
 class Severity(StrEnum):
-    """How much a finding matters."""
+    """The severity of a finding."""
 
     ERROR = "error"  #: records cannot be read, or a broker would be led astray
     WARNING = "warning"  #: a broker repairs it when it starts, at a price
@@ -17,7 +17,7 @@ class Severity(StrEnum):
 
 
 class FindingKind(StrEnum):
-    """What was found; the words stay, for programs that read reports."""
+    """The kind of a finding; the words do not change, because programs read reports."""
 
     UNFINISHED_COMMIT = "unfinished-commit"
     CORRUPT_BATCH = "corrupt-batch"
@@ -40,10 +40,10 @@ class FindingKind(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One thing that is not as it should be, and where.
+    """One thing that is wrong, and its place.
 
-    `position` is the byte of the file, `offset` that of the log; -1 where it has none.  What is
-    about a whole log directory has no topic, and partition -1.
+    `position` is the byte of the file and `offset` the offset of the log; each is -1 if there is
+    none.  A finding about a whole log directory has no topic, and partition -1.
     """
 
     severity: Severity
@@ -56,8 +56,22 @@ class Finding(NamedTuple):
     message: str
 
 
+class MakeFinding(Protocol):
+    """Makes a finding about the log at hand."""
+
+    def __call__(
+        self,
+        severity: Severity,
+        kind: FindingKind,
+        path: str,
+        position: int,
+        offset: int,
+        message: str,
+    ) -> Finding: ...
+
+
 def unfinished_commits(guards: Iterable[str]) -> Iterator[Finding]:
-    """What is to be said of the guards that stand in log directories, given their paths."""
+    """Findings about the guards in log directories, given their paths."""
     for guard in guards:
         yield Finding(
             Severity.ERROR, FindingKind.UNFINISHED_COMMIT, "", -1, guard, -1, -1,

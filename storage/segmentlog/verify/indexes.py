@@ -1,12 +1,11 @@
-"""Every entry of a segment's offset and time index, against the batches it speaks of.
+"""Compare every entry of a segment's offset and time index with its batch.
 
 An offset entry points to the first byte of an append, and names an offset at or behind the last
-one of the batch there.  A time entry names an offset, and the largest timestamp up to and with the
-batch that holds it (``LogSegment.append``).
+offset of the batch there.  A time entry names an offset, and the largest timestamp up to the end
+of the batch that holds the offset (``LogSegment.append``).
 """
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,27 +15,14 @@ from segmentlog.index.offset import OFFSET_ENTRY
 from segmentlog.index.time import TIME_ENTRY
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
+from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
-from segmentlog.verify.findings import Finding, FindingKind, Severity
+from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
 
-__all__ = ["REMEDY", "IndexCheck", "MakeFinding"]
+__all__ = ["REMEDY", "IndexCheck"]
 
 #: Kafka rebuilds the indexes of a segment when its offset index is missing, and only then.
 REMEDY = "delete the segment's .index file, and a broker that starts rebuilds all of its indexes"
-
-
-class MakeFinding(Protocol):
-    """Makes a finding about the log at hand."""
-
-    def __call__(
-        self,
-        severity: Severity,
-        kind: FindingKind,
-        path: str,
-        position: int,
-        offset: int,
-        message: str,
-    ) -> Finding: ...
 
 
 class _Entries:
@@ -53,7 +39,7 @@ class _Entries:
         self.n_bytes = len(data)
         rows = data[: len(data) // dtype.itemsize * dtype.itemsize].view(dtype)
         used = np.flatnonzero(rows.view((np.uint8, dtype.itemsize)).any(axis=1))
-        rows = rows[: int(used[-1]) + 1 if len(used) else 0]  # preallocated behind the last one
+        rows = rows[: int(used[-1]) + 1 if len(used) else 0]  # preallocated behind the last entry
         self.offsets: Int64s = rows["offset"].astype(np.int64) + base_offset
         second = "position" if "position" in (dtype.names or ()) else "timestamp"
         self.others: Int64s = rows[second].astype(np.int64)
@@ -67,7 +53,7 @@ class _Entries:
 
 
 class IndexCheck:
-    """Checks the indexes of one segment while its batches come by.
+    """Checks the indexes of one segment while its batches are read.
 
     Parameters
     ----------
@@ -84,23 +70,18 @@ class IndexCheck:
         self._largest = -1
         self._is_largest_known = True
 
-    def batches(self, headers: Int64s, file_position: int) -> Iterator[Finding]:
-        """Check the entries that speak of these batches.
-
-        Parameters
-        ----------
-        headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read only
-        file_position : byte of the file that positions in `headers` count from.
-        """
-        positions = headers[:, layout.POSITION] + file_position
+    def follow(self, batches: ScannedBatches) -> Iterator[Finding]:
+        """Check the entries that speak of these batches."""
+        headers = batches.headers
+        positions = headers[:, layout.POSITION] + batches.file_position
         last = headers[:, layout.LAST_OFFSET]
         yield from self._offset_entries(positions, last, positions[-1] + headers[-1, layout.SIZE])
         yield from self._time_entries(headers, last)
 
     def unreadable(self, end: int, next_offset: int) -> None:
-        """Leave out the entries that speak of damage, up to byte `end` and below `next_offset`.
+        """Leave out the entries of damaged bytes, up to byte `end` and below `next_offset`.
 
-        They may be right, and what they say is the way around it.
+        They may be correct, and then lead around the damage.
         """
         self._by_offset.take(self._by_offset.others, end)
         self._by_time.take(self._by_time.offsets, next_offset)
@@ -150,7 +131,7 @@ class IndexCheck:
             )  # fmt: skip
 
     def at_the_end(self) -> Iterator[Finding]:
-        """Entries that speak of nothing, files that are missing or cut short."""
+        """Entries without a batch, and files that are missing or cut short."""
         for kind, entries in (
             (FindingKind.OFFSET_INDEX, self._by_offset),
             (FindingKind.TIME_INDEX, self._by_time),

@@ -1,4 +1,4 @@
-"""Transactions while a log is verified: those without a marker, markers without one, the index."""
+"""Verify transactions: transactions without a marker, markers without a transaction, the index."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,13 @@ import numpy as np
 from segmentlog.errors import CorruptIndexError, MalformedBatchError
 from segmentlog.index.transaction import read_transaction_index
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.memory import Int64s
 from segmentlog.kernels.transactions import ABORT, COMMIT, MARKER_TYPE
+from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.batches import markers_among
 from segmentlog.segments.segment import Segment
-from segmentlog.verify.findings import Finding, FindingKind, Severity
-from segmentlog.verify.indexes import REMEDY, MakeFinding
+from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.verify.indexes import REMEDY
 
 __all__ = ["TransactionCheck"]
 
@@ -20,10 +21,10 @@ _DATA = -1  # beside the types of markers
 
 
 def _telling(producer_ids: Int64s, kinds: Int64s, epochs: Int64s) -> Int64s:
-    """Rows that decide what is open or aborted, in their order.
+    """Rows that decide which transactions are open or aborted, in their order.
 
-    Left out are batches that go on with their producer's transaction, and transactions that begin
-    and are committed among these rows: of millions of batches that leaves few.
+    Batches that continue their producer's transaction are left out.  So are transactions that
+    begin and are committed among these rows.  Few of millions of batches remain.
     """
     rows = np.argsort(producer_ids, kind="stable")
     ids, kind, epoch = producer_ids[rows], kinds[rows], epochs[rows]
@@ -59,16 +60,16 @@ class TransactionCheck:
         self._open: dict[int, tuple[int, int, str]] = {}  # first offset, epoch and file, by id
         self._aborted: dict[int, tuple[int, int]] = {}  # id and first offset, by the marker's
 
-    def batches(
-        self, path: str, buf: Bytes, headers: Int64s, file_position: int
-    ) -> Iterator[Finding]:
-        """Follow some batches, whose bytes are in `buf`."""
+    def follow(self, batches: ScannedBatches) -> Iterator[Finding]:
+        """Follow some batches."""
+        headers, path = batches.headers, batches.path
         is_in = headers[:, layout.ATTRIBUTES] & layout.TRANSACTIONAL_MASK != 0
         if not is_in.any():
             return
-        rows = headers[is_in & (headers[:, layout.RECORDS_COUNT] > 0)]
+        batches = batches.only(is_in & (headers[:, layout.RECORDS_COUNT] > 0))
+        rows, buf = batches.headers, batches.buf
         try:
-            markers = markers_among(path, buf, rows, file_position)
+            markers = markers_among(batches)
         except MalformedBatchError as error:
             yield self._finding(
                 Severity.ERROR, FindingKind.CORRUPT_BATCH, path, error.position,
@@ -87,7 +88,7 @@ class TransactionCheck:
             epochs[telling].tolist(),
             strict=True,
         ):
-            at = file_position + position
+            at = batches.file_position + position
             if kind == _DATA:
                 yield from self._data(path, at, offset, producer_id, epoch)
             else:

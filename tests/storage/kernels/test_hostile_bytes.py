@@ -36,21 +36,21 @@ def mutate(data, start):
 
 #: Decodes every prefix and many mutations of two batches.
 BATCHES = """
-from segmentlog.model import LogSlice
+from segmentlog.model import TopicPartition
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 
 def decode(data, columns):
     buf = place(data)
     scanner = BatchScanner("x", 0)
-    decoder = RecordDecoder(LogSlice("t", 0, 0, 2**62, ()), record_schema(columns))
+    decoder = RecordDecoder(TopicPartition("t", 0), record_schema(columns))
     rows = at = 0
     while at < len(buf):
-        headers, behind = scanner.scan(buf, at, len(buf), 0)
-        if not len(headers):
+        batches = scanner.scan(buf, at, len(buf), 0)
+        if not len(batches.headers):
             break
-        rows += sum(b.num_rows for b in decoder.decode("x", buf, headers, 0))
-        at = behind
+        at = batches.end
+        rows += sum(b.num_rows for b in decoder.decode(batches))
     return rows
 
 def records(base, n):
@@ -212,14 +212,14 @@ def test_kernels_give_the_same_as_plain_python() -> None:
         "import numpy as np\n"
         "from segmentlog.records.columns import record_schema\n"
         "from segmentlog.records.decoder import BatchScanner, RecordDecoder\n"
-        "from segmentlog.model import LogSlice\n"
+        "from segmentlog.model import TopicPartition\n"
         "records = [Record(i, i, b'k' * i, None, ((b'h', b'v'),) if i % 2 else ())"
         " for i in range(9)]\n"
         "buf = np.frombuffer(encode_batch(records), np.uint8)\n"
-        "headers, _ = BatchScanner('x', 0).scan(buf, 0, len(buf), 0)\n"
+        "batches = BatchScanner('x', 0).scan(buf, 0, len(buf), 0)\n"
         "schema = record_schema(include_headers=True)\n"
-        "decoder = RecordDecoder(LogSlice('t', 0, 0, 99, ()), schema)\n"
-        "(batch,) = decoder.decode('x', buf, headers, 0)\n"
+        "decoder = RecordDecoder(TopicPartition('t', 0), schema)\n"
+        "(batch,) = decoder.decode(batches)\n"
         "print(batch.column('offset').to_pylist(), batch.column('headers').null_count)\n"
     )
 

@@ -114,9 +114,12 @@ def test_a_log_is_cut_behind_its_last_whole_batch_at_every_byte(tmp_path: Path) 
         assert after == tree(partition)
 
 
-def test_zeros_of_preallocation_are_cut_and_not_kept(tmp_path: Path) -> None:
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("n_zeros", [1, 11, 12, 16, 17, 4096])
+def test_zeros_of_preallocation_are_cut_and_not_kept(tmp_path: Path, n_zeros: int) -> None:
     """There is nothing to keep."""
-    partition = write_log(tmp_path, [batch(0), bytes(4096)])
+    partition = write_log(tmp_path, [batch(0), bytes(n_zeros)])
+    assert Severity.ERROR not in {each.severity for each in errors(partition)}
 
     assert [] == recover(partition)
     assert len(batch(0)) == (partition / f"{0:020d}.log").stat().st_size

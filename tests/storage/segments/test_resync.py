@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.files.readable import open_file
-from segmentlog.segments.resync import Found, behind_damage, find_good_batch
+from segmentlog.segments.resync import GoodBatch, behind_damage, find_good_batch
 from segmentlog.testing.reference import Record, encode_batch
 
 
@@ -18,7 +18,7 @@ def batch(first: int, n_records: int = 3, value: bytes = b"value") -> bytes:
     )
 
 
-def behind(path: Path, data: bytes, position: int, next_offset: int) -> Found | None:
+def behind(path: Path, data: bytes, position: int, next_offset: int) -> GoodBatch | None:
     """What is found behind the bad batch at `position` of a file of these bytes."""
     path.write_bytes(data)
     with open_file(str(path)) as file:
@@ -38,7 +38,7 @@ def spoilt(data: bytes) -> bytes:
 def test_a_copy_of_a_batch_in_a_record_is_not_taken_for_one_of_the_log(path: Path) -> None:
     """A topic that mirrors another one's batches, damaged: the bad batch's own end comes first."""
     bad = spoilt(batch(10, 1, batch(40)))
-    assert Found(len(bad), 11) == behind(path, bad + batch(11), 0, 10)
+    assert GoodBatch(len(bad), 11) == behind(path, bad + batch(11), 0, 10)
 
 
 def test_batches_that_a_length_jumps_over_are_found(path: Path) -> None:
@@ -46,14 +46,14 @@ def test_batches_that_a_length_jumps_over_are_found(path: Path) -> None:
     first, second, third = batch(10), batch(13), batch(16)
     length = len(first) + len(second) - 12
     bad = first[:8] + struct.pack(">i", length) + first[12:]
-    assert Found(len(first), 13) == behind(path, bad + second + third, 0, 10)
+    assert GoodBatch(len(first), 13) == behind(path, bad + second + third, 0, 10)
 
 
 def test_a_batch_below_the_offset_is_passed_over(path: Path) -> None:
     """Stale bytes behind the end of what was written last."""
     bad = spoilt(batch(10))
     data = bad + batch(4) + batch(13)
-    assert Found(len(bad) + len(batch(4)), 13) == behind(path, data, 0, 10)
+    assert GoodBatch(len(bad) + len(batch(4)), 13) == behind(path, data, 0, 10)
 
 
 def test_nothing_is_found_in_zeros_and_noise(path: Path) -> None:

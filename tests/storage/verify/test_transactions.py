@@ -33,12 +33,12 @@ def followed(data: bytes, pieces: list[int]) -> list[Finding]:
     found: list[Finding] = []
     check = TransactionCheck(lambda *fields: Finding(fields[0], fields[1], "t", 0, *fields[2:]))
     buf = np.frombuffer(data, np.uint8)
-    headers, _ = BatchScanner("f", 0).scan(buf, 0, len(buf), 0)
+    batches = BatchScanner("f", 0).scan(buf, 0, len(buf), 0)
     begin = 0
     for n_batches in pieces:
-        found += check.batches("f", buf, headers[begin : begin + n_batches], 0)
+        found += check.follow(batches.only(slice(begin, begin + n_batches)))
         begin += n_batches
-    assert begin >= len(headers)
+    assert begin >= len(batches.headers)
     found += check.index_of(Segment(SegmentFiles(0, "/nowhere/f.log", len(data)), is_sealed=True))
     return [*found, *check.at_the_end()]
 

@@ -52,3 +52,22 @@ def test_a_disk_that_fails_is_an_error(
     )  # fmt: skip
     assert first.message.startswith("Input/output error; ")
     assert FindingKind.OFFSET_INDEX == second.kind
+
+
+@pytest.mark.timeout(60)
+def test_a_segment_that_is_cut_meanwhile_is_verified_to_its_end(
+    write_log: Callable[..., Path],
+) -> None:
+    """A broker truncates its log inside a batch that was listed as whole."""
+    path = write_log(SEGMENTS)
+    log = segmentlog.open_log_dir(path).log("t", 0)
+    assert 3 == len(log.segments)
+    size = (path / MIDDLE).stat().st_size
+    os.truncate(path / MIDDLE, size - 1)
+
+    found = [each for each in verify_log(log) if each.path == str(path / MIDDLE)]
+
+    assert [(Severity.ERROR, FindingKind.CORRUPT_BATCH, size // 2, 3)] == [
+        (each.severity, each.kind, each.position, each.offset) for each in found
+    ]
+    assert f"needs {size // 2} bytes, the file has {size // 2 - 1} left" in found[0].message

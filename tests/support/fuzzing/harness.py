@@ -25,7 +25,7 @@ from segmentlog.errors import (
 )
 from segmentlog.kernels import status
 from segmentlog.kernels.memory import COPY_SLACK, Bytes
-from segmentlog.model import LogSlice
+from segmentlog.model import TopicPartition
 from segmentlog.records.columns import decode_as_java, record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.segments.batches import markers_among
@@ -78,10 +78,13 @@ class Decoder:
             raise OSError(ctypes.get_errno(), "mprotect")
         self._bytes: Bytes = np.frombuffer(self._memory, np.uint8)[:_ARENA_BYTES]
         self._scanner = BatchScanner("fuzz.log", 0)
-        everything = LogSlice("fuzz", 0, 0, 2**63 - 1, ())
         # With headers every record takes the careful loop, without them most take the quick one.
         self._decoders = [
-            RecordDecoder(everything, record_schema(columns), MOST_INFLATED_BYTES)
+            RecordDecoder(
+                TopicPartition("fuzz", 0),
+                record_schema(columns),
+                max_inflated_batch_bytes=MOST_INFLATED_BYTES,
+            )
             for columns in (_COLUMNS, [*_COLUMNS, "headers"])
         ]
 
@@ -97,13 +100,12 @@ class Decoder:
         at = 0
         try:
             while at < n:
-                headers, behind = self._scanner.scan(window, at, n, 0)
-                if not len(headers):
+                batches = self._scanner.scan(window, at, n, 0)
+                if not len(batches.headers):
                     return Decoded(found, None, is_cut_short=True)
-                scanned = headers.copy()
-                found += decoder.decode("fuzz.log", window, headers, 0)
-                markers_among("fuzz.log", window, scanned, 0)
-                at = behind
+                at, scanned = batches.end, batches._replace(headers=batches.headers.copy())
+                found += decoder.decode(batches)
+                markers_among(scanned)
         except SegmentLogError as error:
             return Decoded(found, error)
         return Decoded(found, None)

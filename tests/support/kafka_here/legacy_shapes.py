@@ -129,7 +129,9 @@ def _librdkafka(magic: int, codec: str) -> LegacyShape:
                 raise RuntimeError(message)
 
     def check(seen: Sequence[DumpedBatch], rows: Sequence[KafkaRecord]) -> bool:
-        return _formats(seen) == {(magic, codec)} and len(rows) == 40
+        # On a slow machine a flush overtakes messages: one that is sent alone is not compressed.
+        alone = (magic, "none")
+        return _formats(seen) - {alone} == {(magic, codec)} - {alone} and len(rows) == 40
 
     return LegacyShape(make, check)
 

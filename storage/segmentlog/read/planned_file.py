@@ -1,0 +1,108 @@
+"""The part of a file that a slice reads, as it was planned, or an error that says it has changed.
+
+Files may be deleted, renamed, rolled or rewritten while a slice is read.  What was read is safe;
+for what was not, the slice is planned again.
+"""
+
+from types import TracebackType
+from typing import Self
+
+from segmentlog.files.readable import ReadableFile, open_file
+from segmentlog.kernels import layout
+from segmentlog.model import SliceFile
+from segmentlog.read.plan import UNCHECKED
+from segmentlog.records.header import parse_header
+
+__all__ = ["FileChangedError", "PlannedFile"]
+
+
+class FileChangedError(Exception):
+    """A file is not any more what planning saw."""
+
+
+class PlannedFile:
+    """A file of a slice, opened; a context that closes it.
+
+    Parameters
+    ----------
+    planned : the file, and which bytes of it.
+
+    Raises
+    ------
+    FileChangedError
+        If it is another file by now.
+    OSError
+        If it cannot be opened.
+
+    Attributes
+    ----------
+    opened : the file.
+    """
+
+    def __init__(self, planned: SliceFile) -> None:
+        self.planned = planned
+        self.opened = _open(planned)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.opened.close()
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Read as `ReadableFile` does, but never nothing: all that was planned is to be there.
+
+        Raises
+        ------
+        FileChangedError
+            If the file has become shorter.
+        """
+        n_read = self.opened.read_into(buffer, position)
+        if not n_read:
+            message = f"{self.planned.path} ends at byte {position}, not at {self.planned.end}"
+            raise FileChangedError(message)
+        return n_read
+
+    def least_offset(self) -> int:
+        """Offset that the first batch has at the least, once it is seen to be the planned one.
+
+        Raises
+        ------
+        FileChangedError
+            If it is another batch.
+        """
+        file = self.planned
+        if file.first_crc == UNCHECKED:
+            return file.first_offset
+        head = self.opened.read(file.start, layout.HEADER_BYTES)
+        if len(head) >= layout.SMALLEST_BATCH_BYTES:
+            header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
+            if (header.base_offset, header.crc) == (file.first_offset, file.first_crc):
+                return 0 if header.is_wrapper else file.first_offset
+        message = f"{file.path} has another batch at byte {file.start} than when it was planned"
+        raise FileChangedError(message)
+
+
+def _open(file: SliceFile) -> ReadableFile:
+    """The file, opened, also when retention or compaction has just put it aside.
+
+    Compaction puts another file under the name.  Where the planned range of bytes ends between two
+    batches of that one, too, what it holds behind them would be left out without a word.
+    """
+    try:
+        opened = open_file(file.path)
+    except FileNotFoundError as missing:
+        try:
+            opened = open_file(file.path + ".deleted")
+        except FileNotFoundError:
+            raise missing from None  # users know that file, and not the name that was tried
+    if file.inode not in (0, opened.status().inode):
+        opened.close()
+        message = f"{file.path} is another file than when it was planned"
+        raise FileChangedError(message)
+    return opened

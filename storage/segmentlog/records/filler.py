@@ -1,0 +1,142 @@
+"""Records of scanned batches into columns: inflate what is compressed, parse, fill.
+
+Each reader has its own limits of what one Arrow batch holds; the steps to it are the same.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from segmentlog.errors import SegmentLogError, TimestampOverflowError, UnsupportedFormatError
+from segmentlog.kernels import layout, output, status
+from segmentlog.kernels.decode import fill_records
+from segmentlog.kernels.memory import Int64s
+from segmentlog.kernels.message import resolve_wrappers
+from segmentlog.model import (
+    ALL_OFFSETS,
+    MAX_INFLATED_BATCH_BYTES,
+    Codec,
+    OffsetRange,
+    TopicPartition,
+)
+from segmentlog.records.columns import Output
+from segmentlog.records.compression import InflateError, Inflater
+from segmentlog.records.scanned_batches import ScannedBatches
+
+__all__ = ["MakeRoom", "RecordFiller"]
+
+_INFLATE_BYTES = 4 << 20  # inflate this much, then fill: stays near the processor's caches
+
+#: Makes an `Output` for the rest of some batches, at least of so many bytes and headers.
+MakeRoom = Callable[[Int64s, int, int], Output]
+
+
+class RecordFiller:
+    """Fills columns with the records of batches.
+
+    Parameters
+    ----------
+    offsets : which records.
+    max_inflated_batch_bytes : what one batch may inflate to at the most.
+    in_microseconds : whose timestamps are wanted in microseconds, where they may overflow; None
+        for milliseconds as they are stored.
+
+    Attributes
+    ----------
+    state : int64 array, how far `fill` has come; see `segmentlog.kernels.output`.
+    """
+
+    def __init__(
+        self,
+        offsets: OffsetRange = ALL_OFFSETS,
+        max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+        *,
+        in_microseconds: TopicPartition | None = None,
+    ) -> None:
+        self._offsets = offsets
+        self._in_microseconds = in_microseconds
+        self._inflater = Inflater(max_inflated_batch_bytes)
+        self.state: Int64s = np.zeros(output.N_STATE, np.int64)
+
+    def inflate(self, batches: ScannedBatches) -> int:
+        """Inflate compressed batches and point headers at the result; how many rows are ready.
+
+        About `_INFLATE_BYTES` a call: a window of a few MiB may inflate to gigabytes.  What the
+        last call has inflated is forgotten.
+
+        This loop is the only one that runs once a batch in Python, so it does little else.
+        """
+        self._inflater.clear()
+        headers = batches.headers
+        attributes = headers[:, layout.ATTRIBUTES]
+        rows = np.flatnonzero(attributes & layout.CODEC_MASK)
+        if not len(rows):
+            return len(headers)
+        codecs = (attributes[rows] & layout.CODEC_MASK).tolist()
+        are_magic_0 = (attributes[rows] & layout.NO_TIMESTAMP_MASK != 0).tolist()
+        begins = headers[rows, layout.RECORDS_START].tolist()
+        ends = headers[rows, layout.RECORDS_END].tolist()
+        view, append, inflater = batches.buf.data, self._inflater.append, self._inflater
+        ranges = []
+        try:
+            for codec, begin, end, is_magic_0 in zip(
+                codecs, begins, ends, are_magic_0, strict=True
+            ):
+                if inflater.end >= _INFLATE_BYTES:
+                    break
+                ranges.append(append(codec, view[begin:end], is_magic_0=is_magic_0))
+        except (InflateError, ValueError) as error:
+            raise _inflate_error(batches, int(rows[len(ranges)]), error) from error
+        done = rows[: len(ranges)]
+        headers[done, layout.RECORDS_START] = [begin for begin, _ in ranges]
+        headers[done, layout.RECORDS_END] = [end for _, end in ranges]
+        n_ready = len(headers) if len(done) == len(rows) else int(rows[len(done)])
+        code, row = resolve_wrappers(self._inflater.buffer, headers[:n_ready])
+        if code != status.OK:
+            raise self._error(batches, row, code)
+        return n_ready
+
+    def fill(self, batches: ScannedBatches, make_room: MakeRoom) -> Iterator[Output]:
+        """Columns of `batches`, whose records are all inflated; `state` tells how many rows.
+
+        Raises
+        ------
+        MalformedBatchError
+            If records contradict their header or themselves.
+        TimestampOverflowError
+            If a record's timestamp is wanted and does not fit microseconds.
+        """
+        headers, state = batches.headers, self.state
+        scale = 1000 if self._in_microseconds else 1
+        state[output.BATCH], state[output.RECORD] = 0, -1
+        n_bytes = n_headers = 0
+        while state[output.BATCH] < len(headers):
+            room = make_room(headers[state[output.BATCH] :], n_bytes, n_headers)
+            room.begin(state)
+            code = fill_records(
+                batches.buf, self._inflater.buffer, headers, *self._offsets, scale, room.arrays,
+                state,
+            )  # fmt: skip
+            if code not in (status.OK, status.OUTPUT_FULL):
+                raise self._error(batches, int(state[output.BATCH]), code)
+            n_bytes = n_headers = 0
+            if code == status.OUTPUT_FULL:
+                # What did not fit is offered room of its own next time.
+                n_bytes, n_headers = int(state[output.DETAIL]), int(state[output.DETAIL_2])
+            if state[output.N_ROWS]:
+                yield room
+
+    def _error(self, batches: ScannedBatches, row: int, code: int) -> SegmentLogError:
+        """What a status of `fill_records` means, with its place."""
+        if code == status.TIMESTAMP_OVERFLOW and self._in_microseconds:
+            offset, timestamp_ms = self.state[output.DETAIL : output.DETAIL_2 + 1].tolist()
+            return TimestampOverflowError(*self._in_microseconds, offset, timestamp_ms)
+        return batches.malformed(row, status.REASONS[code])
+
+
+def _inflate_error(batches: ScannedBatches, row: int, error: Exception) -> SegmentLogError:
+    """What is wrong with a batch that could not be inflated."""
+    codec = int(batches.headers[row, layout.ATTRIBUTES]) & layout.CODEC_MASK
+    if codec > Codec.ZSTD:
+        return UnsupportedFormatError(batches.path, batches.position_of(row), "codec", codec)
+    return batches.malformed(row, str(error))

@@ -1,0 +1,79 @@
+"""Offsets while a log is verified: gaps, and segments that overlap."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from segmentlog.kernels import layout
+from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.segment import Segment
+from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
+
+__all__ = ["OffsetCheck"]
+
+
+class OffsetCheck:
+    """Follows the offsets of one log from its first segment to its last.
+
+    Parameters
+    ----------
+    finding : makes findings.
+    """
+
+    def __init__(self, finding: MakeFinding) -> None:
+        self._finding = finding
+        self._reached = -1  # offset behind the segments that are done, if it is known
+        self._expected = -1
+        self._n_gaps = self._n_missing = 0
+        self._first_gap = (0, 0, 0)  # byte, and the offsets that it is between
+
+    def begin(self, segment: Segment) -> Iterator[Finding]:
+        """Take the step from one segment to the next."""
+        reached, base = self._reached, segment.base_offset
+        self._expected = base
+        self._n_gaps = self._n_missing = 0
+        if reached > base:
+            yield self._finding(
+                Severity.ERROR, FindingKind.OVERLAPPING_SEGMENT, segment.path, 0, base,
+                f"begins at offset {base}, the segment before it reaches to {reached}",
+            )  # fmt: skip
+        elif -1 < reached < base:
+            yield self._finding(
+                Severity.NOTE, FindingKind.OFFSET_GAP, segment.path, 0, reached,
+                f"no batch holds offsets [{reached}, {base}) before this segment: "
+                "compacted away, or a segment is missing",
+            )  # fmt: skip
+
+    def follow(self, batches: ScannedBatches) -> None:
+        """Count offsets that no batch holds: compacted logs have them by the million."""
+        headers = batches.headers
+        begins = headers[:, layout.BASE_OFFSET]
+        ends = np.concatenate(([self._expected], headers[:-1, layout.LAST_OFFSET] + 1))
+        self._expected = batches.next_offset
+        rows = np.flatnonzero(begins > ends)
+        if not len(rows):
+            return
+        first = rows[0]
+        if not self._n_gaps:
+            self._first_gap = batches.position_of(first), int(ends[first]), int(begins[first])
+        self._n_gaps += len(rows)
+        self._n_missing += int((begins[rows] - ends[rows]).sum())
+
+    def go_on_from(self, offset: int) -> None:
+        """Leave out damage, behind which `offset` comes next."""
+        self._expected = offset
+
+    def end(self, segment: Segment) -> Iterator[Finding]:
+        """Say how many gaps one segment has."""
+        self._reached = max(self._reached, self._expected)
+        if self._n_gaps:
+            at, begin, end = self._first_gap
+            yield self._finding(
+                Severity.NOTE, FindingKind.OFFSET_GAP, segment.path, at, begin,
+                f"in no batch: {self._n_missing} offsets, the first ones [{begin}, {end}); "
+                "compacted away, or lost",
+            )  # fmt: skip
+
+    def give_up(self) -> None:
+        """Leave out a segment that cannot be read to its end."""
+        self._reached = -1

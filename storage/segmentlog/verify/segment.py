@@ -1,0 +1,133 @@
+"""One segment while its log is verified: good batches go to every check, bad ones are reported."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.files.readable import ReadableFile, open_file
+from segmentlog.kernels import layout
+from segmentlog.log import Log
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.resync import GoodBatch, behind_damage
+from segmentlog.segments.segment import Segment
+from segmentlog.segments.windows import BatchWindows
+from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.verify.indexes import IndexCheck
+from segmentlog.verify.offsets import OffsetCheck
+from segmentlog.verify.transactions import TransactionCheck
+
+__all__ = ["Checks", "SegmentCheck"]
+
+
+class Checks(NamedTuple):
+    """All that goes with a log from segment to segment.
+
+    `decoder` is there if records are to be parsed, and `progress` is called with the bytes done
+    since the last call.
+    """
+
+    log: Log
+    finding: MakeFinding
+    progress: Callable[[int], object]
+    windows: BatchWindows
+    decoder: RecordDecoder | None
+    offsets: OffsetCheck
+    transactions: TransactionCheck
+
+
+class SegmentCheck:
+    """One pass over a segment.
+
+    Parameters
+    ----------
+    segment : which.
+    checks : of its log.
+    is_last : whether it is the active segment, whose end may be half written.
+    """
+
+    def __init__(self, segment: Segment, checks: Checks, *, is_last: bool) -> None:
+        self._segment = segment
+        self._checks = checks
+        self._is_last = is_last
+        self._indexes = IndexCheck(segment, checks.finding)
+        self._scanner = BatchScanner(segment.path, segment.base_offset)
+
+    def findings(self) -> Iterator[Finding]:
+        """Findings in the order of the file, then those about its indexes.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be read.
+        """
+        with open_file(self._segment.path) as file:
+            position: int | None = 0
+            while position is not None:
+                try:
+                    yield from self._batches_from(file, position)
+                    position = None
+                except (CorruptLogError, UnsupportedFormatError) as error:
+                    good, found = self._behind(file, error)
+                    yield found
+                    self._leave_out(good, found)
+                    position = good.position if good else None
+        yield from self._checks.offsets.end(self._segment)
+        yield from self._indexes.at_the_end()
+        yield from self._checks.transactions.index_of(self._segment)
+
+    def _batches_from(self, file: ReadableFile, position: int) -> Iterator[Finding]:
+        """Follow the batches from byte `position` on, up to the first bad one."""
+        windows, end = self._checks.windows, self._segment.size
+        for batches in windows.batches(file.read_into, self._scanner, position, end):
+            self._checks.offsets.follow(batches)
+            yield from self._indexes.follow(batches)
+            yield from self._checks.transactions.follow(batches)
+            if self._checks.decoder is not None:
+                yield from self._records(self._checks.decoder, batches)
+            self._checks.progress(len(batches.data))
+
+    def _records(self, decoder: RecordDecoder, batches: ScannedBatches) -> Iterator[Finding]:
+        """Batches whose records cannot be decoded."""
+        for row, error in decoder.find_unreadable(batches):
+            kind = FindingKind.CORRUPT_RECORDS
+            if isinstance(error, UnsupportedFormatError):
+                kind = FindingKind.UNSUPPORTED_BATCH
+            yield self._checks.finding(
+                Severity.ERROR, kind, batches.path, batches.position_of(row),
+                int(batches.headers[row, layout.BASE_OFFSET]), str(error),
+            )  # fmt: skip
+
+    def _behind(
+        self, file: ReadableFile, error: CorruptLogError | UnsupportedFormatError
+    ) -> tuple[GoodBatch | None, Finding]:
+        """Where to go on behind a batch that cannot be read, and what to say about it."""
+        at, end, offset = error.position, self._segment.size, self._scanner.next_offset
+        good = behind_damage(file, at, end, offset)
+        self._checks.progress((good.position if good else end) - at)
+        if self._is_last and good is None and at >= self._checks.log.tail.position:
+            if not file.read(at, 1 << 20).strip(b"\0"):
+                kind, severity = FindingKind.ZEROS_AT_THE_END, Severity.NOTE
+                message = f"{end - at} bytes of zeros follow the last batch: preallocated"
+            else:
+                kind, severity = FindingKind.TORN_TAIL, Severity.WARNING
+                message = f"{end - at} bytes behind the last whole batch: a write was cut short"
+        else:
+            kind, severity = FindingKind.CORRUPT_BATCH, Severity.ERROR
+            if isinstance(error, UnsupportedFormatError):
+                kind = FindingKind.UNSUPPORTED_BATCH
+            follows = "no good batch follows"
+            if good:
+                follows = f"the next good batch is at byte {good.position}"
+            message = f"{error} ({follows})"
+        path = self._segment.path
+        return good, self._checks.finding(severity, kind, path, at, offset, message)
+
+    def _leave_out(self, good: GoodBatch | None, found: Finding) -> None:
+        """Have the checks go on behind what cannot be read."""
+        if good:
+            self._indexes.unreadable(good.position, good.base_offset)
+            self._scanner.next_offset = good.base_offset
+            self._checks.offsets.go_on_from(good.base_offset)
+        elif found.severity != Severity.NOTE:
+            self._indexes.unreadable(self._segment.size, 2**63 - 1)

@@ -1,0 +1,114 @@
+"""The documents: links, paths, modules, floors and formats are those of the checkout."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from segmentlog.journal import guard, state
+
+TOP = Path(__file__).parents[2]
+ENGINE = TOP / "storage" / "segmentlog"
+
+
+def documents() -> list[str]:
+    """Every Markdown file of the checkout."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=TOP,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return sorted(name for name in listed.stdout.splitlines() if (TOP / name).exists())
+
+
+def links(path: Path) -> list[str]:
+    """Targets of the links of a document that lead into the checkout."""
+    found = re.findall(r"\]\(([^()\s]+(?:\([^()]*\))?)\)", _without_code(path))
+    return [target for target in found if not re.match(r"\w+:", target)]
+
+
+def anchors(path: Path) -> set[str]:
+    """Anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", _without_code(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+def _without_code(path: Path) -> str:
+    return re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", documents())
+def test_the_links_of_a_document_lead_to_files_and_headings(name: str) -> None:
+    """A relative link names a file of the checkout, and a fragment one of its headings."""
+    lost = []
+    for link in links(TOP / name):
+        path, _, fragment = link.partition("#")
+        target = (TOP / name).parent / path if path else TOP / name
+        if not target.exists() or (fragment and fragment not in anchors(target)):
+            lost.append(link)
+
+    assert [] == lost
+
+
+def test_the_index_of_the_engine_lists_all_of_its_documents() -> None:
+    """`storage/README.md` is the way to each file of `storage/docs`."""
+    storage = TOP / "storage"
+    listed = {target.partition("#")[0] for target in links(storage / "README.md")}
+
+    assert {f"docs/{path.name}" for path in (storage / "docs").iterdir()} <= listed
+
+
+@pytest.mark.parametrize("name", documents())
+def test_a_path_that_a_document_names_is_there(name: str) -> None:
+    """A module or test in backticks stands where the document says."""
+    pattern = r"`((?:tests|storage|connector|examples|\.ci|\.github)/[\w./-]+)`"
+    named = re.findall(pattern, _without_code(TOP / name))
+
+    assert [] == [path for path in named if not (TOP / path).exists()]
+
+
+def test_a_module_that_the_index_of_the_engine_names_is_there() -> None:
+    """`read.plan` is `read/plan.py`."""
+    named = re.findall(r"`([a-z]\w*\.[a-z]\w*)`", _without_code(TOP / "storage" / "README.md"))
+    modules = {name for name in named if name != "segmentlog.state"}
+
+    assert "read.plan" in modules
+    assert [] == [
+        each for each in modules if not (ENGINE / f"{each.replace('.', '/')}.py").exists()
+    ]
+
+
+def test_the_picture_of_the_floors_shows_the_layers_that_are_checked() -> None:
+    """Row by row what import-linter is given."""
+    text = (TOP / "storage" / "README.md").read_text()
+    shown = [line.split("│")[0].split() for line in re.findall(r"^.*│.*$", text, re.MULTILINE)]
+    contracts = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layers,) = [
+        each["layers"]
+        for each in contracts["contracts"]
+        if each.get("containers") == ["segmentlog"]
+    ]
+
+    assert [sorted(layer.split(" | ")) for layer in layers] == [sorted(names) for names in shown]
+
+
+def test_the_formats_of_our_files_are_those_that_are_written() -> None:
+    """A new format needs a word on who can read it."""
+    text = (TOP / "storage" / "docs" / "commit.md").read_text()
+    (of_state,) = re.findall(r"^\| `segmentlog.state` \| (\d+) \|", text, re.MULTILINE)
+    (of_intent,) = re.findall(r"^\| `intent`, in the guard \| (\d+) \|", text, re.MULTILINE)
+
+    assert (state._STATE_FORMAT, guard._INTENT_FORMAT) == (int(of_state), int(of_intent))
+
+
+@pytest.mark.parametrize("name", documents())
+def test_a_sentence_begins_with_its_subject(name: str) -> None:
+    """No sentence of a document begins with its relative clause."""
+    lines = [each for each in _without_code(TOP / name).splitlines() if each[:1] not in {"#", "|"}]
+    text = "\n".join(lines)
+    found = re.findall(
+        r"(?:\A|\n\n|[.!?:]\s+|\n\s*- )((?:What|Who|Whoever|Whose)\b[^.?]*[.?])", text
+    )
+
+    assert [] == [each for each in found if not each.endswith("?")]
