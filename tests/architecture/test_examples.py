@@ -85,6 +85,7 @@ def test_polars_and_duckdb_take_the_stream(example_data: str) -> None:
     """A scan is an Arrow stream, without a conversion of ours."""
     log = segmentlog.open_log_dir(example_data).log("orders", 0)
     frame = pl.from_arrow(log.scan().read_all())
+    assert isinstance(frame, pl.DataFrame)
     stream = log.scan()  # DuckDB finds it by the name of the variable
     ((counted,),) = duckdb.sql("select count(*) from stream").fetchall()
 

@@ -35,7 +35,8 @@ TESTED_ELSEWHERE = (
         ),
         (
             "kernels/test_hostile_bytes kernels/test_hostile_rows ../properties "
-            "tools/test_json_lines kernels/test_crc32c producer/test_partitioner"
+            "tools/test_json_lines kernels/test_crc32c producer/test_partitioner "
+            "recovery/test_reindex recovery/test_recover_log"
         ),
         "kernels are held against plain Python, and that is one of whole batches",
     ),
@@ -47,20 +48,20 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/index",
-        "encode entries transaction",
+        "encode entries",
         "recovery/test_reindex recovery/test_recover_log index/test_offset ../golden",
         "entries are right if they are the ones of a broker, byte for byte",
     ),
     (
         "segmentlog/journal",
-        "deletions guard json_file sink_versions state",
+        "deletions guard sink_versions state",
         "producer/test_numbered_writes files/test_whole ../crash",
         "a journal is right if no crash leaves half a job",
     ),
     (
         "segmentlog/records",
         "batch_error columns decoder deflater filler header scanned_batches",
-        "records/test_compression kernels/test_decode test_damage ../properties ../golden",
+        "records/test_encoder kernels/test_decode test_damage ../properties ../golden",
         "the parts of decoding are held against the reference together",
     ),
     (

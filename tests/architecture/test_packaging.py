@@ -97,7 +97,7 @@ def test_py_files_reach_the_workers_and_compile_nothing(
     archive = shutil.copy(wheel, tmp_path / name)
     (tmp_path / "read.py").write_text(READ)
     before = machine.kernels()
-    submit = [home / "bin" / "spark-submit", "--py-files", archive, "read.py"]
+    submit: list[str | Path] = [home / "bin" / "spark-submit", "--py-files", archive, "read.py"]
     printed, errors = run(
         [*submit, example_data, "register"], tmp_path,
         SPARK_HOME=str(home), PYSPARK_PYTHON=str(machine.python),

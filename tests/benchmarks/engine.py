@@ -4,6 +4,7 @@ import contextlib
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import crc32c
 import lz4.frame
@@ -75,7 +76,7 @@ def copy(data: np.ndarray) -> None:
         np.frombuffer(pa.allocate_buffer(len(piece)), np.uint8)[:] = piece
 
 
-def checksum(data: np.ndarray) -> None:
+def checksum(data: Any) -> None:
     """CRC-32C of every byte, by the quickest library at hand."""
     for at in range(0, len(data), _WINDOW):
         crc32c.crc32c(data[at : at + _WINDOW])

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, TopicPartition
@@ -27,7 +28,7 @@ class Targets:
 
     def __init__(self, frame: DataFrame, broker: Broker, scratch: Path) -> None:
         self._frame = frame
-        self._servers = {
+        self._servers: dict[str, Any] = {
             "bootstrap.servers": broker.bootstrap_servers,
             "broker.address.family": "v4",
         }

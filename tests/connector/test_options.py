@@ -1,6 +1,7 @@
 """Options of a batch read: every rule, without Spark."""
 
 import pickle
+from collections.abc import Callable
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_every_option_has_a_good_value_here() -> None:
 
 @pytest.mark.parametrize("name", GOOD_VALUES)
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.swapcase])
-def test_names_are_taken_in_any_case(name: str, change: type[str.lower]) -> None:
+def test_names_are_taken_in_any_case(name: str, change: Callable[[str], str]) -> None:
     """Spark lowers them on some ways and keeps them on others."""
     raw = {"path": "/d"} if name != "path" else {}
     expected = ReadOptions.parse({**raw, name: GOOD_VALUES[name]})

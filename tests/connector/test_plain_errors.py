@@ -105,7 +105,7 @@ def test_bugs_keep_their_frames(
     @PlainErrors()
     def door() -> None:
         try:
-            {}["cause"]
+            {"effect": 1}["cause"]
         except KeyError as cause:
             raise error from cause
 

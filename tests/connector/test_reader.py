@@ -90,6 +90,7 @@ def test_a_users_schema_selects_columns(spark: SparkSession, example_data: str) 
     schema = StructType.fromDDL(
         "offset bigint, headers array<struct<key:string,value:binary>>, topic string"
     )
+    assert isinstance(schema, StructType)
     frame = spark.read.schema(schema).format("segmentlog").load(example_data)
     row = frame.where("topic = 'orders'").orderBy("offset").first()
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crashing import Crash, Forward, around_calls
@@ -38,7 +39,7 @@ from segmentlog.model import LogSlice, TopicPartition
 pytestmark = pytest.mark.linux
 
 #: A segment holds a few batches of these, so that a commit grows the active one, and rolls.
-SMALL = {"segment_bytes": 2000, "batch_size": 200}
+SMALL: dict[str, Any] = {"segment_bytes": 2000, "batch_size": 200}
 FIRST = Job(1, {"t": 2}, n_rows=3)
 SECOND = Job(2, {"t": 2}, n_rows=60)
 SECOND_AND_NEW = Job(2, {"t": 2, "new": 3}, n_rows=20)
@@ -231,7 +232,7 @@ print(read_slices(slices))
 def test_a_reader_does_not_die_of_an_index_that_an_undo_cuts(
     holder: Holder, directory: Path
 ) -> None:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     command = [sys.executable, "-c", MAPPER, str(directory)]
     with subprocess.Popen(command, **pipes) as reader:
         assert reader.stdin is not None

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -41,7 +42,7 @@ def mixed_rows(n_rows: int) -> pa.Table:
     )
 
 
-def append(broker: Broker, topic: str, n_rows: int, **settings: object) -> None:
+def append(broker: Broker, topic: str, n_rows: int, **settings: Any) -> None:
     """One job of ours."""
     config = ProducerConfig(**settings)
     with segmentlog.open_writer(broker.log_dir, topic, config=config) as writer:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka_here import Broker, JavaClient, assert_dump_is_sound
@@ -39,7 +40,7 @@ def updates(spark: SparkSession, n_rows: int) -> DataFrame:
     )
 
 
-def append(frame: DataFrame, broker: Broker, topic: str, **options: object) -> None:
+def append(frame: DataFrame, broker: Broker, topic: str, **options: Any) -> None:
     """One job of ours."""
     (
         frame.write.format("segmentlog")

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka_here import Broker, JavaClient
@@ -63,7 +64,7 @@ class Load:
             time.sleep(0.05)  # a partition has a directory once it is written to
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: Any) -> None:
         self._stop.set()
         self._thread.join()
 
@@ -81,7 +82,7 @@ def busy(new_version: str, tmp_path: Path) -> Iterator[tuple[Broker, JavaClient,
         yield broker, client, load
 
 
-def check_rows(topic: str, log: segmentlog.Log, **how: object) -> int:
+def check_rows(topic: str, log: segmentlog.Log, **how: Any) -> int:
     """Read a log whole, compare each row with what its offset says; how many there were."""
     start, end = log.log_start_offset, log.end_offset(segmentlog.ReadUpTo.LOG_END)
     rows = log.scan(start, end, columns=["offset", "key", "value"], **how).read_all()
@@ -188,8 +189,8 @@ def test_copies_taken_under_load_are_read_right_or_not_at_all(
             except CorruptLogError:
                 assert log.tail.position < log.segments[-1].size  # a torn tail that was promised
                 refused += 1
-            how = {"read_up_to": segmentlog.ReadUpTo.LOG_END}
-            rows = log.scan(columns=["offset"], **how).read_all()["offset"].to_pylist()
+            scan = log.scan(columns=["offset"], read_up_to=segmentlog.ReadUpTo.LOG_END)
+            rows = scan.read_all()["offset"].to_pylist()
             assert rows[-1] == log.log_end_offset - 1
         shutil.rmtree(copy)
 
@@ -221,8 +222,8 @@ def test_a_killed_broker_leaves_everything_that_it_acknowledged(
             broker.kill()
             client.forget(producer)
         log = segmentlog.open_log_dir(broker.log_dir).log("killed", 0)
-        how = {"columns": ["offset", "value"], "read_up_to": segmentlog.ReadUpTo.LOG_END}
-        rows = log.scan(**how).read_all()
+        columns = ["offset", "value"]
+        rows = log.scan(columns=columns, read_up_to=segmentlog.ReadUpTo.LOG_END).read_all()
         offsets = rows["offset"].to_pylist()
 
         assert acknowledged > start + 100

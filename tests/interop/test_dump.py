@@ -135,7 +135,7 @@ def legacy_dump(text: str) -> Dump:
             fields = kafkas_fields(line.replace("offset:", "lastOffset:", 1))
             rows.append({name: fields[name] for name in MESSAGE_FIELDS})
         elif line.startswith("| offset:"):
-            fields = {"sequence": -1, "headerKeys": ""} | kafkas_fields(line)
+            fields = {"sequence": -1, "headerKeys": "", **kafkas_fields(line)}
             rows.append({name: fields.get(name) for name in RECORD_FIELDS})
     return found
 

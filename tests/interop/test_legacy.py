@@ -39,6 +39,7 @@ def test_look_ups_by_time_answer_as_the_broker_did(legacy: tuple) -> None:
     """The first offset at or after a time; by the broker's own answers."""
     log_dir, _, _, looked_up = legacy
     directory = segmentlog.open_log_dir(log_dir)
+    assert looked_up
     for topic, time, answer in looked_up:
         found = directory.log(topic, 0).offset_for_timestamp(time)
 

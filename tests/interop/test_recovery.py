@@ -5,7 +5,6 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -83,7 +82,7 @@ class Load:
 
 
 @pytest.fixture(scope="module")
-def killed(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple]:
+def killed(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Broker, Path, int]:
     """A broker that was killed under load, a copy of its directory, and what was acknowledged."""
     directory = tmp_path_factory.mktemp("kafka")
     # Or it dies before it has ever checkpointed a recovery point.

@@ -1,7 +1,8 @@
 """Logs that were read, restored, overwritten and moved by us, served by a broker."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,11 @@ pytestmark = pytest.mark.interop
 
 #: Topics of every codec, headers, tombstones, append times, transactions, compaction, retention.
 GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1"
-RESTORE = {"use_timestamps": True, "use_timestamp_types": True, "use_offsets": True}
+RESTORE: dict[str, Any] = {
+    "use_timestamps": True,
+    "use_timestamp_types": True,
+    "use_offsets": True,
+}
 KEEP = {"retention.ms": -1, "retention.bytes": -1}
 
 
@@ -32,7 +37,7 @@ def records(directory: Path, topic: str) -> list[KafkaRecord]:
     )
 
 
-def as_consumed(found: Sequence[KafkaRecord]) -> list[KafkaRecord]:
+def as_consumed(found: Iterable[KafkaRecord]) -> list[KafkaRecord]:
     """In order; a consumer has no headers where we say null."""
     return sorted(
         (each._replace(headers=each.headers or None) for each in found), key=lambda each: each[:3]

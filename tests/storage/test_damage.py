@@ -6,7 +6,7 @@ import shutil
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from reads import slice_offsets
@@ -47,7 +47,7 @@ def open_log(partition: Path) -> segmentlog.Log:
     return segmentlog.open_log_dir(partition.parent).log("segments", 0)
 
 
-def offsets(log: segmentlog.Log, **how: object) -> list[int]:
+def offsets(log: segmentlog.Log, **how: Any) -> list[int]:
     return log.scan(columns=["offset"], **how).read_all()["offset"].to_pylist()
 
 
@@ -226,7 +226,7 @@ def test_damage_outside_a_range_is_nobodys_loss(partition: Path, name: str, segm
             assert [offset for offset in expected if offset not in lost] == kept, (start, stop)
 
 
-def rows_or_error(log: segmentlog.Log, start: int, stop: int, **how: object) -> list[int] | str:
+def rows_or_error(log: segmentlog.Log, start: int, stop: int, **how: Any) -> list[int] | str:
     """Offsets of a range, or the word for an error that is about damage."""
     try:
         how["max_inflated_batch_bytes"] = 1 << 20

@@ -175,7 +175,7 @@ def test_damaged_files_are_compiled_again(package: Path, cache: Path, damage: st
     for path in cache.rglob("*.nbc"):
         whole = bytearray(path.read_bytes())
         whole[whole.find(b"\x7fELF") + 12] ^= 1  # the object file's padding, which nobody reads
-        path.write_bytes({"empty": b"", "short": whole[:-1], "changed": whole}[damage])
+        path.write_bytes({"empty": bytearray(), "short": whole[:-1], "changed": whole}[damage])
 
     assert COMPILED == use(cache, package).printed
     assert LOADED == use(cache, package).printed

@@ -123,8 +123,10 @@ class Holder:
                 [sys.executable, __file__], text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
-        how = {"directory": str(directory), "job": asdict(job), "sizes": sizes}
-        how["delete_records"] = delete_records
+        how = {
+            "directory": str(directory), "job": asdict(job), "sizes": sizes,
+            "delete_records": delete_records,
+        }  # fmt: skip
         assert _ask(self._process, json.dumps(how)) == "held\n"
         return HeldCommit(self._process)
 
@@ -143,7 +145,7 @@ def _hold() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _write(directory: str, job: dict[str, Any], sizes: dict[str, int], **more: bool) -> None:
+def _write(directory: str, job: dict[str, Any], sizes: dict[str, Any], **more: bool) -> None:
     try:
         write_job(Path(directory), Job(**job), **more, **sizes)
         print("acknowledged", flush=True)

@@ -57,8 +57,10 @@ class Reader:
         self.n_looks = 0
 
     def __enter__(self) -> Self:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self._process = subprocess.Popen(self._command, text=True, **pipes)
+        self._process = subprocess.Popen(
+            self._command, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,7 +71,12 @@ class Reader:
 
 def _look_until_told(directory: Path) -> int:
     is_over = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), is_over.set()), daemon=True).start()
+
+    def wait() -> None:
+        sys.stdin.read()
+        is_over.set()
+
+    threading.Thread(target=wait, daemon=True).start()
     n_looks, n_before = 0, 0
     while not is_over.is_set():
         n_jobs = n_whole_jobs(directory)

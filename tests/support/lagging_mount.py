@@ -77,7 +77,7 @@ class _Server:
                     return
                 continue
             _, opcode, unique, node, *_ = _IN.unpack_from(request)
-            answer: Callable[[int, bytes], bytes] | None = _ANSWERS.get(opcode, _unknown)
+            answer: Callable[[_Server, int, bytes], bytes] | None = _ANSWERS.get(opcode, _unknown)
             if answer is None:
                 continue
             try:

@@ -12,7 +12,7 @@ import tempfile
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import PySparkException
 
@@ -202,7 +202,8 @@ def jupyter(
 
     prepare = f"{magic}\n{_prepare(places, settings or {}, _CLASSIC)}"
     cells = [prepare, *(CASES[name].typed for name in names), "spark.stop()"]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    v4: Any = nbformat.v4  # its functions carry no types
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in cells])
     with DirectoryLock(places["LOCKED"]):
         NotebookClient(notebook, timeout=300, allow_errors=True, kernel_name="python3").execute()
     shown = {}

@@ -74,7 +74,7 @@ class SparkServer:
         """A session of its own; the caller stops it."""
         from pyspark.sql.connect.session import SparkSession
 
-        return SparkSession.builder.remote(self.url).create()
+        return SparkSession.builder.remote(self.url).create()  # type: ignore[return-value]
 
     @property
     def url(self) -> str:

@@ -3,8 +3,9 @@
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -36,7 +37,7 @@ GONE: Mapping[int, list[bytes]] = {}
 WHOLE = {0: [b"a"], 1: [b"b"], 2: [b"c"]}
 
 
-def write_three(directory: Path, topic: str = "t", rows: pa.Table = ROWS, **how: object) -> None:
+def write_three(directory: Path, topic: str = "t", rows: pa.Table = ROWS, **how: Any) -> None:
     """Three partitions."""
     write(directory, rows, topic=topic, num_partitions=3, **how)
 
@@ -58,7 +59,8 @@ def directory(tmp_path: Path) -> Path:
     for name in CHECKPOINTS:
         offsets = dict(read_offsets(str(tmp_path), name))
         for topic in ("t", "t-1"):
-            offsets |= {TopicPartition(topic, p): offsets.get((topic, p), 0) for p in range(3)}
+            partitions = [TopicPartition(topic, p) for p in range(3)]
+            offsets |= {each: offsets.get(each, 0) for each in partitions}
         write_offsets(str(tmp_path), name, offsets)
     return tmp_path
 
@@ -131,7 +133,7 @@ def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
     assert [] == list(tmp_path.glob("x*"))
 
 
-def _crash(*_: object) -> None:
+def _crash(*_: Any) -> None:
     raise Crash
 
 
@@ -347,7 +349,7 @@ def test_what_cannot_be_removed_is_told_and_removed_the_next_time(
     """The topic is gone all the same, and a broker may start."""
     with monkeypatch.context() as patch:
 
-        def refused(*_: object, **__: object) -> None:
+        def refused(*_: Any, **__: Any) -> None:
             raise OSError(5, "Input/output error", str(directory / "t-0"))
 
         patch.setattr("os.rmdir", _but_for_guards(refused))
@@ -363,10 +365,10 @@ def test_what_cannot_be_removed_is_told_and_removed_the_next_time(
         segmentlog.delete_topic(directory, "t")
 
 
-def _but_for_guards(refused: object) -> object:
+def _but_for_guards(refused: Callable[[str], None]) -> Callable[..., None]:
     real = os.rmdir
 
-    def rmdir(path: str, **how: object) -> None:
+    def rmdir(path: str, **how: Any) -> None:
         if "segmentlog." in str(path):
             return real(path, **how)
         return refused(path)

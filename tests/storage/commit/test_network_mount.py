@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -45,7 +46,7 @@ def mount(server: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def _write_batches(
-    directory: Path, *values: int, segment_bytes: int = 1 << 20, **more: bool
+    directory: Path, *values: int, segment_bytes: int = 1 << 20, **more: Any
 ) -> None:
     config = ProducerConfig(TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=1))
     with segmentlog.open_writer(directory, "t", config=config, **more) as writer:
@@ -160,10 +161,10 @@ def test_a_guard_that_a_reader_looks_into_goes_all_the_same(server: Path, mount:
     opened = []
     finish = settle.finish
 
-    def looked_into(directory: str, guard: Guard, *more: object) -> None:
+    def looked_into(directory: str, guard: Guard, *more: Any) -> None:
         opened.append(os.open(guard.intent_path, os.O_RDONLY))
         threading.Timer(0.3, os.close, opened).start()
-        finish(directory, guard, *more)  # type: ignore[arg-type]
+        finish(directory, guard, *more)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(commit, "finish", looked_into)
@@ -184,20 +185,20 @@ def test_a_writer_that_was_taken_over_decides_nothing_by_its_handle(
     slow, extents = _staged(mount)
     decide, undo = commit._Commit.decide, settle._undo
 
-    def taken_over(directory: str, guard: Guard, *more: object, **how: object) -> None:
+    def taken_over(directory: str, guard: Guard, *more: Any, **how: Any) -> None:
         """The other writer has taken the guard over, and undoes; now the slow one goes on."""
         monkeypatch.setattr(settle, "_undo", undo)
         late.append(None)
         with pytest.raises(OSError, match=r"segmentlog\.unfinished"):
             decide(*held)
-        undo(directory, guard, *more, **how)  # type: ignore[arg-type]
+        undo(directory, guard, *more, **how)
 
     late: list[None] = []
-    held: list[object] = []
+    held: list[Any] = []
 
-    def overtaken(*arguments: object) -> None:
+    def overtaken(*arguments: Any) -> None:
         held.extend(arguments)
-        held[0].guard.intent()  # type: ignore[attr-defined]
+        held[0].guard.intent()
         monkeypatch.setattr(settle, "_undo", taken_over)
         settle.recover(str(server))
         raise OSError("as its answer is")
@@ -257,7 +258,7 @@ def test_a_commit_on_a_full_disk_is_undone_although_nothing_can_be_made_there(
     job, extents = _staged(server)
     real = os.mkdir
 
-    def full(*_: object) -> None:
+    def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def mkdir(path: str, *mode: int) -> None:

@@ -1,14 +1,21 @@
 """Varints: read as Kafka writes them, and as words, at every length."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from segmentlog.kernels.varint import FAILED, read_varint, read_varlong, varint_word
 from segmentlog.testing.reference import zigzag
 
+# They are compiled into kernels that call them, and only there.
+READ_INT: Callable[..., Any] = read_varint.py_func
+READ_LONG: Callable[..., Any] = read_varlong.py_func
+
 
 @pytest.mark.parametrize("word_of", [varint_word, varint_word.py_func], ids=["compiled", "plain"])
-def test_words_are_the_bytes_of_the_reference(word_of) -> None:
+def test_words_are_the_bytes_of_the_reference(word_of: Callable[..., Any]) -> None:
     """On both sides of every number at which one byte or one bit more is needed."""
     for bits in range(56):
         for groups in {2**bits - 1, 2**bits, 2**bits + 1} - {2**56}:
@@ -30,10 +37,10 @@ def test_varints_of_the_format_are_read(encoded: str, expected: int) -> None:
     """Kafka's own vectors, as an int and as a long."""
     buf = np.frombuffer(bytes.fromhex(encoded), np.uint8)
 
-    assert (expected, len(buf)) == read_varint.py_func(buf, 0, len(buf))
-    assert (expected, len(buf)) == read_varlong.py_func(buf, 0, len(buf))
+    assert (expected, len(buf)) == READ_INT(buf, 0, len(buf))
+    assert (expected, len(buf)) == READ_LONG(buf, 0, len(buf))
     assert zigzag(expected) == buf.tobytes()
-    assert read_varint.py_func(buf, 0, len(buf) - 1)[1] == FAILED
+    assert READ_INT(buf, 0, len(buf) - 1)[1] == FAILED
 
 
 def test_a_varint_that_does_not_end_fails() -> None:
@@ -41,6 +48,6 @@ def test_a_varint_that_does_not_end_fails() -> None:
     buf = np.full(12, 0xFF, np.uint8)
     largest = np.frombuffer(bytes.fromhex("feffffffffffffffff01"), np.uint8)
 
-    assert read_varint.py_func(buf, 0, 12)[1] == FAILED
-    assert read_varlong.py_func(buf, 0, 12)[1] == FAILED
-    assert (2**63 - 1, 10) == read_varlong.py_func(largest, 0, 10)
+    assert READ_INT(buf, 0, 12)[1] == FAILED
+    assert READ_LONG(buf, 0, 12)[1] == FAILED
+    assert (2**63 - 1, 10) == READ_LONG(largest, 0, 10)

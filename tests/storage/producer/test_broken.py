@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -197,7 +198,7 @@ def test_a_topic_that_was_deleted_behind_an_unfinished_commit(
     assert [b"v", b"v"] == values(tmp_path, "other")
 
 
-def _die(*_: object) -> None:
+def _die(*_: Any) -> None:
     raise ZeroDivisionError
 
 
@@ -362,7 +363,7 @@ def test_columns_of_one_name(tmp_path: Path) -> None:
 def test_sizes_that_cannot_be(name: str, size: int) -> None:
     """Refused where they are given."""
     with pytest.raises(OptionError, match=f"option '{name}' is '{size}'"):
-        ProducerConfig(**{name: size})
+        ProducerConfig(**cast("Any", {name: size}))
 
 
 @pytest.mark.parametrize(("first", "second"), [(3, 1), (1, 3)])
@@ -394,18 +395,18 @@ def test_a_writer_that_lost_its_lock_withdraws(
     stand, decide = commit._Commit.stand, commit._Commit.decide
     refused = []
 
-    def stands_late(self: commit._Commit, intent: object) -> None:
+    def stands_late(self: commit._Commit, intent: Any) -> None:
         with pytest.raises(LogLockedError):
             stand(self, intent)
         refused.append(self)
 
-    def decides_last(self: commit._Commit, state: object) -> None:
+    def decides_last(self: commit._Commit, state: Any) -> None:
         stands_late(*held_up)
         decide(self, state)
 
     held_up: list = []
 
-    def is_held_up(self: commit._Commit, intent: object) -> None:
+    def is_held_up(self: commit._Commit, intent: Any) -> None:
         held_up[:] = [self, intent]
         with monkeypatch.context() as patch:
             patch.setattr(commit._Commit, "stand", stand)

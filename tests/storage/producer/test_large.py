@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -66,7 +67,7 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     real = commit.move_segment
 
-    def seen(*arguments: object, **keywords: object) -> object:
+    def seen(*arguments: Any, **keywords: Any) -> object:
         sizes = real(*arguments, **keywords)
         found.append(sizes.base_offset)
         return sizes

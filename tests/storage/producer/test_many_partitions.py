@@ -6,6 +6,7 @@ import re
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,7 +25,7 @@ N = 20
 ROWS = pa.table({"value": [b"%d" % n for n in range(N)], "partition": pa.array(range(N))})
 
 
-def syncs_of(directory: Path, monkeypatch: pytest.MonkeyPatch, **how: object) -> Counter[str]:
+def syncs_of(directory: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Counter[str]:
     """Write one row to each partition; how often each kind of file of a partition is synced."""
     found: Counter[str] = Counter()
     threads = set()

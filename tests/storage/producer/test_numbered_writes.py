@@ -15,7 +15,6 @@ from segmentlog.commit import commit
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.journal.deletions import Deletion
-from segmentlog.journal.guard import Intent
 from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.journal.state import STATE_FILE, Replaced, State
 from segmentlog.model import TopicPartition
@@ -361,8 +360,8 @@ def test_a_commit_that_takes_long_leaves_readers_their_minute(
     """What it replaces is replaced when it is decided, not when it was intended."""
     append = commit._Commit.append
 
-    def takes_long(itself: commit._Commit, intent: Intent, extents: Any) -> None:
-        append(itself, intent, extents)
+    def takes_long(itself: commit._Commit, *given: Any) -> None:
+        append(itself, *given)
         clock.ahead += 600
 
     write(tmp_path, ONE)

@@ -6,6 +6,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from namespaces import as_user, common_directory, in_namespace, run_without
@@ -263,7 +264,7 @@ def test_a_file_system_that_gives_everything_one_owner(
     """As CIFS does: what is made there belongs to the owner of the directory, whoever made it."""
     real = os.stat
 
-    def forced(path: str | int, **options: object) -> os.stat_result:
+    def forced(path: str | int, **options: Any) -> os.stat_result:
         found = real(path, **options)
         fields = [*found]
         fields[stat.ST_UID] = 4711

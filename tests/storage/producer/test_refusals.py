@@ -3,6 +3,7 @@
 import logging
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -62,7 +63,8 @@ def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
 
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
     """Before anything is made."""
-    for options in (*({"num_partitions": n} for n in (0, -2, 10**11)), {"txn": ("app", -1)}):
+    refused: list[dict[str, Any]] = [{"num_partitions": n} for n in (0, -2, 10**11)]
+    for options in (*refused, {"txn": ("app", -1)}):
         with pytest.raises(OptionError, match=r"give a number from (1 to|0 on)"):
             write(tmp_path / "logs", ONE, **options)
     with segmentlog.open_writer(tmp_path / "logs", "t") as writer:

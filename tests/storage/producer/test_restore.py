@@ -1,6 +1,7 @@
 """Rows that keep the offsets, timestamps and append times that they had in another log."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,7 +32,7 @@ def placed_rows(offsets: list[int], partition: int = 0) -> pa.Table:
     )
 
 
-def restore(directory: Path, *tables: pa.Table, **settings: object) -> None:
+def restore(directory: Path, *tables: pa.Table, **settings: Any) -> None:
     """One job."""
     config = settings.pop("config", RESTORE)
     with segmentlog.open_writer(

@@ -7,6 +7,7 @@ import resource
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -86,7 +87,12 @@ def test_each_of_many_partitions_with_much_is_moved_in_files_of_its_own(
     """In a process that may have far fewer files open than there are partitions."""
     moved: set[str] = set()
     move = commit.move_segment
-    monkeypatch.setattr(commit, "move_segment", lambda *given: moved.add(given[2]) or move(*given))
+
+    def noted(*given: Any) -> object:
+        moved.add(given[2])
+        return move(*given)
+
+    monkeypatch.setattr(commit, "move_segment", noted)
     before, most = n_open(), 0
     pwrite = os.pwrite
 

@@ -1,6 +1,7 @@
 """Batches as Kafka's producer cuts them, in every codec, and the rows that are refused."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,7 @@ def arrow(records: list[Record]) -> pa.RecordBatch:
 
 
 def encode(
-    records: list[Record], encoder: RecordEncoder | None = None, **how: object
+    records: list[Record], encoder: RecordEncoder | None = None, **how: Any
 ) -> EncodedBatches:
     """All records, in their order."""
     times = np.array([record.timestamp_ms for record in records], np.int64)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import Result
@@ -74,7 +75,7 @@ def test_only_few_headers_are_read_by_default(
     path = write_log([[(i, T0 + i) for i in range(500)], [(i, T0 + i) for i in range(500, 900)]])
     read, original = [], Segment.headers
 
-    def counted(self: Segment, *arguments: object) -> object:
+    def counted(self: Segment, *arguments: Any) -> object:
         for placed in original(self, *arguments):
             read.append(placed)
             yield placed

@@ -11,7 +11,7 @@ from typer.testing import Result
 Run = Callable[..., Result]
 
 
-CHECKPOINTS = {
+CHECKPOINTS: dict[str, dict[str, str | int]] = {
     "recovery-point-offset-checkpoint": {"topic": "payments", "partition": 0, "offset": 122},
     "replication-offset-checkpoint": {"topic": "payments", "partition": 0, "offset": 122},
     "cleaner-offset-checkpoint": {"topic": "customers", "partition": 0, "offset": 121},
@@ -34,7 +34,7 @@ def copied(example_data: str, tmp_path: Path) -> Path:
 def test_a_brokers_text_files_are_dumped(run: Run, copied: Path, name: str) -> None:
     """Under Kafka's names, as lines and as JSON; the help names each of them, or its kind."""
     fields = CHECKPOINTS[name]
-    entry = {"kind": "entry", "file": str(copied / name), **fields}
+    entry: dict[str, str | int] = {"kind": "entry", "file": str(copied / name), **fields}
 
     assert entry in json_rows(run("dump", copied / name, "-f", "json"))
     line = "  " + " ".join(f"{key}={value}" for key, value in fields.items())

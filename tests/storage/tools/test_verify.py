@@ -238,9 +238,9 @@ def test_paths_are_shown_as_they_were_given(
         assert shown == found["path"]
         assert f"corrupt-batch: {shown}, byte 345" in run("verify", given, status=1).stdout
     (log_dir / name).with_suffix(".index").unlink()
-    found = findings(run("verify", name, "--json", status=1))
-    assert ["corrupt-batch", "offset-index"] == [each["kind"] for each in found]
-    assert f"segments-0/{CLOSED}.index" == found[1]["path"]
+    both = findings(run("verify", name, "--json", status=1))
+    assert ["corrupt-batch", "offset-index"] == [each["kind"] for each in both]
+    assert f"segments-0/{CLOSED}.index" == both[1]["path"]
 
 
 def test_names_cannot_steer_a_terminal(run: Run, tmp_path: Path) -> None:

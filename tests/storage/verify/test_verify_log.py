@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_a_disk_that_fails_is_an_error(
     (path / f"{4:020d}.index").unlink()
     read = os.preadv
 
-    def failing(descriptor: int, *arguments: object) -> int:
+    def failing(descriptor: int, *arguments: Any) -> int:
         if os.fstat(descriptor).st_ino == inode:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return read(descriptor, *arguments)

@@ -151,7 +151,7 @@ def has_topic(directory: Path) -> bool:
     return any(directory.glob(f"{TOPIC}-*"))
 
 
-def read(directory: Path, **how: object) -> dict[int, list[int]]:
+def read(directory: Path, **how: Any) -> dict[int, list[int]]:
     """What a reader sees, by partition; a topic that is not there is empty."""
     found: dict[int, list[int]] = {partition: [] for partition in range(N_PARTITIONS)}
     if not has_topic(directory):

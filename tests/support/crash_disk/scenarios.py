@@ -1,7 +1,7 @@
 """What is run on the crash disk: a log directory to begin with, and operations in turn."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -96,7 +96,10 @@ def _singles() -> Iterator[Scenario]:
     for name, operation in OPERATIONS.items():
         yield Scenario(name, [operation])
     yield Scenario("append without syncs", [partial(writes, flush=False)])
-    unsynced = [partial(writes, rows={0: 8, 1: 4}, flush=False), recovers]
+    unsynced: list[Callable[[Run], None]] = [
+        partial(writes, rows={0: 8, 1: 4}, flush=False),
+        recovers,
+    ]
     yield Scenario("recover what was not synced", unsynced)
     yield Scenario("recover a first write", unsynced, begins_empty=True)
     yield Scenario("append without high watermarks", [append], without=[_HIGH_WATERMARKS])

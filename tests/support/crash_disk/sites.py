@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import NamedTuple
 
 import pytest
@@ -45,7 +46,7 @@ class Site(NamedTuple):
 def _site(call: str, forward: Forward) -> Site:
     """Who is making a call right now."""
     names, lines, module = [], [], _HELPERS
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None and module.startswith(_HELPERS):
         found = str(frame.f_globals["__name__"])
         if found == _TOGETHER:
@@ -54,7 +55,7 @@ def _site(call: str, forward: Forward) -> Site:
             module = found
             names.append(frame.f_code.co_name.strip("_"))
             lines.append(frame.f_lineno)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     if module.startswith(_HELPERS):  # nobody else: it is called by a thread
         caller = " > ".join([_TOGETHER.removeprefix("segmentlog."), *names[::-1]])
     else:

@@ -36,7 +36,7 @@ class CrashState(NamedTuple):
 
     n_steps: int
     others: Fate
-    index: int
+    index: int  # type: ignore[assignment]  # a tuple's own method, which nobody needs here
     fate: Fate
     tree: Tree
 

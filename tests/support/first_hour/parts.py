@@ -156,7 +156,12 @@ def connect(hour: Hour) -> str:
 
 def notebook(hour: Hour) -> str:
     """The same in a notebook, which shows its output in its cells."""
-    empty = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    empty: dict[str, Any] = {
+        "cell_type": "code",
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+    }
     cells = [empty | {"source": each} for each in (JOB, MISTAKES["an option that is misspelled"])]
     cells[-1]["metadata"] = {"tags": ["raises-exception"]}
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}

@@ -140,19 +140,21 @@ def check(data: bytes, decoded: Decoded, *, with_headers: bool) -> None:
     refuse a little earlier: they inflate and check several batches before they fill.
     """
     expected: list[Row] = []
-    refusal = None
+    refusal: Exception | None = None
     try:
         for batch in read_log(data, MOST_INFLATED_BYTES):
             expected += [_expected_row(batch.timestamp_type, each) for each in batch.records]
-    except (BadBatchError, UnknownFormatError) as error:
-        refusal = error
+    except (BadBatchError, UnknownFormatError) as refused:
+        refusal = refused
     rows = [row for batch in decoded.batches for row in _rows(batch)]
     if not with_headers:
         expected = [row[:-1] for row in expected]
     assert rows == expected[: len(rows)], f"other rows than the reference's: {data.hex()}"
     error = decoded.error
     if isinstance(error, TimestampOverflowError):
-        is_due = refusal or any(abs(row[2]) > _MOST_MS for row in expected[len(rows) :])
+        is_due = refusal is not None or any(
+            abs(row[2]) > _MOST_MS for row in expected[len(rows) :]
+        )
     elif error is None and not decoded.is_cut_short:
         is_due = refusal is None and len(rows) == len(expected)
     elif isinstance(error, MalformedBatchError) and _NAMES.get(error.reason) == "BAD_MARKER":
@@ -253,7 +255,8 @@ def fuzz(first: int, n_mutants: int, compare_every: int) -> Report:
     seeds, decoder, of_seeds, at_first = _equipment()
     process = psutil.Process()
     outcomes: Counter[str] = Counter()
-    n_repaired = n_compared = growth = slowest = slowest_number = 0
+    n_repaired = n_compared = growth = slowest_number = 0
+    slowest = 0.0
     for number in range(first, first + n_mutants):
         data, index, is_repaired = mutant(seeds, random.Random(number))
         with_slack, with_headers = bool(number & 1), bool(number & 2)

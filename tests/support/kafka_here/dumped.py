@@ -1,5 +1,7 @@
 """What Kafka's own dump tool says of whole partitions."""
 
+from pathlib import Path
+
 from kafka_here.broker import Broker
 
 __all__ = ["assert_dump_is_sound"]
@@ -25,5 +27,5 @@ def assert_dump_is_sound(broker: Broker, *patterns: str, every: int = 1) -> None
     assert "ismatch" not in dump_of_indexes
 
 
-def _files(broker: Broker, pattern: str, name: str) -> list:
+def _files(broker: Broker, pattern: str, name: str) -> list[Path]:
     return sorted(broker.log_dir.glob(f"{pattern}/{name}"))

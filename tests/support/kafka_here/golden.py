@@ -75,7 +75,9 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode()
 
 
-def _header_texts(headers: Sequence[tuple[str, bytes | None]] | None) -> list | None:
+def _header_texts(
+    headers: Sequence[tuple[str, bytes | None]] | None,
+) -> list[list[str | None]] | None:
     return None if headers is None else [[key, _text(value)] for key, value in headers]
 
 

@@ -79,7 +79,7 @@ def _numbered(n: int, size: int = 40, at: int = _T0) -> list[Outgoing]:
 def _append_time(codec: str) -> Callable[[Broker, JavaClient, str], None]:
     def make(_: Broker, client: JavaClient, topic: str) -> None:
         client.create_topic(topic, message_timestamp_type="LogAppendTime")
-        for _ in range(2):
+        for _turn in range(2):
             client.produce(topic, _numbered(15), compression_type=codec)
 
     return make
@@ -147,12 +147,14 @@ def _is_cleaned(seen: Sequence[Mapping[str, str]], rows: Sequence[KafkaRecord]) 
 
 def _deleted_records(_: Broker, client: JavaClient, topic: str) -> None:
     client.create_topic(topic)
-    for _ in range(3):
+    for _turn in range(3):
         client.produce(topic, _numbered(20))
     client.delete_records(topic, 0, 27)
 
 
-def _retention(setting: str, limit: Mapping[str, int], last_at: int = _FAR_MS):
+def _retention(
+    setting: str, limit: Mapping[str, int], last_at: int = _FAR_MS
+) -> Callable[[Broker, JavaClient, str], None]:
     """A topic whose first segments a retention run takes away."""
 
     def make(_: Broker, client: JavaClient, topic: str) -> None:
@@ -189,6 +191,18 @@ def _files(seen: Sequence[Mapping[str, str]]) -> int:
     return len({batch["file"] for batch in seen})
 
 
+def _settled(
+    make: Callable[[Broker, JavaClient, str], None],
+) -> Callable[[Broker, JavaClient, str], None]:
+    """Made, and as the cleaner leaves it."""
+
+    def make_and_wait(broker: Broker, client: JavaClient, topic: str) -> None:
+        make(broker, client, topic)
+        client.wait_until_settled(topic)
+
+    return make_and_wait
+
+
 def _current(setting: str) -> dict[str, GoldenTopic]:
     compacted = shapes.SHAPES["compacted"]
     return {
@@ -215,9 +229,7 @@ def _current(setting: str) -> dict[str, GoldenTopic]:
             _has_transactions,
         ),
         "compacted": GoldenTopic(
-            lambda broker, client, topic: (
-                compacted.make(broker, client, topic), client.wait_until_settled(topic)
-            ),
+            _settled(compacted.make),
             "compacted by the broker's cleaner: tombstones, gaps, emptied batches, horizons",
             compacted.check,
         ),

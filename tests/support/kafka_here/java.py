@@ -257,7 +257,7 @@ class JavaClient:
     @contextlib.contextmanager
     def _consumer(
         self, topics: Iterable[str], isolation: str
-    ) -> Iterator[tuple[JavaObject, list]]:
+    ) -> Iterator[tuple[JavaObject, list[JavaObject]]]:
         consumer = self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
             self._properties(
                 {
@@ -286,7 +286,7 @@ class JavaClient:
     def _poll(
         self, consumer: JavaObject, partitions: Sequence[JavaObject], ends: Mapping[Any, int]
     ) -> list[KafkaRecord]:
-        found = []
+        found: list[KafkaRecord] = []
         timeout = self.jvm.java.time.Duration.ofMillis(200)
         deadline = time.monotonic() + _SECONDS
         while any(consumer.position(each) < ends[each] for each in partitions):

@@ -30,7 +30,7 @@ class DumpedBatch(NamedTuple):
     magic: int
     codec: str
     timestamp_type: str
-    offsets: Sequence[int]
+    offsets: list[int]
 
     @property
     def has_gaps(self) -> bool:
@@ -121,7 +121,9 @@ def _librdkafka(magic: int, codec: str) -> LegacyShape:
         )
         for records in (legacy_records(20, 5), legacy_records(20, 6)):
             for record in records:
-                producer.produce(topic, record.value, record.key, 0, timestamp=record.timestamp_ms)
+                producer.produce(
+                    topic, record.value, record.key, 0, timestamp=record.timestamp_ms or 0
+                )
             if producer.flush(_SECONDS):
                 message = "librdkafka did not deliver everything"
                 raise RuntimeError(message)

@@ -83,7 +83,7 @@ def _librdkafka(codec: str) -> Shape:
         for record in mixed_records(200, seed=2):
             producer.produce(
                 topic, record.value, record.key, 0,
-                timestamp=record.timestamp_ms, headers=list(record.headers),
+                timestamp=record.timestamp_ms or 0, headers=list(record.headers),
             )  # fmt: skip
         if producer.flush(30):
             message = "librdkafka did not deliver everything"

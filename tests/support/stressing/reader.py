@@ -17,6 +17,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,10 @@ from stressing.plan import READS, SHORT_READS
 
 _MOST_PENDING = 4
 _Steps = Iterator[None]
+
+
+def _scan_of(opened: segmentlog.LogDirectory, of: TopicPartition, level: str) -> Found:
+    return scan_log(opened.log(*of), level)
 
 
 class _Warnings(logging.Handler):
@@ -158,7 +163,7 @@ class Reader:
     def _scan(self, read: _Read) -> _Steps:
         opened = segmentlog.open_log_dir(self._directory)
         for each in opened.topic_partitions():
-            read.partition(each, lambda each=each: scan_log(opened.log(*each), read.level))
+            read.partition(each, partial(_scan_of, opened, each, read.level))
         return
         yield
 
@@ -179,7 +184,7 @@ class Reader:
                 yield
             if self._rng.random() < 0.2:
                 time.sleep(self._rng.uniform(0, 0.03))
-            read.partition(each, lambda each=each: scan_log(opened.log(*each), read.level))
+            read.partition(each, partial(_scan_of, opened, each, read.level))
 
     def _slices(self, read: _Read) -> _Steps:
         max_bytes = self._rng.choice([200, 2000, 20_000, 200_000])

@@ -9,6 +9,7 @@ than what was acknowledged before it began, and not newer than its end.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from numbered_jobs import Found
@@ -73,7 +74,7 @@ class Verdict:
         last_token: str, delay_ms: int,
     ) -> None:  # fmt: skip
         self._events = list(events)
-        self._of_job = lambda number: op_of(seed, number, n_new_topics)
+        self._of_job = partial(op_of, seed, n_new_topics=n_new_topics)
         self._delay = delay_ms * 10**6
         self._by_what: dict[str, list[_Event]] = {}
         for each in self._events:

@@ -169,7 +169,7 @@ class Writer:
                 self._pause()
                 raise InjectedError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        LogAppender.append = append  # type: ignore[method-assign]
+        LogAppender.append = append  # type: ignore[method-assign, assignment]
         around_decision(self._note_decision, self._pause)
         for name in ("ftruncate", "unlink"):  # of an undo, which is to take its time, too
             setattr(os, name, self._late(getattr(os, name)))
