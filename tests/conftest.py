@@ -27,7 +27,10 @@ FAST = ("storage", "properties", "golden", "architecture/test_house", "architect
 NOT_FAST = (
     "storage/test_kernel_cache", "storage/kernels/test_hostile", "storage/tools/test_cli",
     "storage/tools/test_warmup", "storage/producer/test_shared_values",
-    "storage/producer/test_large", "storage/segments/test_resync",
+    "storage/producer/test_large", "storage/segments/test_resync", "storage/test_damage",
+    "storage/cleanup/test_delete_topic", "storage/tools/test_progress",
+    "storage/tools/test_verify", "storage/producer/test_overwrite",
+    "storage/producer/test_stager", "golden/test_golden",
 )  # fmt: skip
 
 
