@@ -17,6 +17,7 @@ system an open file may be gone, too (`segmentlog.files.storage.is_gone`).
 import mmap
 import os
 import stat
+from collections.abc import Iterable
 from enum import Enum, auto
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -24,6 +25,7 @@ from typing import NamedTuple, Protocol, Self
 __all__ = [
     "Disk", "Entry", "FileStatus", "FileType", "LocalDisk", "LocalFile", "ReadableFile", "disk_of",
     "exists", "is_directory", "is_file", "list_entries", "list_names", "open_file", "status_of",
+    "statuses_of",
 ]  # fmt: skip
 
 
@@ -36,27 +38,43 @@ class FileType(Enum):
     OTHER = auto()  #: a pipe, a socket, a device: opening it may wait for ever
 
 
+_TYPES = {
+    stat.S_IFREG: FileType.FILE,
+    stat.S_IFDIR: FileType.DIRECTORY,
+    stat.S_IFLNK: FileType.LINK,
+}
+
+
 class FileStatus(NamedTuple):
     """Facts about a file that need no read.
 
     Attributes
     ----------
+    mode : permissions and type, as ``stat`` gives them.
     size : in bytes.
     inode : another number means another file; never 0.
     modified_ns : time of the last write (epoch, nanoseconds), by the clock of the file system.
     changed_ns : the same for changes of bytes, times or owner.
     is_remembered : whether the size may be out of date: clients of network file systems remember
         sizes, and ask the server only when the file is opened.
-    mode : permissions and type, as ``stat`` gives them.
     """
 
-    type: FileType
+    mode: int
     size: int
     inode: int
     modified_ns: int
     changed_ns: int
     is_remembered: bool
-    mode: int
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a plain file."""
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def type(self) -> FileType:
+        """Type of the file; computed, because listings of a million files ask for few."""
+        return _TYPES.get(stat.S_IFMT(self.mode), FileType.OTHER)
 
 
 class Entry(NamedTuple):
@@ -119,6 +137,15 @@ class Disk(Protocol):
         ------
         OSError
             If there is no such file.
+        """
+
+    def statuses(self, directory: str, names: Iterable[str]) -> list[FileStatus]:
+        """Status of each of some files in a directory, links not followed: a call for a listing.
+
+        Raises
+        ------
+        OSError
+            If one of them is not there any more.
         """
 
     def names(self, path: str) -> list[str]:
@@ -199,6 +226,10 @@ class LocalDisk:
         """See `Disk`."""
         return _status(os.stat(path) if follow else os.lstat(path))
 
+    def statuses(self, directory: str, names: Iterable[str]) -> list[FileStatus]:
+        """See `Disk`."""
+        return [_status(os.lstat(f"{directory}/{name}")) for name in names]
+
     def names(self, path: str) -> list[str]:
         """See `Disk`."""
         return os.listdir(path)
@@ -219,18 +250,16 @@ class LocalDisk:
 
 
 def _status(found: os.stat_result, *, is_open: bool = False) -> FileStatus:
-    mode = found.st_mode
-    if stat.S_ISREG(mode):
-        kind = FileType.FILE
-    elif stat.S_ISDIR(mode):
-        kind = FileType.DIRECTORY
-    else:
-        kind = FileType.LINK if stat.S_ISLNK(mode) else FileType.OTHER
     # File systems without a disk of their own have no major number: those of networks and of
     # processes (FUSE), but overlay, btrfs and tmpfs as well.
-    is_remembered = not is_open and not os.major(found.st_dev)
-    times = found.st_mtime_ns, found.st_ctime_ns
-    return FileStatus(kind, found.st_size, found.st_ino, *times, is_remembered, mode)
+    return FileStatus(
+        found.st_mode,
+        found.st_size,
+        found.st_ino,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        not is_open and not os.major(found.st_dev),
+    )
 
 
 _LOCAL = LocalDisk()
@@ -249,6 +278,11 @@ def open_file(path: str, *, follow: bool = True) -> ReadableFile:
 def status_of(path: str, *, follow: bool = False) -> FileStatus:
     """`Disk.status`, the same way."""
     return disk_of(path).status(path, follow=follow)
+
+
+def statuses_of(directory: str, names: Iterable[str]) -> list[FileStatus]:
+    """Call `Disk.statuses` of the same disk."""
+    return disk_of(directory).statuses(directory, names)
 
 
 def list_names(path: str) -> list[str]:
