@@ -1,4 +1,4 @@
-"""One Spark session for all tests, on the Python that runs them."""
+"""Spark sessions, on the Python that runs the tests; which tests share a process, and are fast."""
 
 import os
 import sys
@@ -23,14 +23,15 @@ EXAMPLE_DATA = TESTS.parent / "examples" / "data"
 SHARED = ("filled", "legacy", "cluster")
 
 #: Rooms without Spark and brokers, and what takes long there: it starts processes or compiles.
-FAST = ("storage", "properties", "golden", "architecture/test_house", "architecture/test_door")
+FAST = ("storage", "properties", "architecture/test_house", "architecture/test_door",
+        "architecture/test_documents")  # fmt: skip
 NOT_FAST = (
     "storage/test_kernel_cache", "storage/kernels/test_hostile", "storage/tools/test_cli",
     "storage/tools/test_warmup", "storage/producer/test_shared_values",
     "storage/producer/test_large", "storage/segments/test_resync", "storage/test_damage",
     "storage/cleanup/test_delete_topic", "storage/tools/test_progress",
     "storage/tools/test_verify", "storage/producer/test_overwrite",
-    "storage/producer/test_stager", "golden/test_golden",
+    "storage/producer/test_stager",
 )  # fmt: skip
 
 

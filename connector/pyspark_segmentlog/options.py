@@ -49,8 +49,8 @@ OPTIONS = (
     Option("includeHeaders", "`false`", "`true` or `false`", "Adds the column `headers`"),
     Option("preserve", "`false`", "`true` or `false`", "Reads all that a write with `preserve` "
            "keeps: `includeHeaders` is then `true` unless it is given"),
-    Option("failOnDataLoss", "`true`", "`true` or `false`", "Whether a range that retention has "
-           "removed, or that lies behind the end, fails the query or is read as far as it exists"),
+    Option("failOnDataLoss", "`true`", "`true` or `false`", "If a part of the range is gone or "
+           "not yet written: `true` fails the query, `false` reads the rest"),
     Option("kafka.isolation.level", "`read_uncommitted`", "`read_uncommitted` or "
            "`read_committed`", "`read_committed` leaves out what transactions aborted, and ends "
            "at the last stable offset"),

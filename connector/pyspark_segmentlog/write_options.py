@@ -28,8 +28,8 @@ WRITE_OPTIONS = (
            "all machines share; what `save(path)` sets"),
     Option("topic", "the column `topic`", "a topic's name", "Topic of all rows; comes before the "
            "column"),
-    Option("numPartitions", "`1`", "a number from 1", "Partitions of a topic that is created, "
-           "which is when the job commits; the `topic` that is there has to have as many"),
+    Option("numPartitions", "`1`", "a number from 1", "Number of partitions of a topic "
+           "that the job creates when it commits; if `topic` exists, it must have this number"),
     Option("autoCreateTopics", "`true`, in a broker's own directory `false`", "`true` or `false`",
            "Whether topics that are missing are created; a broker moves topics that it does not "
            "know aside"),

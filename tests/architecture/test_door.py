@@ -56,7 +56,7 @@ def calls_past_the_door(source: str) -> set[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ENGINE)))
 def test_nothing_is_read_past_the_door(path: Path) -> None:
-    """Another disk is a class in `files/readable.py`, and no change anywhere else."""
+    """Another disk to read from is a class in `files/readable.py`, and no change above `files`."""
     allowed = ELSEWHERE.get(str(path.relative_to(ENGINE)), set())
 
     assert calls_past_the_door(path.read_text()) <= allowed

@@ -1,8 +1,9 @@
 """The one door for reading: every byte and every name of a log directory comes through it.
 
 `Disk` is the contract, and `LocalDisk` is the implementation for mounted file systems.  No module
-above `segmentlog.files` calls the system to read.  So another implementation (an object store, a
-broker's tiered storage) is a class here and a line in `disk_of`, and nothing else.
+above `segmentlog.files` calls the system to read.  To read another store (objects, a broker's
+tiered storage) takes a class here, a line in `disk_of`, and its scheme in `paths.local_path`.
+Writing has no such door: it needs locks, renames and syncs.
 
 The contract is short, because little is the same everywhere:
 
