@@ -19,8 +19,13 @@ TESTS = Path(__file__).parent
 EXAMPLE_DATA = TESTS.parent / "examples" / "data"
 
 
-#: Fixtures that take long to make, and that one process makes for all tests that ask for them.
-SHARED = ("filled", "legacy", "cluster")
+#: Files of tests that share what takes long to make: brokers with data, a cluster.
+SHARING = {
+    "interop/test_dump": "brokers", "interop/test_shapes": "brokers",
+    "interop/test_legacy": "brokers", "interop/test_live": "brokers",
+    "connector/test_write_attempts": "cluster", "connector/test_writers_at_once": "cluster",
+    "connector/test_plain_errors": "cluster", "connector/test_writer": "cluster",
+}  # fmt: skip
 
 #: Rooms without Spark and brokers, and what takes long there: it starts processes or compiles.
 FAST = ("storage", "properties", "architecture/test_house", "architecture/test_door",
@@ -35,19 +40,29 @@ NOT_FAST = (
 )  # fmt: skip
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file, and those that share what takes long, in one process."""
+    """Mark the fast tests, and skip what only Linux can show elsewhere."""
     for item in items:
         name = str(item.path.relative_to(TESTS))
-        fixtures = getattr(item, "fixturenames", ())
-        shared = next((each for each in SHARED if each in fixtures), name)
-        item.add_marker(pytest.mark.xdist_group(shared))
         needs_more = any(item.get_closest_marker(each) for each in ("slow", "spark", "interop"))
         if name.startswith(FAST) and not name.startswith(NOT_FAST) and not needs_more:
             item.add_marker("fast")
         if item.get_closest_marker("linux") and sys.platform != "linux":
             item.add_marker(pytest.mark.skip(reason="needs Linux"))
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Run the tests of a file in one process, and so the files that share something."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class BySharing(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            name = path.removeprefix("tests/").removesuffix(".py")
+            return SHARING.get(name, path)
+
+    return BySharing(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

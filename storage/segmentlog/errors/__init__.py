@@ -92,3 +92,6 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
 ]
+
+for _name in __all__:  # messages and pickles name the place that users import from
+    globals()[_name].__module__ = __name__
