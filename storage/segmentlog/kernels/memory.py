@@ -136,7 +136,7 @@ def copy_wide(target: Bytes, to: int, source: Bytes, at: int, n_bytes: int) -> N
     """Copy up to `MOST_WIDE_BYTES` in whole vectors; bytes behind the target may change as well.
 
     The caller has checked that source and target both have `COPY_SLACK` bytes behind the copy.
-    Few sizes of copy exist, and no loop: on short values a loop costs more than the extra bytes.
+    There are few sizes of copy and no loop: on short values a loop costs more than extra bytes.
     """
     target[to : to + n_bytes] = source[at : at + n_bytes]
 
