@@ -61,7 +61,7 @@ class ChecksumMismatchError(CorruptLogError):
 
     @property
     def finding(self) -> str:
-        """What is wrong."""
+        """The fault, without the remedy."""
         found, expected = f"{self.found:#010x}", f"{self.expected:#010x}"
         return f"{self._where()} has checksum {found}, its header says {expected}"
 
@@ -80,7 +80,7 @@ class MalformedBatchError(CorruptLogError):
 
     @property
     def finding(self) -> str:
-        """What is wrong."""
+        """The fault, without the remedy."""
         return f"{self._where()}: {self.reason}"
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class TruncatedBatchError(CorruptLogError):
 
     @property
     def finding(self) -> str:
-        """What is wrong."""
+        """The fault, without the remedy."""
         return f"{self._where()} needs {self.needed} bytes, the file has {self.available} left"
 
     def __str__(self) -> str:
@@ -215,8 +215,8 @@ class UnknownTopicOrPartitionError(SegmentLogError, LookupError):
 
     Parameters
     ----------
-    topic : the topic asked for.
-    partition : the partition asked for, or -1 when the whole topic is missing.
+    topic : the requested topic.
+    partition : the requested partition, or -1 if the whole topic is missing.
     path : the directory or directories that were searched.
     hint : the nearest existing name, in a sentence, or the empty string.
     """

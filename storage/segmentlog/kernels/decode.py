@@ -51,7 +51,7 @@ def _fill_quickly(
 ) -> None:
     """Write records of one batch up to the first unusual one.
 
-    The caller has checked that the whole batch is asked for and fits the output.
+    The caller has checked that the whole batch is wanted and fits the output.
     """
     base_offset, base_ms, ms_mask = header[layout.BASE_OFFSET], header[layout.BASE_TIMESTAMP], -1
     if header[layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0:

@@ -43,7 +43,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Int32s: TypeAlias = NDArray[np.int32]
 Int64s: TypeAlias = NDArray[np.int64]
 
-#: Bytes that `copy_wide` may touch behind the last one asked for, on both sides.
+#: Bytes that `copy_wide` may touch behind the last requested one, in source and target.
 COPY_SLACK = 128
 
 #: Most bytes that `copy_wide` copies; above it memcpy's own choice of instructions wins.

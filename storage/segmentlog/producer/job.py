@@ -218,7 +218,7 @@ class WriteJob:
         Raises
         ------
         LogDirectoryError
-            If the job has ended; if the number of a topic's partitions has changed.
+            If the job has ended; if its rows were not spread over the partitions of the topic.
         LogLockedError, CommitInDoubtError, SyncFailedError, StorageError
             See `segmentlog.commit.commit.commit_staged`.
         """
