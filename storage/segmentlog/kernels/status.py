@@ -1,7 +1,7 @@
 """The status that a kernel reports: an integer, because a kernel cannot raise.
 
-`OK` and the two waiting states are not errors.  Everything from `BAD_LENGTH` on is damage, and
-`REASONS` has the words for `segmentlog.errors.MalformedBatchError`.
+`OK` and the waiting states up to `BATCH_FULL` are not errors.  Everything from `BAD_LENGTH` on is
+damage, and `REASONS` has the words for `segmentlog.errors.MalformedBatchError`.
 """
 
 OK = 0

@@ -24,7 +24,7 @@ __all__ = ["JOB_SUFFIX", "check_owner", "make_directory", "mark_new", "sweep"]
 
 logger = logging.getLogger(__name__)
 
-JOB_SUFFIX = ".job"  #: of the mark, a file that stands from the begin of a job to its end
+JOB_SUFFIX = ".job"  #: of the mark, a file that stands from the start of a job to its end
 
 _ORPHAN_NS = 7 * 24 * 3600 * 10**9
 _NOTICE = b"nothing was written for a week: removed a week later, unless the job goes on\n"
@@ -102,9 +102,9 @@ def sweep(directory: str) -> None:
 
     The mark of a job stays if its driver died.  A job that has written nothing for a week gets a
     notice in its mark, which makes the mark young again.  If the job has still written nothing a
-    week later, it is removed.  One look is not enough: if a clock jumps ahead, every running job
-    looks dead.  An age is the difference of two times of the file system, which on a network is
-    not this machine's clock.
+    week later, its files are removed.  One look is not enough: if a clock jumps ahead, every
+    running job looks dead.  An age is the difference of two times of the file system, which on a
+    network is not this machine's clock.
     """
     found: dict[str, dict[Path, FileStatus]] = {}
     for name in list_names(directory):

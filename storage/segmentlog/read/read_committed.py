@@ -1,4 +1,4 @@
-"""``read_committed``: find the begin of undecided transactions, and the aborted batches.
+"""``read_committed``: find the start of undecided transactions, and the aborted batches.
 
 Both answers come from the log itself.  A broker keeps aborted transactions in ``.txnindex``
 files.  A missing file looks like a file without aborts, and a broker that starts cleanly does not
