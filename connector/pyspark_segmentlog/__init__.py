@@ -1,8 +1,8 @@
 """Kafka log directories as a Spark data source: ``spark.read.format("segmentlog").load(path)``.
 
-Spark imports every top-level ``pyspark_*`` module when it looks a format up, and one that fails
-to import takes all the others with it.  So this module, and `source` behind it, touch nothing
-but the standard library and ``pyspark.sql.datasource``.
+Spark imports every top-level ``pyspark_*`` module when it looks a format up, and one failing
+import breaks the look-up of all formats.  So this module, and `source` behind it, import only the
+standard library and ``pyspark.sql.datasource``.
 """
 
 from typing import TYPE_CHECKING
@@ -19,10 +19,11 @@ DefaultSource = SegmentLogDataSource
 
 
 def register(spark: "SparkSession") -> None:
-    """Make ``format("segmentlog")`` known to `spark` where Spark does not find it by itself.
+    """Make ``format("segmentlog")`` known to `spark` if Spark does not find it by itself.
 
-    Needed with ``spark-submit --py-files`` and ``SparkContext.addPyFile``, whose paths Spark does
-    not search; not after ``pip install``.  A wheel gets to the workers only by this.
+    This is needed with ``spark-submit --py-files`` and ``SparkContext.addPyFile``, whose paths
+    Spark does not search, but not after ``pip install``.  A wheel reaches the workers only by this
+    call.
     """
     from pyspark_segmentlog.py_files import ship_wheel
 

@@ -1,8 +1,8 @@
-"""Tables of Spark's catalog: the read options of ``CREATE TABLE`` wait in a column's metadata.
+"""Tables of Spark's catalog: the read options of ``CREATE TABLE`` are kept in column metadata.
 
-Spark asks for the schema once, when the table is created, and hands the table's options over.
-At each query it asks for a reader, and hands over the schema that the catalog has kept, but no
-options (Spark 4.2 and 4.3).  The metadata of a column is kept with it, and arrives whole.
+Spark asks for the schema once, when the table is created, and passes the table's options.  At each
+query it asks for a reader and passes the schema from the catalog, but no options (Spark 4.2 and
+4.3).  The catalog keeps the metadata of a column with the schema, and it arrives unchanged.
 """
 
 import json
@@ -17,18 +17,18 @@ from segmentlog.files.paths import local_path
 
 __all__ = ["OPTIONS_KEY", "options_of_query", "schema_of_table"]
 
-#: Of the metadata of the first column: the table's read options, as JSON.
+#: Key in the metadata of the first column: the table's read options, as JSON.
 OPTIONS_KEY = "segmentlog.options"
 
 
 def schema_of_table(raw: Mapping[str, str]) -> StructType | None:
-    """The columns of a catalog's table that is being created; None if there is no table.
+    """The columns of a catalog table that is being created; None if there is no table.
 
     Raises
     ------
     OptionError
         For the first option that is not accepted; for a relative path, which the catalog would
-        show as one below its warehouse.
+        show as a path below its warehouse.
     LogDirectoryError
         If a path is not a local one.
     """
@@ -43,7 +43,7 @@ def schema_of_table(raw: Mapping[str, str]) -> StructType | None:
             accepted = f"a table needs an absolute path; from here this one is {local}"
             raise OptionError("path", path, accepted)
     if options.get("path", "").startswith("~"):
-        options["path"] = local_path(options["path"])  # of who creates the table
+        options["path"] = local_path(options["path"])  # on the machine that creates the table
     first, *others = row_schema(include_headers=parsed.include_headers).fields
     metadata = {OPTIONS_KEY: json.dumps(options, sort_keys=True)}
     kept = StructField(first.name, first.dataType, first.nullable, metadata)
@@ -55,8 +55,8 @@ def _read_options(given: Mapping[str, str]) -> dict[str, str]:
 
     Spark hands over ``OPTIONS`` twice, as ``subscribe`` and as ``option.subscribe``, beside
     ``TBLPROPERTIES`` and properties of its own (``provider``, ``owner``, ``location``, ``path``,
-    ``external``, ``comment``, …).  Properties are anybody's notes, so those that are no option
-    are left out; all that stands in ``OPTIONS`` is meant for us, and is checked.
+    ``external``, ``comment``, …).  Properties may be notes for any purpose, so properties that are
+    no option are left out.  Everything in ``OPTIONS`` is meant for this source, and is checked.
     """
     names = {option.name.lower() for option in OPTIONS}
     options = {name: value for name, value in given.items() if name in names}
@@ -65,21 +65,21 @@ def _read_options(given: Mapping[str, str]) -> dict[str, str]:
             options[name.removeprefix("option.")] = value
     path = given.get("path", "")
     if path.startswith("file:/") and not path.startswith("file://"):
-        path = path.removeprefix("file:")  # Spark has put it there, and has escaped no character
+        path = path.removeprefix("file:")  # Spark has added it, without escaping any character
     return options | ({"path": path} if path else {})
 
 
 def options_of_query(raw: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The options of a query: its own, and those of its table where it has none.
+    """The options of a query: its own, and otherwise those of its table.
 
-    A path in the query's own says that no table is read, or not from where it is: metadata
-    travels with columns, so a schema that was taken from a table comes with it to
-    ``spark.read.schema(…).load(path)``, where the table's options are not meant.
+    If the query's own options have a path, no table is read, or not from its place: metadata
+    travels with columns, so a schema that was taken from a table brings it to
+    ``spark.read.schema(…).load(path)``, where the table's options do not apply.
 
     Raises
     ------
     OptionError
-        If the query asks for headers, of which the table has no column.
+        If the query asks for headers, and the table has no such column.
     """
     given = {name.lower(): value for name, value in raw.items()}
     kept = next(

@@ -1,4 +1,4 @@
-"""Where a read starts and ends: ``earliest``, ``latest``, or JSON, as Spark's ``kafka`` takes it.
+"""Start and end of a read: ``earliest``, ``latest``, or JSON in the form of Spark's ``kafka``.
 
 ::
 
@@ -26,14 +26,14 @@ _TWICE = "it names a topic or a partition twice"
 
 @dataclass(frozen=True, slots=True)
 class OffsetBound:
-    """One end of a read, before it is known which offsets there are.
+    """One end of a read, before the existing offsets are known.
 
     Attributes
     ----------
-    option : the option it came from, for messages.
-    text : what the user wrote.
-    everywhere : `EARLIEST` or `LATEST` for all partitions, or None when they are named.
-    topics : the same by topic.
+    option : name of the option, for messages.
+    text : the user's text.
+    everywhere : `EARLIEST` or `LATEST` for all partitions, or None if they are named.
+    topics : `EARLIEST` or `LATEST` by topic.
     partitions : offsets, `EARLIEST` or `LATEST` by partition.
     """
 
@@ -56,7 +56,7 @@ class OffsetBound:
         Raises
         ------
         OptionError
-            If the text is neither of the words nor such a map, or says what is refused.
+            If the text is neither of the words nor such a map, or has the refused value.
         """
         word = _WORDS.get(text.strip().lower())
         if word is not None:
@@ -98,12 +98,12 @@ class OffsetBound:
                 raise OptionError(self.option, self.text, f"{accepted}, as {where} does{remedy}")
 
     def resolve(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """An offset, `EARLIEST` or `LATEST` for each of the partitions that are read.
+        """An offset, `EARLIEST` or `LATEST` for each partition that is read.
 
         Raises
         ------
         OptionError
-            If a map names other partitions than those.
+            If a map names other partitions than `assigned`.
         """
         wanted = sorted(assigned)
         if self.everywhere is not None:
@@ -138,7 +138,7 @@ def _load_object(option: str, text: str, accepted: str) -> Mapping[str, object]:
         loaded = json.loads(text, object_pairs_hook=unique)
     except OptionError:
         raise
-    except (ValueError, RecursionError):  # also a number of thousands of digits
+    except (ValueError, RecursionError):  # ValueError also for a number of thousands of digits
         raise OptionError(option, text, accepted) from None
     if not isinstance(loaded, dict):
         raise OptionError(option, text, accepted)

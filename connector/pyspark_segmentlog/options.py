@@ -1,4 +1,4 @@
-"""Options: strings in, one frozen, checked value out; `OPTIONS` is the only list of them."""
+"""Options of a read: strings in, one frozen, checked value out; `OPTIONS` is their only list."""
 
 import json
 import re
@@ -28,7 +28,7 @@ __all__ = ["OPTIONS", "STRATEGIES", "ReadOptions", "is_of_reads"]
 
 _MIB = 1 << 20
 
-#: Ways to say which topics are read; at most one is given.
+#: Options that select topics; at most one is given.
 STRATEGIES = ("subscribe", "subscribePattern", "assign")
 
 
@@ -78,11 +78,11 @@ _OF_WRITES = {
     "flush", "flush.messages", "lockTimeout", "txnAppId", "txnVersion",
 }  # fmt: skip
 
-#: Options of the ``kafka`` source that steer its client and change no row: taken and not used.
+#: Options of the ``kafka`` source that control its client and change no row: accepted, not used.
 _IGNORED = {"groupidprefix", "kafkaconsumer.polltimeoutms"}
 _IGNORED |= {"fetchoffset.numretries", "fetchoffset.retryintervalms"}
 
-#: Options of the ``kafka`` source that change rows or tasks, and that this version does not have.
+#: Options of the ``kafka`` source that change rows or tasks, and that this version lacks.
 _BY_TIME = "filter the rows instead: where(\"timestamp >= '2026-01-31'\")"
 _BY_SIZE = "maxBytesPerPartition says how much a task reads"
 _OF_STREAMS = "leave it out: it is for streams, and a read is one batch"
@@ -105,15 +105,15 @@ _FORBIDDEN = {
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a batch read asks for, already checked; small, because it travels to every task.
+    """The options of a batch read, checked; small, because they travel to every task.
 
     Attributes
     ----------
     paths : as the user wrote them.
-    subscribe, subscribe_pattern, assign : at most one is set; none means all topics.
+    subscribe, subscribe_pattern, assign : at most one is set; without any, all topics are read.
     starting_offsets, ending_offsets : not yet resolved.
     include_headers, fail_on_data_loss, read_up_to : as the options of these names.
-    policy : isolation level, what to do about corrupt batches, and the bound of inflating.
+    policy : isolation level, treatment of corrupt batches, and the bound of inflating.
     max_bytes_per_partition : 0 for one slice a partition.
     """
 
@@ -164,7 +164,7 @@ class ReadOptions:
 
 
 def _check_name(name: str, given: Mapping[str, str]) -> None:
-    """Refuse a name that means nothing, or nothing yet; silence would give wrong rows."""
+    """Refuse a name that is unknown or not supported yet; silence would give wrong rows."""
     lowered, value = name.lower(), given[name.lower()]
     if lowered.startswith("kafka."):
         refuse_client_option(lowered.removeprefix("kafka."), value, _FORBIDDEN)
@@ -184,7 +184,7 @@ def _check_name(name: str, given: Mapping[str, str]) -> None:
 
 
 def is_of_reads(name: str) -> bool:
-    """Whether a read takes an option of that lower-cased name, or the ``kafka`` source does."""
+    """Whether a read, here or of the ``kafka`` source, has an option of this lower-cased name."""
     names = {option.name.lower() for option in OPTIONS} | _IGNORED
     return name in names or name in {each.lower() for each in _NOT_YET}
 
@@ -235,7 +235,7 @@ def _pattern(text: str | None) -> str | None:
 
 
 def _policy(given: Mapping[str, str]) -> ScanPolicy:
-    """How the tasks read."""
+    """The policy by which the tasks read."""
     return ScanPolicy(
         parse_one_of(
             "kafka.isolation.level", given, IsolationLevel, IsolationLevel.READ_UNCOMMITTED

@@ -1,4 +1,4 @@
-"""Option strings to values: what reads and writes share."""
+"""Option strings to values, for reads and writes."""
 
 import difflib
 import re
@@ -19,7 +19,7 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class Option(NamedTuple):
-    """One option, as the reference in ``connector/README.md`` lists it."""
+    """One option, as listed in the reference in ``connector/README.md``."""
 
     name: str
     default: str
@@ -28,7 +28,7 @@ class Option(NamedTuple):
 
 
 def unknown_option(name: str, value: str, names: Iterable[str]) -> OptionError:
-    """The error for a name that does not exist: silence would give other rows than were meant."""
+    """The error for an unknown name: silence would give other rows than the user meant."""
     known = {each.lower(): each for each in names}
     near = difflib.get_close_matches(name.lower(), known, n=1)
     accepted = f"those that there are: {', '.join(known.values())}"
@@ -38,7 +38,7 @@ def unknown_option(name: str, value: str, names: Iterable[str]) -> OptionError:
 
 
 def refuse_client_option(name: str, value: str, forbidden: Mapping[str, str]) -> None:
-    """Options of the Kafka client: nothing here uses them, but some show a misunderstanding.
+    """Refuse options of the Kafka client that show a misunderstanding; others are not used.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def parse_boolean(name: str, given: Mapping[str, str], *, default: bool) -> bool
 def parse_one_of(
     name: str, given: Mapping[str, str], accepted: type[_Word], default: _Word
 ) -> _Word:
-    """The word of an option that takes one of a few, in any case."""
+    """The word of an option that accepts a few words, in any case."""
     text = given.get(name.lower())
     if text is None:
         return default
@@ -73,7 +73,7 @@ def parse_one_of(
 
 
 def parse_size(name: str, given: Mapping[str, str], *, default: int, zero: str = "") -> int:
-    """Bytes, or a size such as ``64m``; 0 if `zero` says what that is for."""
+    """Bytes, or a size such as ``64m``; 0 is allowed if `zero` describes its meaning."""
     text = given.get(name.lower())
     if text is None:
         return default

@@ -1,4 +1,4 @@
-"""At every door that Spark comes in by: an error of ours is its sentence, without our frames."""
+"""Show errors of segmentlog as their message, without a traceback, at every entry from Spark."""
 
 import os
 from contextlib import ContextDecorator
@@ -11,11 +11,11 @@ __all__ = ["PlainErrors"]
 class PlainErrors(ContextDecorator):
     """A ``with`` block, or a decorator, that lets errors of segmentlog out without a traceback.
 
-    They say what is wrong and what to do.  Spark puts the traceback in front of the sentence,
-    and shows both twice on a console, four times for a task.  An error of any other type is a
-    bug, and keeps its frames.  So does everything where Spark is asked for whole tracebacks
+    Their messages name the problem and the remedy.  Spark puts the traceback before the message,
+    and shows both twice on a console, four times for a task.  An error of any other type is a bug,
+    and keeps its traceback.  All errors keep it if Spark is configured for whole tracebacks
     (``spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled=false``, or
-    ``tracebackWithLocals``), and where no Spark is around.
+    ``tracebackWithLocals``), or if there is no Spark.
     """
 
     def __enter__(self) -> Self:
@@ -36,5 +36,5 @@ class PlainErrors(ContextDecorator):
         if isinstance(error, SegmentLogError):
             error.__cause__, error.__suppress_context__ = None, True
             error.__traceback__ = None
-            # Read by pyspark where it formats the error, after which the process ends.
+            # Pyspark reads it when it formats the error; then the process ends.
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"

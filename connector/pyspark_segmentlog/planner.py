@@ -1,7 +1,7 @@
-"""From options to slices: which partitions, which offsets, which bytes; on the driver.
+"""From options to slices of partitions, offsets and bytes; on the driver.
 
 A read is a snapshot: the ends are looked up here, once for the whole directory, and a task reads
-what its slice says and no more.
+exactly its slice.
 """
 
 import logging
@@ -31,26 +31,25 @@ _OF_SEVERAL = set("*?[{,")
 
 
 def plan_slices(options: ReadOptions) -> list[LogSlice]:
-    """Slices of all that `options` ask for, sorted by topic, partition and offset.
+    """Slices of all records that `options` select, sorted by topic, partition and offset.
 
     Raises
     ------
     OptionError
-        If offsets are given for other partitions than those that are read, or a start lies
-        behind its end.
+        If offsets are given for partitions that are not read, or a start lies behind its end.
     UnknownTopicOrPartitionError
         If a subscribed or assigned topic does not exist.
     OffsetOutOfRangeError
-        If offsets are asked for that are gone or not there yet, unless ``failOnDataLoss=false``.
+        If requested offsets are gone or do not exist yet, unless ``failOnDataLoss=false``.
     LogDirectoryError, CorruptCheckpointError, CorruptLogError
         If the directory cannot be read.
     LogChangedError
-        If records went away each time that they were planned.
+        If records were removed during each attempt to plan.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
             return _plan(options)
-        except LogChangedError as change:  # retention has overtaken the look, or a first writer
+        except LogChangedError as change:  # retention, or a first writer, has changed the log
             logger.info("planning again: %s", change)
     return _plan(options)
 
@@ -73,7 +72,7 @@ def _plan(options: ReadOptions) -> list[LogSlice]:
 
 
 def _check_single(paths: Iterable[str]) -> None:
-    """Refuse a path that was meant for several: Spark's file sources expand it."""
+    """Refuse a path that means several paths: only Spark's file sources expand it."""
     for path in paths:
         if _OF_SEVERAL & set(path) and not Path(local_path(path)).exists():
             accepted = (
@@ -85,7 +84,7 @@ def _check_single(paths: Iterable[str]) -> None:
 
 
 def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartition]:
-    """Partitions to read, sorted; brokers' internal topics only when they are named."""
+    """Partitions to read, sorted; brokers' internal topics are read only if they are named."""
     known = directory.topic_partitions()
     topics = {each.topic for each in known}
     for topic in {*options.subscribe, *(each.topic for each in options.assign)} - topics:
@@ -118,7 +117,7 @@ def _unknown(directory: LogDirectory, topic: str) -> UnknownTopicOrPartitionErro
 def _resolve(
     options: ReadOptions, log: Log, asked: tuple[int, int], latest: int
 ) -> tuple[int, int]:
-    """The range of one partition in numbers, checked against what is there."""
+    """The range of one partition in numbers, checked against the existing offsets."""
     earliest = log.log_start_offset
     start = earliest if asked[0] == EARLIEST else asked[0]
     end = latest if asked[1] == LATEST else asked[1]

@@ -1,4 +1,4 @@
-"""A wheel on ``--py-files``, for Spark's workers."""
+"""Make a wheel on ``--py-files`` available to Spark's workers."""
 
 import functools
 import shutil
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ship_wheel"]
 
-#: What Spark puts on its workers' paths (``SparkContext.PACKAGE_EXTENSIONS``).
+#: Archives that Spark puts on its workers' paths (``SparkContext.PACKAGE_EXTENSIONS``).
 _SHIPPED = (".zip", ".egg", ".jar")
 
 
 def ship_wheel(spark: "SparkSession") -> None:
     """Put this package on the path of Spark's workers, if it was loaded from a wheel.
 
-    ``spark-submit --py-files`` takes a wheel, copies it to every machine and has the driver import
-    it.  The workers' path gets archives of three other names only.
+    ``spark-submit --py-files`` accepts a wheel, copies it to every machine, and the driver can
+    import it.  But only archives with three other extensions get on the workers' path.
     """
     archive = _archive()
     if archive is not None and archive.suffix.lower() not in _SHIPPED:
@@ -28,7 +28,7 @@ def ship_wheel(spark: "SparkSession") -> None:
 
 
 def _archive() -> Path | None:
-    """The archive that this package was imported from."""
+    """The archive from which this package was imported."""
     loader = globals().get("__loader__")
     return Path(loader.archive) if isinstance(loader, zipimport.zipimporter) else None
 

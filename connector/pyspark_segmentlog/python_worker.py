@@ -8,11 +8,11 @@ __all__ = ["freeze_modules"]
 
 @functools.cache
 def freeze_modules() -> None:
-    """Take what is loaded by now out of the garbage collector's way, once in a process.
+    """Exempt all objects loaded so far from garbage collection, once in a process.
 
-    Spark's daemon has each worker collect garbage after every task (``pyspark/daemon.py``).  A
-    worker alone holds 32,000 objects, which takes 19 ms; once it has written rows it holds
-    160,000, most of them the kernels' compiler's, which takes 78 ms.
+    Each worker of Spark collects garbage after every task (``pyspark/daemon.py``).  A worker alone
+    holds 32,000 objects, and a collection takes 19 ms.  A worker that has written rows holds
+    160,000, most of them from the kernels' compiler, and a collection takes 78 ms.
     """
-    gc.collect()  # or what is garbage already would be kept
+    gc.collect()  # otherwise existing garbage would be kept
     gc.freeze()

@@ -25,7 +25,7 @@ class SlicePartition(InputPartition):
 
 
 class SegmentLogReader(DataSourceReader):
-    """Reads what `options` ask for; pickled into every task, so it holds nothing else.
+    """Reads the records that `options` select; it is pickled into every task, so it holds no more.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class SegmentLogReader(DataSourceReader):
 
     @PlainErrors()
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition a slice; Spark turns an empty list into one partition without a slice."""
+        """One partition for each slice; for an empty list, Spark makes one without a slice."""
         from pyspark_segmentlog.planner import plan_slices
 
         return [SlicePartition(log_slice) for log_slice in plan_slices(self._options)]

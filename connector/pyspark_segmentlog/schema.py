@@ -1,4 +1,4 @@
-"""The columns of Spark's ``kafka`` source, and the ones a user's schema selects."""
+"""The columns of Spark's ``kafka`` source, and the columns that a user's schema selects."""
 
 import difflib
 
@@ -34,20 +34,20 @@ _ROW = StructType(
 
 
 def row_schema(*, include_headers: bool) -> StructType:
-    """The seven columns, and ``headers`` when asked for; everything is nullable."""
+    """The seven columns, and ``headers`` if requested; everything is nullable."""
     return StructType([*_ROW.fields, _HEADERS]) if include_headers else StructType(_ROW.fields)
 
 
 def selected_columns(schema: StructType) -> tuple[str, ...]:
     """Names that a schema selects, in its order.
 
-    A schema given with ``spark.read.schema(…)`` may leave columns out and change their order:
-    what is left out is not decoded.
+    A schema given with ``spark.read.schema(…)`` may leave columns out and change their order.
+    Columns that are left out are not decoded.
 
     Raises
     ------
     ColumnError
-        If a column does not exist, stands twice, or has another type.
+        If a column does not exist, is repeated, or has a wrong type.
     """
     from segmentlog.errors import ColumnError
 

@@ -1,4 +1,4 @@
-"""The columns that a write takes: those of Spark's ``kafka`` sink, and what a restore keeps."""
+"""The columns that a write uses: those of Spark's ``kafka`` sink, and those of a restore."""
 
 from pyspark.sql.types import StructType
 
@@ -26,13 +26,13 @@ _RESTORED = {
 
 
 def check_sink_schema(schema: StructType, topic: str | None, config: ProducerConfig) -> None:
-    """Refuse columns that cannot be records, before any task starts; others are ignored.
+    """Refuse columns that cannot be records, before any task starts; other columns are ignored.
 
     Parameters
     ----------
     schema : of the rows.
-    topic : the option, which stands in for the column.
-    config : what else is to be taken from the rows.
+    topic : value of the option, which replaces the column.
+    config : decides which other columns are used.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What Spark sees: the data source, its schema, and who reads."""
+"""The data source that Spark sees: its schema, readers and writers."""
 
 from typing import TYPE_CHECKING
 
@@ -93,21 +93,21 @@ class SegmentLogDataSource(DataSource):
         freeze_modules()
         return SegmentLogWriter(job)
 
-    # Without these, a stream fails behind two pages of the JVM, at an error of Spark's own.
+    # Without these methods, a stream fails with Spark's own error, behind two pages of the JVM.
 
     @PlainErrors()
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
-        """None yet: a stream is refused in a sentence."""
+        """Refuse a stream, which is not supported yet, in one sentence."""
         raise _no_streams("readStream", 'spark.read.format("segmentlog").load(path)')
 
     @PlainErrors()
     def simpleStreamReader(self, schema: "StructType") -> "SimpleDataSourceStreamReader":
-        """None either."""
+        """Refuse a stream, as `streamReader` does."""
         raise _no_streams("readStream", 'spark.read.format("segmentlog").load(path)')
 
     @PlainErrors()
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
-        """None yet: a stream is refused in a sentence."""
+        """Refuse a stream, which is not supported yet, in one sentence."""
         instead = "writeStream.foreachBatch, and in it df.write with txnAppId and txnVersion"
         raise _no_streams("writeStream", instead)
 

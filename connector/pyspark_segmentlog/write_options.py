@@ -105,15 +105,15 @@ _FORBIDDEN = {
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write asks for, already checked.
+    """The options of a write, checked.
 
     Attributes
     ----------
     directory : absolute path.
-    topic, num_partitions, auto_create_topics, lock_timeout_seconds : as the options say.
+    topic, num_partitions, auto_create_topics, lock_timeout_seconds : options of these names.
     config : how rows become batches.
-    deletes_records : whether overwriting is meant.
-    sink : ``txnAppId`` and ``txnVersion``, if they are given; they count for each topic by itself.
+    deletes_records : whether the write overwrites.
+    sink : ``txnAppId`` and ``txnVersion``, if given; they count for each topic separately.
     """
 
     directory: str
@@ -205,7 +205,7 @@ def _codec(given: Mapping[str, str]) -> Codec:
 
 
 def _level(codec: Codec, given: Mapping[str, str]) -> int | None:
-    """The level of the codec; as with Kafka's producer, those of other codecs do not matter."""
+    """The level of the codec; as in Kafka's producer, levels of other codecs have no effect."""
     name = f"kafka.compression.{codec.name.lower()}.level"
     text = given.get(name)
     if text is None or name not in {option.name for option in WRITE_OPTIONS}:

@@ -19,7 +19,7 @@ __all__ = ["SegmentLogWriter", "StagedMessage"]
 
 
 class StagedMessage(WriterCommitMessage):
-    """What one task has staged, on its way to the driver."""
+    """The staged extents of one task, on their way to the driver."""
 
     def __init__(self, task: int, extents: TaskExtents) -> None:
         self.task = task
@@ -31,7 +31,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
 
     Parameters
     ----------
-    job : already begun; it travels to the tasks.
+    job : a job that has begun; it travels to the tasks.
     """
 
     def __init__(self, job: "WriteJob") -> None:
@@ -63,7 +63,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
         Raises
         ------
         LogDirectoryError
-            If a task has not said what it has staged: its rows would be left out.
+            If the message of a task is missing: its rows would be left out.
         """
         staged = [each for each in messages if isinstance(each, StagedMessage)]
         if len(staged) < len(messages):
@@ -73,7 +73,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
                 "is written without their rows; run the job again"
             )
             raise LogDirectoryError(self._job.directory, reason)
-        # Once, if a message has come twice: no two attempts have files of the same names.
+        # A message that has come twice counts once: no two attempts have files of the same names.
         attempts = {(message.task, message.extents.names): message for message in staged}
         in_order = sorted(attempts.values(), key=lambda message: message.task)
         self._job.commit(JobExtents(message.extents for message in in_order))
@@ -81,5 +81,5 @@ class SegmentLogWriter(DataSourceArrowWriter):
 
     @PlainErrors()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what the tasks have staged."""
+        """Remove the staged files of the tasks."""
         self._job.abort()

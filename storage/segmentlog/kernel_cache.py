@@ -1,14 +1,16 @@
-"""Where compiled kernels outlive the process: files of the user's, named by what they come from.
+"""Keep compiled kernels in files of the user, under names that depend on the sources.
 
-numba's own cache goes by the path of a source file.  Spark unpacks ``--py-files`` into a new
-directory for each application, and a wheel is no path that numba knows, so there each process
-compiled again.  It also judges a kernel by its own file alone, and so serves an old one when a
-function changes that the kernel calls.  Here a directory is named by the contents of all sources
-of the kernels' package, the versions of numba, llvmlite and Python, the processor, and numba's
-settings; nothing in it is ever out of date, wherever the package was unpacked.
+Numba's own cache depends on the path of a source file.  Spark unpacks ``--py-files`` into a new
+directory for each application, and numba cannot use a path inside a wheel, so in these cases each
+process compiled again.  Numba's cache also checks a kernel's own file alone, and so returns an
+outdated kernel if a function changes that the kernel calls.  Here the name of a directory depends
+on the contents of all sources of the kernels' package, the versions of numba, llvmlite and Python,
+the processor, and numba's settings.  So no file is ever out of date, wherever the package was
+unpacked.
 
-One file holds one kernel for one signature.  It appears under its name in one step and carries a
-checksum, so any number of processes may compile at once, and a torn file is compiled again.
+One file holds one kernel for one signature.  It appears under its name in one step and has a
+checksum, so any number of processes may compile at once, and a kernel whose file is torn is
+compiled again.
 """
 
 import fcntl
@@ -42,9 +44,9 @@ _CHECKSUM_BYTES = 32
 _SUFFIX = ".nbc"
 _CLAIM, _WARMED = "compiling", "warmed"
 
-#: A pause as long as this between two compilations begins a new wait, of which a user is told.
+#: After a pause of so many seconds, the next compilation begins a new wait, with a new notice.
 _PAUSE_SECONDS = 20
-#: Where nothing can be kept, each process compiles again: not each of them says so.
+#: If nothing can be kept, each process compiles again, but only one in so many seconds says so.
 _SILENCE_SECONDS = 3600
 
 #: Settings of numba that change nothing about the code that it compiles.
@@ -69,7 +71,7 @@ class KernelStore:
 
     @functools.cached_property
     def path(self) -> Path | None:
-        """The directory; None where the package has no sources or the user no home."""
+        """The directory; None if the package has no sources or the user has no home."""
         chosen = numba.config.CACHE_DIR
         base = Path(chosen).absolute() if chosen else _user_cache_directory()
         if self._digest is None or not base.is_absolute():
@@ -87,7 +89,7 @@ class KernelStore:
 
     @functools.cached_property
     def obstacle(self) -> str:
-        """The reason why nothing can be kept; empty where files can be written."""
+        """The reason why nothing can be kept; empty if files can be written."""
         if self.path is None:
             return "the package has no sources" if self._digest is None else "there is no home"
         try:
@@ -98,18 +100,18 @@ class KernelStore:
         return ""
 
     def names(self) -> frozenset[str]:
-        """Files that are there, one for each kernel and signature."""
+        """Names of the existing files, one for each kernel and signature."""
         if self.path is None:
             return frozenset()
         return frozenset(path.name for path in self.path.glob(f"*{_SUFFIX}"))
 
     def mark_warmed(self) -> None:
-        """Remember that all kernels are there."""
+        """Remember that all kernels are compiled."""
         if self.path is not None and not self.obstacle:
             self._write(_WARMED, "\n".join(sorted(self.names())).encode())
 
     def is_warmed(self) -> bool:
-        """Whether all kernels that there were at `mark_warmed` are there."""
+        """Whether all kernels of the last `mark_warmed` still exist."""
         try:
             marked = (self.path / _WARMED).read_text() if self.path else ""
         except OSError:
@@ -117,7 +119,7 @@ class KernelStore:
         return bool(marked) and self.names().issuperset(marked.splitlines())
 
     def load(self, name: str) -> Any | None:  # noqa: ANN401 - what numba has made
-        """What was saved under `name`; None if nothing was, or if it is damaged."""
+        """The object saved under `name`; None if it is missing or damaged."""
         if self.path is None or not self._is_current():
             return None
         try:
@@ -126,11 +128,11 @@ class KernelStore:
             if hashlib.sha256(payload).digest() != data[:_CHECKSUM_BYTES]:
                 return None
             return pickle.loads(payload)
-        except Exception:  # noqa: BLE001 - whatever keeps it from being read: it can be compiled
+        except Exception:  # noqa: BLE001 - after any failure, the kernel can be compiled again
             return None
 
     def save(self, name: str, made: object) -> None:
-        """Keep `made`, unless there is no place for it: a cache must not fail a query."""
+        """Keep `made`, if there is a place for it: a cache must not make a query fail."""
         self._compiled_at = time.monotonic()
         if self.obstacle or not self._is_current():
             return
@@ -142,10 +144,10 @@ class KernelStore:
             logger.debug("%s/%s: %s", self.path, name, error)
 
     def _is_current(self) -> bool:
-        """Whether all modules that are loaded were made from the sources that name the directory.
+        """Whether all loaded modules were made from the sources that name the directory.
 
-        An upgrade may replace sources while a process imports them.  If they are the same before
-        and after, so is what was imported between.
+        An upgrade may replace sources while a process imports them.  If the sources are the same
+        before and after, the modules imported between are made from them.
         """
         loaded = frozenset(name for name in sys.modules if name.startswith(f"{self._package}."))
         if loaded != self._compared:
@@ -164,7 +166,7 @@ class KernelStore:
             raise
 
     def announce(self) -> None:
-        """Say that kernels are compiled now: one line for all processes that compile together."""
+        """Log that kernels are compiled now, once for all processes that compile together."""
         now = time.monotonic()
         since, self._compiled_at = now - self._compiled_at, now
         if since < _PAUSE_SECONDS:
@@ -172,7 +174,7 @@ class KernelStore:
         silence = _SILENCE_SECONDS if self.obstacle else _PAUSE_SECONDS
         if not _is_first(self._claim(), silence):
             return
-        # At a level that reaches the terminal where nobody has configured any logging.
+        # The level reaches the terminal even if logging is not configured.
         if self.obstacle:
             logger.warning(
                 "compiling segmentlog's kernels, which takes up to half a minute in each Python "
@@ -211,7 +213,7 @@ class KernelCache:
 
     @property
     def cache_path(self) -> str | None:
-        """The directory, also if it can only be read."""
+        """The directory, even if it is read-only."""
         return None if self._store.path is None else str(self._store.path)
 
     def load_overload(self, signature: object, target_context: Any) -> Any:  # noqa: ANN401
@@ -224,7 +226,7 @@ class KernelCache:
         return CompileResult._rebuild(target_context, *made)
 
     def save_overload(self, signature: object, compiled: Any) -> None:  # noqa: ANN401
-        """Keep the kernel, if it holds no address of this process."""
+        """Keep the kernel, unless it holds an address of this process."""
         if not compiled.library.has_dynamic_globals:
             self._store.save(self._file(signature), compiled._reduce())
 
@@ -239,7 +241,7 @@ class KernelCache:
 
 
 def _digest_of_sources(package: str) -> str | None:
-    """Digest of all modules of `package`, read by what imports them: from a zip, too."""
+    """Digest of all modules of `package`, read by their importers, even from a zip."""
     digest = hashlib.sha256()
     try:
         path = list(importlib.import_module(package).__path__)
@@ -253,7 +255,7 @@ def _digest_of_sources(package: str) -> str | None:
 
 
 def _user_cache_directory() -> Path:
-    """Where programs keep what they can make again."""
+    """The user's directory for files that programs can make again."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if named.is_absolute():
         return named
@@ -262,7 +264,7 @@ def _user_cache_directory() -> Path:
 
 
 def _is_first(claim: Path, seconds: float) -> bool:
-    """Whether nobody has claimed this within the last `seconds`, in any process."""
+    """Whether no process has made this claim within the last `seconds`."""
     try:
         descriptor = os.open(claim, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -275,7 +277,7 @@ def _is_first(claim: Path, seconds: float) -> bool:
         os.pwrite(descriptor, b"\n", 0)
     except BlockingIOError:
         return False
-    except OSError:  # a file system that does not lock
+    except OSError:  # the file system has no locks
         return True
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Small frozen values that every floor speaks in; Kafka's words for all of them."""
+"""Small frozen values that all floors share, with Kafka's names."""
 
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
@@ -27,22 +27,22 @@ __all__ = [
 #: (``org.apache.kafka.common.internals.Topic``).
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
-#: KRaft's own log; the loader of a broker leaves it out of the log directory altogether.
+#: KRaft's own log; the loader of a broker ignores it in a log directory.
 METADATA_TOPIC = "__cluster_metadata"
 
 
-#: Bytes of a batch before compression.  Kafka's producer takes 16 KiB, for the sake of latency.
+#: Bytes of a batch before compression.  Kafka's producer takes 16 KiB, for low latency.
 BATCH_SIZE = 128 << 10
 
 #: Kafka's default of ``max.message.bytes``.
 MAX_MESSAGE_BYTES = (1 << 20) + 12
 
-#: What one batch may inflate to, unless the caller says otherwise.
+#: Most bytes that one batch may inflate to, by default.
 MAX_INFLATED_BATCH_BYTES = 256 << 20
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic, written ``topic-partition`` as its directory is."""
+    """One partition of one topic, written ``topic-partition``, like its directory."""
 
     topic: str
     partition: int
@@ -62,7 +62,7 @@ ALL_OFFSETS = OffsetRange(-(2**63), 2**63 - 1)
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp (``org.apache.kafka.common.record.TimestampType``)."""
+    """Origin of a record's timestamp (``org.apache.kafka.common.record.TimestampType``)."""
 
     NO_TIMESTAMP_TYPE = -1
     CREATE_TIME = 0
@@ -80,21 +80,21 @@ class Codec(IntEnum):
 
 
 class IsolationLevel(StrEnum):
-    """What of transactions a reader sees (``org.apache.kafka.common.IsolationLevel``)."""
+    """Records of transactions that a reader sees (``org.apache.kafka.common.IsolationLevel``)."""
 
     READ_UNCOMMITTED = "read_uncommitted"  #: everything
-    READ_COMMITTED = "read_committed"  #: what was committed, up to the last stable offset
+    READ_COMMITTED = "read_committed"  #: committed records, up to the last stable offset
 
 
 class ReadUpTo(StrEnum):
-    """Where a read of the newest data ends."""
+    """The end of a read of the newest data."""
 
     HIGH_WATERMARK = "highWatermark"
     LOG_END = "logEnd"
 
 
 class OnCorruptBatch(StrEnum):
-    """What a scan does about a batch that is corrupt."""
+    """The behaviour of a scan at a corrupt batch."""
 
     FAIL = "fail"
     SKIP = "skip"  #: go on behind it, and log the offsets left out
@@ -120,10 +120,10 @@ class SliceFile(NamedTuple):
 
     ``start`` and ``end`` are byte positions, half-open, and both stand between two batches.
     ``first_offset`` and ``first_crc`` are the base offset and stored checksum of the batch at
-    ``start``: a file that no longer begins so there has been rewritten since planning.
-    ``next_offset`` is the base offset of the batch at ``end``, or -1 when that is not known: no
-    batch before it can reach so far.  ``inode`` is that of the file, or 0 when that is not known:
-    another one under its name is another file, of which ``start`` and ``end`` say nothing.
+    ``start``.  If they differ from the file, the file was rewritten since planning.
+    ``next_offset`` is the base offset of the batch at ``end``, or -1 if it is unknown; no batch
+    before ``end`` can reach it.  ``inode`` is the inode of the file, or 0 if it is unknown; if it
+    differs, the name belongs to another file, to which ``start`` and ``end`` do not apply.
     """
 
     path: str
@@ -138,7 +138,7 @@ class SliceFile(NamedTuple):
 class LogSlice(NamedTuple):
     """Offsets ``[start_offset, end_offset)`` of one partition, and the bytes that hold them.
 
-    Small and picklable: it travels from the Spark driver to the task that reads it.
+    A slice is small and picklable: it travels from the Spark driver to the task that reads it.
     """
 
     topic: str

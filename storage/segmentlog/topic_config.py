@@ -1,4 +1,4 @@
-"""Settings of a topic that matter to whoever appends to its logs, under Kafka's names."""
+"""Settings of a topic that matter to writers of its logs, under Kafka's names."""
 
 import difflib
 import re
@@ -36,7 +36,7 @@ _COMPRESSION_TYPES: dict[str, Codec | None] = {
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What a topic's logs are like; the defaults are Kafka's.
+    """Settings of a topic's logs; the defaults are Kafka's.
 
     Attributes
     ----------
@@ -44,9 +44,10 @@ class TopicConfig:
     segment_index_bytes : most bytes of either index.
     index_interval_bytes : bytes of log from index entry to index entry.
     max_message_bytes : most bytes of a batch.
-    message_timestamp_type : whose timestamps the records have.
+    message_timestamp_type : whether records have the producer's time or the append time.
     compression_type : codec of all batches, or None to leave it to the producer.
-    flush_messages : records from which on a job is synced, whatever its producer asks for.
+    flush_messages : number of records from which a job is synced, even if its producer does not
+        ask for it.
     """
 
     segment_bytes: int = 1 << 30
@@ -82,7 +83,7 @@ class TopicConfig:
 
 
 def _value(name: str, text: str) -> int | None:
-    """The number, or what a word stands for, that a setting has."""
+    """The value of a setting: a number, or the meaning of a word."""
     for words, setting in (
         (_TIMESTAMP_TYPES, "message.timestamp.type"),
         (_COMPRESSION_TYPES, "compression.type"),

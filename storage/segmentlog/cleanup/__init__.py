@@ -1,1 +1,1 @@
-"""What leaves a log directory: topics; later what retention and compaction take."""
+"""Removal of data from a log directory: topics, and later retention and compaction."""

@@ -1,17 +1,17 @@
-"""Delete a topic from a log directory: it is there with all of its partitions, or not at all.
+"""Delete a topic from a log directory: at any crash, all of its partitions remain, or none.
 
-The order of the steps is the argument; each is on the disk before the next begins.
+The order of the durable steps gives this property; each is on the disk before the next begins.
 
-1. The guard, with an intent that names the topic: no broker starts from here on.  Nothing of the
-   topic is touched yet, so a crash up to the decision is undone by removing the guard.
-2. The next state, without what is remembered of the topic, is renamed from the guard to
+1. The guard is made, with an intent that names the topic: no broker starts from here on.  Nothing
+   of the topic is touched yet, so a crash up to the decision is undone by removing the guard.
+2. The next state, without the entries of the topic, is renamed from the guard to
    `segmentlog.state`: **the decision**.  Readers that open the directory leave the topic out,
-   and those that have opened it fail with `LogChangedError` when they list a partition again.
-   The stamp is a new one, so no listing of the topic lies across it.
+   and readers that have opened it fail with `LogChangedError` when they list a partition again.
+   The state has a new stamp, so no listing of the topic spans the decision.
 3. The partitions are renamed as a broker renames them; their entries leave the checkpoints.
 4. The mark of a clean stop comes back, and the guard goes: a broker may start.
-5. The renamed directories are removed.  Where a crash leaves some, a starting broker removes
-   them, or the same command.
+5. The renamed directories are removed.  If a crash leaves some, a starting broker or the same
+   command removes them.
 
 A crash behind the decision is finished by the next writer, or by recovery
 (`segmentlog.recovery.unfinished`).
@@ -48,7 +48,7 @@ __all__ = ["DeletedTopic", "delete_topic"]
 
 
 class DeletedTopic(NamedTuple):
-    """A topic that was deleted: how many partitions and segments, and bytes of ``.log`` files."""
+    """A deleted topic: its numbers of partitions and segments, and bytes of ``.log`` files."""
 
     topic: str
     partitions: int
@@ -66,30 +66,30 @@ def delete_topic(
 ) -> DeletedTopic:
     """Delete a topic from a log directory on which no broker is running.
 
-    What a crash has left unfinished is finished or undone first.  The cluster of a broker may
-    still know the topic: the broker then makes it again, empty, when it starts.
+    Operations that a crash has interrupted are finished or undone first.  The cluster of a broker
+    may still know the topic: the broker then makes it again, empty, when it starts.
 
     Parameters
     ----------
     path : the log directory.
     topic : its name.
-    dry_run : whether nothing is changed, and only told what would be deleted.
+    dry_run : whether nothing is changed, and the result is what would be deleted.
     lock_timeout_seconds : how long to wait for a writer.
 
     Raises
     ------
     OptionError
-        If the name is none that Kafka allows, or of a topic that brokers keep for themselves.
+        If Kafka does not allow the name, or brokers keep the topic for themselves.
     UnknownTopicOrPartitionError
         If the directory does not hold the topic.
     LogDirectoryError
         If `path` is no log directory, or a partition cannot be renamed.
     LogLockedError
-        If a broker or a writer has the directory.
+        If a broker or a writer holds the directory.
     CorruptCheckpointError
         If the checkpoints or the state cannot be read.
     CommitInDoubtError, SyncFailedError, StorageError
-        If the disk is full, fails, or does not let this user do it.
+        If the disk is full or fails, or if this user lacks a permission.
     """
     check_topic_name(topic)
     directory = local_path(path)
@@ -97,8 +97,8 @@ def delete_topic(
         reason = "is a partition directory; name the log directory that holds it"
         raise LogDirectoryError(directory, reason)
     if dry_run and not exists(os.path.join(directory, LOCK_FILE)):
-        return _found(directory, topic)  # nobody has it
-    open_log_dir(directory).topic_partitions()  # or the lock would leave a file anywhere
+        return _found(directory, topic)  # no other process holds it
+    open_log_dir(directory).topic_partitions()  # otherwise the lock would leave a file anywhere
     with DirectoryLock(directory, lock_timeout_seconds):
         if dry_run:
             return _found(directory, topic)
@@ -111,8 +111,8 @@ def delete_topic(
 
 
 def _found(directory: str, topic: str) -> DeletedTopic:
-    """What there is to delete, once it is certain that it can be."""
-    if list_guards(directory):  # only told of: nothing was recovered
+    """The topic to delete; raises if it cannot be deleted."""
+    if list_guards(directory):  # a dry run, in which nothing was recovered
         reason = "has an unfinished commit; run segmentlog recover first"
         raise LogDirectoryError(directory, reason)
     known = partition_directories(directory, topic)
@@ -124,7 +124,7 @@ def _found(directory: str, topic: str) -> DeletedTopic:
             raise LogDirectoryError(path, reason)
     paths += taken_out(directory, topic)  # by a deletion that was cut off
     if not paths:
-        open_log_dir(directory).log(topic, -1)  # raises, and names the nearest
+        open_log_dir(directory).log(topic, -1)  # raises, and names the nearest topic
     for name in CHECKPOINTS:
         read_offsets(directory, name)
     return _counted(topic, paths)
@@ -152,7 +152,7 @@ def _delete(directory: str, topic: str) -> None:
     except (SyncFailedError, LogLockedError):
         raise
     except BaseException:
-        if State.read(directory).token != token:  # an interrupt may come behind the decision
+        if State.read(directory).token != token:  # an interrupt may follow the decision
             give_up(directory, guard, intent)
         raise
     finish(directory, guard, intent)

@@ -1,4 +1,4 @@
-"""The root of all errors, and errors of options, columns and the system: both ways have them."""
+"""The root of all errors, and errors of options, columns and the system, for reads and writes."""
 
 import errno as codes
 from enum import StrEnum
@@ -14,7 +14,7 @@ __all__ = [
 
 
 class ErrorCode(StrEnum):
-    """What an error is, for programs and alerts: members are added, never changed or removed."""
+    """Kinds of errors, for programs and alerts: members are added, never changed or removed."""
 
     SEGMENT_LOG = "SEGMENT_LOG"
     CORRUPT_LOG = "CORRUPT_LOG"
@@ -43,7 +43,7 @@ class ErrorCode(StrEnum):
 
 
 class SegmentLogError(Exception):
-    """Anything that segmentlog refuses or finds wrong; catch this to catch all of it."""
+    """Base of all errors of segmentlog; catch it to catch them all."""
 
     code: ClassVar[ErrorCode] = ErrorCode.SEGMENT_LOG
 
@@ -65,7 +65,7 @@ class OptionError(SegmentLogError, ValueError):
 
 
 class ColumnError(OptionError):
-    """A column that is missing or has another type; `option` is its name, `value` what it is."""
+    """A column that is missing or wrong; `option` is its name, `value` its type or its fault."""
 
     code = ErrorCode.COLUMN
 
@@ -93,13 +93,13 @@ _REMEDIES = {
 
 
 class StorageError(SegmentLogError, OSError):
-    """The system could not do what was asked of it with a file or directory.
+    """The system refused or failed an operation on a file or directory.
 
     Parameters
     ----------
-    errno : number of the system's error; 0 where it gives none.
-    strerror : what the system said.
-    filename : the file or directory, or nothing where the system did not say.
+    errno : number of the system's error, or 0 if it gives none.
+    strerror : the system's message.
+    filename : the file or directory, or the empty string if the system does not name it.
     """
 
     code = ErrorCode.STORAGE

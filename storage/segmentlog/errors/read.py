@@ -1,4 +1,4 @@
-"""Errors of a log that cannot be read as it was asked for; `segmentlog.errors` has the tree."""
+"""Errors of a log that cannot be read as requested; `segmentlog.errors` has the tree."""
 
 from segmentlog.errors.base import ErrorCode, SegmentLogError
 
@@ -26,7 +26,7 @@ class CorruptLogError(SegmentLogError, ValueError):
     ----------
     path : the file.
     position : byte of the file at which the bad batch starts.
-    base_offset : offset that the batch claims to start at, or -1 when it cannot be told.
+    base_offset : offset that the batch claims to start at, or -1 if it is unknown.
     """
 
     code = ErrorCode.CORRUPT_LOG
@@ -39,11 +39,11 @@ class CorruptLogError(SegmentLogError, ValueError):
 
     @property
     def finding(self) -> str:
-        """What is wrong, without what to do about it in a log."""
+        """The fault, without the remedy."""
         return self._where()
 
     def _where(self) -> str:
-        """File, byte and offset, as every message of this branch begins."""
+        """File, byte and offset: the beginning of every message of this branch."""
         return f"{self.path}: batch at byte {self.position} (base offset {self.base_offset})"
 
 
@@ -61,7 +61,7 @@ class ChecksumMismatchError(CorruptLogError):
 
     @property
     def finding(self) -> str:
-        """What is wrong."""
+        """The fault, without the remedy."""
         found, expected = f"{self.found:#010x}", f"{self.expected:#010x}"
         return f"{self._where()} has checksum {found}, its header says {expected}"
 
@@ -80,7 +80,7 @@ class MalformedBatchError(CorruptLogError):
 
     @property
     def finding(self) -> str:
-        """What is wrong."""
+        """The fault, without the remedy."""
         return f"{self._where()}: {self.reason}"
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class TruncatedBatchError(CorruptLogError):
 
     @property
     def finding(self) -> str:
-        """What is wrong."""
+        """The fault, without the remedy."""
         return f"{self._where()} needs {self.needed} bytes, the file has {self.available} left"
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ class TruncatedBatchError(CorruptLogError):
 
 
 class TornTransactionError(CorruptLogError):
-    """A batch of a transaction that was never ended, among what a broker took for decided."""
+    """A batch of a transaction without an end marker, in a part that a broker took as decided."""
 
     code = ErrorCode.TORN_TRANSACTION
 
@@ -186,7 +186,7 @@ class UnsupportedFormatError(SegmentLogError):
 
     @property
     def finding(self) -> str:
-        """What is not read, without what to do about it in a log."""
+        """The format or codec that is not read, without the remedy."""
         return f"{self.path}: batch at byte {self.position} has {self.what} {self.found}"
 
     def __str__(self) -> str:
@@ -197,7 +197,7 @@ class UnsupportedFormatError(SegmentLogError):
 
 
 class LogDirectoryError(SegmentLogError, ValueError):
-    """A path that is not what a log directory, partition directory or log file should be."""
+    """A path that is not the log directory, partition directory or log file that it should be."""
 
     code = ErrorCode.LOG_DIRECTORY
 
@@ -215,10 +215,10 @@ class UnknownTopicOrPartitionError(SegmentLogError, LookupError):
 
     Parameters
     ----------
-    topic : the topic asked for.
-    partition : the partition asked for, or -1 when the whole topic is missing.
-    path : the directory or directories looked in.
-    hint : the nearest name there is, as a sentence, or the empty string.
+    topic : the requested topic.
+    partition : the requested partition, or -1 if the whole topic is missing.
+    path : the directory or directories that were searched.
+    hint : the nearest existing name, in a sentence, or the empty string.
     """
 
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -264,7 +264,7 @@ class OffsetOutOfRangeError(SegmentLogError, LookupError):
 
 
 class LogChangedError(SegmentLogError):
-    """Files that a read had planned on were removed or cut while it ran; -1: no range is known."""
+    """Planned files were removed or cut during a read; offsets are -1 if no range is known."""
 
     code = ErrorCode.LOG_CHANGED
 

@@ -16,13 +16,13 @@ __all__ = [
 
 
 class LogLockedError(SegmentLogError):
-    """A broker or another writer has the log directory; `process` is 0 where nobody tells which.
+    """A broker or another writer holds the log directory.
 
     Parameters
     ----------
     path : the log directory.
-    process : that holds the lock.
-    waited_seconds : for it.
+    process : id of the process that holds the lock, or 0 if it is unknown.
+    waited_seconds : time spent waiting for the lock.
     """
 
     code = ErrorCode.LOG_LOCKED
@@ -43,12 +43,12 @@ class LogLockedError(SegmentLogError):
 
 
 class CommitInDoubtError(SegmentLogError):
-    """A commit of which the disk does not say whether it was decided; its guard stands.
+    """A commit whose decision may or may not be on the disk; its guard stands.
 
     Parameters
     ----------
     path : the guard, which keeps brokers from starting.
-    reason : what was found.
+    reason : the finding.
     """
 
     code = ErrorCode.COMMIT_IN_DOUBT
@@ -66,12 +66,12 @@ class CommitInDoubtError(SegmentLogError):
 
 
 class StagedFileError(SegmentLogError, ValueError):
-    """Staged batches that are no longer what a task of the job has written.
+    """Staged batches that differ from the batches that a task of the job wrote.
 
     Parameters
     ----------
     path : the staged file.
-    finding : what is wrong with it, and where.
+    finding : the fault and its place.
     """
 
     code = ErrorCode.STAGED_FILE
@@ -89,12 +89,12 @@ class StagedFileError(SegmentLogError, ValueError):
 
 
 class SyncFailedError(SegmentLogError):
-    """The disk could not keep what was written; a second attempt would not find that out again.
+    """The disk could not keep the written bytes; a second sync would not report this again.
 
     Parameters
     ----------
     path : the file or directory.
-    reason : what the system said.
+    reason : the system's message.
     """
 
     code = ErrorCode.SYNC_FAILED
@@ -112,9 +112,9 @@ class SyncFailedError(SegmentLogError):
 
 
 class _RowError(SegmentLogError, ValueError):
-    """A row that is not written; `row` counts from 0 in what a task has taken.
+    """A row that is not written; `row` counts from 0 in the rows that a task has taken.
 
-    In plain Python, that is what a writer has taken since its last flush.
+    In plain Python, it counts in the rows that a writer has taken since its last flush.
     """
 
     def __init__(self, topic: str, partition: int, row: int, *details: object) -> None:
@@ -124,12 +124,12 @@ class _RowError(SegmentLogError, ValueError):
         self.row = row
 
     def at_row(self, row: int) -> Self:
-        """The same of another row: where one was counted in a part of them."""
+        """The same error for another row number, if `row` was counted in a part of the rows."""
         return type(self)(*self.args[:2], row, *self.args[3:])
 
 
 class InvalidRecordError(_RowError):
-    """A row that cannot be a record; `partition` is -1 while none is chosen for it."""
+    """A row that cannot be a record; `partition` is -1 before a partition is chosen for it."""
 
     code = ErrorCode.INVALID_RECORD
 
@@ -144,7 +144,7 @@ class InvalidRecordError(_RowError):
 
 
 class RecordTooLargeError(_RowError):
-    """A row whose batch, of `size` bytes with no other record in it, is above the limit."""
+    """A row whose batch exceeds the limit: `size` bytes without any other record."""
 
     code = ErrorCode.RECORD_TOO_LARGE
 
@@ -162,7 +162,7 @@ class RecordTooLargeError(_RowError):
 
 
 class OffsetsOutOfOrderError(SegmentLogError, ValueError):
-    """A record that is to keep an offset that is not free: the next one may be `end_offset`."""
+    """A record whose offset to keep is not free; the next free offset is `end_offset`."""
 
     code = ErrorCode.OFFSETS_OUT_OF_ORDER
 

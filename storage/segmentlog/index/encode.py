@@ -1,4 +1,4 @@
-"""Index entries as `segmentlog.kernels.growth` chooses them, to the bytes of index files."""
+"""Index entries that `segmentlog.kernels.growth` has chosen, to the bytes of index files."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def encode_offsets(entries: Int64s) -> bytes:
 
 
 def encode_times(entries: Int64s) -> bytes:
-    """The same for the ``.timeindex``, which does not get one with each of them."""
+    """The same for the ``.timeindex``, which gets fewer entries than the ``.index``."""
     timed = entries[entries[:, growth.ENTRY_TIMESTAMP] >= 0]
     times = np.empty(len(timed), TIME_ENTRY)
     times["timestamp"] = timed[:, growth.ENTRY_TIMESTAMP]
@@ -27,9 +27,9 @@ def encode_times(entries: Int64s) -> bytes:
 
 
 def last_time(state: Int64s) -> bytes:
-    """The entry that closes a time index, if it says something new.
+    """The entry that closes a time index, if it adds anything.
 
-    By ``LogSegment.onBecomeInactive`` the newest entry tells the largest time of the segment.
+    By ``LogSegment.onBecomeInactive`` the newest entry holds the largest time of the segment.
     """
     largest = int(state[growth.MAX_TIMESTAMP])
     if largest <= state[growth.LAST_TIME_ENTRY]:
@@ -39,7 +39,7 @@ def last_time(state: Int64s) -> bytes:
 
 
 def new_state(base_offset: int) -> Int64s:
-    """What an empty segment has seen; see `segmentlog.kernels.growth`."""
+    """The state of an empty segment; see `segmentlog.kernels.growth`."""
     state: Int64s = np.zeros(growth.STATE_COLUMNS, np.int64)
     state[growth.BASE_OFFSET] = base_offset
     state[growth.FIRST_MAX_TIMESTAMP] = -1
@@ -48,7 +48,7 @@ def new_state(base_offset: int) -> Int64s:
 
 
 def state_of(log_path: str, base_offset: int, size: int) -> Int64s:
-    """What a segment of `size` bytes has seen, by its first header and its last index entries."""
+    """The state of a segment of `size` bytes, from its first header and its last index entries."""
     state = new_state(base_offset)
     state[growth.SIZE] = size
     with open_file(log_path) as file:

@@ -1,8 +1,8 @@
 """A sorted array of fixed-size entries in a file, and Kafka's binary search over it.
 
 Offset and time index share everything but the entry: entries are appended, both fields grow, a
-file may be preallocated with zeros behind its last entry, and nothing is checksummed.  So an
-index is a hint.  What it says is checked against the log by whoever uses it.
+file may be preallocated with zeros behind its last entry, and there is no checksum.  So an index
+is a hint, and its users check each entry against the log.
 """
 
 from abc import ABC, abstractmethod
@@ -13,8 +13,8 @@ from segmentlog.files.index_file import IndexFile
 
 __all__ = ["SparseIndex"]
 
-#: Part of an index, from its end, that look-ups for recent data stay in, so that the pages of the
-#: rest are not touched (``AbstractIndex.warmEntries``).
+#: Bytes at the end of an index in which look-ups for recent data stay, so that they do not touch
+#: the pages before (``AbstractIndex.warmEntries``).
 _WARM_BYTES = 8192
 
 
@@ -23,7 +23,7 @@ class SparseIndex(ABC):
 
     Parameters
     ----------
-    path : the file; missing, empty and garbage files simply hold fewer entries.
+    path : the file; a missing, empty or damaged file merely holds fewer entries.
     base_offset : of the segment; entries hold offsets relative to it.
     mapped : whether the file may be memory-mapped, see `segmentlog.files.index_file`.
     """
@@ -66,7 +66,7 @@ class SparseIndex(ABC):
 
     @abstractmethod
     def _key(self, slot: int) -> int:
-        """What entry `slot` is sorted by."""
+        """The sort key of entry `slot`."""
 
     def _floor(self, target: int) -> int:
         """Slot of the greatest key not above `target`, or -1 (``indexSlotRangeFor``)."""

@@ -7,10 +7,10 @@
     | relative offset | position        |   big-endian, one entry for every few KiB of log
     +-----------------+-----------------+
 
-An entry says: the batch at `position` and those before it in the same append end at or before
-``base offset + relative offset``.  The offset is the last one of the append, the position its
-first byte, so a record with a lower offset may stand behind `position` all the same; one with an
-offset that is equal or higher cannot stand before it.
+An entry means: the batch at `position` and those before it in the same append end at or before
+``base offset + relative offset``.  The offset is the last offset of the append, the position is
+its first byte.  So a record with a lower offset may still stand behind `position`; a record with
+an equal or higher offset cannot stand before it.
 """
 
 import struct
@@ -23,7 +23,7 @@ from segmentlog.index.entries import SparseIndex
 
 __all__ = ["OFFSET_ENTRY", "OffsetIndex", "OffsetPosition"]
 
-#: An entry as it lies in the file, for many at a time; `_ENTRY` is for one.
+#: An entry as in the file, for many at a time; `_ENTRY` is for one.
 OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 _ENTRY = struct.Struct(">ii")
 
@@ -64,7 +64,7 @@ class OffsetIndex(SparseIndex):
         return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
     def slot_at_or_before_position(self, position: int) -> int:
-        """Slot of that entry, or -1."""
+        """Slot of the entry with the greatest position not above `position`, or -1."""
         low, high = -1, self.n_entries - 1
         while low < high:
             middle = (low + high + 1) // 2

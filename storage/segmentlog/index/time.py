@@ -7,8 +7,8 @@
     | timestamp (epoch ms)   | relative offset |   big-endian
     +------------------------+-----------------+
 
-An entry says: up to and with the batch that ends at ``base offset + relative offset``, `timestamp`
-is the largest there is.  So every record with a larger one stands behind that batch.
+An entry means: `timestamp` is the largest up to and including the batch that ends at ``base offset
++ relative offset``.  So every record with a larger timestamp stands behind this batch.
 """
 
 import struct
@@ -20,7 +20,7 @@ from segmentlog.model import TimestampAndOffset
 
 __all__ = ["TIME_ENTRY", "TimeIndex"]
 
-#: An entry as it lies in the file, for many at a time; `_ENTRY` is for one.
+#: An entry as in the file, for many at a time; `_ENTRY` is for one.
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 _ENTRY = struct.Struct(">qi")
 
@@ -44,5 +44,5 @@ class TimeIndex(SparseIndex):
         return self.entry(slot) if slot >= 0 else TimestampAndOffset(-1, self.base_offset)
 
     def last(self) -> TimestampAndOffset:
-        """The last entry: for a closed segment its largest timestamp; else (-1, base offset)."""
+        """The last entry, which has a closed segment's largest timestamp, or (-1, base offset)."""
         return self.entry(self.n_entries - 1) if self.n_entries else self.lookup(-(2**63))

@@ -8,8 +8,9 @@
     | 0       |             |              |             | behind it          |
     +---------+-------------+--------------+-------------+--------------------+
 
-One entry for each abort marker of the segment; the last offset is the marker's.  A segment without
-aborts has no such file, so a missing one says nothing: reads go by the markers in the log.
+The file has an entry for each abort marker of the segment; the last offset is the marker's.  A
+segment without aborts has no such file, so a missing file proves nothing: reads use the markers in
+the log.
 """
 
 import struct
@@ -34,13 +35,13 @@ class AbortedTransaction(NamedTuple):
 
 
 def read_transaction_index(path: str) -> Iterator[AbortedTransaction]:
-    """Every entry of the file, in its order; none when there is no such file.
+    """Every entry of the file, in its order; no entries if the file is missing.
 
     Raises
     ------
     CorruptIndexError
-        If its length is not a whole number of entries, or an entry has another version than 0;
-        behind the entries that come before.
+        If its length is not a whole number of entries, or an entry has another version than 0; it
+        is raised behind the entries before.
     """
     try:
         data = read_whole(path, lambda reason: CorruptIndexError(path, reason))

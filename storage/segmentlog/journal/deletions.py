@@ -1,8 +1,8 @@
-"""Topics that were deleted, as `segmentlog.state` remembers them.
+"""Deleted topics, as `segmentlog.state` remembers them.
 
-A topic may be made again under its name.  Offsets of the old one say nothing of the new one, and
-neither do inodes, which file systems give out again: whoever has opened the directory before is
-told by the token of the deletion.
+A topic may be made again under its name.  Offsets of the old topic do not apply to the new one,
+and file systems reuse inodes.  A reader that opened the directory before recognizes the deletion
+by its token.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ __all__ = ["Deletion", "decode_deletions", "forget_deletions"]
 
 
 class Deletion(NamedTuple):
-    """A topic that was deleted at `time_ms` (epoch); `token` is that of the deletion."""
+    """A topic that was deleted at `time_ms` (epoch); `token` identifies the deletion."""
 
     topic: str
     token: str
@@ -22,12 +22,12 @@ class Deletion(NamedTuple):
 
 
 def decode_deletions(found: Sequence[Sequence[Any]]) -> tuple[Deletion, ...]:
-    """Those that a file holds.
+    """The deletions in a file.
 
     Raises
     ------
     TypeError
-        If they are none.
+        If `found` has another form.
     """
     deletions = tuple(Deletion(*each) for each in found)
     if any([type(field) for field in each] != [str, str, int] for each in deletions):
@@ -36,10 +36,10 @@ def decode_deletions(found: Sequence[Sequence[Any]]) -> tuple[Deletion, ...]:
 
 
 def forget_deletions(deletions: Sequence[Deletion], now_ms: int) -> tuple[Deletion, ...]:
-    """Those that somebody may have to be told of: no reader is open for longer.
+    """The deletions that an open reader may still need; no reader stays open for longer.
 
-    Accepted: where a clock jumps forward by as much, a reader that is open may take a topic that
-    was made again for the one that it has opened.
+    Accepted: if a clock jumps forward by as much, an open reader may mistake a topic that was made
+    again for the topic that it has opened.
     """
     first = now_ms - FORGOTTEN_AFTER_MS
     return tuple(each for each in deletions if each.time_ms >= first)

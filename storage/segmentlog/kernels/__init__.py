@@ -1,8 +1,8 @@
 """Compiled loops over bytes: no I/O, no Arrow, no exceptions.
 
-A kernel takes arrays and returns a status with the position it stopped at; whoever called it
-turns the pair into an error with coordinates.  Every index into a buffer is checked against the
-end that was passed in, so hostile bytes give a status and never a read outside.
+A kernel takes arrays and returns a status with the position it stopped at; its caller turns the
+pair into an error with coordinates.  Every index into a buffer is checked against the end that was
+passed in, so hostile bytes give a status and never a read outside the buffer.
 
 This package's ``__init__`` imports nothing: planning needs the constants of `layout` and must
 not pay for numba.

@@ -2,12 +2,12 @@
 """The checksum of a block by x86's own instructions: streams side by side, then joined.
 
 One stream of the crc32 instruction waits three cycles for its own result, so there are four, over
-neighbouring parts of the block.  Where the processor multiplies without carry in vectors of 32
-bytes, four of those take the first half of the block at the same time: other units of the
-processor do it.  A kernel would have to hold the vectors in variables, and numba has none, so the
-loop is written as LLVM's own code.
+neighbouring parts of the block.  If the processor multiplies without carry in vectors of 32 bytes,
+four vectors take the first half of the block at the same time, in other units of the processor.  A
+kernel would have to hold the vectors in variables, and numba has no vector variables, so the loop
+is written as LLVM's own code.
 
-What is added to a checksum by the bytes behind it is a multiplication by a power of x, modulo the
+A checksum is carried over the bytes behind it by a multiplication by a power of x, modulo the
 polynomial (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ").  Numbers
 have their bits reversed throughout, as the crc32 instruction has them.
 """
@@ -33,9 +33,9 @@ __all__ = [
 
 _FEATURES = set(host_features().split(",")) if platform.machine() in {"x86_64", "AMD64"} else set()
 
-#: Whether this processor has what `block_by_words` takes (every x86 since 2010) …
+#: Whether this processor has the instructions of `block_by_words` (every x86 since 2010) …
 HAS_WORDS = {"+sse4.2", "+pclmul"} <= _FEATURES
-#: … and what `block_by_vectors` takes (since 2019 or 2020).
+#: … and those of `block_by_vectors` (since 2019 or 2020).
 HAS_VECTORS = HAS_WORDS and {"+avx2", "+vpclmulqdq"} <= _FEATURES
 
 #: Bytes that each stream of words takes in one turn; vectors take four times as many.
@@ -44,26 +44,26 @@ LINE_BYTES = 32
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _PAIR, _VECTOR = ir.VectorType(_I64, 2), ir.VectorType(_I64, 4)
 _N_STREAMS = 4  # of words
-_N_VECTORS = 4  # side by side: a product is there after about as many cycles as they take
+_N_VECTORS = 4  # side by side: a product is ready after about as many cycles as four vectors take
 _VECTOR_BYTES = 32
 
 
 def joints(n: int) -> list[int]:
-    """Factors that carry a checksum over 1 to `n` lines: what is multiplied without carry."""
-    # Such a product of reversed numbers is x times too small; crc32 of a word adds 32 zeros.
+    """Factors that carry a checksum over 1 to `n` lines, by multiplication without carry."""
+    # A product of reversed numbers is x times too small; crc32 of a word adds 32 zeros.
     n_bits = 8 * LINE_BYTES
     return powers_of_x(CASTAGNOLI, range(n_bits - 33, n * n_bits, n_bits))
 
 
 def _folding(n_bytes):
-    """Factors that carry the halves of 16 bytes over `n_bytes` less those 16."""
+    """Factors that carry the halves of 16 bytes over ``n_bytes - 16`` bytes."""
     n_bits = 8 * n_bytes
     high, low = powers_of_x(CASTAGNOLI, range(n_bits - 32, n_bits + 33, 64))
     return ir.Constant(_VECTOR, [low << 1, high << 1] * 2)
 
 
 class _Code:
-    """What both intrinsics write."""
+    """The LLVM code that both intrinsics share."""
 
     def __init__(self, builder, base):
         self.builder, self.base = builder, base
@@ -73,7 +73,7 @@ class _Code:
         vector_kind = ir.FunctionType(_VECTOR, [_VECTOR, _VECTOR, _I8])
         self._crc = module.declare_intrinsic("llvm.x86.sse42.crc32.64.64", fnty=crc_kind)
         self._multiply_pair = module.declare_intrinsic("llvm.x86.pclmulqdq", fnty=pair_kind)
-        # Declared for `block_by_words`, too, on processors that lack it: only calls need it.
+        # Declared even on processors that lack the instruction: only calls need it.
         self._multiply = module.declare_intrinsic("llvm.x86.pclmulqdq.256", fnty=vector_kind)
 
     def load(self, at, kind):
@@ -84,7 +84,7 @@ class _Code:
         return self.builder.call(self._crc, [crc, word])
 
     def fold(self, vector, factors):
-        """Carry each half of a vector over as many bytes as `factors` say."""
+        """Carry each half of a vector over as many bytes as `factors` are for."""
         call = self.builder.call
         halves = [call(self._multiply, [vector, factors, _I8(which)]) for which in (0x00, 0x11)]
         return self.builder.xor(*halves)
@@ -114,7 +114,7 @@ class _Code:
             builder.store(builder.xor(folded, loaded), vector)
 
     def begin_vectors(self, vectors, at, crc):
-        """The first line of the stream of vectors, which the checksum so far belongs to."""
+        """The first line of the stream of vectors, which takes in the checksum so far."""
         builder = self.builder
         before = builder.insert_element(ir.Constant(_VECTOR, [0] * 4), crc, _I32(0))
         for number, vector in enumerate(vectors):
@@ -135,7 +135,7 @@ class _Code:
 
 @intrinsic
 def block_by_words(typingctx, buf, at, n_lines, joint, crc):
-    """Raw checksum behind ``4 * n_lines`` lines of `buf`, of which there is at least one."""
+    """Raw checksum behind ``4 * n_lines`` lines of `buf`; `n_lines` is at least 1."""
 
     def codegen(context, builder, signature, arguments):
         buf, at, n_lines, joint, crc = arguments
@@ -157,7 +157,7 @@ def block_by_words(typingctx, buf, at, n_lines, joint, crc):
 
 @intrinsic
 def block_by_vectors(typingctx, buf, at, n_lines, joint, crc):
-    """Raw checksum behind ``8 * n_lines`` lines of `buf`, of which there is at least one."""
+    """Raw checksum behind ``8 * n_lines`` lines of `buf`; `n_lines` is at least 1."""
 
     def codegen(context, builder, signature, arguments):
         buf, at, n_lines, joint, crc = arguments

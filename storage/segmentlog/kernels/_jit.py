@@ -33,7 +33,7 @@ def _compile(func: Callable[P, R_co], *, forceinline: bool) -> Kernel[P, R_co]:
     if not hasattr(compiled, "py_func"):  # NUMBA_DISABLE_JIT=1 hands `func` back
         compiled.py_func = func
     elif func.__module__.startswith(f"{__package__}.") and func.__closure__ is None:
-        compiled._cache = KernelCache(func)  # its sources and its name tell what it is
+        compiled._cache = KernelCache(func)  # its sources and its name identify it
     return cast("Kernel[P, R_co]", compiled)
 
 

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Single machine instructions that numba has no word for, as `numba.extending.intrinsic`.
+"""Single machine instructions that numba does not offer, as `numba.extending.intrinsic`.
 
 llvmlite's builders and numba's contexts carry no types, so this module is exempt from strict
 typing; `memory` and `crc32c` give each of these a typed name, a contract and a plain-Python twin.
@@ -137,7 +137,7 @@ copy_64 = _vector_copy(64)
 
 @intrinsic
 def load_u8(typingctx, buf, at):
-    """One byte; numba's own indexing first asks whether `at` is negative."""
+    """One byte; numba's own indexing would first check whether `at` is negative."""
 
     def codegen(context, builder, signature, arguments):
         pointer = array_pointer(context, builder, signature.args[0], *arguments)
@@ -148,7 +148,7 @@ def load_u8(typingctx, buf, at):
 
 @intrinsic
 def load_item(typingctx, array, at):
-    """One element of an array of integers as int64; without numba's question, as `load_u8`."""
+    """One element of an array of integers as int64; as in `load_u8`, `at` is not checked."""
 
     def codegen(context, builder, signature, arguments):
         loaded = builder.load(array_pointer(context, builder, signature.args[0], *arguments))

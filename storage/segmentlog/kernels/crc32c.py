@@ -1,8 +1,9 @@
 """CRC-32C (Castagnoli) over a byte range, for kernels that check many batches a call.
 
-By x86's own instructions in blocks (`_crc_block`), as large as there are bytes: what it takes to
-join a block's streams is the same for all.  With streams of one length, 64 bytes or 1 KiB, the
-joins took a third of the time.  Other processors take eight bytes at a time from tables.
+x86 has instructions for it, which work in blocks (`_crc_block`).  A block is as large as the bytes
+allow, because joining the streams of a block costs the same for every size.  With streams of one
+length, 64 bytes or 1 KiB, the joins took a third of the time.  Other processors take eight bytes
+at a time from tables.
 """
 
 import numpy as np
@@ -22,7 +23,7 @@ _TABLES = byte_tables(CASTAGNOLI)
 
 
 def _by_instructions(checksum_block, n_streams):
-    """The function of a block as one of any range; `n_streams` is how many lines are one block."""
+    """Extend the function of a block to any range; `n_streams` lines make the smallest block."""
     line_bytes = n_streams * _crc_block.LINE_BYTES
 
     def checksum_range(buf, start, end):

@@ -1,12 +1,12 @@
 """Records to columns in one pass: parse, and copy keys, values and headers to their places.
 
 Outputs are allocated for an upper bound (the bytes of the records) and filled as far as they
-reach, so nothing is measured first and nothing grows.  Where the output is full, the state says
-which record comes next, and the next call goes on there with fresh outputs.
+reach, so nothing is measured first and nothing grows.  When an output is full, the state holds
+the position of the next record, and the next call continues there with fresh outputs.
 
-Two loops do the same.  `_fill_quickly` takes whole batches of plain records, which is nearly all
-there is; whatever it does not like it leaves to `_fill_carefully`, which knows headers, ranges,
-full outputs, and the name of every damage.  Messages of magic 0 and 1 have a third one.
+Two loops do the same.  `_fill_quickly` takes whole batches of plain records, which nearly all
+batches are.  It leaves everything else to `_fill_carefully`, which handles headers, ranges and
+full outputs, and names every kind of damage.  Messages of magic 0 and 1 have a third loop.
 """
 
 from segmentlog.kernels import layout
@@ -49,9 +49,9 @@ _SMALLEST_MS = -((2**63) // 1000)
 def _fill_quickly(
     buf: Bytes, header: Int64s, scale: int, columns: ColumnArrays, state: Int64s
 ) -> None:
-    """Write records of one batch while nothing is unusual about them, and stop where it is.
+    """Write records of one batch up to the first unusual one.
 
-    The caller has checked that the whole batch is asked for and fits the output.
+    The caller has checked that the whole batch is wanted and fits the output.
     """
     base_offset, base_ms, ms_mask = header[layout.BASE_OFFSET], header[layout.BASE_TIMESTAMP], -1
     if header[layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0:
@@ -174,7 +174,7 @@ def _fill_messages(
     buf: Bytes, header: Int64s, range_start: int, range_end: int, scale: int,
     columns: ColumnArrays, state: Int64s,
 ) -> int:  # fmt: skip
-    """Write messages of magic 0 and 1, which `scan_batches` or `resolve_wrappers` has checked."""
+    """Write messages of magic 0 and 1 that `scan_batches` or `resolve_wrappers` has checked."""
     is_append_time = header[layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0
     while state[RECORD] < header[layout.RECORDS_COUNT]:
         at = state[NEXT_BYTE]
@@ -209,17 +209,17 @@ def fill_records(
     Parameters
     ----------
     window : uint8 array; holds the records of uncompressed batches; read only
-    inflated : uint8 array; holds those of compressed ones, already inflated; read only
+    inflated : uint8 array; holds the inflated records of compressed batches; read only
     headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`), as `scan_batches` fills
         it; ``RECORDS_START`` and ``RECORDS_END`` point into `inflated` for compressed batches
     range_start, range_end : half-open range of offsets; records outside are left out
-    scale : what a millisecond is multiplied with: 1000 for microseconds, or 1
+    scale : units of the timestamps in a millisecond: 1000 for microseconds, or 1
     columns : the outputs; written
     state : int64 array, shape (N_STATE,); read and written
 
     Returns
     -------
-    status : `OK` when all batches are done; `OUTPUT_FULL`; or what is wrong with the batch that
+    status : `OK` when all batches are done; `OUTPUT_FULL`; or the fault of the batch that
         ``state[BATCH]`` names
     """
     while state[BATCH] < headers.shape[0]:

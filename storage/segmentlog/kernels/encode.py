@@ -1,7 +1,7 @@
 """Columns to record batches: cut the rows into batches, write them, and seal the batches.
 
-How long a row's fields are is known before (`source.measure_rows`), so a record's length can be
-written in front of it, and whether it still fits is known before a byte of it is written.
+The lengths of a row's fields are measured before (`source.measure_rows`).  So the length of a
+record is known before the record is written, and so is whether it still fits.
 """
 
 from segmentlog.kernels import layout
@@ -42,19 +42,19 @@ FIRST_ROW = layout.N_HEADER_COLUMNS  #: position in `rows` of a batch's first re
 MAX_TIMESTAMP_OFFSET = FIRST_ROW + 1  #: offset of the first record with the largest timestamp
 N_BATCH_COLUMNS = FIRST_ROW + 2
 
-#: Most bytes that a record alone in a batch takes besides `SourceArrays.row_bytes`: batch
+#: Most bytes that a record takes alone in a batch, besides `SourceArrays.row_bytes`: batch
 #: header, length, attributes, deltas (``DefaultRecordBatch.estimateBatchSizeUpperBound``).
 MOST_OVERHEAD = layout.HEADER_BYTES + 5 + 1 + 10 + 5
 
 _LARGEST_I32 = 2**31 - 1
 _LARGEST_I64 = 2**63 - 1
 _NO_TIMESTAMP = -1
-_AHEAD = 16  #: rows that are asked for before they are written
+_AHEAD = 16  #: rows that are prefetched before they are written
 
 
 @inlined
 def _put_quickly(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
-    """Write a value that has `COPY_SLACK` bytes behind it; the position behind it."""
+    """Write a value that has `COPY_SLACK` bytes behind it; return the position behind it."""
     start = load_item(column.ends, row)
     length = load_item(column.ends, row + 1) - start
     if is_null(column.valid, column.first_bit + row):
@@ -90,10 +90,10 @@ def _write_quickly(
     source: SourceArrays, rows: Int64s, offsets: Int64s, batch: Int64s, at: int, to: int,
     end: int, out: Bytes,
 ) -> tuple[int, int]:  # fmt: skip
-    """Write rows of a batch while nothing is unusual about them; where that ends.
+    """Write rows of a batch up to the first unusual one; return where that is.
 
-    Unusual are fields so close to the end of their column that they cannot be copied in whole
-    vectors, offsets and timestamps that are very far apart, and whatever is wrong.
+    A row is unusual if a field is so close to the end of its column that whole vectors cannot be
+    copied, if its offset or timestamp is very far from the batch's first, or if it is wrong.
     """
     base_offset, base_ms = batch[layout.BASE_OFFSET], batch[layout.BASE_TIMESTAMP]
     max_ms, max_ms_offset = batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET]
@@ -142,7 +142,7 @@ def _write_quickly(
 
 @kernel
 def _put(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
-    """Write any value behind its length; the position behind it."""
+    """Write any value behind its length; return the position behind it."""
     length = length_of(column, row)
     to = write_varint(out, to, length)
     if length <= 0:
@@ -153,7 +153,7 @@ def _put(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
 
 @kernel
 def _put_headers(out: Bytes, to: int, source: SourceArrays, row: int) -> int:
-    """Write the headers of a record, which are its end; the position behind them."""
+    """Write the headers of a record, which end it; return the position behind them."""
     if source.list_ends.shape[0] == 0 or is_null(source.list_valid, source.list_first_bit + row):
         store_u8(out, to, 0)
         return to + 1
@@ -224,9 +224,9 @@ def _write_batch(
     source: SourceArrays, rows: Int64s, offsets: Int64s, first: int, batch_size: int,
     max_bytes: int, attributes: int, append_time_ms: int, batch: Int64s, out: Bytes,
 ) -> tuple[int, int]:  # fmt: skip
-    """Write rows from `first` on, while one batch takes them, to where ``batch[POSITION]`` says.
+    """Write rows from `first` on to byte ``batch[POSITION]``, as many as one batch takes.
 
-    Returns the status, and the position in `rows` of the first that is not in the batch.
+    Returns the status, and the position in `rows` of the first row that is not in the batch.
     """
     row = rows[first]
     if not 0 <= row < source.timestamps.shape[0]:
@@ -273,12 +273,12 @@ def write_batches(
     source: SourceArrays, rows: Int64s, offsets: Int64s, begin: int, batch_size: int,
     max_bytes: int, attributes: int, append_time_ms: int, table: Int64s, out: Bytes, to: int,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Write rows as records of batches, and their headers; with a codec, holes in their place.
+    """Write rows as records of batches with their headers; with a codec, gaps for the headers.
 
     A batch ends where ``ProducerBatch`` ends it: before the row that would make it larger than
-    `batch_size`, or than its first record could have been at the most, if that is more
+    `batch_size`, or than the upper bound of its first record, if that is more
     (``DefaultRecordBatch.estimateBatchSizeUpperBound``).  It also ends before a row whose offset
-    or timestamp is too far from those of its first.
+    or timestamp is too far from those of its first row.
 
     Parameters
     ----------
@@ -288,18 +288,18 @@ def write_batches(
         the caller
     begin : position in `rows` to begin at
     batch_size : bytes of a batch, its header included
-    max_bytes : what no batch may be larger than, even with one record
+    max_bytes : the limit of a batch's size, even with one record
     attributes : of every batch; its codec is for `seal_batches`, when the records are compressed
-    append_time_ms : largest timestamp of every batch, if the attributes say that it is the time
-        of appending
+    append_time_ms : largest timestamp of every batch, if the attributes make it the time of
+        appending
     table : int64 array, shape (n_lines, `N_BATCH_COLUMNS`); written
     out : uint8 array; written, up to `COPY_SLACK` bytes before its end
     to : byte of `out` at which the first batch begins
 
     Returns
     -------
-    status : `OK` when all rows are written, `TABLE_FULL`, `OUTPUT_FULL`, or what is wrong with a
-        row; with `RECORD_TOO_LARGE` the next line of `table` has the size of its batch
+    status : `OK` when all rows are written, `TABLE_FULL`, `OUTPUT_FULL`, or the fault of a row;
+        with `RECORD_TOO_LARGE` the next line of `table` has the size of its batch
     position : in `rows`, of the first row of the next batch, or of the wrong row
     n_batches : lines of `table` that are filled
     """
@@ -321,7 +321,7 @@ def write_batches(
 
 @kernel
 def seal_batches(buf: Bytes, table: Int64s) -> None:
-    """Write the headers of batches whose records are there, with their checksums.
+    """Write the headers, with checksums, of batches whose records are written.
 
     Parameters
     ----------
@@ -334,7 +334,7 @@ def seal_batches(buf: Bytes, table: Int64s) -> None:
 
 @kernel
 def assign_offsets(buf: Bytes, positions: Int64s, base_offset: int, leader_epoch: int) -> int:
-    """Move batches to where the log ends, in place; their checksums do not cover it.
+    """Give batches the offsets and the epoch of a log, in place; no checksum covers these fields.
 
     As ``LogValidator`` does for batches that need no other change.
 
@@ -342,12 +342,12 @@ def assign_offsets(buf: Bytes, positions: Int64s, base_offset: int, leader_epoch
     ----------
     buf : uint8 array; read and written
     positions : int64 array, shape (n_batches,); bytes at which batches begin
-    base_offset : what is added to the base offset of each
+    base_offset : is added to the base offset of each
     leader_epoch : of the partition
 
     Returns
     -------
-    n_batches : how many were changed; fewer than all if the next one's header is not in `buf`
+    n_batches : number of batches changed; fewer than all if the next header is not in `buf`
     """
     for number in range(positions.shape[0]):
         at = positions[number]

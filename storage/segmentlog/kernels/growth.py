@@ -1,4 +1,4 @@
-"""Where a run of batches goes: which the active segment still takes, and which get index entries.
+"""Which batches of a run the active segment still takes, and which of them get index entries.
 
 Rules: ``UnifiedLog.maybeRoll``, ``LogSegment.shouldRoll`` and ``LogSegment.append``, for appends
 of one batch each, which is also how ``LogSegment.recover`` builds indexes.
@@ -10,19 +10,19 @@ from segmentlog.kernels.memory import Int64s
 
 __all__ = ["ENTRY_COLUMNS", "LIMIT_COLUMNS", "STATE_COLUMNS", "take_batches"]
 
-# What a segment has seen so far.
+# The state of a segment: its contents so far.
 BASE_OFFSET = 0
 SIZE = 1
 SINCE_ENTRY = 2  #: bytes since the last entry of the offset index
 FIRST_MAX_TIMESTAMP = 3  #: largest timestamp of the first batch, by which the segment ages; or -1
 MAX_TIMESTAMP = 4
-MAX_TIMESTAMP_OFFSET = 5  #: last offset of the first batch that has it
+MAX_TIMESTAMP_OFFSET = 5  #: last offset of the first batch that has the largest timestamp
 LAST_TIME_ENTRY = 6  #: timestamp of the newest entry of the time index, or -1
 N_OFFSET_ENTRIES = 7
 N_TIME_ENTRIES = 8
 STATE_COLUMNS = 9
 
-# What it may grow to.
+# The limits of a segment.
 SEGMENT_BYTES = 0
 SEGMENT_MS = 1
 INDEX_INTERVAL_BYTES = 2
@@ -33,7 +33,7 @@ LIMIT_COLUMNS = 5
 # An entry of the offset index, and the entry of the time index beside it.
 ENTRY_OFFSET = 0
 ENTRY_POSITION = 1
-ENTRY_TIMESTAMP = 2  #: -1 when the time index gets none
+ENTRY_TIMESTAMP = 2  #: -1 when the time index gets no entry
 ENTRY_TIMESTAMP_OFFSET = 3
 ENTRY_COLUMNS = 4
 
@@ -89,7 +89,10 @@ def take_batches(
 
 @kernel
 def _has_to_roll(limits: Int64s, state: Int64s, size: int, max_ms: int, last_offset: int) -> bool:
-    """Whether a batch is for the next segment; an empty one takes what it can give an offset."""
+    """Whether a batch belongs to the next segment.
+
+    An empty segment takes every batch whose offsets it can hold.
+    """
     if state[SIZE] == 0:
         return bool(last_offset - state[BASE_OFFSET] >= layout.SEGMENT_OFFSETS)
     first_ms = state[FIRST_MAX_TIMESTAMP]
@@ -98,6 +101,6 @@ def _has_to_roll(limits: Int64s, state: Int64s, size: int, max_ms: int, last_off
         or (first_ms >= 0 and max_ms - first_ms > limits[SEGMENT_MS])
         or last_offset - state[BASE_OFFSET] >= layout.SEGMENT_OFFSETS
         or state[N_OFFSET_ENTRIES] >= limits[MOST_OFFSET_ENTRIES]
-        # One is kept free for the entry that closes the segment.
+        # One place is kept free for the entry that closes the segment.
         or state[N_TIME_ENTRIES] >= limits[MOST_TIME_ENTRIES] - 1
     )

@@ -1,9 +1,9 @@
 """Records as lines of JSON, whose strings are safe to print.
 
-The bytes are those that `segmentlog.tools.text.to_json` has for the row of a record: `json` and a
-regular expression take 20 us a record for them.
+The bytes are equal to those of `segmentlog.tools.text.to_json` for the row of a record, which
+takes 20 us a record with `json` and a regular expression.
 
-Little is inlined by force: compiling all of this took four times as long with it.
+Little is inlined by force: with forced inlining, compiling this module took four times as long.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ __all__ = [
 
 TEXT, HEX, BASE64 = 0, 1, 2  #: how bytes are written
 
-#: Bytes of JSON: of a control character (``\\u0007``), of a number with a sign.
+#: Bytes of JSON for a control character (``\\u0007``), and for a number with a sign.
 MOST_FOR_A_BYTE, MOST_FOR_A_NUMBER = 6, 20
 
 _TEN, _ONE = np.uint64(10), np.uint64(1)
@@ -100,7 +100,7 @@ def _ascii(out: Bytes, at: int, byte: int) -> int:
 
 @kernel
 def _sequence_bytes(data: Bytes, i: int, end: int) -> int:
-    """Length of the UTF-8 sequence at `i`, of two bytes or more; 0 where there is none."""
+    """Length of the UTF-8 sequence at `i`, of two bytes or more; 0 if it is not valid."""
     first = int(data[i])
     n_bytes = 2 + (first >= 0xE0) + (first >= 0xF0)
     if first < 0xC2 or first > 0xF4 or i + n_bytes > end:
@@ -120,7 +120,7 @@ def _sequence_bytes(data: Bytes, i: int, end: int) -> int:
 def _beyond_ascii(
     out: Bytes, at: int, data: Bytes, i: int, end: int, printable: Bytes
 ) -> tuple[int, int]:
-    """A character of several bytes, or a byte that is none; where `out` and `data` go on."""
+    """Write a character of several bytes, or an invalid byte; return the next places in both."""
     n_bytes, first = _sequence_bytes(data, i, end), int(data[i])
     if not n_bytes:
         out[at], out[at + 1], out[at + 2] = _BACKSLASH, _BACKSLASH, 0x78
@@ -228,14 +228,14 @@ def write_lines(
     encodings: Int64s,
     printable: Bytes,
 ) -> int:
-    """Write a line for each row; how many bytes there are.
+    """Write a line for each row; return the number of bytes.
 
     Parameters
     ----------
-    out : uint8 array with room for all of them, by `MOST_FOR_A_BYTE` and the like.
+    out : uint8 array with room for all bytes, by `MOST_FOR_A_BYTE` and the like.
     pieces, ends : pieces of text that stand between values, one behind the other: before each
         number, before key and value, before the headers, before key and value of a header, behind
-        those, between two headers, and at the end of the line.
+        these, between two headers, and at the end of the line.
     numbers : int64 array, shape (n_rows, 5): offset, timestamp, sizes of key and value, sequence.
     cells : keys and values of the rows.
     header_ends : int32 array, shape (n_rows + 1,): headers of each row.

@@ -13,10 +13,10 @@
     | timestamp     | timestamp     |               |     | seque.| count | compressed as one
     +---------------+---------------+---------------+-----+-------+-------+----
 
-All integers are big-endian and signed, but for the checksum.  ``batch length`` counts the bytes
+All integers are big-endian and signed, except the checksum.  ``batch length`` counts the bytes
 behind itself, so a batch is ``batch length + 12`` bytes long.  The checksum covers everything
 behind itself: base offset, length, leader epoch and magic may change in place, and no checksum
-sees it when they are damaged.
+detects damage to them.
 
 Messages of magic 0 and 1 (``LegacyRecord``) share only offset, length and the place of the magic::
 
@@ -26,8 +26,8 @@ Messages of magic 0 and 1 (``LegacyRecord``) share only offset, length and the p
     |               |       | (IEEE)|ic |rib| (magic 1 only)| length|     | length|
     +---------------+-------+-------+---+---+---------------+-------+-----+-------+-------
 
-Each is a batch of one record.  Compressed, it is a wrapper: its value inflates to a set of such
-messages, and its offset is that of the last of them.
+Each message is a batch of one record.  A compressed message is a wrapper: its value inflates to a
+set of such messages, and its offset is the offset of the last of them.
 """
 
 #: Base offset and batch length: what precedes the counted bytes, in every format.
@@ -54,13 +54,13 @@ HEADER_BYTES = 61
 #: (``LogSegment.canConvertToRelativeOffset``).
 SEGMENT_OFFSETS = 1 << 31
 
-#: Bytes that tell the format of a batch, whatever it is: everything up to and with the magic.
+#: Bytes that tell the format of any batch: everything up to and including the magic.
 MAGIC_PREFIX_BYTES = 17
 
-#: Least value of ``batch length``: 49 bytes of header lie behind it.
+#: Least value of ``batch length``: 49 bytes of header follow it.
 MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD
 
-#: The same for magic 0, the smallest of all formats; anything below it is no batch.
+#: The same for magic 0, the smallest of all formats; fewer bytes are no batch.
 MIN_LEGACY_LENGTH = 14
 
 #: The same for magic 1.
@@ -72,13 +72,13 @@ MAGIC = 2
 MIN_LENGTHS = (MIN_LEGACY_LENGTH, MIN_TIMESTAMPED_LENGTH, MIN_BATCH_LENGTH)
 HEADER_SIZES = (18, 26, HEADER_BYTES)  #: bytes before key, value or records
 
-#: The least that a batch of any format takes.
+#: Size of the smallest possible batch of any format.
 SMALLEST_BATCH_BYTES = LOG_OVERHEAD + MIN_LEGACY_LENGTH
 
 LEGACY_CRC_AT = 12
 LEGACY_ATTRIBUTES_AT = 17
 LEGACY_TIMESTAMP_AT = 18
-#: Where the key's length stands: in magic 1 behind the timestamp, in magic 0 in its place.
+#: Position of the key's length: in magic 1 behind the timestamp, in magic 0 in its place.
 LEGACY_KEY_AT = (18, 26)
 
 CODEC_MASK = 0x07
@@ -86,22 +86,22 @@ TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
-#: Not on disk, but in the table of headers beside them: a message of magic 0 or 1 …
+#: Set only in the table of headers, not on disk: a message of magic 0 or 1 …
 LEGACY_MASK = 0x100
 #: … and one of magic 0, which has no timestamp.
 NO_TIMESTAMP_MASK = 0x200
 
-# Columns of the int64 matrix that `kernels.scan` fills, one row of it a batch.
+# Columns of the int64 matrix that `kernels.scan` fills, with one row for each batch.
 POSITION = 0  #: byte of the buffer at which the batch starts
 SIZE = 1  #: bytes of the batch, header included
-BASE_OFFSET = 2  #: of a wrapper that is not inflated: the least that it can be
+BASE_OFFSET = 2  #: for a wrapper that is not inflated, the least possible value
 LAST_OFFSET = 3
 ATTRIBUTES = 4  #: the low byte; readers ignore the high one, as Kafka does
 BASE_TIMESTAMP = 5
 MAX_TIMESTAMP = 6
 PRODUCER_ID = 7
-RECORDS_COUNT = 8  #: of a wrapper that is not inflated: 0
-RECORDS_START = 9  #: first byte of the records: in the buffer, or in the inflated one
+RECORDS_COUNT = 8  #: for a wrapper that is not inflated, 0
+RECORDS_START = 9  #: first byte of the records, in the buffer or in the inflated buffer
 RECORDS_END = 10
-OFFSET_SHIFT = 11  #: of a wrapper: what the offsets inside are relative to
+OFFSET_SHIFT = 11  #: for a wrapper, the base of the relative offsets inside
 N_HEADER_COLUMNS = 12

@@ -1,9 +1,9 @@
 """Unaligned loads and stores, and byte copies, for kernels.
 
 Each is a plain-Python function with a compiled twin, so a kernel runs the same with
-``NUMBA_DISABLE_JIT=1``.  None checks a bound: the kernel has done so before, and the tests run
-every kernel on buffers that end at an unreadable page, because numba's bounds checker does not
-see through these.
+``NUMBA_DISABLE_JIT=1``.  No function here checks a bound: the kernel has done so before.  Numba's
+bounds checker does not cover these functions, so the tests run every kernel on buffers that end at
+an unreadable page.
 """
 
 from typing import TypeAlias
@@ -43,7 +43,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Int32s: TypeAlias = NDArray[np.int32]
 Int64s: TypeAlias = NDArray[np.int64]
 
-#: Bytes that `copy_wide` may touch behind the last one asked for, on both sides.
+#: Bytes that `copy_wide` may touch behind the last requested one, in source and target.
 COPY_SLACK = 128
 
 #: Most bytes that `copy_wide` copies; above it memcpy's own choice of instructions wins.
@@ -133,10 +133,10 @@ def copy_bytes(target: Bytes, to: int, source: Bytes, at: int, n_bytes: int) -> 
 
 
 def copy_wide(target: Bytes, to: int, source: Bytes, at: int, n_bytes: int) -> None:
-    """Copy up to `MOST_WIDE_BYTES` in whole vectors: bytes behind them may change as well.
+    """Copy up to `MOST_WIDE_BYTES` in whole vectors; bytes behind the target may change as well.
 
     The caller has checked that source and target both have `COPY_SLACK` bytes behind the copy.
-    Few sizes of copy and no loop: on short values a loop costs more than the bytes too many.
+    There are few sizes of copy and no loop: on short values a loop costs more than extra bytes.
     """
     target[to : to + n_bytes] = source[at : at + n_bytes]
 

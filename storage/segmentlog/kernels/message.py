@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1: check one, and the sets of them that a compressed one holds."""
+"""Messages of magic 0 and 1: check one, and the set of messages inside a compressed one."""
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
@@ -19,7 +19,7 @@ def _crc32(buf: Bytes, start: int, end: int) -> int:
 
 @inlined
 def message_body(buf: Bytes, position: int) -> tuple[int, int, int, int]:
-    """Key length, key position, value length and value position of a message that is sound."""
+    """Key length, key position, value length and value position of a sound message."""
     key_at = position + layout.LEGACY_KEY_AT[load_u8(buf, position + layout.MAGIC_AT)]
     key_length = load_i32(buf, key_at)
     value_at = key_at + 4 + max(key_length, 0)
@@ -28,13 +28,13 @@ def message_body(buf: Bytes, position: int) -> tuple[int, int, int, int]:
 
 @kernel
 def check_message(buf: Bytes, position: int, end: int) -> int:
-    """What is wrong with the message of magic 0 or 1 in ``buf[position:end]``, or `OK`.
+    """The fault of the message of magic 0 or 1 in ``buf[position:end]``, or `OK`.
 
     Parameters
     ----------
     buf : uint8 array, shape (n_bytes,); read only
-    position, end : half-open byte range, as the message's size says; ``end <= n_bytes`` and at
-        least 26 bytes from `position`, checked by the caller
+    position, end : half-open byte range, by the message's size; ``end <= n_bytes`` and at least 26
+        bytes from `position`, checked by the caller
     """
     stored = load_i32(buf, position + layout.LEGACY_CRC_AT) & 0xFFFFFFFF
     if _crc32(buf, position + layout.MAGIC_AT, end) != stored:
@@ -80,9 +80,9 @@ def _check_inner(buf: Bytes, position: int, end: int, previous: int) -> tuple[in
 def resolve_wrappers(inflated: Bytes, headers: Int64s) -> tuple[int, int]:
     """Check the messages inside inflated wrappers, count them, and find their offsets.
 
-    The last message inside has the wrapper's offset.  Inside a wrapper of magic 0 offsets are
-    absolute, inside one of magic 1 they are relative.  Some producers left a wrapper's offset
-    at 0: then those inside are taken as they are (``AbstractLegacyRecordBatch``).
+    The last message inside has the wrapper's offset.  Offsets are absolute inside a wrapper of
+    magic 0, and relative inside a wrapper of magic 1.  Some producers left a wrapper's offset at
+    0: then the offsets inside are taken as they are (``AbstractLegacyRecordBatch``).
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def resolve_wrappers(inflated: Bytes, headers: Int64s) -> tuple[int, int]:
 
     Returns
     -------
-    status : `OK`, or what is wrong with the wrapper in `row`
+    status : `OK`, or the fault of the wrapper in `row`
     row : of `headers`
     """
     for row in range(headers.shape[0]):

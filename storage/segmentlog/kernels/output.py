@@ -1,4 +1,4 @@
-"""Where decoded columns go: the arrays of one Arrow batch, and how far they are filled."""
+"""The arrays of one Arrow batch that decoding writes to, and how far they are filled."""
 
 from typing import NamedTuple
 
@@ -16,14 +16,14 @@ from segmentlog.kernels.varint import read_varint
 
 __all__ = ["N_STATE", "ColumnArrays", "clear_bit", "put", "put_headers"]
 
-# What `decode.fill_records` keeps between calls, in an int64 array: where it stands in the input …
+# The int64 array that `decode.fill_records` keeps between calls: its place in the input …
 BATCH = 0  #: row of the header table
-RECORD = 1  #: records of that batch that are done
+RECORD = 1  #: number of records of this batch that are done
 NEXT_BYTE = 2  #: first byte of the next record
 PREVIOUS_DELTA = 3  #: offset delta of the record before, -1 at the start of a batch
-# … and how full the output is, which the caller sets to zero for each new output.
+# … and the fill of the output, which the caller sets to zero for each new output.
 N_ROWS = 4
-USED_BYTES = 5  #: record bytes taken so far; keys, values and headers together are no more
+USED_BYTES = 5  #: record bytes taken so far: an upper bound for keys, values and headers together
 KEY_BYTES = 6
 KEY_NULLS = 7
 VALUE_BYTES = 8
@@ -45,7 +45,7 @@ N_STATE = 20
 
 
 class ColumnArrays(NamedTuple):
-    """Where one Arrow batch's columns are written; arrays of length 0 are columns not wanted.
+    """The columns of one Arrow batch, to be written; an array of length 0 is not wanted.
 
     Bitmaps (``…_valid``) come with every bit set; a null clears its bit.  ``…_ends`` are Arrow's
     bounds of shape (n_rows + 1,), whose entry 0 the caller has set to 0.  ``keys``, ``values``,
@@ -80,7 +80,7 @@ def put(
     row: int, source: Bytes, at: int, length: int, to: int,
     target: Bytes, ends: Int32s, valid: Bytes,
 ) -> int:  # fmt: skip
-    """Write one key or value, null when `length` is negative; the end of the bytes written."""
+    """Write one key or value, null if `length` is negative; return the end of its bytes."""
     if length < 0:
         clear_bit(valid, row)
     elif length <= MOST_WIDE_BYTES and at + length + COPY_SLACK <= source.shape[0]:

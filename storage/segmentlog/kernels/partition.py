@@ -8,12 +8,12 @@ from segmentlog.kernels.source import SourceArrays, is_null, length_of
 
 __all__ = ["N_STICKY", "STICKY_BYTES", "STICKY_PARTITION", "choose_partitions", "group_rows"]
 
-# What `choose_partitions` keeps between calls, in an int64 array.
-STICKY_PARTITION = 0  #: where rows without a key go at present
+# The int64 array that `choose_partitions` keeps between calls.
+STICKY_PARTITION = 0  #: the partition that rows without a key go to at present
 STICKY_BYTES = 1  #: about how many bytes have gone there
 N_STICKY = 2
 
-#: About what a record takes besides `row_bytes`: its length, attributes and deltas.
+#: Approximate bytes of a record besides `row_bytes`: its length, attributes and deltas.
 _RECORD_OVERHEAD = 6
 _POSITIVE = 0x7FFFFFFF
 
@@ -23,18 +23,18 @@ def choose_partitions(
     source: SourceArrays, explicit: Int32s, explicit_valid: Bytes, first_bit: int,
     n_partitions: int, batch_size: int, sticky: Int64s, partitions: Int32s,
 ) -> tuple[int, int]:  # fmt: skip
-    """Partition of each row: the one it names, or its key's, or the one that is its turn.
+    """Partition of each row: the named one, or that of the key, or the sticky one.
 
     Rows without a key stay with a partition until about `batch_size` bytes have gone there, as in
-    Kafka's uniform sticky partitioner (KIP-480, KIP-794).  The next one is the next number, not a
-    random one: a task that is run again chooses as before.
+    Kafka's uniform sticky partitioner (KIP-480, KIP-794).  Then the partition with the next number
+    follows, not a random one: a task that is run again makes the same choices.
 
     Parameters
     ----------
     source : the columns; read only
     explicit : int32 array, shape (n_rows,), or of length 0 where no row names its partition
-    explicit_valid : uint8 array; bit ``first_bit + row`` is clear where a row names none; of
-        length 0 where every row names one
+    explicit_valid : uint8 array; bit ``first_bit + row`` is clear if a row names no partition; of
+        length 0 if every row names one
     n_partitions : of the topic
     batch_size : bytes that make a batch
     sticky : int64 array, shape (`N_STICKY`,); read and written
@@ -42,7 +42,7 @@ def choose_partitions(
 
     Returns
     -------
-    status, row : `OK` and the number of rows, or what is wrong with a row
+    status, row : `OK` and the number of rows, or the fault of a row
     """
     for row in range(partitions.shape[0]):
         if explicit.shape[0] > 0 and not is_null(explicit_valid, first_bit + row):
@@ -66,7 +66,7 @@ def choose_partitions(
 
 @kernel
 def group_rows(partitions: Int32s, starts: Int64s, rows: Int64s) -> None:
-    """Rows of each partition one behind the other, in their order: a counting sort.
+    """Sort the rows by partition, keeping their order within each: a counting sort.
 
     Parameters
     ----------

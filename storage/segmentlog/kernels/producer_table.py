@@ -1,7 +1,7 @@
-"""What batches tell of their producers: epochs, sequences, and transactions that were aborted.
+"""The state of producers, from their batches: epochs, sequences, and aborted transactions.
 
-Rules: ``ProducerAppendInfo`` for batches that a leader has accepted before, as those are that
-stand in a log: nothing is refused, and what comes later counts.
+Rules: ``ProducerAppendInfo`` for batches that a leader has accepted before, as it has accepted all
+batches of a log: nothing is refused, and the later batch counts.
 """
 
 from segmentlog.kernels import layout
@@ -96,7 +96,7 @@ def _data(buf: Bytes, headers: Int64s, i: int, epoch: int, states: Int64s, row: 
 
 @kernel
 def _set_epoch(states: Int64s, row: int, epoch: int) -> None:
-    """A new epoch of a producer knows no batch yet."""
+    """Begin a new epoch of a producer, which has no batch yet."""
     if states[row, EPOCH] != epoch:
         states[row, EPOCH] = epoch
         states[row, LAST_SEQUENCE] = states[row, LAST_OFFSET] = -1

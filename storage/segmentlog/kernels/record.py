@@ -7,8 +7,8 @@
     | header count | key length | key | value length | value | …
       varint         varint             varint
 
-`parse_record` checks everything and can name it.  `parse_quickly` checks only that all is as it
-nearly always is, and leaves the rest to the other.
+`parse_record` checks everything and names each fault.  `parse_quickly` checks only for the usual
+form, and leaves every other record to `parse_record`.
 """
 
 from segmentlog.kernels import status as st
@@ -27,7 +27,7 @@ __all__ = ["judge", "parse_quickly", "parse_record"]
 
 @kernel
 def _skip_headers(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:
-    """Walk `count` record headers; the status, and the position behind them."""
+    """Walk `count` record headers; return the status, and the position behind them."""
     if count < 0 or count > (end - at) // 2:
         return st.BAD_HEADERS_COUNT, at
     for _ in range(count):
@@ -44,7 +44,7 @@ def _skip_headers(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:
 
 @kernel
 def judge(buf: Bytes, at: int, end: int) -> int:
-    """What is wrong with a record that did not add up, or `OK` if it only has headers."""
+    """The fault of a record that did not add up, or `OK` if it merely has headers."""
     _, at = read_varlong(buf, at + 1, end)
     _, at = read_varint(buf, at, end)
     if at > end:
@@ -102,8 +102,8 @@ def parse_record(
 def parse_quickly(buf: Bytes, at: int, end: int) -> tuple[bool, int, int, int, int, int, int, int]:
     """Fields of the record at byte `at`, if it has no headers and adds up.
 
-    One check (that the record ends at or before `end`) stands for those of its varints: `end`
-    has slack behind it, so no read from inside the record leaves the buffer.
+    One check, that the record ends at or before `end`, replaces a check of each varint: `end` has
+    slack behind it, so no read from inside the record leaves the buffer.
 
     Returns whether it adds up, the position behind the record, timestamp delta, offset delta,
     key length, key position, value length and value position.

@@ -20,8 +20,8 @@ def scan_batches(
 ) -> tuple[int, int, int]:
     """Fill `headers` with the batches that lie whole in ``buf[start:end]``, and check each.
 
-    Checked are the length, the magic, the checksum, that offsets only rise, and that the record
-    count fits the bytes (of an uncompressed batch; a compressed one is inflated first).  A
+    The checks are: the length, the magic, the checksum, rising offsets, and that the record count
+    fits the bytes.  The count of a compressed batch is checked later, once it is inflated.  A
     message of magic 0 or 1 is a batch of its own.
 
     Parameters
@@ -33,10 +33,10 @@ def scan_batches(
 
     Returns
     -------
-    status : `OK` at the end of the buffer, `TABLE_FULL`, `NEED_MORE`, or what is wrong with the
-        batch at `position`
+    status : `OK` at the end of the buffer, `TABLE_FULL`, `NEED_MORE`, or the fault of the batch at
+        `position`
     position : byte behind the last good batch
-    n_batches : rows of `headers` that were filled
+    n_batches : number of rows of `headers` that were filled
     """
     position = start
     n_batches = 0
@@ -72,7 +72,7 @@ def scan_batches(
 def _judge_magic(buf: Bytes, position: int, next_offset: int) -> int:
     """Whether a batch of unknown magic is of a newer format, or no batch at all.
 
-    A newer format would keep offsets rising, and within what one segment can hold.
+    In a newer format, too, offsets would rise, and stay within the span of one segment.
     """
     base_offset = load_i64(buf, position + layout.BASE_OFFSET_AT)
     if next_offset >= 0 and (
@@ -86,7 +86,7 @@ def _judge_magic(buf: Bytes, position: int, next_offset: int) -> int:
 def _read_header(
     buf: Bytes, position: int, batch_end: int, next_offset: int, headers: Int64s, row: int
 ) -> int:
-    """Copy the fields of one header into `row`, and say whether they can be true."""
+    """Copy the fields of one header into `row`, and return whether they are plausible."""
     stored = load_i32(buf, position + layout.CRC_AT) & 0xFFFFFFFF
     if crc32c(buf, position + layout.ATTRIBUTES_AT, batch_end) != stored:
         return st.BAD_CRC
@@ -168,8 +168,8 @@ def _read_message(
 def select_batches(headers: Int64s, range_start: int, range_end: int) -> tuple[int, int, int]:
     """Move the batches that can hold rows of a range of offsets to the front of the table.
 
-    Left out are control batches, batches outside the range, and those that compaction has
-    emptied, which have no bytes behind their header either.
+    Control batches, batches outside the range, and batches that compaction has emptied are left
+    out.  Emptied batches have no bytes behind their header.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def select_batches(headers: Int64s, range_start: int, range_end: int) -> tuple[i
     Returns
     -------
     n_batches : how many are left
-    any_attributes, all_attributes : the attributes of those, joined by "or" and by "and"
+    any_attributes, all_attributes : the attributes of these, joined by "or" and by "and"
     """
     n_batches, any_attributes, all_attributes = 0, 0, 0xFFFF
     for row in range(headers.shape[0]):

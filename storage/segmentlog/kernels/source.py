@@ -1,6 +1,7 @@
-"""Where records to encode come from: the arrays of one Arrow batch, and how they are read.
+"""The arrays of one Arrow batch whose rows are encoded, and how they are read.
 
-What a row takes but for its place in a batch is measured here, once for all partitions.
+The size of a row, without the fields that depend on its place in a batch, is measured here, once
+for all partitions.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -26,9 +27,9 @@ Ends: TypeAlias = Int32s | Int64s
 class BinaryArrays(NamedTuple):
     """A column of byte strings.
 
-    `ends` has shape (n_rows + 1,), does not fall, and points into `data`: whoever makes one checks
-    that, once for all kernels.  Bit ``first_bit + row`` of `valid` is
-    clear for a null; where `valid` has length 0, no row is null.
+    `ends` has shape (n_rows + 1,), does not fall, and points into `data`: the maker of the column
+    checks this, once for all kernels.  Bit ``first_bit + row`` of `valid` is clear for a null.  If
+    `valid` has length 0, no row is null.
     """
 
     ends: Ends
@@ -41,10 +42,9 @@ class SourceArrays(NamedTuple):
     """The columns of records.
 
     `list_ends`, `list_valid` and `list_first_bit` are as in `BinaryArrays`, and point into the two
-    columns of headers; a null list is an empty one, and where there are no headers at all
-    `list_ends` has length 0.  `row_bytes` is what `measure_rows` has found.  Keys, values and
-    headers of the first `n_wide_rows` have `COPY_SLACK` bytes behind them: they can be copied in
-    vectors.
+    columns of headers; a null list counts as empty, and without any headers `list_ends` has length
+    0.  `row_bytes` is filled by `measure_rows`.  Keys, values and headers of the first
+    `n_wide_rows` have `COPY_SLACK` bytes behind them, so they can be copied in vectors.
     """
 
     timestamps: Int64s
@@ -75,13 +75,13 @@ def length_of(column: BinaryArrays, row: int) -> int:
 
 @inlined
 def _length_bytes(length: int) -> int:
-    """`varint_bytes` of a length or -1, in a form that is compiled to vectors."""
+    """`varint_bytes` of a length or -1, in a form that the compiler turns into vectors."""
     return 1 + (length >= 1 << 6) + (length >= 1 << 13) + (length >= 1 << 20) + (length >= 1 << 27)
 
 
 @kernel
 def _add_binary(column: BinaryArrays, row_bytes: Int64s) -> bool:
-    """Add the values of a column with their lengths; whether no value ends before it begins."""
+    """Add the values of a column with their lengths; False if a value ends before it begins."""
     n_falls = 0
     for row in range(row_bytes.shape[0]):
         start, end = load_item(column.ends, row), load_item(column.ends, row + 1)
@@ -124,13 +124,14 @@ def _header_bytes(source: SourceArrays, row: int) -> int:
 def measure_rows(source: SourceArrays) -> bool:
     """Fill `row_bytes`: key, value and headers of each row, with their lengths and count.
 
-    A row that no record can be gets -1: one that has a header without a key, or a timestamp below
-    -1, which stands for none.
+    A row that cannot be a record gets -1: one of its headers has no key, or its timestamp is below
+    -1, which stands for no timestamp.
 
     Parameters
     ----------
-    source : the columns; only `row_bytes` is written.  That the bounds of keys and values rise is
-        checked here; their first and last, and all of the headers', the caller has checked
+    source : the columns; only `row_bytes` is written.  This function checks that the bounds of
+        keys and values do not fall; the caller has checked the first and last of these bounds, and
+        all bounds of headers
 
     Returns
     -------
@@ -160,7 +161,7 @@ def most_row_bytes(source: SourceArrays, rows: Int64s) -> tuple[int, int]:
     Parameters
     ----------
     source : the columns; read only
-    rows : int64 array, shape (n,); read only; those that are not there are left out
+    rows : int64 array, shape (n,); read only; rows that are not there are left out
     """
     total = most = 0
     for at in range(rows.shape[0]):

@@ -1,7 +1,7 @@
-"""What a kernel reports: integers, because a kernel cannot raise.
+"""The status that a kernel reports: an integer, because a kernel cannot raise.
 
-`OK` and the two waiting states are not errors; everything from `BAD_LENGTH` on is damage, and
-`REASONS` says it in words for `segmentlog.errors.MalformedBatchError`.
+`OK` and the waiting states up to `BATCH_FULL` are not errors.  Everything from `BAD_LENGTH` on is
+damage, and `REASONS` has the words for `segmentlog.errors.MalformedBatchError`.
 """
 
 OK = 0
@@ -42,7 +42,7 @@ CODEC_TOO_NEW = 34
 BAD_MARKER = 35
 NO_BATCH = 36
 
-# What is wrong with a row to be written.
+# Faults of a row to be written.
 BAD_ROW = 50
 BAD_TIMESTAMP = 52
 BAD_OFFSET = 53

@@ -1,6 +1,6 @@
-"""Who committed and who aborted: end markers, and the batches that they decide about.
+"""Committed and aborted transactions: end markers, and the batches that they decide about.
 
-A transaction's end marker is a control batch with one record, whose key says which it is::
+A transaction's end marker is a control batch with one record, whose key holds its type::
 
     length | attributes | timestamp delta | offset delta | key length | version | type | …
     varint | 1 byte     | varlong         | varint       | varint: 4  | i16     | i16  |
@@ -10,9 +10,9 @@ A transaction's end marker is a control batch with one record, whose key says wh
 
 Type 0 aborts and 1 commits.
 
-The first marker of a producer behind a batch of its decides about that batch: while its
-transaction is open a producer begins no other, and compaction removes a marker only after the
-data before it (``ProducerStateManager``, ``Cleaner.shouldDiscardBatch``).
+The producer's first marker behind a batch decides about the batch: a producer begins no other
+transaction while one is open, and compaction removes a marker only after the data before it
+(``ProducerStateManager``, ``Cleaner.shouldDiscardBatch``).
 """
 
 from segmentlog.kernels import layout
@@ -51,19 +51,19 @@ _MARKER_VALUE_BYTES = 6
 
 @kernel
 def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int, int, int]:
-    """Fill `headers` from batch headers alone; of control batches only, the checksum is checked.
+    """Fill `headers` from batch headers alone; only control batches have their checksum checked.
 
     Parameters
     ----------
     buf : uint8 array, shape (n_bytes,); read only
     start, end : half-open byte range that begins at a batch
     headers : int64 array, shape (n_rows, `layout.N_HEADER_COLUMNS`); written: position, size,
-        offsets, attributes, timestamps, producer id, record count and where the records are
+        offsets, attributes, timestamps, producer id, record count and the place of the records
 
     Returns
     -------
-    status : `OK` when the next batch begins at or behind `end`, `NEED_MORE` when its header (of a
-        control batch: all of it) does not lie in the range, `TABLE_FULL`, or what is wrong
+    status : `OK` when the next batch begins at or behind `end`, `NEED_MORE` when its header (for a
+        control batch, all of it) does not lie in the range, `TABLE_FULL`, or a fault
     position : where the next batch begins
     n_batches : rows filled
     """
@@ -117,7 +117,7 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
 
 @kernel
 def _timestamps(buf: Bytes, position: int, magic: int) -> tuple[int, int]:
-    """Base and largest timestamp of a header that lies in `buf`; -1 where the format has none."""
+    """Base and largest timestamp of a header that lies in `buf`; -1 if the format has none."""
     if magic == layout.MAGIC:
         first_ms = load_i64(buf, position + layout.BASE_TIMESTAMP_AT)
         return first_ms, load_i64(buf, position + layout.MAX_TIMESTAMP_AT)
@@ -147,7 +147,7 @@ def read_end_marker(buf: Bytes, at: int, end: int) -> tuple[int, int]:
 def collect_markers(buf: Bytes, headers: Int64s, markers: Int64s) -> tuple[int, int]:
     """Fill `markers` with the end markers among `headers`, in their order.
 
-    Compaction may have taken the record out of a marker: that decides nothing any more.
+    Compaction may have removed the record of a marker: such a marker decides nothing any more.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def collect_markers(buf: Bytes, headers: Int64s, markers: Int64s) -> tuple[int, 
     Returns
     -------
     n_markers : rows of `markers` filled
-    bad_row : row of a marker that is neither of the two, or -1
+    bad_row : row of a marker that neither commits nor aborts, or -1
     """
     both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
     n_markers = 0
@@ -200,7 +200,7 @@ def _deciding(markers: Int64s, producer_id: int, offset: int) -> int:
 def find_undecided(headers: Int64s, begin: int, markers: Int64s) -> int:
     """First row from `begin` on that belongs to a transaction without a marker, or the end.
 
-    Batches that compaction has emptied do not count: nothing is to be decided about them.
+    Batches that compaction has emptied do not count: they have no records to decide about.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def find_undecided(headers: Int64s, begin: int, markers: Int64s) -> int:
 
 @kernel
 def drop_aborted(headers: Int64s, markers: Int64s) -> int:
-    """Move the batches that no abort marker takes back to the front; how many they are.
+    """Move the batches that no abort marker revokes to the front; return their number.
 
     Parameters
     ----------

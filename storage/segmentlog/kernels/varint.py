@@ -1,7 +1,7 @@
 """Zig-zag varints as records spell them (``org.apache.kafka.common.utils.ByteUtils``).
 
-Least significant seven bits first; a set high bit says that another byte follows.  An int takes
-at most five bytes, a long ten; bits beyond the type's width are dropped, as Java drops them.
+The least significant seven bits come first; a set high bit means that another byte follows.  An
+int takes at most five bytes, a long ten.  Bits beyond the type's width are dropped, as in Java.
 """
 
 import numpy as np
@@ -29,12 +29,12 @@ __all__ = [
     "write_varint",
 ]
 
-#: Bytes that must be readable from where `read_varint_quick` begins.
+#: Bytes that must be readable from the place where `read_varint_quick` begins.
 VARINT_SLACK = 8
 
 #: Bytes at which `read_varint_quick` may find the end of an int: the first five …
 INT_STOPS = np.uint64(0x8080808080)
-#: … and of a long: all that it reads.
+#: … and of a long: all bytes that it reads.
 LONG_STOPS = np.uint64(0x8080808080808080)
 
 _ODD_GROUPS, _EVEN_GROUPS = np.uint64(0x7F007F007F007F00), np.uint64(0x007F007F007F007F)
@@ -42,8 +42,8 @@ _ODD_PAIRS, _EVEN_PAIRS = np.uint64(0x3FFF00003FFF0000), np.uint64(0x00003FFF000
 _HIGH_HALF, _LOW_HALF = np.uint64(0x0FFFFFFF00000000), np.uint64(0x000000000FFFFFFF)
 _ONE, _TWO, _FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
 
-#: In place of the position behind a varint that does not end in time.  It lies behind every
-#: buffer, so what reads on from it fails as well, and one check at the end of a record is enough.
+#: Replaces the position behind a varint that does not end in time.  It lies behind every buffer,
+#: so a read from it fails as well, and one check at the end of a record is enough.
 FAILED = 2**62
 
 
@@ -112,8 +112,8 @@ def read_varint_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, i
     """Signed value of a varint of up to eight bytes, and the position behind it or `FAILED`.
 
     Reads eight bytes at once and joins their groups of seven bits without a loop, so batches
-    whose deltas take three bytes or five are as quick as those of two.  Of an int's fifth byte
-    bits beyond the 32nd are not dropped: a caller to whom the number is too large reads it again
+    whose deltas take three bytes or five are as quick as those of two.  Bits beyond the 32nd in
+    the fifth byte of an int are not dropped: a caller that gets too large a number reads it again
     with `read_varint`.
 
     Parameters
@@ -167,7 +167,7 @@ def varint_bytes(number: int) -> int:
 
 @kernel
 def _write_long_form(buf: Bytes, at: int, groups: int) -> int:
-    """Write an unsigned number of any size; the position behind it."""
+    """Write an unsigned number of any size; return the position behind it."""
     while groups < 0 or groups >= 0x80:
         store_u8(buf, at, groups | 0x80)
         groups = (groups >> 7) & 0x1FFFFFFFFFFFFFF
@@ -178,7 +178,7 @@ def _write_long_form(buf: Bytes, at: int, groups: int) -> int:
 
 @inlined
 def write_varint(buf: Bytes, at: int, number: int) -> int:
-    """Write a signed number of up to 64 bits at byte `at`; the position behind it.
+    """Write a signed number of up to 64 bits at byte `at`; return the position behind it.
 
     Parameters
     ----------

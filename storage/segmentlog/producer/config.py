@@ -1,4 +1,4 @@
-"""How rows become batches: settings of a producer, under Kafka's names."""
+"""Settings of a producer, by which rows become batches, under Kafka's names."""
 
 from dataclasses import dataclass, field, replace
 
@@ -23,16 +23,16 @@ class ProducerConfig:
     batch_size : bytes of a batch before compression.
     buffer_memory : bytes of rows to hold before batches are written.
     max_request_size : most bytes of a batch, beside the topic's ``max.message.bytes``.
-    use_timestamps : whether the column ``timestamp`` is taken, instead of the time of writing.
-    use_timestamp_types : whether ``timestampType`` is taken too: what a log had appended keeps
-        the time of that.
-    use_offsets : whether the column ``offset`` is taken, instead of counting on.
+    use_timestamps : whether the column ``timestamp`` is used, instead of the time of writing.
+    use_timestamp_types : whether ``timestampType`` is used, too: rows whose timestamp is a log's
+        append time keep it as append time.
+    use_offsets : whether the column ``offset`` is used, instead of the next offsets of the log.
     flush : whether everything is synced before a commit is decided.
 
     Raises
     ------
     OptionError
-        If a size cannot be one.
+        If a size is out of its bounds.
     """
 
     topic_config: TopicConfig = field(default_factory=TopicConfig)
@@ -53,7 +53,7 @@ class ProducerConfig:
                 raise OptionError(name, str(size), f"give bytes, from {least} on")
 
     def preserving(self) -> "ProducerConfig":
-        """The same, with all that rows of a log have taken from them."""
+        """The same, with every column of a log's rows used."""
         return replace(self, use_timestamps=True, use_timestamp_types=True, use_offsets=True)
 
     @property
@@ -64,7 +64,7 @@ class ProducerConfig:
 
     @property
     def most_batch_bytes(self) -> int:
-        """Bytes of the largest batch that a log, and its producer, may have."""
+        """Bytes of the largest batch that both the log and the producer allow."""
         config = self.topic_config
         most = min(config.max_message_bytes, config.segment_bytes)
         return most if self.max_request_size is None else min(most, self.max_request_size)

@@ -1,4 +1,4 @@
-"""A log directory as a job begins: there, this user's, and rid of what jobs have left."""
+"""Prepare a log directory for a job: make it, check its owner, remove leftovers of jobs."""
 
 import contextlib
 import logging
@@ -24,14 +24,14 @@ __all__ = ["JOB_SUFFIX", "check_owner", "make_directory", "mark_new", "sweep"]
 
 logger = logging.getLogger(__name__)
 
-JOB_SUFFIX = ".job"  #: of the file that says that a job has begun
+JOB_SUFFIX = ".job"  #: of the mark, a file that stands from the start of a job to its end
 
 _ORPHAN_NS = 7 * 24 * 3600 * 10**9
 _NOTICE = b"nothing was written for a week: removed a week later, unless the job goes on\n"
 
 
 def make_directory(directory: str) -> None:
-    """Make it if it is not there; refuse what cannot be one."""
+    """Make the directory if it is missing; refuse a path that cannot be a log directory."""
     path = Path(directory)
     if is_pattern(directory) and not exists(directory):
         raise LogDirectoryError(directory, why_not_there(directory))
@@ -54,7 +54,7 @@ def make_directory(directory: str) -> None:
 
 
 def _why_not_made(directory: str, error: OSError) -> str:
-    """Why a directory is none and cannot be made; nothing where its disk is to blame."""
+    """Why a path is no directory and cannot be made one; empty if its disk is the cause."""
     match error:
         case FileExistsError() | NotADirectoryError():
             path = Path(directory)
@@ -66,45 +66,45 @@ def _why_not_made(directory: str, error: OSError) -> str:
             return (
                 f"cannot be made or listed: {said}; name a directory that this user may write to"
             )
-        case FileNotFoundError():  # of /proc, and where a network's server has removed it
+        case FileNotFoundError():  # in /proc, and if a network's server has removed it
             return "cannot be made, not by anybody: its file system takes no directories there"
     return ""
 
 
 def check_owner(directory: str, token: str) -> None:
-    """Refuse, before anything is made, to make what the owner of the directory could not use.
+    """Refuse early to make files that the owner of the directory could not use.
 
-    Whether files can be given away is not told by the user's number: a root may lack that right,
-    and some file systems give everything one owner.  So one is made, and is gone again.
+    The user's number does not tell whether files can be given away: a root user may lack this
+    right, and some file systems give all files one owner.  So a file is made and removed again.
     """
     if not is_own(directory):
         probe = Path(directory, f"segmentlog.{token}{JOB_SUFFIX}")
         os.close(create_file(str(probe)))
-        probe.unlink()  # after a crash, `sweep` takes it for a job's
+        probe.unlink()  # after a crash, `sweep` removes it like a job's file
 
 
 def mark_new(directory: str) -> None:
-    """A new log directory is a clean one, and what it is called is on the disk."""
+    """Mark a new log directory as cleanly stopped, and sync its name."""
     if not any(map(is_of_logs, list_names(directory))):
         os.close(create_file(os.path.join(directory, CLEAN_SHUTDOWN_FILE)))
     if not exists(
         os.path.join(directory, STATE_FILE)
-    ):  # whoever made it may have died before it synced
+    ):  # the process that made it may have died before its sync
         sync_ancestors(directory)
 
 
 def sweep(directory: str) -> None:
-    """Remove what jobs have left; the caller holds the lock.
+    """Remove the leftovers of jobs; the caller holds the lock.
 
-    A job that has ended removes its mark and then what is staged.  A task that is killed after
-    that, by an executor that goes or by Spark's ``killTimeout``, leaves what it has made since.
-    Marks are made under the lock and before tasks begin, so files without one are of no job.
+    A job that has ended removes its mark and then its staged files.  A task that is killed later,
+    with its executor or by Spark's ``killTimeout``, leaves the files that it has made since.
+    Marks are made under the lock and before tasks begin, so files without a mark belong to no job.
 
-    Where a driver died, its mark stands.  A job that has written nothing for a week gets a notice
-    into its mark, which makes that young again; it goes when a week later there has still been
-    nothing of it.  One look does not do: where a clock jumps ahead, all that runs looks dead.
-    Ages are those between two times that the file system has given, which on a network is not
-    this machine's clock.
+    The mark of a job stays if its driver died.  A job that has written nothing for a week gets a
+    notice in its mark, which makes the mark young again.  If the job has still written nothing a
+    week later, its files are removed.  One look is not enough: if a clock jumps ahead, every
+    running job looks dead.  An age is the difference of two times of the file system, which on a
+    network is not this machine's clock.
     """
     found: dict[str, dict[Path, FileStatus]] = {}
     for name in list_names(directory):

@@ -43,20 +43,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """One job; small and picklable, because it travels to every task.
+    """One job.  It is small and picklable, because it travels to every task.
 
     Attributes
     ----------
     directory : absolute path of the log directory.
-    token : random, in the names of all that the job leaves there.
+    token : random; part of the names of all files that the job makes there.
     topic : of all rows, or None to take the column ``topic``.
-    partitions : how many each topic had when the job began.
-    missing : the first partition that is not there, of topics that are not whole.
+    partitions : number of partitions of each topic when the job began.
+    missing : the first missing partition of each incomplete topic.
     num_partitions : of topics that the job creates; 0 to create none.
     config : how rows become batches.
     lock_timeout_seconds : how long to wait for another writer.
-    sink : whose numbered write the job is, if it is one.
-    deletes_records : whether all earlier records of `topic` go when the job's own come.
+    sink : name and number of the write, if it is numbered.
+    deletes_records : whether the job's records replace all earlier records of `topic`.
     """
 
     directory: str
@@ -84,30 +84,30 @@ class WriteJob:
         sink: SinkVersion | None = None,
         deletes_records: bool = False,
     ) -> "WriteJob":
-        """Recover what a crash has left, and leave a mark for the tasks.
+        """Recover from a crash, if there was one, and leave a mark for the tasks.
 
-        A topic that is missing is created when the job commits: one that fails before that leaves
-        none, which would hold the next one to a number of partitions that nobody chose.
+        A missing topic is created when the job commits.  A job that fails before leaves no topic,
+        which would bind the next job to a number of partitions that nobody chose.
 
         Parameters
         ----------
         num_partitions : of topics that are created, one by default.
-        creates_topics : whether topics that are missing are made; by default they are, but not
-            in a broker's own directory, where the broker would not know them.
+        creates_topics : whether missing topics are created; by default they are, except in a
+            broker's own directory, where the broker would not know them.
 
         Raises
         ------
         LogLockedError
-            If a broker is running on the directory, or another writer stays in it.
+            If a broker is running on the directory, or another writer keeps it locked.
         OptionError
-            If the topic has a name that Kafka does not allow, or another number of partitions
-            than `num_partitions` says.
+            If Kafka does not allow the topic's name, or if the topic has another number of
+            partitions than `num_partitions`.
         UnknownTopicOrPartitionError
-            If the topic, or a partition of it, is not there, and is not to be created.
+            If the topic, or a partition of it, is missing, and is not to be created.
         LogDirectoryError
-            If the directory cannot be a log directory, or not this user's.
+            If the directory cannot be a log directory, or this user cannot write for its owner.
         StorageError
-            If the disk is full, fails, or does not let this user do it.
+            If the disk is full or fails, or if this user lacks a permission.
         """
         if num_partitions is not None and not 1 <= num_partitions <= MOST_PARTITIONS:
             accepted = f"give a number from 1 to {MOST_PARTITIONS}"
@@ -128,7 +128,7 @@ class WriteJob:
             recover(directory)
             sweep(directory)
             if topic is not None and n_new:
-                create_partitions(directory, topic, 0)  # those that a crash has left out
+                create_partitions(directory, topic, 0)  # completes a topic after a crash
             elif n_new:
                 _complete_topics(directory)
             partitions, missing = _partitions(directory)
@@ -148,12 +148,12 @@ class WriteJob:
         return job
 
     def n_partitions(self, topic: str) -> int:
-        """Partitions of a topic, or those that it will get.
+        """Number of partitions of a topic, or the number that it will get.
 
         Raises
         ------
         OptionError, UnknownTopicOrPartitionError
-            If it has no legal name; if it is not there, and is not to be created.
+            If Kafka does not allow its name; if it is missing, and is not to be created.
         """
         keeps_partitions = self.config.use_offsets and not self.deletes_records
         if topic in self.missing and not keeps_partitions:
@@ -173,7 +173,7 @@ class WriteJob:
 
     @storage_errors()
     def stager(self, task: int) -> RowStager:
-        """What a task attempt stages its rows with.
+        """The stager for the rows of a task attempt.
 
         Raises
         ------
@@ -189,9 +189,9 @@ class WriteJob:
     def check_begun(self) -> None:
         """Refuse to stage for a job that has ended, or that this machine does not see.
 
-        Asked again when all is staged: a job that ends removes its mark first, and then what
-        tasks have staged, so what it came too early for is found out by the task.  Each time is
-        a sign of life (`renew`), for a job that takes weeks.
+        A task calls this again when all rows are staged.  A job that ends removes its mark first,
+        and then the staged files, so a task whose files came too late for this removal notices it.
+        Each call is a sign of life (`renew`), for a job that takes weeks.
 
         Raises
         ------
@@ -208,7 +208,7 @@ class WriteJob:
             raise LogDirectoryError(self.directory, reason) from None
 
     def commit(self, extents: Iterable[Extent] | JobExtents, *, rolls: bool = False) -> bool:
-        """Make everything visible at once; False when `sink` had committed it all before.
+        """Make all rows visible at once; False if `sink` has already committed all of them.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ class WriteJob:
         Raises
         ------
         LogDirectoryError
-            If the job has ended; if a topic has other partitions than its rows were spread over.
+            If the job has ended; if its rows were not spread over the partitions of the topic.
         LogLockedError, CommitInDoubtError, SyncFailedError, StorageError
             See `segmentlog.commit.commit.commit_staged`.
         """
@@ -232,7 +232,7 @@ class WriteJob:
             recover(self.directory)
             topics = dict.fromkeys(staged.topics)
             if self.topic:
-                topics[self.topic] = None  # without rows, too
+                topics[self.topic] = None  # even without rows
             if self.num_partitions:
                 for topic in topics:
                     create_partitions(self.directory, topic, self.n_partitions(topic))
@@ -248,14 +248,14 @@ class WriteJob:
                 emptied=self._emptied(),
                 rolls=rolls,
             )
-        self.abort()  # what attempts have staged that lost
+        self.abort()  # removes the files of attempts that lost
         return is_new
 
     def _check_partitions(self, topics: Iterable[str]) -> None:
-        """Refuse rows that were spread over a number of partitions that is not the topic's.
+        """Refuse rows that were spread over another number of partitions than the topic has.
 
-        Another job may have created the topic meanwhile; one that had more added is as with a
-        producer that does not know of it yet.
+        Another job may have created the topic meanwhile.  Partitions that were added to a topic
+        are no error: a producer does not know of new partitions at once, either.
         """
         found, missing = _partitions(self.directory)
         for topic in topics:
@@ -275,10 +275,10 @@ class WriteJob:
         return [TopicPartition(self.topic, number) for number in range(n_partitions)]
 
     def abort(self) -> None:
-        """Remove what the job has staged; the log stays as it is.
+        """Remove the job's staged files; the log stays as it is.
 
-        The job has ended one way or the other: what cannot be removed is only told of, and swept
-        by a later one.
+        The job has ended in any case, so a file that cannot be removed causes only a warning, and
+        a later job sweeps it.
         """
         try:
             self.mark.unlink(missing_ok=True)  # first: a late task finds no job any more
@@ -289,14 +289,14 @@ class WriteJob:
             logger.warning("what job %s has staged is not removed: %s", self.token, error)
 
     def renew(self) -> None:
-        """Say that the job is not one that a dead driver has left.
+        """Mark the job as alive, so that it is not swept as one whose driver died.
 
         Raises
         ------
         FileNotFoundError
-            If it was taken for one, and swept.
+            If the job has been swept.
         """
-        # Not this user's to write to: the staged files of its tasks tell as much.
+        # If this user may not write to the mark, the staged files of its tasks show life as well.
         with contextlib.suppress(PermissionError):
             if status_of(str(self.mark)).size:
                 os.truncate(self.mark, 0)  # the notice of `sweep`
@@ -304,7 +304,7 @@ class WriteJob:
 
     @property
     def mark(self) -> Path:
-        """The file that says that the job has begun."""
+        """The file that stands as long as the job runs."""
         return Path(self.directory, f"segmentlog.{self.token}{JOB_SUFFIX}")
 
 
@@ -315,10 +315,10 @@ def _other_number(topic: str | None, found: int, asked: int | None) -> OptionErr
 
 
 def _complete_topics(directory: str) -> None:
-    """Make the partitions that a crash has left out, of topics that the rows may name."""
+    """Make the partitions that a crash has left out in topics that the rows may name."""
     partitions, missing = _partitions(directory)
     for topic in missing:
-        # It had records, or a link is in its place: told of if rows come for it.
+        # The partition had records, or a link is in its place: an error only if rows come for it.
         with contextlib.suppress(UnknownTopicOrPartitionError, LogDirectoryError):
             create_partitions(directory, topic, partitions[topic])
 

@@ -1,4 +1,4 @@
-"""Columns of a log's rows that a write does not take: said once, for no error tells of it."""
+"""Warn once of columns of a log's rows that a write does not use, because this is no error."""
 
 import logging
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ logger = logging.getLogger(__name__)
 def warn_of_columns_left_out(
     directory: str, names: Sequence[str], config: ProducerConfig, *, keeps: str, reads: str
 ) -> None:
-    """Name the columns that come from a log and are lost, and what keeps them.
+    """Name the columns of a log that are lost, and the settings that keep them.
 
-    Rows that were read and are written back look whole: they have all columns of a log.  But
-    offsets and times are the new log's own unless they are asked for, as in Kafka's sink.
+    Rows that were read and are written back look complete: they have all columns of a log.  But
+    offsets and times are the new log's own unless a setting keeps them, as in Kafka's sink.
 
     Parameters
     ----------
-    directory : that is written to.
+    directory : the log directory.
     names : columns of the rows.
     config : of the write.
-    keeps, reads : how the caller's users ask for all of them, and for headers when they read.
+    keeps, reads : how the caller's users keep all columns, and how they read headers.
     """
     taken = {
         "timestamp": config.use_timestamps,

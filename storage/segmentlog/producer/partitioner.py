@@ -22,8 +22,9 @@ class Partitioner:
     ----------
     topic : for errors.
     n_partitions : of the topic.
-    batch_size : bytes that rows without a key bring to one partition before the next has its turn.
-    first_partition : where they begin; tasks that run side by side begin at different ones.
+    batch_size : bytes of rows without a key that go to one partition before the next partition.
+    first_partition : the partition that these rows begin with; parallel tasks begin with different
+        ones.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Partitioner:
 
 
 def group_rows(partitions: Int32s, n_partitions: int) -> tuple[Int64s, Int64s]:
-    """Rows of each partition one behind the other, in their order.
+    """Sort the rows by partition, keeping their order within each.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ def group_rows(partitions: Int32s, n_partitions: int) -> tuple[Int64s, Int64s]:
     Raises
     ------
     IndexError
-        If a partition is not one of them.
+        If a partition is outside this range.
     """
     if len(partitions) and not 0 <= partitions.min() <= partitions.max() < n_partitions:
         message = f"partitions are from 0 to {n_partitions - 1}"

@@ -1,4 +1,4 @@
-"""The columns that rows need before any of them is written, and what they are taken for."""
+"""The columns that rows must have to be written, and their meaning."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -27,7 +27,7 @@ _TYPES: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
 
 
 def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) -> None:
-    """Refuse rows that lack a column or have one of another type; others are ignored.
+    """Refuse rows with a missing column or a wrong type; other columns are ignored.
 
     Keys, values and headers are checked where they are read
     (`segmentlog.records.source.record_source`).
@@ -60,20 +60,20 @@ def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) 
 
 
 class Restored(NamedTuple):
-    """What rows keep of the log that they come from.
+    """Offsets and append times that rows keep from the log that they come from.
 
     Parameters
     ----------
-    offsets : int64 array, shape (n_rows,), or None to count on.
+    offsets : int64 array, shape (n_rows,), or None to take the next offsets of the log.
     append_times : int64 array, shape (n_rows,), epoch milliseconds: when a log appended the row,
-        -1 if its timestamp is its producer's; or None if that is so for all.
+        or -1 if the timestamp is its producer's; None if this holds for all rows.
     """
 
     offsets: Int64s | None
     append_times: Int64s | None
 
     def runs(self, rows: Int64s) -> list[tuple[int, int, int | None]]:
-        """Cut rows where a batch has to end: what one batch holds was appended at one time.
+        """Cut rows where a batch has to end: all rows of a batch have the same append time.
 
         Returns
         -------
@@ -92,7 +92,7 @@ class Restored(NamedTuple):
 
 
 def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: Int64s) -> Restored:
-    """Offsets and append times of rows, where they are asked for.
+    """Offsets and append times of rows, if `config` uses them.
 
     Parameters
     ----------
@@ -101,11 +101,11 @@ def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: In
     Raises
     ------
     InvalidRecordError
-        If a row has none.
+        If a row has no value in such a column.
     """
     offsets = append_times = None
     if config.use_offsets:
-        _check_not_null(topic, rows, "partition")  # its key may not be what has chosen it
+        _check_not_null(topic, rows, "partition")  # the key may not have chosen the partition
         offsets = _numbers(topic, rows, "offset")
     if config.use_timestamp_types:
         kinds = _numbers(topic, rows, "timestampType")
@@ -119,7 +119,7 @@ def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
     Raises
     ------
     InvalidRecordError
-        If seconds are too many to be milliseconds.
+        If a time in seconds is too large for milliseconds.
     """
     column = rows.column("timestamp")
     counts = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
@@ -129,7 +129,7 @@ def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
             reason = "its timestamp does not fit 64-bit milliseconds"
             raise InvalidRecordError(topic, -1, int(np.argmax(wrong)), reason)
         counts = counts * 1000
-    # Towards the past, as Kafka's source reads them.
+    # Rounded towards the past, as Kafka's source does.
     found: Int64s = counts // _PER_MILLISECOND[column.type.unit]
     if column.null_count:
         found = np.where(column.is_null().to_numpy(zero_copy_only=False), default, found)
@@ -137,12 +137,12 @@ def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
 
 
 def partition_numbers(topic: str, rows: pa.RecordBatch) -> pa.Array:
-    """The column ``partition`` as int32, of whatever integers it is.
+    """The column ``partition`` as int32, from any type of integers.
 
     Raises
     ------
     InvalidRecordError
-        If a row names one that no topic can have.
+        If a row names a partition that no topic can have.
     """
     column = rows.column("partition")
     try:

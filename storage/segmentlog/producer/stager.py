@@ -32,11 +32,11 @@ from segmentlog.records.source import pooled_array, record_source
 
 __all__ = ["RowStager"]
 
-#: Full batches of each partition to hold before any is written: one in so many is cut short then,
-#: and of few partitions the rows are still in the processor's caches.
+#: Full batches of each partition to hold before any is written.  Then only one batch in so many is
+#: cut short, and with few partitions the rows are still in the processor's caches.
 _HELD_BATCHES = 16
 
-#: A row is held for at least as much: columns of nothing but nulls have no bytes.
+#: A row counts as at least so many bytes: columns of nulls alone have no bytes.
 _LEAST_ROW_BYTES = 16
 
 _COLUMNS = (
@@ -54,9 +54,9 @@ _COLUMNS = (
 class RowStager:
     """Stages the rows of one task attempt.
 
-    Rows are held until there are some full batches for each partition, or
-    `ProducerConfig.buffer_memory` bytes of them: so memory does not grow with the number of
-    partitions, and batches are full unless there are very many.
+    Rows are held until there are some full batches for each partition, or until they take
+    `ProducerConfig.buffer_memory` bytes.  So memory does not grow with the number of partitions,
+    and batches are full unless there are very many partitions.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class RowStager:
     config : of the write.
     topic : of all rows, or None to take the column ``topic``.
     n_partitions : of a topic, by its name.
-    first_partition : where rows without a key begin.
+    first_partition : the partition that rows without a key begin with.
     """
 
     def __init__(
@@ -89,20 +89,20 @@ class RowStager:
         self._partitioners: dict[str, tuple[Partitioner, int]] = {}
         self._held: list[pa.RecordBatch] = []
         self._n_bytes = 0
-        self._n_rows = 0  # before those that are held
+        self._n_rows = 0  # number of rows before those that are held
         self._schema: pa.Schema | None = None
         self._last_offsets: dict[TopicPartition, int] = {}
 
     @storage_errors()
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows, and write out what is held when there is enough of it.
+        """Take rows, and write out the held rows when there are enough of them.
 
         Raises
         ------
         OptionError
             If a column is missing, or has another type.
         InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError
-            If a row cannot be written; nothing of the task is to be committed then.
+            If a row cannot be written; then nothing of the task may be committed.
         StorageError
             If the disk is full, or fails.
         """
@@ -115,7 +115,7 @@ class RowStager:
             self._hold(rows, n_bytes)
 
     def _hold(self, rows: pa.RecordBatch, n_bytes: int) -> None:
-        """Take rows that come to so many bytes, or refuse a row that no batch can hold."""
+        """Take rows of `n_bytes` decoded bytes, or refuse a row that no batch can hold."""
         if n_bytes > MOST_ROW_BYTES:
             self._write_held()  # it counts the rows before this one
             reason = f"it comes to {n_bytes} bytes, and no batch holds more than {MOST_ROW_BYTES}"
@@ -127,22 +127,22 @@ class RowStager:
         if self._n_bytes >= self._most_held_bytes():
             self._write_held()
         elif rows.get_total_buffer_size() > self._config.buffer_memory:
-            # A few rows of a large batch keep all of its memory, when nobody else does any more.
+            # Otherwise a few rows of a large batch could keep all memory of the batch alive.
             self._held[-1] = pa.concat_batches([rows])
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse rows without the columns that are needed, before any is taken."""
+        """Refuse rows that lack a required column, before any row is taken."""
         if schema != self._schema:
             check_columns(schema, self._topic, self._config)
 
     @storage_errors()
     def finish(self) -> TaskExtents:
-        """Write out the rest; what was staged, on the disk if the settings say so."""
+        """Write out the rest; return the staged extents, synced if the settings require it."""
         self._write_held()
         return self._stage.close()
 
     def close(self) -> tuple[Extent, ...]:
-        """The same as objects, for callers with few of them; see `finish`."""
+        """The same as `finish`, with extents as objects, for callers with few of them."""
         return tuple(self.finish())
 
     def discard(self) -> None:
@@ -170,7 +170,7 @@ class RowStager:
             self._n_rows += rows.num_rows
 
     def _write_topics(self, rows: pa.RecordBatch) -> None:
-        """Write rows that say their topics; those of one keep their order."""
+        """Write rows that name their topics; the rows of a topic keep their order."""
         topics = rows.column("topic")
         if topics.null_count:
             row = pc.index(topics.is_null(), True).as_py()
@@ -225,7 +225,7 @@ class RowStager:
     def _check_rising(
         self, topic_partition: TopicPartition, offsets: Int64s | None
     ) -> tuple[int, int] | None:
-        """First and last of the offsets that rows are to keep."""
+        """First and last of the offsets that rows keep; refuse offsets that do not rise."""
         if offsets is None:
             return None
         last = self._last_offsets.get(topic_partition, -1)
@@ -247,7 +247,7 @@ class RowStager:
         return self._partitioners[topic]
 
     def _timestamps(self, topic: str, rows: pa.RecordBatch) -> Int64s:
-        """Epoch milliseconds of each row: its own, where they are asked for, or now."""
+        """Epoch milliseconds of each row: its own, if the settings use them, or now."""
         now = int(time.time() * 1000)
         if not self._config.use_timestamps or "timestamp" not in rows.schema.names:
             times: Int64s = pooled_array(rows.num_rows, np.int64)

@@ -24,12 +24,12 @@ __all__ = ["LogWriter", "open_writer"]
 class LogWriter:
     """Appends rows, which become visible together: at `flush`, at `close`, when the block ends.
 
-    Made by `open_writer`.  A ``with`` block that ends with an error writes nothing of what was
-    appended since the last `flush`.
+    `open_writer` makes one.  A ``with`` block that ends with an error writes none of the rows that
+    were appended since the last `flush`.
 
     Parameters
     ----------
-    begin : makes the job of the rows that come next; told whether none was committed before.
+    begin : makes the job for the next rows; its argument is whether no job was committed before.
     """
 
     def __init__(self, begin: "Callable[[bool], WriteJob]") -> None:
@@ -47,7 +47,7 @@ class LogWriter:
     def append(self, rows: "pa.Table | pa.RecordBatch") -> None:
         """Take rows with the columns ``key``, ``value``, ``headers``, ``partition``, ``topic``.
 
-        Only ``value`` has to be there, and ``topic`` if the writer has none.
+        Only ``value`` is required, and ``topic`` if the writer has no topic.
 
         Raises
         ------
@@ -56,10 +56,10 @@ class LogWriter:
         OptionError
             If these are no Arrow rows; if the writer is closed, or has refused a row before.
         InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError
-            If a row cannot be written.  It may be one of an earlier call, and others of the same
-            call are lost: nothing since the last `flush` can be committed any more.
+            If a row cannot be written.  The row may be from an earlier call.  Other rows are lost
+            with it, so nothing since the last `flush` can be committed any more.
         StorageError
-            If the disk is full, or fails; then it is the same.
+            If the disk is full, or fails; the same holds then.
         """
         import pyarrow as pa
 
@@ -84,16 +84,16 @@ class LogWriter:
 
     @storage_errors()
     def flush(self) -> None:
-        """Make visible what was appended, and with ``ProducerConfig.flush`` durable; go on.
+        """Make the appended rows visible, and with ``ProducerConfig.flush`` durable; go on.
 
         Raises
         ------
         LogLockedError, CommitInDoubtError, SyncFailedError, StorageError
-            If it could not be committed.  It is to be appended again then.
+            If the rows could not be committed.  They must be appended again then.
         InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError, ColumnError
             If a row cannot be written.
         OptionError
-            If one was refused before.
+            If a row was refused before.
         """
         if not self._is_open:
             return
@@ -118,11 +118,11 @@ class LogWriter:
         self._rolls = True
 
     def close(self) -> None:
-        """Flush for the last time; whatever comes of it, the writer is closed."""
+        """Flush for the last time; the writer is closed even if this fails."""
         try:
             self.flush()
         finally:
-            self.abort()  # of what was committed, nothing is left
+            self.abort()  # nothing is left to remove after a commit
 
     def abort(self) -> None:
         """Forget what was appended since the last `flush`, and close."""
@@ -141,8 +141,8 @@ class LogWriter:
                 self._job.renew()
             except FileNotFoundError:
                 if self._has_rows:
-                    self._job.check_begun()  # says what has become of it
-                self._job = None  # idle for weeks, and swept: as if it were begun now
+                    self._job.check_begun()  # raises, and names the cause
+                self._job = None  # the job was idle for weeks and swept: a new one begins
         if self._job is None:
             self._job = self._begin(not self._has_committed)
             self._stager = self._job.stager(0)
@@ -150,7 +150,7 @@ class LogWriter:
 
     @contextlib.contextmanager
     def _refusing(self) -> Iterator[None]:
-        """Remember that rows were lost with one that was refused."""
+        """Remember that a row was refused, and others were lost with it."""
         try:
             yield
         except BaseException:
@@ -158,7 +158,7 @@ class LogWriter:
             raise
 
     def _check_refused(self) -> None:
-        """Rows of which one was refused are not written without it."""
+        """Refuse to commit the rest of rows of which one was refused."""
         if self._has_refused:
             accepted = "abort, and append the others again, from the last flush on"
             raise OptionError("writer", "one that has refused a row", accepted)
@@ -190,7 +190,7 @@ def open_writer(
     delete_records: bool = False,
     preserve: bool = False,
 ) -> LogWriter:
-    """Begin to append to the logs of a directory; best used in a ``with`` statement.
+    """Begin to append to the logs of a directory, preferably in a ``with`` statement.
 
     ::
 
@@ -202,31 +202,30 @@ def open_writer(
 
     Parameters
     ----------
-    path : a log directory; one that is not there is made.
+    path : a log directory; it is made if it is missing.
     topic : of all rows, or None to take the column ``topic``.
-    num_partitions : of topics that are not there yet, one by default; they are created at the
-        first `flush`.  A `topic` that is there has to have as many.
-    creates_topics : whether those are made; by default they are, but not in a broker's own
-        directory, where the broker would move them aside.
+    num_partitions : of missing topics, one by default; they are created at the first `flush`.  An
+        existing `topic` must have as many.
+    creates_topics : whether missing topics are created; by default they are, except in a broker's
+        own directory, where the broker would move them aside.
     config : how rows become batches.
     lock_timeout_seconds : how long to wait for another writer.
-    txn : a name and a number from 0 on; topics to which this number, or a later one, was
-        committed under the name are left out.  It is forgotten 30 days after the last commit
-        under the name to the topic.
-    delete_records : whether all earlier records of `topic` go when the new ones come; offsets
-        count on, and the log start moves.
-    preserve : whether rows that were read keep what they had: their partitions, offsets,
-        timestamps and timestamp types, besides keys, values and headers; the three ``use_…`` of
-        `ProducerConfig` together.
+    txn : a name and a number from 0 on.  Topics to which this number, or a later one, was
+        committed under the name are left out.  The number is forgotten 30 days after the last
+        commit under the name to the topic.
+    delete_records : whether the new records replace all earlier records of `topic`; offsets
+        continue, and the log start moves.
+    preserve : whether rows that were read keep their partitions, offsets, timestamps and timestamp
+        types, besides keys, values and headers: the three ``use_…`` of `ProducerConfig` together.
 
     Raises
     ------
     LogLockedError
         If a broker is running on the directory.
     OptionError, LogDirectoryError, UnknownTopicOrPartitionError
-        If the directory or the topic is none that can be written to.
+        If the directory or the topic cannot be written to.
     StorageError
-        If the disk is full, fails, or does not let this user do it.
+        If the disk is full or fails, or if this user lacks a permission.
     """
     from segmentlog.producer.job import WriteJob  # the compiled kernels load here
 

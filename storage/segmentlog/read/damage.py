@@ -1,4 +1,4 @@
-"""Damage on the way of a scan: it ends the read, or is left out and logged, as was asked for."""
+"""Damage met by a scan: it ends the read, or is left out and logged, as the user chose."""
 
 import logging
 
@@ -33,8 +33,8 @@ class DamagePolicy:
     ) -> int | None:
         """Byte at which the read goes on behind bad bytes, or None at the end of the range.
 
-        A slice may begin and end a little further out than its range: damage there is nobody's
-        loss.
+        A slice may begin and end slightly outside its range.  Damage there loses no records of the
+        range.
 
         Raises
         ------
@@ -60,11 +60,11 @@ class DamagePolicy:
     def with_true_offsets(
         self, batches: ScannedBatches, scanner: BatchScanner, file: SliceFile
     ) -> ScannedBatches:
-        """What `scanner` has found, without batches whose base offsets are too high.
+        """The batches that `scanner` has found, without those with base offsets that are too high.
 
-        Such a batch reaches beyond the batch at the end of `file`, or is the last one found and
-        reaches beyond the batch that follows.  Where damage is not left out, the first kind is an
-        error here, and the second kind one of the scanner's next step.
+        Such a batch reaches beyond the batch at the end of `file`, or it is the last batch found
+        and reaches beyond the batch that follows.  If damage is not left out, the first kind
+        raises an error here, and the second kind in the scanner's next step.
         """
         if self._skips:
             batches = scanner.without_wrong_offset(batches)
@@ -76,7 +76,7 @@ class DamagePolicy:
         return batches.only(~is_too_high)
 
     def readable(self, batches: ScannedBatches, decoder: RecordDecoder) -> ScannedBatches:
-        """Those whose records can be decoded, if others are left out; written to."""
+        """The batches with decodable records, if damage is left out; `batches` is written to."""
         if not self._skips:
             return batches
         for row, error in decoder.find_unreadable(batches):

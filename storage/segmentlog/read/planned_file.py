@@ -1,7 +1,7 @@
-"""The part of a file that a slice reads, as it was planned, or an error that says it has changed.
+"""The part of a file that a slice reads, as it was planned, or an error if the file has changed.
 
-Files may be deleted, renamed, rolled or rewritten while a slice is read.  What was read is safe;
-for what was not, the slice is planned again.
+Files may be deleted, renamed, rolled or rewritten while a slice is read.  Bytes already read are
+safe.  The rest of the slice is planned again.
 """
 
 from types import TracebackType
@@ -17,7 +17,7 @@ __all__ = ["FileChangedError", "PlannedFile"]
 
 
 class FileChangedError(Exception):
-    """A file is not any more what planning saw."""
+    """A file has changed since planning."""
 
 
 class PlannedFile:
@@ -25,12 +25,12 @@ class PlannedFile:
 
     Parameters
     ----------
-    planned : the file, and which bytes of it.
+    planned : the file, and the bytes to read.
 
     Raises
     ------
     FileChangedError
-        If it is another file by now.
+        If another file has taken its name.
     OSError
         If it cannot be opened.
 
@@ -55,7 +55,7 @@ class PlannedFile:
         self.opened.close()
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Read as `ReadableFile` does, but never nothing: all that was planned is to be there.
+        """Read as `ReadableFile` does, but at least one byte: all planned bytes must exist.
 
         Raises
         ------
@@ -69,7 +69,7 @@ class PlannedFile:
         return n_read
 
     def least_offset(self) -> int:
-        """Offset that the first batch has at the least, once it is seen to be the planned one.
+        """Least possible offset of the first batch, after a check that it is the planned batch.
 
         Raises
         ------
@@ -89,10 +89,10 @@ class PlannedFile:
 
 
 def _open(file: SliceFile) -> ReadableFile:
-    """The file, opened, also when retention or compaction has just put it aside.
+    """The file, opened, even if retention or compaction has just put it aside.
 
-    Compaction puts another file under the name.  Where the planned range of bytes ends between two
-    batches of that one, too, what it holds behind them would be left out without a word.
+    Compaction puts another file under the name.  If the planned range of bytes also ends between
+    two batches of the new file, the records behind its end would be lost without an error.
     """
     try:
         opened = open_file(file.path)
@@ -100,7 +100,7 @@ def _open(file: SliceFile) -> ReadableFile:
         try:
             opened = open_file(file.path + ".deleted")
         except FileNotFoundError:
-            raise missing from None  # users know that file, and not the name that was tried
+            raise missing from None  # users know the original name, not the renamed file's
     if file.inode not in (0, opened.status().inode):
         opened.close()
         message = f"{file.path} is another file than when it was planned"

@@ -1,4 +1,4 @@
-"""``read_committed``: where undecided transactions begin, and which batches were aborted.
+"""``read_committed``: find the start of undecided transactions, and the aborted batches.
 
 Both answers come from the log itself.  A broker keeps aborted transactions in ``.txnindex``
 files.  A missing file looks like a file without aborts, and a broker that starts cleanly does not
@@ -54,7 +54,7 @@ def find_open_transactions(
     Raises
     ------
     CorruptLogError, UnsupportedFormatError
-        If a header that has to be read cannot be true.
+        If a header that has to be read is not plausible.
     """
     start_offset = segments[0].base_offset if segments else 0
     found = newest_snapshot(partition_path, start_offset, end_offset)
@@ -72,7 +72,7 @@ def find_open_transactions(
 
 
 def _replay(walked: WalkedBatches, opened: dict[int, int], end_offset: int) -> None:
-    """Bring `opened` up to date with what `walked` begins and ends."""
+    """Update `opened` with the transactions that `walked` begins and ends."""
     headers = walked.scanned.headers
     headers = headers[headers[:, layout.BASE_OFFSET] < end_offset]
     both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
@@ -84,7 +84,7 @@ def _replay(walked: WalkedBatches, opened: dict[int, int], end_offset: int) -> N
         return
     last_end: dict[int, int] = dict(
         ended.tolist()
-    )  # the last marker of each, as they are in order
+    )  # the last marker of each producer, as the markers are in order
     for producer_id in last_end:
         opened.pop(producer_id, None)
     if len(begun):
@@ -101,7 +101,7 @@ class CommittedBatches:
 
     Parameters
     ----------
-    partition_path : where to look ahead.
+    partition_path : directory to look ahead in.
     skips : whether batches of transactions that were never ended are left out, with a warning.
     """
 
@@ -116,13 +116,13 @@ class CommittedBatches:
 
         Parameters
         ----------
-        batches : whose headers are written to.
+        batches : to select from; their headers are written to.
         next_offset : offset behind the last batch that was scanned.
 
         Raises
         ------
         TornTransactionError
-            If the log ends, and the end marker of a transaction has not come.
+            If the log ends before the end marker of a transaction.
         """
         headers = batches.headers
         if not np.bitwise_or.reduce(headers[:, layout.ATTRIBUTES]) & layout.TRANSACTIONAL_MASK:
@@ -149,7 +149,7 @@ class CommittedBatches:
         self._markers = self._markers[self._markers[:, MARKER_OFFSET] >= offset]
 
     def _look_ahead(self, batches: ScannedBatches, undecided: int) -> None:
-        """Walk on until every one of `batches` is decided."""
+        """Walk on until each of `batches` is decided."""
         segments = [Segment(each, is_sealed=False) for each in list_segments(self._partition_path)]
         if segments:
             segments[-1].size = find_log_end(segments[-1]).position  # a torn tail decides nothing
@@ -167,7 +167,7 @@ class CommittedBatches:
         self._report_torn(batches, undecided)
 
     def _report_torn(self, batches: ScannedBatches, undecided: int) -> None:
-        """Raise for the first batch without a marker; or take all of them for aborted."""
+        """Raise for the first batch without a marker, or treat all such batches as aborted."""
         headers = batches.headers
         while undecided < len(headers):
             producer_id = int(headers[undecided, layout.PRODUCER_ID])

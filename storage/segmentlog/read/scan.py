@@ -89,7 +89,7 @@ def scan_slice(
 def _find_again(
     log_slice: LogSlice, next_offset: int, attempt: int, change: Exception
 ) -> LogSlice:
-    """The rest of the slice, in the files that hold it now."""
+    """The rest of the slice, in the files that now hold it."""
     path = str(Path(log_slice.files[0].path).parent)
     logger.info("looking up offset %d of %s again: %s", next_offset, path, change)
     end_offset = log_slice.end_offset
@@ -100,8 +100,8 @@ def _find_again(
     except LogDirectoryError:
         if is_directory(path):
             raise
-        found = None  # its topic was deleted, or the partition moved away
-    except OSError as error:  # once more: it was there when the directory was listed
+        found = None  # the topic was deleted, or the partition moved away
+    except OSError as error:  # tried again: the file was there when the directory was listed
         if not is_gone(error):
             raise
         return log_slice._replace(start_offset=next_offset)
@@ -143,7 +143,7 @@ class _SliceReader:
                 yield from self._batches_from(file, position, scanner)
                 position = None
             except CorruptLogError as error:
-                if error.position < self._scanned_to:  # it is inside a batch of the range
+                if error.position < self._scanned_to:  # the damage is inside a batch of the range
                     raise
                 position = self._damage.go_on_behind(error, scanner, file)
         self._reached = max(self._reached, scanner.next_offset)
@@ -171,9 +171,9 @@ class _SliceReader:
                 return
 
     def _selected(self, batches: ScannedBatches, next_offset: int) -> ScannedBatches:
-        """The batches to decode: of the range, committed, and none that is to be left out."""
+        """The batches to decode: in the range, committed, and not left out as damaged."""
         is_below = batches.headers[:, layout.BASE_OFFSET] < self._slice.end_offset
-        if not is_below.all():  # what is behind the range is not seen, nor are end markers there
+        if not is_below.all():  # the read does not see batches behind the range, nor their markers
             batches = batches.only(is_below)
             next_offset = batches.next_offset if len(batches.headers) else 0
         batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= self._slice.start_offset)
@@ -186,9 +186,9 @@ class _SliceReader:
 def _behind_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches:
     """The batches at or above `next_offset`, of a segment that begins below it.
 
-    A copy that was taken while compaction merged segments holds the merged one and some that it
-    replaced.  Compaction never splits or joins batches, so a batch that straddles the boundary is
-    corrupt.
+    A copy that was taken while compaction merged segments holds the merged segment and some of the
+    segments that it replaced.  Compaction never splits or joins batches, so a batch that straddles
+    the boundary is corrupt.
     """
     batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= next_offset)
     headers = batches.headers

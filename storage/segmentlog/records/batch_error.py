@@ -1,4 +1,4 @@
-"""What a kernel's status means: an error with file, byte and offset."""
+"""The error for a kernel's status, with file, byte and offset."""
 
 import zlib
 
@@ -21,9 +21,9 @@ def batch_error(batches: ScannedBatches, position: int, end: int, code: int) -> 
 
     Parameters
     ----------
-    batches : whose buffer it is in; it need not be one of them.
-    position : byte of the buffer that it begins at.
-    end : byte behind what may be read of the buffer.
+    batches : hold the buffer that the batch is in; it need not be one of them.
+    position : byte of the buffer at which it begins.
+    end : byte behind the readable part of the buffer.
     code : from `segmentlog.kernels.status`.
     """
     path, buf = batches.path, batches.buf

@@ -1,7 +1,7 @@
 """The columns of a record, and their memory: numpy for the kernels to fill, Arrow to hand out.
 
-The columns are those of Spark's ``kafka`` source, so that Spark, Polars and DuckDB all see what
-Spark's users know.  Everything is nullable, as there.
+The columns are those of Spark's ``kafka`` source, so Spark, Polars and DuckDB all show the columns
+that users of Spark know.  As in Spark, every column is nullable.
 """
 
 import re
@@ -25,7 +25,7 @@ _HEADERS_TYPE = pa.list_(
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
-#: All columns, ``headers`` last: it is there only when asked for.
+#: All columns.  ``headers`` comes last, because it is optional.
 _ALL = pa.schema(
     [
         ("key", pa.binary()),
@@ -41,7 +41,7 @@ _ALL = pa.schema(
 
 COLUMNS: tuple[str, ...] = tuple(_ALL.names)
 
-#: What a scan yields when nothing else is asked for: all columns but ``headers``.
+#: The columns that a scan yields by default: all but ``headers``.
 RECORD_SCHEMA: pa.Schema = pa.schema([_ALL.field(name) for name in COLUMNS[:-1]])
 
 
@@ -53,7 +53,7 @@ def record_schema(
     Raises
     ------
     OptionError
-        If a name is not a column, or stands twice; if `columns` is a name, and not a list of them.
+        If a name is not a column, or is repeated; if `columns` is a string and not a list.
     """
     if isinstance(columns, str | bytes):
         accepted = 'it is a list of names: columns=["offset"]'
@@ -78,7 +78,7 @@ class Constants:
 
     Parameters
     ----------
-    topic_partition : whose rows; None where they have no such columns.
+    topic_partition : of the rows; None if they have no such columns.
     """
 
     def __init__(self, topic_partition: TopicPartition | None = None) -> None:
@@ -106,7 +106,7 @@ class _Buffer:
     view: NDArray[Any]
 
     def __init__(self, n_items: int, dtype: type[np.generic]) -> None:
-        if not n_items:  # a column that is not wanted
+        if not n_items:  # the column is not wanted
             self.arrow, self.view = _NO_BUFFER, _NO_ITEMS[dtype]
             return
         self.arrow = pa.allocate_buffer(n_items * np.dtype(dtype).itemsize)
@@ -136,7 +136,7 @@ class _Bitmap(_Buffer):
 
 
 class _Binary:
-    """Room for `n_rows` keys or values of `n_bytes` together; for none when `n_rows` is 0."""
+    """Room for `n_rows` keys or values with `n_bytes` in total; no room if `n_rows` is 0."""
 
     def __init__(self, n_rows: int, n_bytes: int) -> None:
         self.ends = _Bounds(n_rows)
@@ -150,12 +150,12 @@ class _Binary:
 
 
 class Output:
-    """Room for one Arrow batch: at most `n_rows` rows, `n_bytes` record bytes, `n_headers`.
+    """Room for one Arrow batch: so many rows, bytes of records, and headers at most.
 
     Parameters
     ----------
     schema : the columns wanted; the others get no memory.
-    n_rows, n_bytes, n_headers : the limits; the kernel stops at whichever it meets first.
+    n_rows, n_bytes, n_headers : the limits; the kernel stops at the first that it reaches.
     """
 
     def __init__(self, schema: pa.Schema, n_rows: int, n_bytes: int, n_headers: int) -> None:
@@ -191,7 +191,7 @@ class Output:
     def to_arrow(
         self, state: Int64s, constants: Constants, timestamp_type: TimestampType
     ) -> pa.RecordBatch:
-        """What the kernel has written, as an Arrow batch of the schema; nothing is copied."""
+        """The rows that the kernel has written, as an Arrow batch of the schema; not copied."""
         arrays = [
             self._array(name, state, constants, timestamp_type) for name in self._schema.names
         ]
@@ -237,9 +237,9 @@ class Output:
 
 
 def _as_utf8(keys: pa.Array) -> pa.Array:
-    """Header keys as strings; what is not UTF-8 becomes U+FFFD, as in a Java consumer.
+    """Header keys as strings; bytes that are not UTF-8 become U+FFFD, as in a Java consumer.
 
-    Valid keys, which is nearly all there ever are, are only looked at, not copied.
+    Nearly all keys are valid.  Valid keys are checked, but not copied.
     """
     try:
         return keys.cast(pa.string())
@@ -248,8 +248,8 @@ def _as_utf8(keys: pa.Array) -> pa.Array:
 
 
 def decode_as_java(text: bytes) -> str:
-    """``new String(text, UTF_8)``: Java takes an encoded surrogate for one bad character.
+    """``new String(text, UTF_8)``: Java replaces an encoded surrogate by one bad character.
 
-    Python takes it for three, and agrees on everything else.
+    Python replaces it by three.  Everything else is decoded alike.
     """
     return _SURROGATE.sub(b"\xff", text).decode("utf-8", "replace")

@@ -3,13 +3,13 @@
 Each codec has one library, chosen by time on a broker's 16 KB batches (one core of a Zen 5):
 lz4 ``lz4.frame`` 2.5 µs (cramjam 4.0 µs), zstd ``zstandard``'s stream reader 8.4 µs (cramjam
 16 µs: a new context a call), snappy ``cramjam`` 3.2 µs (pyarrow 7.5 µs), gzip the standard library
-20 µs.  All of them take frames without a content size and can stop at a bound, which pyarrow's
-codecs cannot.
+20 µs.  All of them accept frames without a content size and can stop at a bound; pyarrow's codecs
+cannot.
 
 Kafka's framing (``org.apache.kafka.common.compress``): gzip members, LZ4 frames and zstd frames
-as they are, perhaps several after another; snappy in the blocks of xerial's stream, or as one
-raw block by producers that do not frame it.  Producers of magic 0 wrote LZ4 frames whose header
-checksum covers too much, so for them it is put right first.
+as they are, possibly several one after the other; snappy in the blocks of xerial's stream, or as
+one raw block from producers that do not frame it.  Producers of magic 0 wrote LZ4 frames whose
+header checksum covers too much, so the checksum of their frames is corrected first.
 """
 
 import struct
@@ -29,13 +29,13 @@ __all__ = ["InflateError", "Inflater"]
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _GZIP_WINDOW_BITS = 31
-#: Largest zstd window to allocate: what the reference implementation allows unasked.
+#: Largest zstd window to allocate: the default limit of the reference implementation.
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 _ZSTD_FIRST_BYTE = 0x28
 _ZSTD_MOST_HEADER_BYTES = 18
 _FIRST_CAPACITY = 1 << 20
-#: Given to gzip and lz4 at once: behind each frame they copy what they have not used of it, so
-#: that a large payload full of empty frames would take hours.
+#: Bytes given to gzip and lz4 at once.  Behind each frame they copy the rest of their input, so a
+#: large payload full of empty frames would otherwise take hours.
 _FEED_BYTES = 1 << 16
 _LZ4_DESCRIPTOR_AT = 4  # behind the magic number
 
@@ -43,15 +43,15 @@ _ERRORS = (RuntimeError, zstandard.ZstdError, cramjam.DecompressionError, zlib.e
 
 
 class InflateError(Exception):
-    """Compressed bytes that cannot be inflated, or only beyond the bound; a reason in words."""
+    """Compressed bytes that cannot be inflated, or that exceed the bound; the reason in words."""
 
 
 class Inflater:
-    """A growing buffer that batches are inflated into, one behind the other.
+    """A growing buffer for inflated batches, one behind the other.
 
     Parameters
     ----------
-    max_batch_bytes : what one batch may inflate to at the most.
+    max_batch_bytes : most bytes that one batch may inflate to.
     """
 
     def __init__(self, max_batch_bytes: int) -> None:
@@ -82,13 +82,13 @@ class Inflater:
     def append(
         self, codec: int, payload: memoryview, *, is_magic_0: bool = False
     ) -> tuple[int, int]:
-        """Inflate `payload` behind what is there.
+        """Inflate `payload` behind the bytes in the buffer.
 
         Parameters
         ----------
         codec : one of `segmentlog.model.Codec`, but not ``NONE``.
         payload : the records of one batch.
-        is_magic_0 : whether the header checksum of an LZ4 frame says nothing.
+        is_magic_0 : whether the header checksum of an LZ4 frame is to be ignored.
 
         Returns
         -------
@@ -97,7 +97,7 @@ class Inflater:
         Raises
         ------
         InflateError
-            If the bytes are not what the codec writes, or inflate beyond `max_batch_bytes`.
+            If the bytes are not valid for the codec, or inflate beyond `max_batch_bytes`.
         """
         start = self.end
         if is_magic_0 and codec == Codec.LZ4:
@@ -126,7 +126,7 @@ class Inflater:
             self._hold(grown)
 
     def _left(self, start: int) -> int:
-        """What the batch begun at `start` may still grow by, and one byte to notice more."""
+        """Bytes that the batch begun at `start` may still take, and one more to detect excess."""
         return self._max_batch_bytes - (self.end - start) + 1
 
     def _put(self, start: int, piece: bytes) -> None:
@@ -135,8 +135,8 @@ class Inflater:
         self.end += len(piece)
 
     def _append_lz4(self, payload: memoryview, start: int) -> None:
-        # LZ4 inflates to 255 times its size at the most, so a small frame that claims no content
-        # size cannot pass the bound, and the quick call, which has none of its own, will do.
+        # LZ4 inflates to at most 255 times its size, so a small frame that claims no content size
+        # cannot exceed the bound, and the quick call, which has no bound of its own, is safe.
         if len(payload) * 255 <= self._max_batch_bytes and _claims_no_size(payload):
             piece, n_read = lz4.frame.decompress(payload, return_bytes_read=True)
             self._put(start, piece)
@@ -164,7 +164,7 @@ class Inflater:
             limit = min(self._buffer.size - COPY_SLACK, start + self._max_batch_bytes)
             n_read = reader.readinto(self._view[self.end : limit])
             self.end += n_read
-            if self.end < limit:  # a short answer is the end of the frames, or of the bytes
+            if self.end < limit:  # a short answer marks the end of the frames, or of the bytes
                 if not _is_whole_zstd(payload):
                     message = "the last frame is cut short"
                     raise RuntimeError(message)
@@ -196,7 +196,7 @@ class Inflater:
         target = self._buffer[self.end : self.end + n_bytes]
         if n_bytes:
             cramjam.snappy.decompress_raw_into(block, target.data)
-        else:  # an empty target is refused, but so must be what follows an empty block's length
+        else:  # an empty target is refused, and bytes behind an empty block's length must be, too
             cramjam.snappy.decompress_raw(block)
         self.end += n_bytes
 
@@ -215,7 +215,7 @@ class Inflater:
 
 
 def _is_whole_zstd(frames: memoryview) -> bool:
-    """Whether zstd frames that could be inflated go on to their ends, which no reader asks.
+    """Whether zstd frames that were inflated are complete; the library does not check their ends.
 
     Walks from block to block (RFC 8878, 3.1.1), so a usual batch takes one step.
     """
@@ -230,7 +230,7 @@ def _is_whole_zstd(frames: memoryview) -> bool:
         while not is_last and at < len(frames):
             header = int.from_bytes(frames[at : at + 3], "little")
             is_last = bool(header & 1)
-            is_one_byte = header & 6 == 2  # however often it is repeated
+            is_one_byte = header & 6 == 2  # a run, of any length
             at += 3 + (1 if is_one_byte else header >> 3)
         if not is_last:
             return False
@@ -239,12 +239,12 @@ def _is_whole_zstd(frames: memoryview) -> bool:
 
 
 def _claims_no_size(frame: memoryview) -> bool:
-    """Whether an LZ4 frame lacks the content size, which a library would allocate unseen."""
+    """Whether an LZ4 frame lacks a content size, which a library would allocate unchecked."""
     return len(frame) > 4 and not frame[4] & 0x08
 
 
 def _with_header_checksum(frame: memoryview) -> memoryview:
-    """The LZ4 frame with the header checksum that its descriptor has (``Lz4BlockInputStream``)."""
+    """The LZ4 frame with the checksum of its descriptor alone (``Lz4BlockInputStream``)."""
     if len(frame) < _LZ4_DESCRIPTOR_AT + 3:
         return frame
     flags = frame[_LZ4_DESCRIPTOR_AT]

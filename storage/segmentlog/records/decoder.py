@@ -1,7 +1,7 @@
 """Bytes of a log to Arrow batches: scan, check, inflate, fill.
 
 A `BatchScanner` finds the batches of a buffer and turns a kernel's status into an error with
-file, byte and offset.  A `RecordDecoder` turns what it found into Arrow batches of bounded size.
+file, byte and offset.  A `RecordDecoder` turns these batches into Arrow batches of bounded size.
 """
 
 import logging
@@ -58,8 +58,8 @@ class BatchScanner:
     def scan(self, buf: Bytes, start: int, end: int, file_position: int) -> ScannedBatches:
         """The whole batches in ``buf[start:end]``, as many as the table takes.
 
-        Behind the last of them stands a batch that is not whole, one that did not fit the table,
-        one that is not good, or nothing.
+        The last of them is followed by an incomplete batch, by a batch that did not fit the table,
+        by a bad batch, or by nothing.
 
         Parameters
         ----------
@@ -74,8 +74,8 @@ class BatchScanner:
         Raises
         ------
         CorruptLogError, UnsupportedFormatError
-            If the first batch that is not good stands before any good one; otherwise the good
-            ones are returned, and the next call raises.
+            If the first batch is bad.  If good batches come before a bad one, they are returned,
+            and the next call raises.
         """
         code, position, n_batches = scan_batches(buf, start, end, self.next_offset, self._headers)
         self._least_offset, self._code = self.next_offset, code
@@ -92,10 +92,11 @@ class BatchScanner:
         return self._code == status.OFFSETS_GO_BACK
 
     def without_wrong_offset(self, batches: ScannedBatches) -> ScannedBatches:
-        """What the last scan has found, without the last batch if that has a wrong base offset.
+        """Batches of the last scan, without the last batch if its base offset is wrong.
 
-        No checksum covers a base offset.  When the batch that ended the scan goes back, but not
-        behind what came before the last of `batches`, that one has a base offset that is too high.
+        No checksum covers a base offset.  The batch that ended the scan may begin below the last
+        of `batches`, but not below the batches before it.  Then the last of `batches` has a base
+        offset that is too high.
         """
         headers = batches.headers
         if not self.offsets_went_back or not len(headers):
@@ -120,10 +121,10 @@ class RecordDecoder:
 
     Parameters
     ----------
-    topic_partition : that the rows are of.
+    topic_partition : of the rows.
     schema : the columns wanted, of `segmentlog.records.columns`.
-    offsets : that the rows have.
-    max_inflated_batch_bytes : what one batch may inflate to at the most.
+    offsets : of the rows.
+    max_inflated_batch_bytes : most bytes that one batch may inflate to.
     """
 
     def __init__(
@@ -153,8 +154,8 @@ class RecordDecoder:
         """
         n_batches, any_attributes, all_attributes = select_batches(batches.headers, *self._offsets)
         batches = batches.only(slice(n_batches))
-        # Nearly always: nothing to inflate, and one timestamp type.  Then there is nothing to
-        # look at batch by batch.
+        # Nearly always nothing is to be inflated, and there is one timestamp type.  Then no loop
+        # over the batches is needed.
         varied = any_attributes & layout.CODEC_MASK or (
             (any_attributes ^ all_attributes) & _TIMESTAMP_MASKS
         )
@@ -171,7 +172,7 @@ class RecordDecoder:
     ) -> Iterator[tuple[int, CorruptLogError | UnsupportedFormatError]]:
         """Rows of `batches` whose records cannot be decoded, and why; nothing is written.
 
-        Decodes without output, a batch at a time: only who goes on behind damage pays for it.
+        Decodes without output, a batch at a time: only reads that skip damage pay for this pass.
         """
         header: Int64s = np.empty((1, layout.N_HEADER_COLUMNS), np.int64)
         one = batches._replace(headers=header)
@@ -188,7 +189,7 @@ class RecordDecoder:
     def _run(self, batches: ScannedBatches, begin: int) -> int:
         """Choose the batches to fill together, from `begin` on, and inflate the compressed ones.
 
-        They have one timestamp type.
+        All batches of a run have the same timestamp type.
         """
         types = batches.headers[begin:, layout.ATTRIBUTES] & _TIMESTAMP_MASKS
         until = begin + _length_of_first_run(types)
@@ -222,7 +223,7 @@ class RecordDecoder:
 
 
 def _timestamp_type(attributes: int) -> TimestampType:
-    """Of a row of the table of headers."""
+    """Timestamp type of a row of the table of headers."""
     if attributes & layout.NO_TIMESTAMP_MASK:
         return TimestampType.NO_TIMESTAMP_TYPE
     return TimestampType(int(bool(attributes & layout.TIMESTAMP_TYPE_MASK)))

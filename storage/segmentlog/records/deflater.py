@@ -1,6 +1,6 @@
 """Compress the records of batches, in the framing that Kafka's clients read.
 
-The counterpart of `segmentlog.records.compression`, with its libraries.
+The counterpart of `segmentlog.records.compression`, with the same libraries.
 """
 
 import struct
@@ -17,7 +17,7 @@ from segmentlog.model import Codec
 
 __all__ = ["Deflater"]
 
-#: xerial's stream, as ``SnappyOutputStream`` writes it: magic, version, least version to read it.
+#: xerial's stream, as ``SnappyOutputStream`` writes it: magic, version, least compatible version.
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _SNAPPY_BLOCK_BYTES = 32 << 10
 _GZIP_WINDOW_BITS = 31
@@ -46,12 +46,12 @@ class Deflater:
     Parameters
     ----------
     codec : any but ``NONE``.
-    level : as Kafka counts them (KIP-390); None for Kafka's default.
+    level : by Kafka's scale (KIP-390); None for Kafka's default.
 
     Raises
     ------
     OptionError
-        If the codec has no such level, or none at all.
+        If the codec has no such level, or no levels at all.
     """
 
     def __init__(self, codec: Codec, level: int | None = None) -> None:
@@ -97,8 +97,8 @@ def _snappy(records: memoryview) -> bytes:
 def _lz4(level: int) -> Callable[[memoryview], bytes]:
     """Independent blocks of 64 KiB and no content size: Kafka's reader refuses linked ones.
 
-    Kafka's default level stands for the quick compressor, and every other one for LZ4-HC
-    (``Lz4BlockOutputStream``).  The library has the quick one below its least HC level.
+    Kafka's default level selects the quick compressor, and every other level selects LZ4-HC
+    (``Lz4BlockOutputStream``).  In the library, levels below the least HC level are the quick one.
     """
     library_level = 0 if level == _LZ4_DEFAULT_LEVEL else max(level, _LZ4_LEAST_HC_LEVEL)
 

@@ -1,8 +1,8 @@
-"""Rows of Arrow columns to record batches of magic 2: cut, write, perhaps compress, seal.
+"""Rows of Arrow columns to record batches of magic 2: cut, write, optionally compress, seal.
 
-What Kafka's producer and ``MemoryRecordsBuilder`` do record by record, a call here does for all
-rows of a partition.  Base offsets count from 0 and leader epochs are 0 until
-`segmentlog.kernels.encode.assign_offsets` gives a log's own, as a broker does on arrival.
+Kafka's producer and ``MemoryRecordsBuilder`` work record by record; a call here encodes all rows
+of a partition.  Base offsets count from 0 and leader epochs are 0 until
+`segmentlog.kernels.encode.assign_offsets` sets those of the log, as a broker does on arrival.
 """
 
 from collections.abc import Iterator
@@ -34,16 +34,16 @@ from segmentlog.records.source import array_view, pooled_array
 
 __all__ = ["EncodedBatches", "RecordEncoder"]
 
-#: A batch before compression: readers refuse what inflates to more.
+#: Most bytes of a batch before compression: readers refuse a batch that inflates to more.
 _LARGEST_INFLATED = layout.HEADER_BYTES + MAX_INFLATED_BATCH_BYTES
 _LARGEST_OFFSET = 2**63 - 1
-_DEFLATE_BYTES = 4 << 20  # write this much, then compress: stays near the processor's caches
+_DEFLATE_BYTES = 4 << 20  # written before compression: stays near the processor's caches
 _TABLE_LINES = 1 << 10
 _NO_TABLE: Int64s = np.empty((0, N_BATCH_COLUMNS), np.int64)
 
 
 class EncodedBatches(NamedTuple):
-    """Batches one behind the other, and what a log wants to know of each.
+    """Batches one behind the other, with the fields of each that an append needs.
 
     Parameters
     ----------
@@ -87,9 +87,10 @@ class EncodedBatches(NamedTuple):
 
     @property
     def max_timestamp_offsets(self) -> Int64s:
-        """Offsets of the first records that have them.
+        """Offsets of the first records with the largest timestamps.
 
-        Of the last records, if all have the append time or none (``MemoryRecordsBuilder.info``).
+        If all records have the append time or no timestamp, the offsets of the last records
+        (``MemoryRecordsBuilder.info``).
         """
         return self.table[:, MAX_TIMESTAMP_OFFSET]
 
@@ -136,22 +137,22 @@ class RecordEncoder:
 
         Parameters
         ----------
-        partition : where they go, for errors.
+        partition : of the batches, for errors.
         source : the columns, as `segmentlog.records.source.record_source` gives them.
         rows : int64 array, shape (n,); rows of `source`, in the order of their offsets
         offsets : int64 array, shape (n,), rising; by default 0, 1, 2, …
-        append_time_ms : makes the timestamps of all records the time of appending; their own
-            stay in the bytes, as they do in a broker
+        append_time_ms : time of appending, as the timestamp of all records; their own timestamps
+            stay in the bytes, as in a broker
 
         Raises
         ------
         InvalidRecordError
             If a row cannot be a record: a header without a key, a timestamp below -1, an offset
-            that does not rise; or if there is no such row.
+            that does not rise; or if `source` has no such row.
         RecordTooLargeError
             If a record alone takes more than `max_message_bytes`.
         ValueError
-            If there are not as many offsets as rows.
+            If the numbers of offsets and rows differ.
         """
         if offsets is None:
             offsets = self._count_to(len(rows))
@@ -192,7 +193,7 @@ class RecordEncoder:
             table[:, layout.SIZE] = [layout.HEADER_BYTES + len(each) for each in compressed]
             tables.append(table)
             payloads += compressed
-        # A hole for the header before each: the bytes of a batch are copied once.
+        # Each payload follows a gap for its header, so the bytes of a batch are copied once.
         buffer = np.frombuffer(bytearray(layout.HEADER_BYTES).join(payloads), np.uint8)
         table = np.concatenate(tables)
         ends = np.cumsum(table[:, layout.SIZE])
@@ -203,7 +204,7 @@ class RecordEncoder:
         return EncodedBatches(buffer, table)
 
     def _deflate(self, todo: "_Rows", deflater: Deflater) -> Iterator[tuple[Int64s, list[bytes]]]:
-        """Runs of batches, and their compressed records; what is too large comes in halves."""
+        """Runs of batches, and their compressed records; batches that are too large are halved."""
         most_bytes, most_of_one = todo.most_bytes(self._batch_size)
         n_bytes = min(most_bytes, max(_DEFLATE_BYTES, most_of_one))
         out = pooled_array(n_bytes + COPY_SLACK, np.uint8)
@@ -224,7 +225,7 @@ class RecordEncoder:
     def _within_limit(
         self, todo: "_Rows", deflater: Deflater, run: Int64s, compressed: list[bytes]
     ) -> Iterator[tuple[Int64s, list[bytes]]]:
-        """The same, divided where a batch is larger than `max_message_bytes`."""
+        """The same run, with batches larger than `max_message_bytes` divided."""
         most = self._max_message_bytes - layout.HEADER_BYTES
         begin = 0
         for number, payload in enumerate(compressed):
@@ -244,7 +245,7 @@ class RecordEncoder:
 
 
 class _Rows(NamedTuple):
-    """What is to be encoded in one call; arrays as in `RecordEncoder.encode`."""
+    """The rows of one call; arrays as in `RecordEncoder.encode`."""
 
     partition: TopicPartition
     source: SourceArrays
@@ -254,11 +255,11 @@ class _Rows(NamedTuple):
     append_time_ms: int
 
     def part(self, begin: int, end: int) -> "_Rows":
-        """Some of them."""
+        """The rows from `begin` to `end`."""
         return self._replace(rows=self.rows[begin:end], offsets=self.offsets[begin:end])
 
     def most_bytes(self, batch_size: int) -> tuple[int, int]:
-        """What all batches together, and any one of them, take at the most."""
+        """Most bytes of all batches together, and of any single batch."""
         total, longest = most_row_bytes(self.source, self.rows)
         all_alone = total + len(self.rows) * MOST_OVERHEAD
         return all_alone, max(batch_size, longest + MOST_OVERHEAD)
@@ -285,9 +286,9 @@ class _Rows(NamedTuple):
 
 
 def _check_offsets(partition: TopicPartition, rows: Int64s, offsets: Int64s) -> None:
-    """Refuse offsets that are negative, do not rise, or leave none for the row behind them."""
+    """Refuse offsets that are negative, do not rise, or leave no offset for a next row."""
     wrong = (np.diff(offsets, prepend=-1) <= 0) | (offsets == _LARGEST_OFFSET)
-    wrong |= offsets < 0  # of those, the difference may wrap
+    wrong |= offsets < 0  # the difference of negative offsets may wrap
     if wrong.any():
         row = int(rows[np.argmax(wrong)])
         raise InvalidRecordError(*partition, row, status.ROW_REASONS[status.BAD_OFFSET])

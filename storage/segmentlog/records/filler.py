@@ -1,6 +1,6 @@
-"""Records of scanned batches into columns: inflate what is compressed, parse, fill.
+"""Records of scanned batches into columns: inflate compressed batches, parse, fill.
 
-Each reader has its own limits of what one Arrow batch holds; the steps to it are the same.
+Each reader has its own limits for the size of an Arrow batch; the steps are the same for all.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,9 +25,9 @@ from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["MakeRoom", "RecordFiller"]
 
-_INFLATE_BYTES = 4 << 20  # inflate this much, then fill: stays near the processor's caches
+_INFLATE_BYTES = 4 << 20  # inflated before filling: stays near the processor's caches
 
-#: Makes an `Output` for the rest of some batches, at least of so many bytes and headers.
+#: Makes an `Output` for the rest of some batches, for at least so many bytes and headers.
 MakeRoom = Callable[[Int64s, int, int], Output]
 
 
@@ -36,14 +36,14 @@ class RecordFiller:
 
     Parameters
     ----------
-    offsets : which records.
-    max_inflated_batch_bytes : what one batch may inflate to at the most.
-    in_microseconds : whose timestamps are wanted in microseconds, where they may overflow; None
-        for milliseconds as they are stored.
+    offsets : of the records to fill in.
+    max_inflated_batch_bytes : most bytes that one batch may inflate to.
+    in_microseconds : partition whose timestamps are wanted in microseconds, which may overflow;
+        None for milliseconds as they are stored.
 
     Attributes
     ----------
-    state : int64 array, how far `fill` has come; see `segmentlog.kernels.output`.
+    state : int64 array, the progress of `fill`; see `segmentlog.kernels.output`.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class RecordFiller:
         self.state: Int64s = np.zeros(output.N_STATE, np.int64)
 
     def inflate(self, batches: ScannedBatches) -> int:
-        """Inflate compressed batches and point headers at the result; how many rows are ready.
+        """Inflate compressed batches and point headers at the result; return the rows ready.
 
-        About `_INFLATE_BYTES` a call: a window of a few MiB may inflate to gigabytes.  What the
-        last call has inflated is forgotten.
+        A call inflates about `_INFLATE_BYTES`, because a window of a few MiB may inflate to
+        gigabytes.  It overwrites the result of the call before.
 
-        This loop is the only one that runs once a batch in Python, so it does little else.
+        No other Python loop runs once for each batch, so this loop does as little as possible.
         """
         self._inflater.clear()
         headers = batches.headers
@@ -97,7 +97,7 @@ class RecordFiller:
         return n_ready
 
     def fill(self, batches: ScannedBatches, make_room: MakeRoom) -> Iterator[Output]:
-        """Columns of `batches`, whose records are all inflated; `state` tells how many rows.
+        """Columns of `batches`, whose records are all inflated; `state` has the number of rows.
 
         Raises
         ------
@@ -121,13 +121,13 @@ class RecordFiller:
                 raise self._error(batches, int(state[output.BATCH]), code)
             n_bytes = n_headers = 0
             if code == status.OUTPUT_FULL:
-                # What did not fit is offered room of its own next time.
+                # The record that did not fit gets enough room in the next output.
                 n_bytes, n_headers = int(state[output.DETAIL]), int(state[output.DETAIL_2])
             if state[output.N_ROWS]:
                 yield room
 
     def _error(self, batches: ScannedBatches, row: int, code: int) -> SegmentLogError:
-        """What a status of `fill_records` means, with its place."""
+        """The error for a status of `fill_records`, with its place."""
         if code == status.TIMESTAMP_OVERFLOW and self._in_microseconds:
             offset, timestamp_ms = self.state[output.DETAIL : output.DETAIL_2 + 1].tolist()
             return TimestampOverflowError(*self._in_microseconds, offset, timestamp_ms)
@@ -135,7 +135,7 @@ class RecordFiller:
 
 
 def _inflate_error(batches: ScannedBatches, row: int, error: Exception) -> SegmentLogError:
-    """What is wrong with a batch that could not be inflated."""
+    """The error for a batch that could not be inflated."""
     codec = int(batches.headers[row, layout.ATTRIBUTES]) & layout.CODEC_MASK
     if codec > Codec.ZSTD:
         return UnsupportedFormatError(batches.path, batches.position_of(row), "codec", codec)

@@ -1,6 +1,6 @@
-"""One batch header as a tuple, for planning and look-ups, where batches are read one at a time.
+"""One batch header as a tuple, for planning and look-ups, which read one batch at a time.
 
-Scans read headers by the thousand in `segmentlog.kernels.scan`; this module needs no compiler.
+Scans read thousands of headers in `segmentlog.kernels.scan`; this module needs no compiler.
 """
 
 import struct
@@ -19,9 +19,9 @@ _TIMESTAMP = struct.Struct(">q")
 class BatchHeader(NamedTuple):
     """The 61 bytes before the records of a batch, in the order they stand in the file.
 
-    Of a message of magic 0 or 1, which has less, `base_offset` and `last_offset` are both its own
-    offset; for a compressed one that is the last of those inside it.  What it lacks is -1, and
-    so is the `records_count` of a compressed one, which only inflating tells.
+    A message of magic 0 or 1 has fewer fields.  Its `base_offset` and `last_offset` are both its
+    own offset, which for a compressed message is the last offset inside it.  Missing fields are
+    -1.  The `records_count` of a compressed message is -1, too: it is unknown before inflating.
     """
 
     base_offset: int
@@ -40,7 +40,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record the producer put in, compacted away or not."""
+        """Offset of the last record that the producer wrote, even if compaction has removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -60,7 +60,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whether the producer or the broker set the timestamps, or there are none."""
+        """Whether the producer or the broker set the timestamps, or neither."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP_TYPE
         return TimestampType(int(bool(self.attributes & layout.TIMESTAMP_TYPE_MASK)))

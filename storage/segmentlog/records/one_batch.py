@@ -1,7 +1,7 @@
-"""Every record of one batch, control records too, with timestamps in milliseconds as stored.
+"""Every record of one batch, including control records, with stored timestamps in milliseconds.
 
-A scan leaves out what no consumer sees and what Spark cannot hold.  Tools that show what a file
-holds leave nothing out.
+A scan yields neither records that no consumer sees nor timestamps that Spark cannot hold.  Tools
+that show the contents of a file leave nothing out.
 """
 
 import struct
@@ -26,7 +26,7 @@ __all__ = ["RECORDS_SCHEMA", "BatchReader", "ControlRecord", "parse_control", "r
 
 _WANTED = record_schema(["offset", "timestamp", "key", "value", "headers"])
 
-#: What `BatchReader` yields; the timestamp is epoch milliseconds, however large.
+#: Schema of the batches of `BatchReader`; the timestamp is epoch milliseconds of any size.
 RECORDS_SCHEMA: pa.Schema = _WANTED.set(1, pa.field("timestamp", pa.int64()))
 
 _TIMESTAMPS = record_schema(["offset", "timestamp"])
@@ -47,14 +47,14 @@ _END_OF_TRANSACTION = ("ABORT", "COMMIT")
 
 
 class ControlRecord(NamedTuple):
-    """What a record of a control batch says; only ends of transactions have an epoch."""
+    """The content of a control record; only ends of transactions have an epoch."""
 
     type: str
     coordinator_epoch: int | None = None
 
 
 def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """Meaning of a control record; type ``UNKNOWN`` where the bytes are none that Kafka writes."""
+    """Content of a control record; its type is ``UNKNOWN`` if Kafka does not write such bytes."""
     if key is None or len(key) < 4:
         return ControlRecord("UNKNOWN")
     version, number = struct.unpack_from(">hh", key)
@@ -72,7 +72,7 @@ class BatchReader:
     Parameters
     ----------
     path : the file, for errors.
-    max_inflated_batch_bytes : what one batch may inflate to at the most.
+    max_inflated_batch_bytes : most bytes that one batch may inflate to.
     """
 
     def __init__(
@@ -84,18 +84,18 @@ class BatchReader:
         self._window: Bytes = np.empty(0, np.uint8)
 
     def records(self, batch: bytes, position: int) -> Iterator[pa.RecordBatch]:
-        """Records of `batch`, the whole of what stands at byte `position` of the file.
+        """Records of `batch`, a whole batch from byte `position` of the file.
 
         Yields
         ------
         pyarrow.RecordBatch
-            Of `RECORDS_SCHEMA`, at most 10,000 rows and about 8 MiB; each valid until it is let
-            go, as any other.
+            With the schema `RECORDS_SCHEMA`, at most 10,000 rows and about 8 MiB; it stays valid
+            after the next step.
 
         Raises
         ------
         CorruptLogError, UnsupportedFormatError
-            At the first call if the batch is not good, later if a record is not.
+            At the first step if the batch is bad, at a later step if a record is bad.
         """
         if self._window.size < len(batch) + COPY_SLACK:
             self._window = np.empty(len(batch) + COPY_SLACK, np.uint8)
@@ -119,12 +119,12 @@ class BatchReader:
 def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int64s]:
     """Offsets and timestamps of the records of one batch, to look a record up by time.
 
-    Milliseconds as they are stored: a look-up by time does not care about microseconds.
+    Timestamps stay in the milliseconds of the file: a look-up by time needs no microseconds.
 
     Parameters
     ----------
     batch : the whole batch.
-    path, position : where it stands, for errors.
+    path, position : place of the batch, for errors.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """Rows of one Arrow batch cut into pieces that stay small when they are decoded.
 
-The bytes of a column say little about its rows where many rows share one value: an entry of a
-dictionary, or bytes that many views lead to.  A dictionary of one value of 1 MiB and an index of
-3,000 rows are 1 MiB, and 3 GiB of records.  So rows are measured by what each of them comes to.
+The bytes of a column say little about its rows if many rows share one value: an entry of a
+dictionary, or bytes that many views point to.  A dictionary of one value of 1 MiB with an index of
+3,000 rows takes 1 MiB, but makes 3 GiB of records.  So each row is measured by its decoded size.
 """
 
 import re
@@ -17,15 +17,15 @@ from segmentlog.records.source import cast_column, headers_type
 
 __all__ = ["MOST_ROW_BYTES", "Piece", "cut_rows"]
 
-#: What 32-bit bounds of a decoded column can say, and a batch's length as well.
+#: The limit of 32-bit bounds of a decoded column, and of a batch's length.
 MOST_ROW_BYTES = 2**31 - 1
 
-#: Types of which many rows may share one value.
+#: Types in which many rows may share one value.
 _SHARING = re.compile("dictionary|view")
 _WIDE = re.compile("large|view")
-#: Rows that are measured at once: 8 bytes for each of them, several times over.
+#: Rows that are measured at once: each takes 8 bytes, in several arrays.
 _WINDOW_ROWS = 1 << 20
-#: Most bytes of a piece, below what 32-bit bounds of a decoded column can say.
+#: Most bytes of a piece, below the limit of 32-bit bounds of a decoded column.
 _MOST_BYTES = 1 << 30
 _BOUNDED = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
 _NAMES = ("key", "value", "headers")
@@ -34,7 +34,7 @@ Piece = tuple[pa.RecordBatch, int]
 
 
 def cut_rows(batch: pa.RecordBatch, most_bytes: int, least_row_bytes: int) -> Iterator[Piece]:
-    """Pieces of rows in their order, without shared values, and about what each comes to.
+    """Pieces of rows in their order, without shared values, and the approximate size of each.
 
     Only a piece of one row is larger than `most_bytes`, or than 1 GiB.
 
@@ -42,7 +42,7 @@ def cut_rows(batch: pa.RecordBatch, most_bytes: int, least_row_bytes: int) -> It
     ----------
     batch : its columns may be of any type that can be written.
     most_bytes : of a piece, decoded.
-    least_row_bytes : that a row counts for: columns of nothing but nulls have none.
+    least_row_bytes : least bytes that a row counts as: columns of nulls alone have no bytes.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def cut_rows(batch: pa.RecordBatch, most_bytes: int, least_row_bytes: int) -> It
             end = max(int(np.searchsorted(ends, before + most_bytes, "right")), begin + 1)
             piece = window.slice(begin, end - begin)
             n_bytes = int(ends[end - 1]) - before
-            is_small = n_bytes <= MOST_ROW_BYTES  # or it is one row, to be refused
+            is_small = n_bytes <= MOST_ROW_BYTES  # otherwise it is one row, to be refused
             yield decoded(piece) if shares and is_small else piece, n_bytes
             begin, before = end, int(ends[end - 1])
 
@@ -81,8 +81,8 @@ def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
         kind = pa.large_binary() if _WIDE.search(written) else pa.binary()
         if name == "headers":
             kind = headers_type(column.type, kind)
-            # A cast of lists decodes all that stands behind the first of them, and a slice shares
-            # that with its whole column; a copy has its own headers only, still as indices.
+            # A cast of lists decodes everything behind the first list, and a slice shares this
+            # with its whole column.  A copy has only its own headers, still as indices.
             column = pa.concat_arrays([column])
         number = batch.schema.get_field_index(name)
         batch = batch.set_column(number, name, cast_column(name, column, kind))
@@ -94,7 +94,7 @@ def _shown(batch: pa.RecordBatch) -> list[str]:
 
 
 def _bytes_of_rows(batch: pa.RecordBatch) -> Int64s:
-    """What each row comes to; int64 array, shape (n_rows,)."""
+    """Decoded size of each row; int64 array, shape (n_rows,)."""
     total: Int64s = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         total += _lengths(column, np.arange(batch.num_rows))
@@ -102,7 +102,7 @@ def _bytes_of_rows(batch: pa.RecordBatch) -> Int64s:
 
 
 def _lengths(array: pa.Array, at: NDArray[np.integer]) -> Int64s:
-    """Bytes of the values at some places of a column; of the others, nothing is looked at."""
+    """Bytes of the values at some places of a column; the other values are not read."""
     kind, start = array.type, array.offset
     if pa.types.is_dictionary(kind):
         return _dictionary_lengths(array, at)
@@ -125,7 +125,7 @@ def _dictionary_lengths(array: pa.Array, at: NDArray[np.integer]) -> Int64s:
     if not n_values:
         return np.zeros(len(at), np.int64)
     indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False)[at]
-    # An index that lies outside is an error once the values are taken.
+    # An index outside the dictionary is an error once the values are taken.
     lengths = _lengths(array.dictionary, np.clip(indices, 0, n_values - 1))
     if array.null_count:
         lengths[array.is_null().to_numpy(zero_copy_only=False)[at]] = 0
@@ -133,7 +133,7 @@ def _dictionary_lengths(array: pa.Array, at: NDArray[np.integer]) -> Int64s:
 
 
 def _list_lengths(array: pa.Array, at: NDArray[np.integer]) -> Int64s:
-    """Bytes of the lists at some places, of structs or of anything else."""
+    """Bytes of the lists at some places, whose items are structs or anything else."""
     ends = _ends(array)
     first, last = int(ends[0]), int(ends[-1])
     ends = np.clip(ends, first, last)  # bounds that fall are an error once they are read
@@ -150,7 +150,7 @@ def _list_lengths(array: pa.Array, at: NDArray[np.integer]) -> Int64s:
 
 
 def _ends(array: pa.Array) -> NDArray[np.integer]:
-    """Bounds of the rows of a column of variable length; an empty one may have none."""
+    """Bounds of the rows of a column of variable length; an empty column may lack them."""
     is_large = str(array.type).startswith("large")
     dtype = np.dtype(np.int64 if is_large else np.int32)
     if not len(array):

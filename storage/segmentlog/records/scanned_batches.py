@@ -1,4 +1,4 @@
-"""Batches that a scan has found in a buffer: their headers, and where the buffer is from."""
+"""Batches that a scan has found in a buffer: their headers, and the origin of the buffer."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ class ScannedBatches(NamedTuple):
     Attributes
     ----------
     path : the file, for errors.
-    buf : uint8 array that `headers` point into; whoever has scanned it says how long it is valid.
+    buf : uint8 array that `headers` point into; the scanner decides how long it is valid.
     headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); valid as long as `buf`.
     file_position : byte of the file that ``buf[0]`` is.
     """
@@ -29,22 +29,22 @@ class ScannedBatches(NamedTuple):
     file_position: int
 
     def only(self, rows: "NDArray[np.bool_] | slice") -> "ScannedBatches":
-        """Those of some rows of `headers`."""
+        """The batches of some rows of `headers`."""
         return self._replace(headers=self.headers[rows])
 
     @property
     def data(self) -> Bytes:
-        """The bytes of batches of which each follows the one before it, and of at least one."""
+        """The bytes of the batches; there is at least one, and no gap between them."""
         return self.buf[int(self.headers[0, layout.POSITION]) : self.end]
 
     @property
     def end(self) -> int:
-        """Byte of `buf` behind the last batch, of which there has to be one."""
+        """Byte of `buf` behind the last batch; there must be at least one batch."""
         return int(self.headers[-1, layout.POSITION] + self.headers[-1, layout.SIZE])
 
     @property
     def next_offset(self) -> int:
-        """Offset behind the last batch, of which there has to be one."""
+        """Offset behind the last batch; there must be at least one batch."""
         return int(self.headers[-1, layout.LAST_OFFSET]) + 1
 
     def position_of(self, row: int) -> int:

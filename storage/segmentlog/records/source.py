@@ -1,4 +1,4 @@
-"""Arrow columns as the kernels of `segmentlog.kernels.encode` take them: views, hardly a copy."""
+"""Arrow columns in the form that `segmentlog.kernels.encode` takes: mostly views, few copies."""
 
 import re
 from typing import Any
@@ -20,15 +20,15 @@ _ACCEPTED = {
     "headers": "headers are array<struct<key: string, value: binary>>",
 }
 _OUT_OF_ORDER = "bounds of a column of {} are not in order, or outside its values"
-#: Arrow's types with bounds of 64 bits, or with values that may need them, say so in their names.
+#: Matches the names of Arrow's types that have bounds of 64 bits, or whose values may need them.
 _WIDE = re.compile("large|view")
-#: A column is copied, to have `COPY_SLACK` behind it, where rows without that would have it in
-#: common that there are few bytes to each: keys that are nearly all null.
+#: A column is copied, to get `COPY_SLACK` bytes behind it, if it has at most so many bytes for
+#: each row that lacks them: keys that are nearly all null, for example.
 _SPARSE_BYTES = 16
 
 
 def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
-    """Columns ``key``, ``value`` and ``headers`` of `batch`; one that it lacks is all null.
+    """Columns ``key``, ``value`` and ``headers`` of `batch`; a missing column is all null.
 
     The views keep the memory of the columns alive.
 
@@ -43,9 +43,9 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
     ColumnError
         If a column has another type.
     pyarrow.ArrowInvalid, pyarrow.ArrowIndexError
-        If the buffers of `batch` are smaller than it says, or bounds lie outside them.
+        If the buffers of `batch` are smaller than its lengths, or bounds lie outside the buffers.
     ValueError
-        If there are not as many timestamps as rows.
+        If the numbers of timestamps and rows differ.
     """
     if timestamps.shape != (batch.num_rows,):
         message = f"{len(timestamps)} timestamps for {batch.num_rows} rows"
@@ -53,7 +53,7 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
     batch.validate()
     n_rows = batch.num_rows
     columns = {name: batch.column(name) for name in _ACCEPTED if name in batch.schema.names}
-    # One width for all of them: each mixture would be compiled for itself.
+    # All columns get the same width: a kernel would be compiled for each mixture.
     is_wide = any(_WIDE.search(str(column.type)) for column in columns.values())
     kind = pa.large_binary() if is_wide else pa.binary()
     keys = _binary(_cast(columns, "key", n_rows, kind))
@@ -73,17 +73,17 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
 
 
 def array_view(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, read-only: kernels are compiled for those and for no others."""
+    """The array, read-only: kernels are compiled for read-only arrays alone."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
 
 
 def pooled_array(n_items: int, dtype: DTypeLike) -> NDArray[Any]:
-    """An array that is not filled, in memory of Arrow's pool, which keeps what it was given back.
+    """An array that is not filled, in memory of Arrow's pool, which keeps freed memory.
 
-    What numpy takes from the system for as many rows as a task holds goes back at once, and comes
-    again with a page fault for each 4 KiB: a fifth of what staging takes.
+    Numpy returns arrays as large as a task's rows to the system at once, and gets them back with a
+    page fault for each 4 KiB, which took a fifth of the time of staging.
     """
     return np.frombuffer(pa.allocate_buffer(n_items * np.dtype(dtype).itemsize), dtype)
 
@@ -93,8 +93,8 @@ def buffer_view(
 ) -> NDArray[Any]:
     """Items of an Arrow buffer from byte `start` on, read-only.
 
-    Arrow says of some buffers that they may be written to, such as those that a cast has made;
-    with every mixture of the nine of a batch, a kernel would be compiled anew, for seconds.
+    Arrow marks some buffers as writable, such as the result of a cast.  A kernel would be compiled
+    anew, for seconds, for every mixture of such buffers among the nine of a batch.
     """
     return array_view(np.frombuffer(buffer, dtype, n_items, start))
 
@@ -103,14 +103,14 @@ _NO_BYTES: Bytes = array_view(np.empty(0, np.uint8))
 
 
 def bitmap_view(array: pa.Array) -> tuple[Bytes, int]:
-    """Bitmap of the rows that are not null, or nothing if all are there; the bit of the first."""
+    """Bitmap of the rows that are not null, empty if no row is null, and the bit of the first."""
     if not array.null_count:
         return _NO_BYTES, 0
     return buffer_view(array.buffers()[0], np.uint8), array.offset
 
 
 def _cast(columns: dict[str, pa.Array], name: str, n_rows: int, kind: pa.DataType) -> pa.Array:
-    """The column as `kind`; nothing but nulls where it lacks."""
+    """The column as `kind`; all null if it is missing."""
     column = columns.get(name)
     return pa.nulls(n_rows, kind) if column is None else cast_column(name, column, kind)
 
@@ -121,14 +121,14 @@ def cast_column(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
     Raises
     ------
     ColumnError
-        If its type is none that can be written.
+        If its type cannot be written.
     pyarrow.ArrowInvalid, pyarrow.ArrowIndexError
-        If its values lead outside of it, or are more than `kind` can hold.
+        If its values point outside of it, or are more than `kind` can hold.
     """
     if pa.types.is_dictionary(column.type) and not _are_bytes(column.type.value_type):
         raise ColumnError(name, str(column.type), _ACCEPTED[name])
     if "view" in str(column.type):
-        column.validate(full=True)  # a cast reads where views lead, unchecked
+        column.validate(full=True)  # a cast reads the targets of views unchecked
     try:
         return column.cast(kind)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
@@ -136,7 +136,7 @@ def cast_column(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _are_bytes(kind: pa.DataType) -> bool:
-    """Whether values of a dictionary can be written; of numbers, Arrow says it in its own way."""
+    """Whether values of a dictionary can be written; a cast refuses numbers with another error."""
     is_narrow = pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
     is_wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
     return bool(is_narrow or is_wide or pa.types.is_fixed_size_binary(kind))
@@ -145,7 +145,7 @@ def _are_bytes(kind: pa.DataType) -> bool:
 def _ends(array: pa.Array, n_items: int) -> Ends:
     """Bounds of the rows of a variable-length column of `n_items` bytes or headers.
 
-    The first and the last are checked.  An array without rows may have none.
+    The first and the last bound are checked.  An array without rows may lack bounds.
     """
     is_wide = _WIDE.match(str(array.type))
     dtype = np.dtype(np.int64 if is_wide else np.int32)
@@ -159,7 +159,7 @@ def _ends(array: pa.Array, n_items: int) -> Ends:
 
 
 def _check_order(ends: Ends, kind: pa.DataType) -> None:
-    """Refuse bounds that fall; of keys and values, `measure_rows` sees it as it passes them."""
+    """Refuse bounds that fall; for keys and values, `measure_rows` checks this itself."""
     if np.any(ends[1:] < ends[:-1]):
         raise pa.ArrowInvalid(_OUT_OF_ORDER.format(kind))
 
@@ -181,7 +181,7 @@ def _n_wide_rows(column: BinaryArrays) -> int:
 
 def _n_below(ends: Ends, limit: int) -> int:
     """How many rows end at `limit` or before."""
-    # In the type of the bounds, or numpy would convert them all.
+    # The limit has the type of the bounds, or numpy would convert all bounds.
     behind = np.searchsorted(ends, ends.dtype.type(limit), side="right")
     return max(0, int(behind) - 1)
 
@@ -204,7 +204,7 @@ def _headers(
 
 
 def headers_type(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
-    """Lists of headers whose keys and values have the type `kind`, as wide as that is.
+    """Lists of headers whose keys and values have the type `kind`, with bounds of its width.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def headers_type(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
 def _n_wide_lists(
     n_rows: int, ends: Ends, _bitmap: Bytes, _first: int, keys: BinaryArrays, values: BinaryArrays
 ) -> int:
-    """How many rows have headers of which all have `COPY_SLACK` bytes behind them, or none."""
+    """How many rows have no headers, or only headers with `COPY_SLACK` bytes behind them."""
     if not len(ends):
         return n_rows
     return _n_below(ends, min(_n_wide_rows(keys), _n_wide_rows(values)))

@@ -1,7 +1,7 @@
 """The directories of a topic on their way out: renamed as a broker does it, and then removed.
 
 A starting broker removes directories with such names, and no reader takes them for partitions.
-Everything here can be done twice: what was done already is passed over.
+Every function here can be repeated: it passes over steps that are already done.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from segmentlog.model import TopicPartition
 
 __all__ = ["CHECKPOINTS", "partition_directories", "remove_taken_out", "take_out", "taken_out"]
 
-#: At the top of a log directory, all with entries of partitions.
+#: The checkpoints at the top of a log directory; all have entries of partitions.
 CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,
     LOG_START_CHECKPOINT,
@@ -37,7 +37,7 @@ _OF_A_TOPIC = {DirectoryState.CURRENT, DirectoryState.FUTURE}
 
 
 def partition_directories(directory: str, topic: str) -> list[tuple[TopicPartition, str]]:
-    """Paths of the partitions of a topic, those included that are being moved here."""
+    """Paths of the partitions of a topic, including those that are being moved here."""
     return [
         (each.topic_partition, each.path)
         for each in list_partitions(directory)
@@ -46,16 +46,16 @@ def partition_directories(directory: str, topic: str) -> list[tuple[TopicPartiti
 
 
 def taken_out(directory: str, topic: str) -> list[str]:
-    """Paths of what was renamed and is not removed yet."""
+    """Paths of directories that were renamed, and are not removed yet."""
     names = sorted(list_names(directory))
     return [os.path.join(directory, name) for name in names if is_deleted_directory(name, topic)]
 
 
 def take_out(directory: str, topic: str) -> None:
-    """Rename the partitions of a topic, and take its entries out of the checkpoints.
+    """Rename the partitions of a topic, and remove its entries from the checkpoints.
 
-    The names go first.  A partition that still had its directory, and no high watermark any more,
-    would be read to the log end, and one without a log start from the first segment on.
+    The directories are renamed first.  A partition with a directory, but without a high watermark,
+    would be read to the log end; without a log start, it would be read from its first segment on.
     """
     for topic_partition, path in partition_directories(directory, topic):
         os.rename(path, os.path.join(directory, deleted_directory_name(topic_partition)))
@@ -68,7 +68,7 @@ def take_out(directory: str, topic: str) -> None:
 
 
 def remove_taken_out(directory: str, topic: str) -> None:
-    """Remove the directories that were renamed, with all that is in them."""
+    """Remove the renamed directories with their contents."""
     paths = taken_out(directory, topic)
     for path in paths:
         for below, kind in _bottom_up(path):
@@ -80,7 +80,7 @@ def remove_taken_out(directory: str, topic: str) -> None:
 
 
 def _bottom_up(path: str) -> Iterator[tuple[str, FileType]]:
-    """Everything below a directory; what is in another one comes before that."""
+    """Everything below a directory; the contents of a directory come before it."""
     for name, kind in list_entries(path):
         below = os.path.join(path, name)
         if kind is FileType.DIRECTORY:

@@ -47,7 +47,7 @@ def rebuild_indexes(
     Raises
     ------
     CorruptLogError, UnsupportedFormatError
-        If a header cannot be true; nothing is replaced then.
+        If a header is not plausible; nothing is replaced then.
     """
     limits: Int64s = np.full(growth.LIMIT_COLUMNS, _UNLIMITED, np.int64)
     limits[growth.INDEX_INTERVAL_BYTES] = interval_bytes
@@ -102,7 +102,7 @@ def follow_producers_to(
 
 
 def _checked(walked: WalkedBatches, segment: Segment, next_offset: int) -> WalkedBatches:
-    """The batches that lie whole in the segment, if offsets rise and an index can hold them."""
+    """The complete batches of the segment, if offsets rise and an index can hold them."""
     batches, headers = walked.scanned, walked.scanned.headers
     last = headers[:, layout.LAST_OFFSET]
     begins = np.concatenate(([next_offset], last[:-1] + 1))

@@ -32,7 +32,7 @@ def find_good_end(segment: Segment) -> GoodEnd:
     Raises
     ------
     UnsupportedFormatError
-        If there is a whole batch of a format newer than this version knows: it may be good.
+        If there is a whole batch of a newer, unknown format: it may be good.
     """
     scanner = BatchScanner(segment.path, segment.base_offset)
     reached = segment.base_offset
@@ -56,7 +56,7 @@ def find_good_end(segment: Segment) -> GoodEnd:
 
 
 def _before_far(batches: ScannedBatches, row: int, next_offset: int) -> GoodEnd:
-    """The end before a batch whose offset is further away than an index can say."""
+    """The end before a batch whose offset is too far away for an index."""
     offset = batches.only(slice(row)).next_offset if row else next_offset
     reason = "its offset is further from the segment's base than a segment can hold"
     return GoodEnd(batches.position_of(row), offset, batches.malformed(row, reason))

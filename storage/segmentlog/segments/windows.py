@@ -22,7 +22,7 @@ class BatchWindows:
 
     Parameters
     ----------
-    window_bytes : how much to hold at a time; more where a batch is larger.
+    window_bytes : bytes to hold at a time; a larger batch takes more.
     """
 
     def __init__(self, window_bytes: int) -> None:
@@ -41,7 +41,7 @@ class BatchWindows:
         Parameters
         ----------
         read_into : of the file; see `segmentlog.files.readable.ReadableFile`.
-        scanner : for that file.
+        scanner : for the same file.
         start : byte at which a batch begins.
         end : byte behind the last one.
 
@@ -53,8 +53,8 @@ class BatchWindows:
         Raises
         ------
         CorruptLogError, UnsupportedFormatError
-            At the first batch that is not good; a `TruncatedBatchError` if `end`, or the end of
-            the file, stands inside it.
+            At the first bad batch; a `TruncatedBatchError` if `end`, or the end of the file, lies
+            inside it.
         """
         position, held, wanted = start, 0, self._window_bytes
         while position < end:
@@ -78,7 +78,7 @@ class BatchWindows:
     def _fill(
         self, read_into: Callable[[memoryview, int], int], position: int, held: int, wanted: int
     ) -> int:
-        """Fill the buffer up to `wanted` bytes, where the file has them; how many it holds then.
+        """Fill the buffer up to `wanted` bytes, if the file has them; return the bytes held.
 
         The buffer begins at byte `position`, and holds `held` bytes.
         """
@@ -99,8 +99,8 @@ class BatchWindows:
         Parameters
         ----------
         position : of a batch that is not whole in the buffer.
-        held : how many bytes of it are there.
-        available : how many there are to read, with those.
+        held : number of its bytes in the buffer.
+        available : number of bytes to read, including those held.
         """
         base_offset, needed = -1, layout.LOG_OVERHEAD
         if held >= layout.LOG_OVERHEAD:
@@ -108,7 +108,7 @@ class BatchWindows:
             base_offset = int.from_bytes(prefix[: layout.BATCH_LENGTH_AT], "big", signed=True)
             needed += int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
         if needed > available or held == available:
-            if needed <= available:  # too few bytes for a magic number to say what they are
+            if needed <= available:  # the bytes are too few to hold a magic number
                 needed = layout.MAGIC_PREFIX_BYTES
             raise TruncatedBatchError(path, position, base_offset, needed, available)
         return max(self._window_bytes, needed)

@@ -1,7 +1,7 @@
-"""Kafka's compressed framings, one whole payload at a time and whatever it costs.
+"""Kafka's compressed framings, one whole payload at a time, at any cost.
 
-The libraries are those that scans inflate with, because what damaged bytes mean is for a codec's
-own library to say; how they are called has nothing in common with scans.
+The libraries are the same as in scans, because only a codec's own library defines the meaning of
+damaged bytes.  The calls of the libraries have nothing in common with scans.
 """
 
 import gzip
@@ -22,7 +22,7 @@ _STEP_BYTES = 1 << 16
 
 
 class BadPayloadError(Exception):
-    """Bytes that a codec does not take, or that inflate beyond the bound."""
+    """Bytes that a codec refuses, or that inflate beyond the bound."""
 
 
 def deflate(codec: int, data: bytes, *, is_magic_0: bool = False, is_framed: bool = True) -> bytes:
@@ -33,7 +33,7 @@ def deflate(codec: int, data: bytes, *, is_magic_0: bool = False, is_framed: boo
     codec : `GZIP`, `SNAPPY`, `LZ4` or `ZSTD`.
     data : the records.
     is_magic_0 : whether the header checksum of an LZ4 frame is the wrong one of old clients.
-    is_framed : whether snappy has xerial's blocks; other clients than Java's write one raw block.
+    is_framed : whether snappy has xerial's blocks; clients other than Java's write one raw block.
     """
     if codec == GZIP:
         return gzip.compress(data, 1, mtime=0)
@@ -49,12 +49,12 @@ def deflate(codec: int, data: bytes, *, is_magic_0: bool = False, is_framed: boo
 
 
 def inflate(codec: int, payload: bytes, bound: int, *, is_magic_0: bool = False) -> bytes:
-    """What `payload` holds.
+    """The inflated bytes of `payload`.
 
     Raises
     ------
     BadPayloadError
-        If it is not what the codec writes, to the last byte, or holds more than `bound` bytes.
+        If its bytes are not valid for the codec, to the last, or inflate to more than `bound`.
     """
     try:
         if codec == SNAPPY:
@@ -72,7 +72,7 @@ def inflate(codec: int, payload: bytes, bound: int, *, is_magic_0: bool = False)
 
 
 def _frames(codec: int, payload: bytes, bound: int) -> bytes:
-    """Frames (or members) one after another, each of which has to end."""
+    """Frames (or members) one after another; each must be complete."""
     whole = b""
     while payload and len(whole) <= bound:
         data, payload = _first_frame(codec, payload, bound - len(whole) + 1)
@@ -98,7 +98,7 @@ def _first_frame(codec: int, payload: bytes, limit: int) -> tuple[bytes, bytes]:
 
 
 def _first_zstd_frame(payload: bytes, limit: int) -> tuple[bytes, bytes]:
-    """The same for zstd, whose library takes no limit: it is fed with a little at a time."""
+    """The same for zstd, whose library takes no limit, so its input is fed in small pieces."""
     frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
     data, at = b"", 0
     while not frame.eof and len(data) < limit:

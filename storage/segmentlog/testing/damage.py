@@ -1,10 +1,10 @@
-"""Damage to files of a log, by name: each is a function that changes one file in place.
+"""Damage to files of a log, by name: functions that change one file in place.
 
 >>> from segmentlog.testing.damage import flip_bit
 >>> flip_bit(batch=1, field="crc")(path)  # doctest: +SKIP
 
-Batches are counted from 0 and found by their lengths, so a file is damaged once, or from its end
-to its start.  Only magic 2 has the fields named here.
+Batches are counted from 0 and found by their lengths, so a file must be damaged only once, or from
+its end to its start.  Only magic 2 has the fields named here.
 """
 
 import random
@@ -70,7 +70,7 @@ def _repair(data: bytearray, start: int, end: int) -> None:
 
 
 def flip_bit(batch: int, field: str, bit: int = 0) -> Damage:
-    """Turn one bit of a field of a batch; ``"body"`` is the middle of its records."""
+    """Flip one bit of a field of a batch; ``"body"`` is the middle of its records."""
 
     def damage(path: Path) -> None:
         data = bytearray(path.read_bytes())
@@ -87,7 +87,7 @@ def flip_bit(batch: int, field: str, bit: int = 0) -> Damage:
 
 
 def set_field(batch: int, field: str, value: int, *, repair: bool = False) -> Damage:
-    """Write a field of a batch; with `repair` the checksum is made right again."""
+    """Write a field of a batch; with `repair` the checksum is corrected."""
 
     def damage(path: Path) -> None:
         data = bytearray(path.read_bytes())
@@ -102,7 +102,7 @@ def set_field(batch: int, field: str, value: int, *, repair: bool = False) -> Da
 
 
 def add_to_field(batch: int, field: str, number: int, *, repair: bool = False) -> Damage:
-    """Add to a field of a batch; with `repair` the checksum is made right again."""
+    """Add to a field of a batch; with `repair` the checksum is corrected."""
 
     def damage(path: Path) -> None:
         data = path.read_bytes()
@@ -115,7 +115,7 @@ def add_to_field(batch: int, field: str, number: int, *, repair: bool = False) -
 
 
 def garble_records(batch: int) -> Damage:
-    """Overwrite the records of a batch, and make its checksum right."""
+    """Overwrite the records of a batch, and correct its checksum."""
 
     def damage(path: Path) -> None:
         data = bytearray(path.read_bytes())
@@ -160,7 +160,7 @@ def zero_batch(batch: int) -> Damage:
 
 
 def insert_garbage(batch: int, n_bytes: int) -> Damage:
-    """Put bytes that are nothing before a batch."""
+    """Insert meaningless bytes before a batch."""
 
     def damage(path: Path) -> None:
         data = path.read_bytes()
@@ -172,22 +172,22 @@ def insert_garbage(batch: int, n_bytes: int) -> Damage:
 
 
 def cut_tail(n_bytes: int) -> Damage:
-    """Take the last bytes away."""
+    """Remove the last bytes."""
     return lambda path: _write(path, path.read_bytes()[:-n_bytes])
 
 
 def append_zeros(n_bytes: int) -> Damage:
-    """Preallocation, or pages that were never written."""
+    """Append zeros: preallocation, or pages that were never written."""
     return lambda path: _write(path, path.read_bytes() + bytes(n_bytes))
 
 
 def append_garbage(n_bytes: int) -> Damage:
-    """Bytes that are nothing, behind all others."""
+    """Append meaningless bytes."""
     return lambda path: _write(path, path.read_bytes() + random.Random(7).randbytes(n_bytes))
 
 
 def fill_with_garbage() -> Damage:
-    """Other bytes, as many as there were and at least one."""
+    """Replace all bytes by others of the same number, at least one."""
     return lambda path: _write(path, random.Random(3).randbytes(max(path.stat().st_size, 1)))
 
 

@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1 in plain Python: what brokers wrote before Kafka 0.11."""
+"""Messages of magic 0 and 1 in plain Python: the formats of brokers before Kafka 0.11."""
 
 import struct
 import zlib
@@ -18,7 +18,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def encode_message(record: Record, *, magic: int = 1, attributes: int = 0) -> bytes:
-    """One message: a batch of its own, or one of those inside a wrapper.
+    """One message: a batch of its own, or a message inside a wrapper.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def encode_wrapper(
     records : in the order of their offsets.
     codec : of `segmentlog.testing.codecs`.
     magic : 0 or 1.
-    append_time_ms : the time that a broker has set for all of them.
+    append_time_ms : the time that a broker has set for all records.
     """
     last = records[-1].offset
     shift = records[0].offset if magic else 0
@@ -88,13 +88,13 @@ def _nullable(message: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def read_message(message: bytes, next_offset: int, bound: int) -> tuple[int, list[Record]]:
-    """Timestamp type and records of the message, or of those that it wraps.
+    """Timestamp type and records of the message, or of the messages inside it.
 
     Parameters
     ----------
-    message : to the last byte that its size claims.
+    message : the bytes of the message, up to the size that it claims.
     next_offset : the least offset that it may have.
-    bound : what a wrapper may inflate to.
+    bound : most bytes that a wrapper may inflate to.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def read_message(message: bytes, next_offset: int, bound: int) -> tuple[int, lis
 
 
 def _shift(magic: int, wrapper_offset: int, last_offset: int) -> int:
-    """What the offsets inside are relative to; some producers left a wrapper's at 0."""
+    """The base of the relative offsets inside; some producers left a wrapper's offset at 0."""
     if magic == 0:
         if last_offset != wrapper_offset:
             raise BadBatchError("the last offset inside is not the wrapper's")
@@ -158,7 +158,7 @@ def _split(messages: bytes) -> Iterator[bytes]:
 
 
 def _inner_records(messages: bytes) -> Iterator[tuple[int, Record]]:
-    """Magic and record of each message inside; the magic may differ from the wrapper's."""
+    """Magic and record of each message inside; its magic may differ from the wrapper's."""
     previous = -1
     for message in _split(messages):
         if message[16] > 1:

@@ -1,9 +1,9 @@
 """The record batch format in plain Python, one record at a time: slow, short, and easy to check.
 
-What the kernels of `segmentlog.kernels` do to thousands of batches a call, this does to one, from
-the same description of the format and with none of their code.  Tests hold the two against each
-other on right and on damaged bytes.  Here are batches of magic 2; `segmentlog.testing.legacy` has
-the formats before, and `segmentlog.testing.reference_log` whole files.
+This module does to one batch the work that `segmentlog.kernels` does to thousands of batches a
+call.  It follows the same description of the format, and shares no code with the kernels.  Tests
+compare the two on right and on damaged bytes.  This module has batches of magic 2,
+`segmentlog.testing.legacy` the older formats, and `segmentlog.testing.reference_log` whole files.
 """
 
 import struct
@@ -30,7 +30,7 @@ _MOST_INFLATED_BYTES = 256 << 20
 
 
 class BadBatchError(Exception):
-    """Bytes that are no batch, or no whole one."""
+    """Bytes that are no batch, or an incomplete one."""
 
 
 class UnknownFormatError(Exception):
@@ -93,7 +93,7 @@ def encode_batch(
     leader_epoch: int = 0,
     max_timestamp_ms: int | None = None,
 ) -> bytes:
-    """One batch of `records`; offsets and timestamps as they stand in them.
+    """One batch of `records`, with their offsets and timestamps.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def encode_batch(
     attributes : bits of the batch header: timestamp type, transactional, control, …
     codec : of `segmentlog.testing.codecs`.
     leader_epoch : not covered by the checksum.
-    max_timestamp_ms : by default the largest there is.
+    max_timestamp_ms : by default the largest of the records.
     """
     first = records[0].offset if base_offset is None else base_offset
     last = records[-1].offset if last_offset is None else last_offset
@@ -124,7 +124,7 @@ def encode_batch(
 
 
 class _Cursor:
-    """A position in a range of bytes that refuses to leave it."""
+    """A position in a range of bytes, which raises an error at the end of the range."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -158,20 +158,20 @@ class _Cursor:
 def read_batch(
     data: bytes, next_offset: int = 0, bound: int = _MOST_INFLATED_BYTES
 ) -> list[Record]:
-    """Records of the one batch of magic 2 that `data` is; a control batch has none to show.
+    """Records of the batch of magic 2 in `data`; for a control batch, none.
 
     Parameters
     ----------
     data : the batch, to the last byte.
     next_offset : the least offset that it may have.
-    bound : what it may inflate to.
+    bound : most bytes that it may inflate to.
 
     Raises
     ------
     BadBatchError
-        If `data` is anything else, to the last byte.
+        If `data` is not exactly one valid batch.
     UnknownFormatError
-        If no codec of Kafka's has compressed it.
+        If Kafka has no such codec.
     """
     if len(data) < 61:
         raise BadBatchError("shorter than a header")

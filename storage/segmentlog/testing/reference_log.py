@@ -1,4 +1,4 @@
-"""Whole ``.log`` files in plain Python, whatever formats they mix."""
+"""Whole ``.log`` files in plain Python, in any mixture of formats."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,7 +15,7 @@ __all__ = ["ReadBatch", "read_log", "split_batches"]
 
 
 class ReadBatch(NamedTuple):
-    """What one batch has to show."""
+    """The records of one batch."""
 
     timestamp_type: int  #: -1 none, 0 by the producer, 1 by the broker
     records: list[Record]
@@ -29,7 +29,7 @@ def split_batches(data: bytes, next_offset: int = 0) -> Iterator[tuple[bytes, in
     BadBatchError
         If a length is too small for its magic, or the file ends inside a batch.
     UnknownFormatError
-        If there is a magic above 2, with an offset that a batch there may have.
+        If a batch has a magic above 2, and an offset that is possible at its place.
     """
     at = 0
     while at < len(data):
@@ -50,18 +50,18 @@ def split_batches(data: bytes, next_offset: int = 0) -> Iterator[tuple[bytes, in
 
 
 def read_log(data: bytes, bound: int, next_offset: int = 0) -> Iterator[ReadBatch]:
-    """What a log's bytes hold, batch by batch, up to the first that is not good.
+    """The contents of a log, batch by batch, up to the first bad batch.
 
     Parameters
     ----------
     data : of the whole file.
-    bound : what one batch may inflate to.
+    bound : most bytes that one batch may inflate to.
     next_offset : the least offset that the first batch may have.
 
     Raises
     ------
     BadBatchError, UnknownFormatError
-        At the first batch that is not good.
+        At the first bad batch.
     """
     for batch, least in split_batches(data, next_offset):
         if batch[16] < 2:

@@ -1,4 +1,4 @@
-"""The command line: what is in a log directory, and whether this machine can read it.
+"""The command line: show and repair log directories, and check whether this machine can read them.
 
-Nothing of the library imports this package: it needs ``typer`` and ``rich``, the rest does not.
+The library never imports this package, which needs ``typer`` and ``rich``; the library does not.
 """

@@ -24,7 +24,7 @@ __all__ = [
 
 
 def kafkas_option(instead: str) -> Any:  # noqa: ANN401 - what typer takes for an option
-    """An option of Kafka's dump tool for which this one has another word."""
+    """An option of Kafka's dump tool that has another name here."""
 
     def refuse(value: str | bool | None) -> None:
         if value:

@@ -1,7 +1,7 @@
-"""The command ``segmentlog``: its commands, their options, and how it ends.
+"""The command ``segmentlog``: its commands, their options, and its exit status.
 
-Exit status: 0 when all is well, 1 when something that was looked at is damaged or missing, 2 when
-the question could not be asked: a path, an option, a directory that cannot be read.
+Exit status: 0 when all is well, 1 when something that was read is damaged or missing, 2 when the
+command could not begin: a wrong path or option, a directory that cannot be read.
 """
 
 import logging
@@ -45,7 +45,7 @@ class _Group(TyperGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # What is still buffered would fail again when Python exits.
+            # The text still in the buffer would fail again when Python exits.
             with suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(_PIPE_CLOSED) from None
@@ -168,11 +168,10 @@ def dump(
 ) -> None:
     """Show every batch of segment files, and with --records every record.
 
-    Damaged batches are shown with what is wrong with them, and the dump goes on behind them;
-    the exit status is then 1. Control records are shown with what they say. Characters that
-    would move a terminal's cursor, or hide or reorder text, are written as escapes.
-    Without --records a range of times goes by batch headers: by the first record's time and
-    the newest one's.
+    Damaged batches are shown with their damage, and the dump goes on behind them; the exit
+    status is then 1. Control records are shown with their meaning. Characters that would move
+    a terminal's cursor, or hide or reorder text, are written as escapes. Without --records, a
+    range of times uses batch headers: the times of the first record and of the newest one.
     """
     from segmentlog.tools.dump_to import Target, dump_to
 
@@ -209,10 +208,10 @@ def verify(
 ) -> None:
     """Read everything and report what does not fit: checksums, indexes, gaps, transactions.
 
-    An error is what cannot be read, or would lead a broker astray; the exit status is then 1. A
-    warning is what a broker repairs when it starts, such as a torn tail. A note is legal: gaps
-    that compaction leaves, transactions that are open. Nothing is repaired. A directory that a
-    broker is writing to may show findings that are gone a moment later.
+    An error cannot be read, or would mislead a broker; the exit status is then 1. A broker
+    repairs a warning when it starts, such as a torn tail. A note is legal: gaps that compaction
+    leaves, transactions that are open. Nothing is repaired. A directory that a broker is writing
+    to may show findings that are gone a moment later.
     """
     from segmentlog.tools.verify import verify_paths
 
@@ -239,10 +238,11 @@ def recover(
 ) -> None:
     """Bring a directory that was not cleanly stopped to where a clean stop would have left it.
 
-    Unfinished commits are finished or undone. Logs are read from their recovery points on, end
-    at the first bad batch, and get their indexes, snapshots and leader epochs built again, as a
-    broker does when it starts. What is cut off stays beside the log in .broken files. Nothing
-    may be running on the directory. The exit status is 1 when a log could not be recovered.
+    Unfinished commits are finished or undone. Logs are read from their recovery points on and
+    cut at the first bad batch, and their indexes, snapshots and leader epochs are built again,
+    as a broker does when it starts. Bytes that are cut off stay beside the log in .broken files.
+    Nothing may be running on the directory. The exit status is 1 when a log could not be
+    recovered.
     """
     from segmentlog.tools.recover import recover_directory
 
@@ -259,9 +259,9 @@ def recover(
 def reindex(paths: Paths, index_interval_bytes: IndexInterval = 4096) -> None:
     """Build .index, .timeindex and .txnindex files again, as a broker's recovery would.
 
-    Batch headers are read, no records, and each file is replaced in one step. Files that were
-    right stay. Nothing may be running on the directory. The exit status is 1 when a segment is
-    too damaged to be indexed.
+    Batch headers are read, but no records, and each file is replaced in one step. Files that
+    were right stay. Nothing may be running on the directory. The exit status is 1 when a segment
+    is too damaged to be indexed.
     """
     from segmentlog.tools.reindex import reindex_paths
 
@@ -287,8 +287,9 @@ def delete_topic(
 ) -> None:
     """Delete a topic: its partitions, its entries in checkpoints, versions of numbered writes.
 
-    It goes as a whole or not at all. Nothing may be running on the directory. A broker whose
-    cluster knows the topic makes it again, empty, when it starts: delete it there as well.
+    The topic is deleted as a whole or not at all. Nothing may be running on the directory. A
+    broker whose cluster knows the topic makes it again, empty, when it starts: delete it there
+    as well.
     """
     from segmentlog.tools.delete_topic import delete_and_tell
 
@@ -324,9 +325,9 @@ def doctor(
 def warmup() -> None:
     """Compile the kernels now, so that the first query does not wait for it.
 
-    Once for each machine, user and version of Python: in an image, run it as the user that will
-    read. The kernels are kept in segmentlog, below the user's cache directory (XDG_CACHE_HOME, or
-    ~/.cache) or below NUMBA_CACHE_DIR.
+    Run it once for each machine, user and version of Python; in an image, run it as the user that
+    will read. The kernels are kept in segmentlog, below the user's cache directory
+    (XDG_CACHE_HOME, or ~/.cache) or below NUMBA_CACHE_DIR.
     """
     from segmentlog.tools.warmup import compile_kernels
 

@@ -1,4 +1,4 @@
-"""``segmentlog delete-topic``: a line that says what was deleted, and who may still know of it."""
+"""``segmentlog delete-topic``: a line on the deleted topic, and on clusters that still know it."""
 
 import os
 from collections.abc import Callable
@@ -15,14 +15,14 @@ __all__ = ["delete_and_tell"]
 def delete_and_tell(
     path: str, topic: str, write: Callable[[str], object], *, dry_run: bool = False
 ) -> None:
-    """Delete a topic and write what it held.
+    """Delete a topic and write its size.
 
     Parameters
     ----------
     path : the log directory.
     topic : its name.
     write : takes each line.
-    dry_run : whether nothing is changed, and what would be deleted is written.
+    dry_run : whether nothing is changed, and the lines only name what would be deleted.
 
     Raises
     ------

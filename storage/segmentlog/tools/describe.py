@@ -1,4 +1,4 @@
-"""What log directories hold: a row for each partition, from names, indexes and a few headers."""
+"""The contents of log directories: a row a partition, from names, indexes and a few headers."""
 
 import logging
 import sys
@@ -23,15 +23,15 @@ logger = logging.getLogger(__name__)
 
 _WIDEST = 1000  # columns of a table on a terminal
 
-#: Columns to leave out where a terminal is too narrow, in this order.
+#: Columns to leave out if a terminal is too narrow, in this order.
 _FIRST_TO_GO = ("format", "codec", "batches", "from", "segments", "bytes", "to")
 
 
 class Description(NamedTuple):
-    """One partition; what could not be read is None, and `problem` says why.
+    """One partition; a field that could not be read is None, and `problem` has the reason.
 
-    Times are epoch milliseconds.  `batches` is None, and formats, codecs and times are those of
-    the first and the last batches alone, unless every header was read.
+    Times are epoch milliseconds.  Unless every header was read, `batches` is None, and formats,
+    codecs and times are those of the first and the last batches alone.
     """
 
     topic: str
@@ -53,12 +53,12 @@ class Description(NamedTuple):
 def describe_paths(
     paths: Sequence[str], topics: Sequence[str] = (), *, all_headers: bool = False
 ) -> Iterator[Description]:
-    """Describe each partition, also those that cannot be read to the end.
+    """Describe each partition, including those that cannot be read to the end.
 
     Parameters
     ----------
     paths : log directories, partition directories or ``.log`` files.
-    topics : which topics; all when there are none.
+    topics : topics to describe; all if empty.
     all_headers : whether to read the header of every batch.
 
     Raises
@@ -78,7 +78,7 @@ def describe_paths(
 
 
 def _unreadable(topic_partition: TopicPartition, log: Log, error: Exception) -> Description:
-    """What the names alone say."""
+    """A description from names alone."""
     try:
         n_segments, n_bytes = len(log.segments), log.size_bytes
     except (SegmentLogError, OSError):
@@ -110,7 +110,7 @@ def _describe(log: Log, *, all_headers: bool) -> Description:
 
 
 class _Seen:
-    """What batch headers have said so far."""
+    """Formats, codecs and times of the batch headers so far."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -129,14 +129,14 @@ class _Seen:
             self.add_time(time)
 
     def add_time(self, time: int) -> None:
-        """Take a timestamp into account; -1 is none."""
+        """Take a timestamp into account; -1 means no timestamp."""
         if time >= 0:
             self.first_ms = time if self.first_ms is None else min(self.first_ms, time)
             self.last_ms = time if self.last_ms is None else max(self.last_ms, time)
 
 
 def _first_time(header: BatchHeader) -> int:
-    """Timestamp of a batch's first record, or, where that is not in its header, its newest."""
+    """Timestamp of a batch's first record, or its newest one if the header lacks the first."""
     is_known = header.delete_horizon_ms is None and header.base_timestamp >= 0
     is_append_time = header.timestamp_type > 0
     return header.base_timestamp if is_known and not is_append_time else header.max_timestamp
@@ -151,7 +151,7 @@ def _every_header(log: Log) -> _Seen:
 
 
 def _outer_headers(log: Log) -> _Seen:
-    """The first batch of the first segment that has one, and the last of the last one."""
+    """The first batch of the first segment that has batches, and the last of the last one."""
     seen = _Seen()
     filled = [segment for segment in log.segments if segment.size]
     if filled:
@@ -174,7 +174,7 @@ def _last_header(segment: Segment) -> BatchHeader | None:
 
 
 def write_json(rows: Iterator[Description]) -> bool:
-    """One object a line, as they come; whether no partition has a problem."""
+    """Write one object a line, as they come; return whether no partition has a problem."""
     is_good = True
     for row in rows:
         sys.stdout.write(to_json(row._asdict()) + "\n")
@@ -225,7 +225,7 @@ _COLUMNS: tuple[_Column, ...] = (
 
 
 def write_table(rows: Iterator[Description], *, all_headers: bool) -> bool:
-    """A table on a terminal, aligned columns in a pipe; whether no partition has a problem."""
+    """Write a table, or aligned columns to a pipe; return whether no partition has a problem."""
     found = [row._asdict() for row in rows]
     columns = _COLUMNS
     if all_headers:
@@ -249,7 +249,7 @@ def write_table(rows: Iterator[Description], *, all_headers: bool) -> bool:
 
 
 def _write_rich(heading: list[str], cells: list[list[str]], right: list[bool]) -> list[str]:
-    """Write a table, without the columns for which there is no room; which these are."""
+    """Write a table without the columns that have no room; return the columns left out."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -260,7 +260,7 @@ def _write_rich(heading: list[str], cells: list[list[str]], right: list[bool]) -
         kept = [i for i, name in enumerate(heading) if name not in names]
         for i in kept:
             table.add_column(heading[i], justify="right" if right[i] else "left", no_wrap=True)
-        for row in cells:  # Text: what looks like rich's markup is none
+        for row in cells:  # Text, so that no cell is taken as rich's markup
             table.add_row(*(Text(row[i]) for i in kept))
         return table
 
@@ -270,6 +270,6 @@ def _write_rich(heading: list[str], cells: list[list[str]], right: list[bool]) -
         needed = Console(width=_WIDEST).measure(table).maximum
         if needed <= width:
             break
-    # Where not even the others fit, lines that break can be read; cells cut to three letters not.
+    # If not even the other columns fit, broken lines are readable; cells cut to 3 letters are not.
     Console(width=max(width, needed)).print(table, soft_wrap=True)
     return left_out[:n_left_out]

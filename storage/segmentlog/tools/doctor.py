@@ -1,7 +1,7 @@
-"""What of this machine works: versions, Java, the kernel cache, and whether Spark finds us.
+"""Check this machine: versions, Java, the kernel cache, and whether Spark finds the data source.
 
-Everything here is looked at the way that the thing itself will look: Java where pyspark starts
-it, data sources in the interpreter that Spark starts to look for them.
+Each check uses the same way as the real work: Java where pyspark starts it, data sources in the
+interpreter that Spark starts to look for them.
 """
 
 import importlib
@@ -28,8 +28,8 @@ _LEAST_PYTHON, _LEAST_JAVA, _LEAST_SPARK = (3, 11), 17, (4, 2)
 _LIBRARIES = ("numpy", "pyarrow", "numba", "crc32c", "lz4", "zstandard", "cramjam")
 _SECONDS = 60
 
-#: What Spark does to find data sources (``pyspark.sql.worker.lookup_data_sources``), but for going
-#: on behind a module that cannot be imported, so as to name all of them.
+#: Spark's own search for data sources (``pyspark.sql.worker.lookup_data_sources``), except that it
+#: goes on behind a module that cannot be imported, to name all such modules.
 _PROBE = """
 import importlib, json, pkgutil, sys
 answer, sys.stdout = sys.stdout, sys.stderr
@@ -53,7 +53,7 @@ answer.write("\\n" + json.dumps(found))
 
 
 class State(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
     PROBLEM = "problem"
@@ -61,7 +61,7 @@ class State(StrEnum):
 
 
 class Check(NamedTuple):
-    """One thing that was looked at; a problem comes with what to do about it."""
+    """One check; a problem comes with its remedy."""
 
     state: State
     name: str
@@ -71,7 +71,7 @@ class Check(NamedTuple):
 
 
 def check_all(write: Callable[[str], object], *, as_json: bool = False) -> bool:
-    """Write a line for each check as it ends; whether there is no problem."""
+    """Write a line for each check as it ends; return whether there is no problem."""
     is_good = True
     for check in checks():
         write(_as_json(check) if as_json else _as_text(check))
@@ -90,7 +90,7 @@ def _as_json(check: Check) -> str:
 
 
 def checks() -> Iterator[Check]:
-    """All checks, each made when it is asked for."""
+    """All checks; each runs when the iterator reaches it."""
     yield _segmentlog()
     yield _python()
     for library in _LIBRARIES:
@@ -129,7 +129,7 @@ def _python() -> Check:
 def _library(name: str) -> Check:
     try:
         importlib.import_module(name)
-    except Exception as error:  # noqa: BLE001 - a broken library may raise whatever it likes
+    except Exception as error:  # noqa: BLE001 - a broken library may raise any exception
         return Check(State.PROBLEM, name, _described(error), f"pip install --upgrade {name}")
     return Check(State.OK, name, _version(name) or "version unknown")
 
@@ -139,12 +139,12 @@ def _described(error: BaseException) -> str:
 
 
 def _cache() -> Check:
-    """Whether kernels are compiled already, and where they are kept."""
+    """Whether kernels are compiled already, and the place where they are kept."""
     name = "kernel cache"
     try:
         from segmentlog.kernel_cache import store_of
         from segmentlog.kernels.scan import scan_batches
-    except Exception as error:  # noqa: BLE001 - numba may fail in any way, the doctor may not
+    except Exception as error:  # noqa: BLE001 - numba may fail in any way; this check must not
         return Check(State.PROBLEM, name, _described(error), "pip install --upgrade numba")
     if not hasattr(scan_batches, "stats"):
         remedy = "unset it: kernels run a thousand times slower"
@@ -184,7 +184,7 @@ def _pyspark() -> Check:
 
 
 def _java() -> Check:
-    """Java where pyspark looks for it: ``JAVA_HOME``, or else the path."""
+    """Java, in the places where pyspark looks for it: ``JAVA_HOME``, or else the path."""
     name, remedy = "java", "install Java 17 or newer, or set JAVA_HOME"
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
@@ -207,7 +207,7 @@ def _java() -> Check:
 
 
 def _format() -> Check:
-    """Whether Spark finds the format: looked up as it does, in the Python that it starts."""
+    """Whether Spark finds the format, by Spark's own search in the Python that Spark starts."""
     name = 'format("segmentlog")'
     variables = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
     python = next((os.environ[each] for each in variables if os.environ.get(each)), "python3")

@@ -1,4 +1,4 @@
-"""What stands in segment files: every batch, perhaps every record, the damaged ones too."""
+"""The contents of segment files: every batch, optionally every record, including damaged ones."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +24,11 @@ from segmentlog.tools.walk import Found, walk
 __all__ = ["as_given", "dump_paths", "partitions_of", "size_of"]
 
 
-_PROGRESS_BYTES = 1 << 20  #: from one call to the next
+_PROGRESS_BYTES = 1 << 20  #: between two calls of `progress`
 
 
 class _Source(NamedTuple):
-    """A segment, whose it is, and what of it is asked for."""
+    """A segment, its place, and the selected part of it."""
 
     place: Place
     segment: Segment
@@ -45,16 +45,16 @@ def dump_paths(
     with_records: bool = False,
     progress: Callable[[int], object] = lambda _: None,
 ) -> bool:
-    """Dump files and directories to `sink`; whether all that was looked at is valid.
+    """Dump files and directories to `sink`; return whether everything that was read is valid.
 
     Parameters
     ----------
     paths : log directories, partition directories, or files of a partition.
     sink : takes the dump.
-    selection : which offsets and times.
-    topics, partitions : which of a directory's; all where there are none.
+    selection : offsets and times to dump.
+    topics, partitions : to dump from a directory; all if empty.
     with_records : whether to dump records as well.
-    progress : called with how many bytes of segments are done.
+    progress : called with the number of bytes of segments that are done.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def dump_paths(
 def size_of(
     paths: Sequence[str], selection: Selection, topics: Sequence[str], partitions: Sequence[int]
 ) -> int | None:
-    """Bytes of the segments that a dump goes through; None where it will end in an error."""
+    """Bytes of the segments that a dump reads; None if it will end in an error."""
     try:
         return sum(
             source.segment.size
@@ -90,7 +90,7 @@ def size_of(
 
 
 def as_given(file: str, paths: Sequence[str]) -> str:
-    """Path of `file`, which is below or beside one of `paths`, beginning as the user wrote it."""
+    """Path of `file`, below or beside one of `paths`, with the beginning that the user wrote."""
     for given in paths:
         begin, root = given, local_path(given)
         if is_file(root):
@@ -114,7 +114,7 @@ def _dump_entries(given: str, path: str, sink: Sink) -> bool:
 def _sources(
     path: str, topics: Sequence[str], partitions: Sequence[int], selection: Selection
 ) -> Iterator[_Source]:
-    """Segments of a path that may hold what is asked for, by partition and offset."""
+    """Segments of a path that may hold selected records, by partition and offset."""
     if is_file(path):
         place, segment = _lone_segment(path)
         end = find_log_end(segment).offset if selection.last is not None else 0
@@ -126,7 +126,7 @@ def _sources(
         segments = log.segments
         wanted = selection.of_log(log.log_end_offset) if selection.last is not None else selection
         next_bases = (*(segment.base_offset for segment in segments[1:]), 2**63)
-        for segment, next_base in zip(segments, next_bases, strict=False):  # or there are none
+        for segment, next_base in zip(segments, next_bases, strict=False):  # a log may have none
             if next_base > wanted.from_offset and segment.base_offset < wanted.to_offset:
                 yield _Source(Place(topic, partition, segment.path), segment, wanted)
 
@@ -134,12 +134,12 @@ def _sources(
 def partitions_of(
     directory: LogDirectory, topics: Sequence[str], partitions: Sequence[int] = ()
 ) -> list[TopicPartition]:
-    """Topic-partitions that are meant, sorted.
+    """The selected topic-partitions, sorted.
 
     Raises
     ------
     UnknownTopicOrPartitionError
-        If one of `topics` is not there, or has none of `partitions`.
+        If one of `topics` is missing, or has none of `partitions`.
     """
     known = directory.topics(internal=True)
     for topic in topics:
@@ -171,7 +171,7 @@ def _lone_segment(path: str) -> tuple[Place, Segment]:
 def _dump_segment(
     source: _Source, sink: Sink, progress: Callable[[int], object], *, with_records: bool
 ) -> bool:
-    """Dump one file from the first batch that is asked for; whether all of them are valid."""
+    """Dump one file from the first selected batch; return whether all batches are valid."""
     place, segment, selection = source
     begin = segment.floor_position(selection.from_offset) if selection.from_offset > 0 else 0
     wanted = selection.may_hold if with_records else selection.matches
@@ -204,9 +204,9 @@ class _RecordDump:
         self._reader = BatchReader(place.file)
 
     def dump(self, found: Found, header: BatchHeader) -> bool:
-        """Dump a batch, unless none of its records is asked for; whether they can be read."""
+        """Dump a batch if one of its records is selected; return whether they can be read."""
         batch = self._file.read(found.position, header.size_in_bytes)
-        is_shown = False  # shown once its first records are read, for they may be damaged
+        is_shown = False  # it is shown once its first records are read, which may be damaged
         try:
             for piece in self._reader.records(batch, found.position):
                 records = self._selection.records(piece)

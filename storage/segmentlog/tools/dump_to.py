@@ -1,4 +1,4 @@
-"""``segmentlog dump``: a dump to where it was asked for, and at the end a line about the file."""
+"""``segmentlog dump``: a dump to a chosen place, and at the end a line about the file."""
 
 import os
 import sys
@@ -24,9 +24,9 @@ __all__ = ["Target", "dump_to"]
 
 
 class Target(NamedTuple):
-    """Where a dump goes, how it is written, and how much of it.
+    """The place, the format and the limit of a dump.
 
-    `output` is a file, or None for standard output; `limit` is of records or batches.
+    `output` is a file, or None for standard output; `limit` is a number of records or batches.
     """
 
     output_format: Format
@@ -44,11 +44,11 @@ def dump_to(
     topics: Sequence[str],
     partitions: Sequence[int],
 ) -> bool:
-    """Dump; whether all that was looked at is valid.
+    """Dump; return whether everything that was read is valid.
 
     Parameters
     ----------
-    target : where to.
+    target : place and format of the dump.
     paths, selection, topics, partitions : see `segmentlog.tools.dump.dump_paths`.
     """
     text = RecordText(target.keys, target.values)

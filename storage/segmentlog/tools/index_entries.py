@@ -30,7 +30,7 @@ Entry = Mapping[str, object]
 
 
 def is_index_file(path: str) -> bool:
-    """Whether `path` is named as one of the files that this module reads."""
+    """Whether `path` has the name of a file that this module reads."""
     if Path(path).name in TEXT_FILES:
         return True
     parsed = parse_segment_file(Path(path).name)
@@ -38,18 +38,18 @@ def is_index_file(path: str) -> bool:
 
 
 def entries(path: str) -> Iterator[Entry]:
-    """Rows under Kafka's names; one with the field ``problem`` where the file is damaged.
+    """Rows under Kafka's names; a row with the field ``problem`` stands for damage.
 
     Raises
     ------
     OSError
         If the file cannot be read.
     CorruptCheckpointError
-        If it is a checkpoint or a file of ids, and not as a broker writes it.
+        If it is a checkpoint or a file of ids in a form that no broker writes.
     """
     if reads := TEXT_FILES.get(Path(path).name):
         return iter(reads(path))
-    with open_file(path):  # an index that cannot be opened would pass for an empty one
+    with open_file(path):  # an index that cannot be opened would otherwise look empty
         parsed = parse_segment_file(Path(path).name)
     match parsed.kind if parsed else None:
         case FileKind.OFFSET_INDEX:
@@ -80,7 +80,7 @@ def _meta_properties(path: str) -> list[Entry]:
     return [{"key": key, "value": value} for key, value in found]
 
 
-#: What reads each of a broker's text files.
+#: The reader of each text file of a broker.
 TEXT_FILES: Mapping[str, Callable[[str], list[Entry]]] = {
     RECOVERY_POINT_CHECKPOINT: _offsets,
     HIGH_WATERMARK_CHECKPOINT: _offsets,
@@ -108,7 +108,7 @@ def _time_entries(path: str, base_offset: int) -> Iterator[Entry]:
 
 
 def _cut_short(path: str, entry_bytes: int) -> Iterator[Entry]:
-    """A row of its own where the file is not a whole number of entries long."""
+    """A row of its own if the length of the file is not a whole number of entries."""
     if left := status_of(path, follow=True).size % entry_bytes:
         yield {"problem": f"{left} bytes at the end are no whole entry of {entry_bytes}"}
 
@@ -117,7 +117,7 @@ def _aborted_transactions(path: str) -> Iterator[Entry]:
     try:
         for entry in read_transaction_index(path):
             yield {
-                "version": 0,  # there is no other
+                "version": 0,  # the only version
                 "producerId": entry.producer_id,
                 "firstOffset": entry.first_offset,
                 "lastOffset": entry.last_offset,

@@ -32,7 +32,7 @@ class LineWriter:
 
     Parameters
     ----------
-    keys, values : how they are written; headers' values as values.
+    keys, values : their encodings; values of headers are written as values.
     """
 
     def __init__(self, keys: Encoding, values: Encoding) -> None:
@@ -41,7 +41,7 @@ class LineWriter:
         self._room: Bytes = np.empty(0, np.uint8)
 
     def lines(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> str:
-        """Lines with their ends, of records of one batch that is no control batch."""
+        """Lines, with line ends, for the records of one batch, which is no control batch."""
         pieces, ends = _pieces(place, timestamp_type(header))
         keys, values = _binary(records.column("key")), _binary(records.column("value"))
         headers = records.column("headers")
@@ -64,7 +64,7 @@ class LineWriter:
         return str(out[:written].data, "utf-8")
 
     def _out(self, n_bytes: int) -> Bytes:
-        """Room for so many bytes; what is not written to takes no memory."""
+        """Room for so many bytes; pages that are not written to take no memory."""
         if n_bytes > _KEPT_BYTES:
             return np.empty(n_bytes, np.uint8)
         if len(self._room) < n_bytes:
@@ -74,7 +74,7 @@ class LineWriter:
 
 @lru_cache(maxsize=16)
 def _pieces(place: Place, kind: str) -> tuple[Bytes, Int64s]:
-    """What stands between the values, one behind the other, and the bounds of each."""
+    """The pieces of text between the values, one behind the other, and the bounds of each."""
     begin = to_json({"kind": "record", "topic": place.topic, "partition": place.partition})
     time = f', "timestampType": "{kind}", "timestamp": '
     pieces = (
@@ -120,18 +120,18 @@ def _nothing() -> Binary:
 
 
 def _frozen(cells: Binary) -> Binary:
-    for array in cells:  # or columns that Arrow has made itself would be another type to a kernel
+    for array in cells:  # else columns made by Arrow would be another type for a kernel
         array.flags.writeable = False
     return cells
 
 
 def _header_ends(headers: pa.ListArray) -> Int32s:
-    """Bounds of each row among all headers; a row without a list has none."""
+    """Bounds of each row among all headers; a row without a list has no headers."""
     return np.asarray(headers.offsets).astype(np.int32)
 
 
 @cache
 def _printable() -> Bytes:
-    """For each code point whether it stands for itself."""
+    """Whether each code point stands for itself."""
     found = (chr(code).isprintable() for code in range(sys.maxunicode + 1))
     return np.fromiter(found, np.uint8, sys.maxunicode + 1)

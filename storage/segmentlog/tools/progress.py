@@ -9,12 +9,12 @@ __all__ = ["Bar", "progress"]
 
 
 class Bar(NamedTuple):
-    """What moves a bar; where there is none, the first two do nothing.
+    """Functions that move a bar; without a bar, the first two do nothing.
 
     Parameters
     ----------
-    advance : takes how much more is done.
-    name : takes what is worked at.
+    advance : takes the amount of work done since the last call.
+    name : takes the name of the present work.
     write : takes a line of the report, without its end.
     """
 
@@ -31,16 +31,16 @@ def progress(
     is_bytes: bool = True,
     write: Callable[[str], object] | None = None,
 ) -> Iterator[Bar]:
-    """A bar on standard error, where that is a terminal.
+    """A bar on standard error, if this is a terminal.
 
-    A line of the report goes above it, when both are on the same one.
+    A line of the report goes above the bar, if both are on the same terminal.
 
     Parameters
     ----------
-    what : is done; stands before the bar.
-    total : of what is to do; None where that is not known.
-    is_bytes : whether that is counted in bytes.
-    write : takes lines, with their ends, where none is to go above a bar; standard output.
+    what : name of the work, shown before the bar.
+    total : amount of work; None if it is unknown.
+    is_bytes : whether `total` is counted in bytes.
+    write : takes lines, with their ends, that need not go above a bar; standard output.
     """
 
     def write_line(line: str) -> None:
@@ -71,7 +71,7 @@ def progress(
         DownloadColumn() if is_bytes else MofNCompleteColumn(),
         TimeElapsedColumn() if total is None else TimeRemainingColumn(),
     )
-    # By default, rich would catch what goes to standard output, in a file or a pipe too.
+    # By default, rich would catch standard output, even if it is a file or a pipe.
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(what, total=total)
         yield Bar(

@@ -1,4 +1,4 @@
-"""``segmentlog recover``: a log directory after a crash, a line for each thing that is done."""
+"""``segmentlog recover``: recover a log directory after a crash, with a line for each step."""
 
 import os
 from collections.abc import Callable
@@ -27,26 +27,26 @@ the ends of the logs were looked at, and not all of their bytes: segmentlog veri
 def recover_directory(
     path: str, write: Callable[[str], object], interval_bytes: int, *, dry_run: bool = False
 ) -> bool:
-    """Recover a log directory and write what was done; whether every log could be recovered.
+    """Recover a log directory and write each step; return whether every log could be recovered.
 
     Parameters
     ----------
     path : the log directory.
     write : takes each line.
-    interval_bytes : of log from index entry to index entry.
-    dry_run : whether nothing is changed, and what would be done is written.
+    interval_bytes : bytes of log from index entry to index entry.
+    dry_run : whether nothing is changed, and the lines only name what would be done.
 
     Raises
     ------
     LogDirectoryError
         If `path` is no log directory.
     LogLockedError
-        If a broker or a writer has it.
+        If a broker or a writer holds the directory.
     """
     directory = local_path(path)
     _check(directory)
     if dry_run and not exists(os.path.join(directory, LOCK_FILE)):
-        return _run(directory, write, interval_bytes, dry_run=True)  # nobody has it
+        return _run(directory, write, interval_bytes, dry_run=True)  # no other process holds it
     with DirectoryLock(directory):
         return _run(directory, write, interval_bytes, dry_run=dry_run)
 
@@ -72,7 +72,7 @@ def _run(
 
 
 def _check(directory: str) -> None:
-    """Refuse what is no log directory: recovering leaves files there."""
+    """Refuse a path that is no log directory: recovery leaves files there."""
     try:
         names = list_names(directory)
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""``segmentlog reindex``: the index files of segments, built again from their batches."""
+"""``segmentlog reindex``: build the index files of segments again from their batches."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -28,20 +28,20 @@ __all__ = ["reindex_paths"]
 def reindex_paths(
     paths: Sequence[str], write: Callable[[str], object], interval_bytes: int
 ) -> bool:
-    """Build index files again and write which had to be; whether every segment could be read.
+    """Build index files again and write which changed; return whether every segment was readable.
 
     Parameters
     ----------
     paths : log directories, partition directories or ``.log`` files.
     write : takes each line.
-    interval_bytes : of log from index entry to index entry.
+    interval_bytes : bytes of log from index entry to index entry.
 
     Raises
     ------
     LogDirectoryError
         If a path is none of these, or a commit or a compaction was cut short there.
     LogLockedError
-        If a broker or a writer has the log directory.
+        If a broker or a writer holds the log directory.
     """
     wanted = [each for path in paths for each in _wanted(local_path(path))]
     n_segments = n_changed = n_failed = 0
@@ -69,7 +69,7 @@ def reindex_paths(
 
 
 def _wanted(path: str) -> list[tuple[str, str | None]]:
-    """Partition directories, each with the one segment file that is meant, or None for all."""
+    """Partition directories, each with the one segment file to index, or None for all."""
     if is_file(path) and path.endswith(".log"):
         return [(os.path.dirname(path), path)]
     if parse_partition_directory(os.path.basename(path)) and is_directory(path):

@@ -1,7 +1,7 @@
 """Rows of a dump: one for each batch, record or index entry, under Kafka's names for the fields.
 
-The names are those of Kafka's own dump tool, in its order; what it prints as one word
-(``OptionalLong.empty``) is null here.
+The names are those of Kafka's own dump tool, in its order.  A value that Kafka's tool prints as
+one word (``OptionalLong.empty``) is null here.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ __all__ = [
 
 Row = dict[str, object]
 
-MOST_SEQUENCE = 2**31 - 1  #: behind it, sequences go on at 0
+MOST_SEQUENCE = 2**31 - 1  #: the sequence behind it is 0
 
 #: The columns of a table of batches; a row of `batch_row` has the same names.
 BATCH_SCHEMA: pa.Schema = pa.schema(
@@ -70,7 +70,7 @@ _TIMESTAMP_TYPES = {
 
 
 class Place(NamedTuple):
-    """Whose records a file holds, and its path."""
+    """The partition of a file, and its path."""
 
     topic: str
     partition: int
@@ -78,7 +78,7 @@ class Place(NamedTuple):
 
 
 def codec_name(codec: int) -> str:
-    """Kafka's name of a codec; the number itself where it has none."""
+    """Kafka's name of a codec; the number itself if Kafka has no name."""
     return Codec(codec).name.lower() if codec in set(Codec) else str(codec)
 
 
@@ -89,14 +89,14 @@ def timestamp_type(header: BatchHeader) -> str:
 
 
 def sequence_after(base_sequence: int, delta: int) -> int:
-    """Sequence of the record `delta` behind the first; numbers go on at 0 behind the largest."""
+    """Sequence of the record `delta` behind the first; the largest number is followed by 0."""
     if base_sequence < 0:
         return -1
     return (base_sequence + delta) % (MOST_SEQUENCE + 1)
 
 
 def batch_row(place: Place, found: Found) -> Row:
-    """One batch, or a place where there is none, of which little can be said."""
+    """One batch, or a place without a batch, which has few fields."""
     row: Row = dict.fromkeys(BATCH_SCHEMA.names)
     row |= place._asdict()
     header = found.header
@@ -114,7 +114,7 @@ def batch_row(place: Place, found: Found) -> Row:
 
 
 def _fields(header: BatchHeader) -> Row:
-    """What only magic 2 has."""
+    """The fields that only magic 2 has."""
     return {
         "baseOffset": header.base_offset,
         "lastOffset": header.last_offset,
@@ -132,7 +132,7 @@ def _fields(header: BatchHeader) -> Row:
 
 
 def _legacy_fields(header: BatchHeader) -> Row:
-    """A message of magic 0 or 1; where its first offset is depends on what it compresses."""
+    """A message of magic 0 or 1; its first offset depends on its compressed content."""
     is_alone = header.codec == 0
     return {
         "baseOffset": header.base_offset if is_alone else None,
@@ -142,7 +142,7 @@ def _legacy_fields(header: BatchHeader) -> Row:
 
 
 class RecordText:
-    """How keys become text, and how values do, headers' values included.
+    """Keys and values as text; values of headers are written as values.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class RecordText:
 def record_rows(
     place: Place, header: BatchHeader, records: pa.RecordBatch, text: RecordText
 ) -> Iterator[Row]:
-    """A row for each record of one batch; of control records what they say, not their bytes."""
+    """A row for each record of one batch; control records have their meaning, not their bytes."""
     kind = timestamp_type(header)
     for record in records.to_pylist():
         key, value = record["key"], record["value"]

@@ -1,4 +1,4 @@
-"""Which batches and records of a log are asked for: ranges of offsets and of times."""
+"""The selection of batches and records of a log: ranges of offsets and of times."""
 
 import re
 from datetime import UTC, datetime
@@ -16,15 +16,15 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def last_offset(header: BatchHeader) -> int:
-    """Last offset of a batch of any format: a message of magic 0 or 1 has one, its last."""
+    """Last offset of a batch of any format; a message of magic 0 or 1 stores only the last."""
     return header.last_offset if header.magic >= layout.MAGIC else header.base_offset
 
 
 class Selection(NamedTuple):
-    """Half-open ranges: a record is asked for when it lies in both.
+    """Half-open ranges: a record is selected if it lies in both.
 
-    It also has the `key`, if one is given.  `last` is how many offsets at the end of each log are
-    meant, or None for all.
+    If a `key` is given, the record must also have this key.  `last` is a number of offsets at the
+    end of each log to select from, or None for all.
     """
 
     from_offset: int = _LEAST
@@ -38,7 +38,7 @@ class Selection(NamedTuple):
     def of(
         cls, from_offset: int | None, to_offset: int | None, from_ms: int | None, to_ms: int | None
     ) -> "Selection":
-        """Of these ends of the ranges; None for an end that is open."""
+        """A selection from the ends of its ranges; None for an open end."""
         return cls(
             _LEAST if from_offset is None else from_offset,
             _MOST if to_offset is None else to_offset,
@@ -47,7 +47,7 @@ class Selection(NamedTuple):
         )
 
     def of_log(self, end_offset: int) -> "Selection":
-        """The same for a log that ends there."""
+        """The same for a log that ends at `end_offset`."""
         if self.last is None:
             return self
         return self._replace(from_offset=max(self.from_offset, end_offset - self.last))
@@ -58,10 +58,11 @@ class Selection(NamedTuple):
         return self == Selection()
 
     def may_hold(self, header: BatchHeader) -> bool:
-        """Whether a batch may hold a record that is asked for, by its header alone.
+        """Whether a batch may hold a selected record, by its header alone.
 
-        Its smallest timestamp is not in its header, so a batch is only left out for being too
-        old; offsets of the messages in a compressed one of magic 0 or 1 are not in it either.
+        The smallest timestamp is not in the header, so a batch is left out if it is too old, but
+        not if it is too new.  The header of a compressed message of magic 0 or 1 also lacks the
+        offsets inside.
         """
         if last_offset(header) < self.from_offset or self.is_behind(header):
             return False
@@ -69,15 +70,15 @@ class Selection(NamedTuple):
         return not has_times or header.max_timestamp >= self.from_ms
 
     def is_behind(self, header: BatchHeader) -> bool:
-        """Whether the batch, and so every one behind it, begins at or behind the last offset."""
+        """Whether the batch, and so every later batch, begins at or behind the last offset."""
         is_wrapper = header.magic < layout.MAGIC and header.codec != 0
         return not is_wrapper and header.base_offset >= self.to_offset
 
     def matches(self, header: BatchHeader) -> bool:
-        """Whether a batch is shown when its records are not: as `may_hold`, and not too new.
+        """Whether a batch is shown if records are not: as `may_hold`, and not too new.
 
-        A batch is too new when its first record is, or, where compaction has put something else
-        in the place of that time, its newest one.
+        A batch is too new if its first record is.  If compaction has put another value in the
+        place of this record's time, the newest record decides.
         """
         if not self.may_hold(header):
             return False
@@ -89,7 +90,7 @@ class Selection(NamedTuple):
         return header.records_count == 0 and self.matches(header)
 
     def records(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """The records that are asked for; columns ``offset`` and ``timestamp`` decide."""
+        """The selected records; the columns ``offset`` and ``timestamp`` decide."""
         if self.is_everything:
             return records
         offsets, times = records.column("offset"), records.column("timestamp")
@@ -107,7 +108,7 @@ class Selection(NamedTuple):
 
 
 def parse_time(text: str) -> int:
-    """Epoch milliseconds of a number of them, or of a time in ISO 8601; UTC if it says no zone.
+    """Epoch milliseconds from such a number, or from a time in ISO 8601; UTC without a zone.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Where a dump goes: lines of JSON, an Arrow stream, a Parquet file; `tables` has the fourth.
+"""Formats of a dump: lines of JSON, an Arrow stream, a Parquet file; `tables` has the fourth.
 
-All of them take a dump as it comes and hold no more of it than the next piece.
+All of them take a dump as it comes and hold no more than the next piece of it.
 """
 
 import os
@@ -27,13 +27,13 @@ __all__ = ["CountingSink", "EnoughError", "Format", "LimitedSink", "Sink", "open
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20
 
-#: Of a batch: they cost less one by one than a call of a kernel.
+#: So few rows of a batch cost less one by one than a call of a kernel.
 _FEW_ROWS = 4
 
-#: Of a dump: written before the kernel is, which compiles for seconds on a machine that is new.
+#: So many rows of a dump are written without the kernel, which takes seconds to compile at first.
 _ROWS_BEFORE_KERNEL = 20_000
 
-#: Columns of a scan, in its order, and then what only a dump tells.
+#: Columns of a scan, in its order, and then the columns that only a dump has.
 _RECORD_SCHEMA: pa.Schema = pa.schema(
     [
         ("key", pa.binary()),
@@ -53,7 +53,7 @@ _RECORD_SCHEMA: pa.Schema = pa.schema(
 
 
 class Format(StrEnum):
-    """What a dump is written as."""
+    """The format of a dump."""
 
     TABLE = "table"
     JSON = "json"
@@ -65,7 +65,7 @@ class Sink(Protocol):
     """Takes a dump piece by piece, in the order of the files."""
 
     def batch(self, place: Place, found: Found) -> None:
-        """A batch, or a place where there is none."""
+        """A batch, or a place without a batch."""
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
         """Records of the batch that came before."""
@@ -74,11 +74,11 @@ class Sink(Protocol):
         """An entry of an index file or a snapshot."""
 
     def close(self) -> None:
-        """Write what is held back."""
+        """Write the rest that is held back."""
 
 
 class EnoughError(Exception):
-    """As many lines are written as were asked for."""
+    """The wanted number of lines is written."""
 
 
 class LimitedSink:
@@ -86,8 +86,8 @@ class LimitedSink:
 
     Parameters
     ----------
-    sink : takes them.
-    most : how many, over all files.
+    sink : takes the batches and records.
+    most : their number, over all files.
     with_records : whether records are counted, and not batches.
     """
 
@@ -97,13 +97,13 @@ class LimitedSink:
         self._with_records = with_records
 
     def batch(self, place: Place, found: Found) -> None:
-        """One batch; with records, those of it come next."""
+        """One batch; with records, its records come next."""
         self._need_more()
         self._sink.batch(place, found)
         self._left -= not self._with_records
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        """As many as are wanted still."""
+        """Hand on as many as are still wanted."""
         self._need_more()
         self._sink.records(place, header, records.slice(0, self._left))
         self._left -= min(records.num_rows, self._left)
@@ -128,11 +128,11 @@ class CountingSink:
 
     Parameters
     ----------
-    sink : takes it.
+    sink : takes everything.
 
     Attributes
     ----------
-    batches, n_records, entries : how many came.
+    batches, n_records, entries : their numbers so far.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -157,7 +157,7 @@ class CountingSink:
 
 
 class JsonSink:
-    """One object a line, its field ``kind`` telling what it is.
+    """One object a line; its field ``kind`` names its kind.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ class ColumnSink:
             self._rows.append(batch_row(place, found))
             if len(self._rows) >= _PIECE_ROWS // 8:
                 self._flush()
-        elif found.problem:  # a table of records has no row for it
+        elif found.problem:  # a table of records has no row for a bad batch
             where = f"{place.file}: batch at byte {found.position}"
             sys.stderr.write(f"{where} is not valid: {found.problem}\n")
 
@@ -252,7 +252,7 @@ class ColumnSink:
         arrays = [columns[name] for name in self._schema.names]
         self._pieces.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._held_rows += n_rows
-        self._held_bytes += records.get_total_buffer_size()  # what it keeps alive, not its size
+        self._held_bytes += records.get_total_buffer_size()  # the memory it keeps alive
         if self._held_rows >= _PIECE_ROWS or self._held_bytes >= _PIECE_BYTES:
             self._flush()
 
@@ -278,11 +278,11 @@ class ColumnSink:
 def open_sink(
     output_format: Format, output: str | None, text: RecordText, *, with_records: bool
 ) -> Iterator[Sink]:
-    """Where to write a dump; a file appears under its name when it is whole.
+    """Open the sink of a dump; a file appears under its name when it is complete.
 
     Parameters
     ----------
-    output_format : what to write.
+    output_format : format of the dump.
     output : a file that does not exist yet, or None for standard output.
     text : how keys and values become text.
     with_records : whether records are dumped.

@@ -38,7 +38,7 @@ class TableSink:
             self._file = file
 
     def batch(self, place: Place, found: Found) -> None:
-        """One line, and another with what is wrong."""
+        """One line, and another line with the problem."""
         self._begin(place.file, _HEADING + "\n")
         row = batch_row(place, found)
         if found.header is None:
@@ -118,7 +118,7 @@ def _record_line(row: Mapping[str, object]) -> str:
 
 
 def _quoted(value: object) -> str:
-    """Text in quotes, so that it cannot pass for something else; or null."""
+    """Text in quotes, so that it cannot be mistaken for something else; or null."""
     return "null" if value is None else "'" + escape(str(value)).replace("'", "\\'") + "'"
 
 
@@ -127,12 +127,12 @@ def _plain(value: object) -> str:
 
 
 def aligned(heading: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[bool]) -> str:
-    """Columns as wide as their widest cell, two blanks between them; for pipes.
+    """Columns as wide as their widest cell, with two blanks between them; for pipes.
 
     Parameters
     ----------
     heading, rows : cells.
-    right : for each column, whether it is a number's.
+    right : for each column, whether it is aligned to the right, as numbers are.
     """
     lines = [list(heading), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -1,8 +1,8 @@
 r"""Bytes and names from a log, as text that is safe to print.
 
-Whoever can write to a topic chooses what stands in it.  Escape sequences move a terminal's cursor
-and set its title, bidirectional controls show text in another order than it has, and line breaks
-forge lines.  So everything that is not printable is written as its escape: ``\x1b``, ``\u202e``.
+The text of a log is chosen by anyone who can write to the topic.  Escape sequences move a
+terminal's cursor and set its title, bidirectional controls show text in another order, and line
+breaks forge lines.  So each unprintable character is written as its escape: ``\x1b``, ``\u202e``.
 """
 
 import base64
@@ -15,21 +15,21 @@ from functools import cache
 
 __all__ = ["Encoding", "counted", "encoder", "escape", "iso_time", "to_json"]
 
-#: Where ``surrogateescape`` puts bytes that are not UTF-8.
+#: Code points of ``surrogateescape`` for bytes that are not UTF-8.
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
 
 
 class Encoding(StrEnum):
-    """How keys and values are written."""
+    """Encoding of keys and values in the output."""
 
-    TEXT = "text"  #: UTF-8; bytes that are not, as their escapes
+    TEXT = "text"  #: UTF-8; other bytes as their escapes
     HEX = "hex"
     BASE64 = "base64"
 
 
 @cache
 def _unprintable() -> re.Pattern[str]:
-    """Matches characters of categories C* and Z*, but for the blank: found by asking for each."""
+    """Matches characters of categories C* and Z*, except the blank; each code point is tested."""
     ranges: list[list[int]] = []
     for code in range(sys.maxunicode + 1):
         if not chr(code).isprintable():
@@ -49,7 +49,7 @@ def escape(text: str) -> str:
 
 
 def _escape_one(char: str) -> str:
-    r"""``\x1b`` for ASCII and for bytes that are no character, ``\u202e`` for all others."""
+    r"""``\x1b`` for ASCII and for bytes that are no character, ``\u202e`` for the rest."""
     code = ord(char)
     if _FIRST_BYTE <= code <= _LAST_BYTE:
         return f"\\x{code & 0xFF:02x}"
@@ -59,7 +59,7 @@ def _escape_one(char: str) -> str:
 
 
 def to_json(row: Mapping[str, object]) -> str:
-    """One line of JSON, whose strings are escaped where JSON alone would leave them."""
+    """One line of JSON; unprintable characters are escaped even if JSON does not require it."""
     line = json.dumps(row, ensure_ascii=False, separators=(", ", ": "))
     if line.isprintable():
         return line
@@ -74,7 +74,7 @@ def _escape_in_json(char: str) -> str:
 
 
 def encoder(encoding: Encoding) -> Callable[[bytes], str]:
-    """What turns bytes into text by `encoding`, for `escape` or `to_json` to make printable."""
+    """The function from bytes to text by `encoding`; `escape` or `to_json` makes it printable."""
     match encoding:
         case Encoding.TEXT:
             return _as_text
@@ -89,7 +89,7 @@ def _as_text(data: bytes) -> str:
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """A time in ISO 8601, UTC; the number itself where no calendar has a date for it."""
+    """A time in ISO 8601, UTC; the number itself if no calendar date exists for it."""
     from datetime import UTC, datetime, timedelta
 
     if timestamp_ms == -1:

@@ -1,4 +1,4 @@
-"""What verifying finds, as lines or as JSON."""
+"""Findings of a verification, as lines or as JSON."""
 
 import logging
 import re
@@ -22,7 +22,7 @@ __all__ = ["verify_paths"]
 _REINDEX = "segmentlog reindex builds them again from the batches"
 _BY_ITSELF = "a broker does it by itself when it starts"
 
-#: What to do about findings, the worst first; a line for each that applies.
+#: Remedies for findings, the worst first; a line for each remedy that applies.
 _ADVICE: Mapping[str, Sequence[FindingKind]] = {
     "damage inside a log: restore the file from another replica or a backup. segmentlog recover "
     "cuts off a torn tail only. A read with onCorruptBatch=skip leaves the bad batches out.": (
@@ -44,7 +44,7 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
 
 _MIB = 1 << 20
 
-#: How the library's errors begin, behind the path; a finding has that in fields of its own.
+#: The place in the library's errors, behind the path; a finding has fields of its own for it.
 _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")
 
 
@@ -58,15 +58,15 @@ def verify_paths(
     with_notes: bool = False,
     as_json: bool = False,
 ) -> bool:
-    """Verify each partition and write what is found; whether there is no error.
+    """Verify each partition and write the findings; return whether there is no error.
 
     Parameters
     ----------
     paths : log directories, partition directories or ``.log`` files.
-    topics, partitions : which ones; all when there are none.
+    topics, partitions : to verify; all if empty.
     with_records : whether records are inflated and parsed, too.
-    with_notes : whether what is legal is written as well, not only counted.
-    as_json : one object a line, and the summary as the last one.
+    with_notes : whether notes on legal states are written as well, not only counted.
+    as_json : whether each finding is an object on a line; the summary is the last line.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def verify_paths(
 
 @contextmanager
 def _torn_tails_are_findings() -> Iterator[None]:
-    """Keep the library from warning of what a finding says better, and of records left out."""
+    """Suppress the library's warnings that findings repeat, and those of records left out."""
     logger = logging.getLogger("segmentlog.segments.log_end")
     is_disabled, logger.disabled = logger.disabled, True
     try:
@@ -119,7 +119,7 @@ def _torn_tails_are_findings() -> Iterator[None]:
 
 
 def _shown(finding: Finding, paths: Sequence[str]) -> Finding:
-    """The path as it was given, and a message that does not repeat the place."""
+    """The finding with the path as given, and a message that does not repeat the place."""
     message = finding.message.removeprefix(f"{finding.path}: ")
     message = _PLACE.sub(lambda match: "" if match[1] else "the batch ", message)
     return finding._replace(path=as_given(finding.path, paths), message=message)
@@ -131,7 +131,7 @@ def _row(finding: Finding) -> dict[str, object]:
 
 
 def _line(finding: Finding) -> str:
-    """Severity, kind, place and words, in the order in which one looks for them."""
+    """Severity, kind, place and words, in the order in which a reader looks for them."""
     place = finding.path
     if finding.position >= 0:
         place += f", byte {finding.position}"

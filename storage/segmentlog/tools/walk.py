@@ -1,8 +1,8 @@
-"""The batches of one file, good ones and bad ones, and on behind the bad ones.
+"""Walk over all batches of one file, good and bad.
 
-A batch whose checksum is wrong but whose length is right is followed by the next one.  Where a
-length is wrong too, nothing says where the next batch begins; then every byte is tried, and the
-first whole batch with a right checksum is where the walk goes on.
+Behind a batch with a wrong checksum but a right length, the next batch follows directly.  If the
+length is wrong, too, the place of the next batch is unknown.  Then every byte is tried, and the
+walk goes on at the first whole batch with a right checksum.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,14 +22,14 @@ _PIECE_BYTES = 1 << 20
 
 
 class Found(NamedTuple):
-    """What stands at one place of a file.
+    """A batch, or other bytes, at one place of a file.
 
     Parameters
     ----------
     position : byte at which it begins.
-    n_bytes : bytes of it; where no length can be believed, up to the next good batch.
-    header : None where the bytes are no batch.
-    problem : what is wrong with it, or the empty string.
+    n_bytes : its size; if no length is credible, it extends to the next good batch.
+    header : None if the bytes are no batch.
+    problem : its fault, or the empty string.
     """
 
     position: int
@@ -44,14 +44,14 @@ def walk(
     position: int = 0,
     is_wanted: Callable[[BatchHeader], bool] = lambda _: True,
 ) -> Iterator[Found]:
-    """Batches from byte `position` on, and the places that hold none.
+    """Batches from byte `position` on, and the places without a batch.
 
     Parameters
     ----------
-    segment : whose file to walk.
-    file : the same, opened.
+    segment : the segment to walk over.
+    file : its file, opened.
     position : of a batch.
-    is_wanted : batches that are not are neither checked nor yielded.
+    is_wanted : decides whether a batch is checked and yielded.
     """
     next_offset = -(2**63)
     while position < segment.size:
@@ -65,7 +65,7 @@ def walk(
                         bad = header
                         break
                     yield Found(position, header.size_in_bytes, header, reason)
-                if not reason.startswith("its crc"):  # else its offsets may be wrong as well
+                if not reason.startswith("its crc"):  # otherwise its offsets may be wrong as well
                     next_offset = last_offset(header) + 1
                 reason, position = "", placed.end
         except MalformedBatchError as error:
@@ -80,7 +80,7 @@ def walk(
 
 
 def _problem(file: ReadableFile, placed: PlacedHeader, next_offset: int) -> str:
-    """What is wrong with a whole batch, judged by its header and its checksum."""
+    """The fault of a whole batch, judged by its header and its checksum."""
     header = placed.header
     found = placed.checksum(file)
     if found != header.crc:
@@ -97,7 +97,7 @@ def _problem(file: ReadableFile, placed: PlacedHeader, next_offset: int) -> str:
 
 
 def _goes_on(segment: Segment, file: ReadableFile, placed: PlacedHeader) -> bool:
-    """Whether something that looks like a batch, or nothing at all, stands behind a bad one."""
+    """Whether a bad batch is followed by a likely batch, or by nothing."""
     left = segment.size - placed.end
     if left == 0:
         return True
@@ -132,7 +132,7 @@ def _unreadable(
     reason: str,
     next_offset: int,
 ) -> Found:
-    """What cannot be walked over, up to where the walk can go on."""
+    """The unreadable bytes, up to the place where the walk can go on."""
     left = segment.size - position
     if _is_zeros(segment, file, position):
         return Found(position, left, None)
@@ -150,7 +150,7 @@ def _unreadable(
 
 
 def _header_at(segment: Segment, file: ReadableFile, position: int) -> BatchHeader | None:
-    """Header at `position` if it is one of magic 2; its fields may be damaged."""
+    """Header at `position` if its magic is 2; its fields may be damaged."""
     head = file.read(position, layout.HEADER_BYTES)
     if len(head) < layout.HEADER_BYTES or head[layout.MAGIC_AT] != layout.MAGIC:
         return None

@@ -16,13 +16,13 @@ _SEGMENT = bytes.fromhex(
     "00000000000000000000003e00000000025e93538d0000000000000000018bcfe568000000018bcf"
     "e56800ffffffffffffffffffffffffffff0000000118000000026b02760202680278"
 )
-#: One that is compressed.
+#: A compressed batch.
 _COMPRESSED = bytes.fromhex(
     "00000000000000000000004e00000000021d6396900001000000000000018bcfe568000000018bcf"
     "e56800ffffffffffffffffffffffffffff000000011f8b08000000000002031360606060ca662a63"
     "0000a37fcfa609000000"
 )
-#: One in a transaction, and the transaction's commit marker.
+#: A batch in a transaction, and the transaction's commit marker.
 _TRANSACTION = bytes.fromhex(
     "00000000000000000000003a0000000002c0a597380010000000000000018bcfe568000000018bcf"
     "e5680000000000000000010000000000000000000110000000026b02760000000000000000010000"
@@ -33,7 +33,7 @@ _TIME = 1_700_000_000_000
 
 
 def compile_kernels() -> Iterator[str]:
-    """Read and write every kind of thing once, and tell in lines what that has compiled."""
+    """Read and write logs of every kind once, and yield lines on the compiled kernels."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="segmentlog-") as directory:
         _read(Path(directory))
@@ -57,7 +57,7 @@ def compile_kernels() -> Iterator[str]:
 
 
 def _read(directory: Path) -> None:
-    """Scans, a look-up by time, a dump of one batch, a verification: all that calls kernels."""
+    """Scans, a look-up by time, a dump of a batch, a verification: all reads that call kernels."""
     from segmentlog.log_directory import open_log_dir
     from segmentlog.records.header import parse_header
     from segmentlog.records.one_batch import BatchReader
@@ -106,7 +106,7 @@ def _write(directory: Path) -> None:
 
 
 def _mend(directory: Path) -> None:
-    """A log whose indexes are built again, and one batch that is damaged."""
+    """Rebuild the indexes of a log, and find a damaged batch."""
     from segmentlog.errors import CorruptLogError
     from segmentlog.records.one_batch import BatchReader
     from segmentlog.tools.reindex import reindex_paths

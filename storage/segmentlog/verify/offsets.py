@@ -1,4 +1,4 @@
-"""Offsets while a log is verified: gaps, and segments that overlap."""
+"""Check the offsets of a log: gaps, and segments that overlap."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ class OffsetCheck:
         self._reached = -1  # offset behind the segments that are done, if it is known
         self._expected = -1
         self._n_gaps = self._n_missing = 0
-        self._first_gap = (0, 0, 0)  # byte, and the offsets that it is between
+        self._first_gap = (0, 0, 0)  # byte, and the offsets before and behind the gap
 
     def begin(self, segment: Segment) -> Iterator[Finding]:
         """Take the step from one segment to the next."""
@@ -45,7 +45,7 @@ class OffsetCheck:
             )  # fmt: skip
 
     def follow(self, batches: ScannedBatches) -> None:
-        """Count offsets that no batch holds: compacted logs have them by the million."""
+        """Count offsets that no batch holds: a compacted log may have millions of them."""
         headers = batches.headers
         begins = headers[:, layout.BASE_OFFSET]
         ends = np.concatenate(([self._expected], headers[:-1, layout.LAST_OFFSET] + 1))
@@ -60,11 +60,11 @@ class OffsetCheck:
         self._n_missing += int((begins[rows] - ends[rows]).sum())
 
     def go_on_from(self, offset: int) -> None:
-        """Leave out damage, behind which `offset` comes next."""
+        """Leave out damage; `offset` comes next behind it."""
         self._expected = offset
 
     def end(self, segment: Segment) -> Iterator[Finding]:
-        """Say how many gaps one segment has."""
+        """Report the number of gaps of one segment."""
         self._reached = max(self._reached, self._expected)
         if self._n_gaps:
             at, begin, end = self._first_gap

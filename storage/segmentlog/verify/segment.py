@@ -1,4 +1,4 @@
-"""One segment while its log is verified: good batches go to every check, bad ones are reported."""
+"""Verify one segment of a log: good batches go to every check, bad batches are reported."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -21,9 +21,9 @@ __all__ = ["Checks", "SegmentCheck"]
 
 
 class Checks(NamedTuple):
-    """All that goes with a log from segment to segment.
+    """The checks that a log keeps from segment to segment.
 
-    `decoder` is there if records are to be parsed, and `progress` is called with the bytes done
+    `decoder` exists if records are to be parsed, and `progress` is called with the bytes done
     since the last call.
     """
 
@@ -41,7 +41,7 @@ class SegmentCheck:
 
     Parameters
     ----------
-    segment : which.
+    segment : to verify.
     checks : of its log.
     is_last : whether it is the active segment, whose end may be half written.
     """
@@ -101,7 +101,7 @@ class SegmentCheck:
     def _behind(
         self, file: ReadableFile, error: CorruptLogError | UnsupportedFormatError
     ) -> tuple[GoodBatch | None, Finding]:
-        """Where to go on behind a batch that cannot be read, and what to say about it."""
+        """Byte to go on from behind an unreadable batch, and the finding about the batch."""
         at, end, offset = error.position, self._segment.size, self._scanner.next_offset
         good = behind_damage(file, at, end, offset)
         self._checks.progress((good.position if good else end) - at)
@@ -124,7 +124,7 @@ class SegmentCheck:
         return good, self._checks.finding(severity, kind, path, at, offset, message)
 
     def _leave_out(self, good: GoodBatch | None, found: Finding) -> None:
-        """Have the checks go on behind what cannot be read."""
+        """Move the checks on behind unreadable bytes."""
         if good:
             self._indexes.unreadable(good.position, good.base_offset)
             self._scanner.next_offset = good.base_offset
