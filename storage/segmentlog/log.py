@@ -18,7 +18,7 @@ from segmentlog.errors import (
 )
 from segmentlog.files.metadata import read_topic_id
 from segmentlog.files.readable import is_file
-from segmentlog.files.storage import is_gone, storage_error
+from segmentlog.files.system_errors import is_gone, storage_error
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
     IsolationLevel,

@@ -21,7 +21,7 @@ from segmentlog.files.names import (
 from segmentlog.files.partitions import list_partitions
 from segmentlog.files.paths import local_path, why_not_there
 from segmentlog.files.readable import FileType, exists, is_file, list_names
-from segmentlog.files.storage import storage_errors
+from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.journal.state import STATE_FILE
 from segmentlog.log import Log

@@ -79,8 +79,8 @@ TESTED_ELSEWHERE = (
     (
         "segmentlog/commit",
         (
-            "append decision delete_records extent ingest open_files prepare stage staged_batches "
-            "topics"
+            "append decision delete_replaced extent ingest open_files prepare stage "
+            "staged_batches topics"
         ),
         (
             "producer/test_writer producer/test_overwrite producer/test_large commit/test_commit "
@@ -109,7 +109,7 @@ TESTED_ELSEWHERE = (
     (
         "segmentlog/tools",
         "arguments completion dump_to reindex rows sinks tables",
-        "tools/test_cli tools/test_dump tools/test_doctor files/test_storage ../interop",
+        "tools/test_cli tools/test_dump tools/test_doctor files/test_system_errors ../interop",
         "parts of commands, tested by what commands print",
     ),
     (

@@ -32,7 +32,7 @@ from scanning import act_in_scan
 import segmentlog
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.planner import plan_slices
-from segmentlog.commit import delete_records as replaced
+from segmentlog.commit import delete_replaced as replaced
 from segmentlog.errors import LogChangedError
 from segmentlog.model import LogSlice, TopicPartition
 

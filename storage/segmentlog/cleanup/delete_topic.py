@@ -31,7 +31,7 @@ from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, LOCK_FILE, parse_partition_directory
 from segmentlog.files.paths import local_path
 from segmentlog.files.readable import exists
-from segmentlog.files.storage import storage_errors
+from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.guard import Guard, Intent, list_guards
 from segmentlog.journal.state import State
 from segmentlog.log_directory import open_log_dir
@@ -41,7 +41,7 @@ from segmentlog.recovery.deleted import (
     remove_taken_out,
     taken_out,
 )
-from segmentlog.recovery.unfinished import finish, give_up, recover
+from segmentlog.recovery.unfinished import finish, give_up, recover_commits
 from segmentlog.segments.listing import list_segments
 
 __all__ = ["DeletedTopic", "delete_topic"]
@@ -102,7 +102,7 @@ def delete_topic(
     with DirectoryLock(directory, lock_timeout_seconds):
         if dry_run:
             return _found(directory, topic)
-        recover(directory)
+        recover_commits(directory)
         found = _found(directory, topic)
         if partition_directories(directory, topic):
             _delete(directory, topic)

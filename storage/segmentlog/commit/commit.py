@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from segmentlog.commit.append import LogAppender
 from segmentlog.commit.decision import decide, stand
-from segmentlog.commit.delete_records import delete_replaced
+from segmentlog.commit.delete_replaced import delete_replaced
 from segmentlog.commit.extent_columns import JobExtents
 from segmentlog.commit.ingest import enter_partition, move_segment, plan_segment
 from segmentlog.commit.prepare import ready_to_append

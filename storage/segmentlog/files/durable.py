@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from segmentlog.errors import LogDirectoryError, SyncFailedError
 from segmentlog.files.owners import another_owner
-from segmentlog.files.storage import naming
+from segmentlog.files.system_errors import naming
 
 __all__ = [
     "adopt",

@@ -9,7 +9,7 @@ The contract is short, because little is the same everywhere:
 
 - An open file stays the same file: a later rename, replacement or deletion changes nothing for its
 reader.  Only its size may change.  A missing file raises `FileNotFoundError`; on a network file
-system an open file may be gone, too (`segmentlog.files.storage.is_gone`).
+system an open file may be gone, too (`segmentlog.files.system_errors.is_gone`).
 - A read returns how many bytes it got; fewer than requested means the end of the file then.
 - A listing holds all names that were there throughout, and perhaps names that came or went.
 - `FileStatus.inode` distinguishes two files of the same name.

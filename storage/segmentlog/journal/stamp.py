@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from segmentlog.files.durable import replace_file
 from segmentlog.files.readable import exists, open_file, status_of
-from segmentlog.files.storage import is_gone
+from segmentlog.files.system_errors import is_gone
 from segmentlog.journal.state import STATE_FILE, State
 
 __all__ = ["Stamp", "read_stamp", "renew_stamp", "set_later"]

@@ -22,7 +22,7 @@ from segmentlog.files.names import (
 )
 from segmentlog.files.partitions import list_partitions
 from segmentlog.files.readable import exists, list_names, status_of
-from segmentlog.files.storage import storage_errors
+from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.model import TopicPartition
 from segmentlog.producer.config import ProducerConfig
@@ -34,7 +34,7 @@ from segmentlog.producer.directory import (
     sweep,
 )
 from segmentlog.producer.stager import RowStager
-from segmentlog.recovery.unfinished import recover
+from segmentlog.recovery.unfinished import recover_commits
 
 __all__ = ["WriteJob"]
 
@@ -125,7 +125,7 @@ class WriteJob:
         check_owner(directory, token)
         with storage_errors(directory), DirectoryLock(directory, lock_timeout_seconds):
             mark_new(directory)
-            recover(directory)
+            recover_commits(directory)
             sweep(directory)
             if topic is not None and n_new:
                 create_partitions(directory, topic, 0)  # completes a topic after a crash
@@ -229,7 +229,7 @@ class WriteJob:
             DirectoryLock(self.directory, self.lock_timeout_seconds),
         ):
             self.check_begun()
-            recover(self.directory)
+            recover_commits(self.directory)
             topics = dict.fromkeys(staged.topics)
             if self.topic:
                 topics[self.topic] = None  # even without rows

@@ -15,7 +15,7 @@ from segmentlog.errors import (
     OffsetsOutOfOrderError,
     RecordTooLargeError,
 )
-from segmentlog.files.storage import storage_errors
+from segmentlog.files.system_errors import storage_errors
 from segmentlog.kernels.memory import Int64s
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.producer.config import ProducerConfig

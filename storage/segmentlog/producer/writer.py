@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from segmentlog.errors import OptionError
 from segmentlog.files.paths import local_path
-from segmentlog.files.storage import storage_errors
+from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.left_out import warn_of_columns_left_out

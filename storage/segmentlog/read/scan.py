@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from segmentlog.errors import CorruptLogError, LogChangedError, LogDirectoryError
 from segmentlog.files.readable import is_directory
-from segmentlog.files.storage import is_gone, storage_errors
+from segmentlog.files.system_errors import is_gone, storage_errors
 from segmentlog.kernels import layout
 from segmentlog.model import IsolationLevel, LogSlice, OnCorruptBatch, ScanPolicy
 from segmentlog.read.damage import DamagePolicy

@@ -20,7 +20,7 @@ from segmentlog.files.names import (
 )
 from segmentlog.files.partitions import list_partitions
 from segmentlog.files.readable import FileType, exists
-from segmentlog.files.storage import storage_errors
+from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.journal.state import State
 from segmentlog.model import TopicPartition
@@ -31,7 +31,7 @@ from segmentlog.recovery.recover_log import (
     recover_log,
 )
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
-from segmentlog.recovery.unfinished import recover
+from segmentlog.recovery.unfinished import recover_commits
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.orphans import indexes_without_log, remove_indexes_without_log
@@ -111,7 +111,7 @@ class DirectoryRecovery:
     def _guards(self) -> Iterator[str]:
         """Finish or undo the commits of writers that are gone."""
         if not self._dry_run:
-            yield from recover(self._directory, is_asked=True)
+            yield from recover_commits(self._directory, is_asked=True)
             return
         token = State.read(self._directory).token
         for guard in list_guards(self._directory):

@@ -30,7 +30,7 @@ from segmentlog.journal.stamp import renew_stamp
 from segmentlog.journal.state import State
 from segmentlog.recovery.deleted import remove_taken_out, take_out
 
-__all__ = ["finish", "give_up", "recover", "withdraw"]
+__all__ = ["finish", "give_up", "recover_commits", "withdraw"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _POLL_SECONDS = 0.05
 _KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
-def recover(directory: str, *, is_asked: bool = False) -> list[str]:
+def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
     """Finish or undo the commits that a crash has left; the caller holds the lock.
 
     Parameters
@@ -64,7 +64,8 @@ def recover(directory: str, *, is_asked: bool = False) -> list[str]:
         guard = found.seize()
         intent, token = guard.intent(), State.read(directory).token
         if intent is None or token not in {guard.token, intent.after}:
-            # The commit had not begun, or its writer had lost the lock; see `_Commit.stand`.
+            # The commit had not begun, or its writer had lost the lock: see `stand` in
+            # `segmentlog.commit.decision`.
             withdraw(directory, guard)
             done.append(f"removed {found.path}, which had not begun to write")
         elif token == guard.token:

@@ -22,7 +22,7 @@ from segmentlog.files.readable import (
     status_of,
     statuses_of,
 )
-from segmentlog.files.storage import is_gone
+from segmentlog.files.system_errors import is_gone
 from segmentlog.kernels import layout
 from segmentlog.records.header import parse_header
 

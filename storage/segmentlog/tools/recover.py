@@ -9,7 +9,7 @@ from segmentlog.files.names import LOCK_FILE, META_PROPERTIES_FILE, parse_partit
 from segmentlog.files.partitions import list_partitions
 from segmentlog.files.paths import local_path, why_not_there
 from segmentlog.files.readable import exists, list_names
-from segmentlog.files.storage import storage_errors
+from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.tools.progress import progress

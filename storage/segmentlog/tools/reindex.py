@@ -9,7 +9,7 @@ from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import DirectoryState, parse_partition_directory
 from segmentlog.files.paths import local_path, why_not_there
 from segmentlog.files.readable import exists, is_directory, is_file, list_names
-from segmentlog.files.storage import storage_errors
+from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.recovery.reindex import follow_producers_to, rebuild_indexes
 from segmentlog.recovery.swaps import has_swaps

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
-from segmentlog.files.storage import storage_errors
+from segmentlog.files.system_errors import storage_errors
 from segmentlog.log_directory import open_log_dir
 from segmentlog.tools.dump import as_given, partitions_of
 from segmentlog.tools.progress import progress

@@ -30,7 +30,7 @@ from segmentlog.journal.guard import list_guards
 from segmentlog.model import TopicPartition
 from segmentlog.read.moment import Census
 from segmentlog.recovery.deleted import CHECKPOINTS
-from segmentlog.recovery.unfinished import recover
+from segmentlog.recovery.unfinished import recover_commits
 
 ROWS = pa.table({"value": [b"a", b"b", b"c"], "partition": [0, 1, 2]})
 GONE: Mapping[int, list[bytes]] = {}
@@ -225,7 +225,7 @@ def test_every_cut_leaves_all_or_nothing(tmp_path: Path) -> None:
         found = seen(directory)
         assert found in (GONE, WHOLE), number
         with DirectoryLock(str(directory)):
-            recover(str(directory))
+            recover_commits(str(directory))
         assert found == seen(directory), number
         if found:
             assert 3 == segmentlog.delete_topic(directory, "t").partitions

@@ -200,7 +200,7 @@ def test_a_writer_that_was_taken_over_decides_nothing_by_its_handle(
         held.extend(arguments)
         held[0].guard.intent()
         monkeypatch.setattr(settle, "_undo", taken_over)
-        settle.recover(str(server))
+        settle.recover_commits(str(server))
         raise OSError("as its answer is")
 
     monkeypatch.setattr(commit._Commit, "decide", overtaken)

@@ -19,7 +19,7 @@ from segmentlog.errors import StagedFileError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
-from segmentlog.recovery.unfinished import recover
+from segmentlog.recovery.unfinished import recover_commits
 from segmentlog.topic_config import TopicConfig
 
 #: A segment takes four of the pieces that a task stages at a time.
@@ -223,7 +223,7 @@ def test_a_crash_at_every_step_of_a_move(
         seen = len(numbers(directory)[0]), len(numbers(directory)[1])
         assert seen in {(first, 0), (first + 4000, 50)}, number
         with DirectoryLock(str(directory)):
-            recover(str(directory))
+            recover_commits(str(directory))
         assert seen == (len(numbers(directory)[0]), len(numbers(directory)[1])), number
         write(directory, *pieces(seen[0], 10), num_partitions=2, config=CONFIG)
         assert [*range(seen[0] + 10)] == numbers(directory)[0], number

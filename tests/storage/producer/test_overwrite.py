@@ -10,13 +10,13 @@ from plain_writes import dealt, numbered_rows, numbers, write
 from soundness import assert_tidy
 
 import segmentlog
-from segmentlog.commit import delete_records as replaced
+from segmentlog.commit import delete_replaced as replaced
 from segmentlog.errors import OptionError, SyncFailedError
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
-from segmentlog.recovery.unfinished import recover
+from segmentlog.recovery.unfinished import recover_commits
 from segmentlog.topic_config import TopicConfig
 
 CONFIG = ProducerConfig(TopicConfig(segment_bytes=2000), batch_size=300)
@@ -115,7 +115,7 @@ def test_a_crash_at_every_step_of_an_overwrite(
         seen = numbers(directory)
         assert seen in (before, dealt((1000, 50))), number
         with DirectoryLock(str(directory)):
-            recover(str(directory))
+            recover_commits(str(directory))
         assert seen == numbers(directory), number
         write_here(directory, numbered_rows(2000, 4))
         expected = {each: seen[each] + dealt((2000, 4))[each] for each in (0, 1)}

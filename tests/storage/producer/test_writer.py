@@ -30,7 +30,7 @@ from segmentlog.journal.state import State
 from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
-from segmentlog.recovery.unfinished import recover
+from segmentlog.recovery.unfinished import recover_commits
 from segmentlog.topic_config import TopicConfig
 
 
@@ -145,7 +145,7 @@ def test_a_crash_at_every_step_leaves_the_job_whole_or_out(
         seen["after" if visible == after else "before"] += 1
         seen["guarded"] += bool(list_guards(str(directory)))
         with DirectoryLock(str(directory)):
-            recover(str(directory))
+            recover_commits(str(directory))
         assert visible == numbers(directory), (number, made)
         jobs = [(0, 100), (100, 50)] if visible == after else [(0, 100)]
         write_job(directory, 200, 20, **settings)
@@ -216,7 +216,7 @@ def test_a_log_that_is_shorter_than_before_the_commit(
             with pytest.raises(LogDirectoryError, match=r"before it began.*segmentlog recover"):
                 write_job(tmp_path, 40, 20)
         done = subprocess.run(
-            [sys.executable, "-m", "segmentlog", "recover", str(tmp_path)],
+            [sys.executable, "-m", "segmentlog", "recover_commits", str(tmp_path)],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert (0, "") == (done.returncode, done.stderr)
@@ -277,7 +277,7 @@ def test_a_writer_that_was_taken_over_undoes_nothing(
 
     def overtaken(itself: commit._Commit, state: State) -> None:
         monkeypatch.setattr(commit._Commit, "decide", decide)
-        recover(itself.directory)
+        recover_commits(itself.directory)
         commit.commit_staged(itself.directory, other.token, other_extents, TopicConfig())
         decide(itself, state)
 

@@ -16,7 +16,7 @@ from crash_disk.recorder import Recorder
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.producer.config import ProducerConfig
-from segmentlog.recovery.unfinished import recover
+from segmentlog.recovery.unfinished import recover_commits
 from segmentlog.topic_config import TopicConfig
 
 __all__ = [
@@ -143,7 +143,7 @@ def recover_as_a_writer(directory: Path) -> None:
     """What every writer does first."""
     if directory.exists():
         with DirectoryLock(str(directory)):
-            recover(str(directory))
+            recover_commits(str(directory))
 
 
 def has_topic(directory: Path) -> bool:

@@ -26,7 +26,7 @@ from typing import Any
 from held_commit import around_decision
 
 import segmentlog
-from segmentlog.commit import delete_records as replaced
+from segmentlog.commit import delete_replaced as replaced
 from segmentlog.commit.append import LogAppender
 from segmentlog.errors import LogLockedError, SegmentLogError
 from segmentlog.files.checkpoint import read_offsets, write_offsets

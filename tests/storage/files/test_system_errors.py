@@ -14,7 +14,7 @@ from plain_writes import ONE, values, write
 import segmentlog
 from segmentlog import StorageError
 from segmentlog.errors import LogDirectoryError, SegmentLogError
-from segmentlog.files.storage import storage_errors
+from segmentlog.files.system_errors import storage_errors
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.read.scan import scan_slice
