@@ -216,7 +216,7 @@ def test_a_log_that_is_shorter_than_before_the_commit(
             with pytest.raises(LogDirectoryError, match=r"before it began.*segmentlog recover"):
                 write_job(tmp_path, 40, 20)
         done = subprocess.run(
-            [sys.executable, "-m", "segmentlog", "recover_commits", str(tmp_path)],
+            [sys.executable, "-m", "segmentlog", "recover", str(tmp_path)],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert (0, "") == (done.returncode, done.stderr)
