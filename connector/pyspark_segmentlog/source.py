@@ -98,7 +98,10 @@ class SegmentLogDataSource(DataSource):
     @PlainErrors()
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         """Refuse a stream, which is not supported yet, in one sentence."""
-        raise _no_streams("readStream", 'spark.read.format("segmentlog").load(path)')
+        from pyspark_segmentlog.no_streams import NoStreamReader
+
+        error = _no_streams("readStream", 'spark.read.format("segmentlog").load(path)')
+        return NoStreamReader(error)
 
     @PlainErrors()
     def simpleStreamReader(self, schema: "StructType") -> "SimpleDataSourceStreamReader":
