@@ -32,7 +32,7 @@ spark.stop()
 
 
 def run(command: list[str | Path], cwd: Path, **variables: str) -> tuple[str, str]:
-    """What a command prints and says on standard error, without our path."""
+    """Standard output and standard error of a command that runs without our path."""
     settings = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
         command, cwd=cwd, env=settings | variables,

@@ -15,5 +15,5 @@ print(before, frozen > 1000, gc.get_freeze_count() - frozen < 1000)
 
 
 def test_modules_are_frozen_once() -> None:
-    """What a later task has made stays in the garbage collector's reach."""
+    """The garbage collector still reaches the objects of later tasks."""
     assert "0 True True" == run(CODE)

@@ -27,7 +27,7 @@ _INDEXED = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
 def limits_of(config: TopicConfig) -> Int64s:
-    """What a segment may grow to; see `segmentlog.kernels.growth`."""
+    """The sizes to which a segment may grow; see `segmentlog.kernels.growth`."""
     limits: Int64s = np.zeros(growth.LIMIT_COLUMNS, np.int64)
     limits[growth.SEGMENT_BYTES] = config.segment_bytes
     limits[growth.SEGMENT_MS] = config.segment_ms
@@ -105,7 +105,7 @@ class LogAppender:
 
     @property
     def base_offset(self) -> int:
-        """Of the active segment."""
+        """Sizes of the active segment."""
         return int(self._state[growth.BASE_OFFSET])
 
     @property

@@ -62,7 +62,7 @@ def staged_batches(
 
 
 def _place(batches: ScannedBatches, next_offset: int, leader_epoch: int) -> None:
-    """What ``LogValidator.assignOffsetsNonCompressed`` does for batches that need nothing else."""
+    """Assign offsets like ``LogValidator.assignOffsetsNonCompressed``, and the leader epoch."""
     headers = batches.headers
     positions = np.ascontiguousarray(headers[:, layout.POSITION])
     assign_offsets(batches.buf, positions, next_offset, leader_epoch)

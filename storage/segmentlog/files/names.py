@@ -120,7 +120,7 @@ def parse_partition_directory(name: str) -> tuple[TopicPartition, DirectoryState
 def deleted_directory_name(topic_partition: TopicPartition) -> str:
     """A new name for a partition that is on its way out (``LocalLog.logDeleteDirName``).
 
-    Of a long topic only the beginning is left, or the name would be too long for a file.
+    A long topic is cut to its beginning: the file system bounds the length of names.
     """
     suffix = f"-{topic_partition.partition}.{uuid.uuid4().hex}-{DirectoryState.DELETE}"
     return topic_partition.topic[: _LONGEST_NAME - len(suffix)] + suffix

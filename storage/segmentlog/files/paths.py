@@ -45,7 +45,7 @@ def is_pattern(path: str) -> bool:
 
 
 def why_not_there(path: str) -> str:
-    """What to say of a path under which nothing is found."""
+    """Reason for an error about a path that leads to no file."""
     reason = "there is no such file or directory"
     if is_pattern(path):
         reason += "; a path is taken as it stands, without * and ? for others: name each directory"

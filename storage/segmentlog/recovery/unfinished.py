@@ -86,7 +86,7 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
     """Derive the checkpoints of a decided commit, and remove its guard."""
     if intent.deletes:
         take_out(directory, intent.deletes)
-        # Who has listed names in between finds no guard any more, but another stamp.
+        # A reader that listed names meanwhile may find no guard any more, but finds a new stamp.
         renew_stamp(directory)
     ends = {each.topic_partition: each.new_end for each in intent.partitions}
     starts = {

@@ -39,8 +39,6 @@ _LARGEST = "09223372036854775807"  #: Java's largest long, in 20 digits
 
 _NOT_LISTED = {errno.ENOTDIR, errno.EACCES, errno.EPERM}
 
-_SMALLEST = layout.SMALLEST_BATCH_BYTES
-
 _ATTEMPTS = 10  # a broker renames and deletes only so often
 
 
@@ -231,7 +229,10 @@ def next_offset_of(swap: SegmentFiles) -> int:
     next_offset, position = swap.base_offset, 0
     try:
         with open_file(swap.path) as file:
-            while len(head := file.read(position, layout.HEADER_BYTES)) >= _SMALLEST:
+            while True:
+                head = file.read(position, layout.HEADER_BYTES)
+                if len(head) < layout.SMALLEST_BATCH_BYTES:
+                    break
                 header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
                 position += header.size_in_bytes
                 if header.batch_length < layout.MIN_LEGACY_LENGTH or position > swap.size:

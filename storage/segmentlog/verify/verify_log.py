@@ -83,7 +83,7 @@ class _LogCheck:
             yield from self._high_watermark()
 
     def _unread(self, segment: Segment, error: OSError) -> Finding:
-        """What to say about a file that the system does not let us read to the end."""
+        """The finding for a file that the system does not let us read to its end."""
         self._is_all_read = False
         self._checks.offsets.give_up()
         if not exists(segment.path):

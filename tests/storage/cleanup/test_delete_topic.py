@@ -120,7 +120,7 @@ def test_names_are_those_that_a_broker_gives() -> None:
 
 
 def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
-    """Of which a file system takes no longer one."""
+    """A name of the greatest length that a file system takes."""
     name = "x" * 249
     write_three(tmp_path, name)
     with pytest.MonkeyPatch.context() as patch:
@@ -278,7 +278,7 @@ def test_readers_see_all_of_it_or_nothing(directory: Path) -> None:
 
 
 def test_a_scan_that_has_begun_is_told(directory: Path) -> None:
-    """Of files that it has not opened yet."""
+    """A reader needs files that it has not opened yet."""
     with segmentlog.open_writer(directory, "u") as writer:
         for number in range(3):
             writer.append(pa.table({"value": [b"%d" % number]}))

@@ -1,4 +1,4 @@
-"""What one commit does to each of its partitions."""
+"""Effects of one commit on each of its partitions."""
 
 from pathlib import Path
 

@@ -82,7 +82,7 @@ def offsets(partition: Path) -> list[int]:
 
 
 def errors(partition: Path) -> list[object]:
-    """What verifying finds, but for notes."""
+    """Findings of a verification, without notes."""
     log = segmentlog.open_log_dir(partition).log("t", 0)
     return [each for each in verify_log(log) if each.severity != Severity.NOTE]
 
