@@ -13,7 +13,9 @@ from segmentlog.model import LogSlice
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SegmentLogReader", "SlicePartition"]
+    from pyspark_segmentlog.planner import LateRange
+
+__all__ = ["LatePartition", "SegmentLogReader", "SlicePartition"]
 
 
 class SlicePartition(InputPartition):
@@ -22,6 +24,14 @@ class SlicePartition(InputPartition):
     def __init__(self, log_slice: LogSlice) -> None:
         super().__init__(log_slice)
         self.log_slice = log_slice
+
+
+class LatePartition(InputPartition):
+    """A range on its way to the task that looks its edges up."""
+
+    def __init__(self, late_range: "LateRange") -> None:
+        super().__init__(late_range)
+        self.late_range = late_range
 
 
 class SegmentLogReader(DataSourceReader):
@@ -39,19 +49,22 @@ class SegmentLogReader(DataSourceReader):
 
     @PlainErrors()
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition for each slice; for an empty list, Spark makes one without a slice."""
-        from pyspark_segmentlog.planner import plan_slices
+        """One partition for each task; for an empty list, Spark makes one that is None."""
+        from pyspark_segmentlog.planner import plan_late_ranges, plan_slices
 
+        if self._options.late_binding:
+            return [LatePartition(late_range) for late_range in plan_late_ranges(self._options)]
         return [SlicePartition(log_slice) for log_slice in plan_slices(self._options)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Arrow batches of one slice."""
-        if not isinstance(partition, SlicePartition):
-            return
-        from segmentlog.read.scan import scan_slice  # the compiled kernels load in the task
+        """Arrow batches of one task."""
+        from pyspark_segmentlog.task import read_late_range, read_slice
 
         with PlainErrors():
-            yield from scan_slice(
-                partition.log_slice, columns=self._columns, policy=self._options.policy
-            )
+            if isinstance(partition, SlicePartition):
+                yield from read_slice(partition.log_slice, self._columns, self._options)
+            elif isinstance(partition, LatePartition):
+                yield from read_late_range(partition.late_range, self._columns, self._options)
+            else:
+                return
         freeze_modules()

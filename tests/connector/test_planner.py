@@ -27,18 +27,6 @@ def test_a_partition_that_is_not_read_may_be_in_two_directories(
         plan_slices(ReadOptions.parse(options | {"subscribe": "__consumer_offsets"}))
 
 
-def test_a_start_behind_its_end_is_told_as_it_was_given(example_data: str) -> None:
-    """The text of the option, and the partition, offsets and remedy behind it."""
-    start = '{"payments": {"0": 50}}'
-    ends = {"endingOffsets": '{"payments": {"0": 10}}', "subscribe": "payments"}
-    options = ReadOptions.parse({"path": example_data, "startingOffsets": start} | ends)
-
-    with pytest.raises(OptionError, match=r"payments-0 .* 50 .* 10.*endingOffsets") as refused:
-        plan_slices(options)
-
-    assert ("startingOffsets", start) == (refused.value.option, refused.value.value)
-
-
 def test_assigned_partitions_that_are_not_there_are_told_of(
     example_data: str, caplog: pytest.LogCaptureFixture
 ) -> None:
