@@ -13,15 +13,17 @@ from segmentlog.model import LogSlice
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SegmentLogReader", "SlicePartition"]
+    from pyspark_segmentlog.planner import LateRange
+
+__all__ = ["SegmentLogReader", "TaskPartition"]
 
 
-class SlicePartition(InputPartition):
-    """A slice on its way to the task that reads it."""
+class TaskPartition(InputPartition):
+    """Slices, or ranges with edges to look up, on their way to the task that reads them."""
 
-    def __init__(self, log_slice: LogSlice) -> None:
-        super().__init__(log_slice)
-        self.log_slice = log_slice
+    def __init__(self, parts: "tuple[LogSlice | LateRange, ...]") -> None:
+        super().__init__(parts)
+        self.parts = parts
 
 
 class SegmentLogReader(DataSourceReader):
@@ -39,19 +41,18 @@ class SegmentLogReader(DataSourceReader):
 
     @PlainErrors()
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition for each slice; for an empty list, Spark makes one without a slice."""
-        from pyspark_segmentlog.planner import plan_slices
+        """One partition for each task; for an empty list, Spark makes one that is None."""
+        from pyspark_segmentlog.planner import plan_tasks
 
-        return [SlicePartition(log_slice) for log_slice in plan_slices(self._options)]
+        return [TaskPartition(parts) for parts in plan_tasks(self._options)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Arrow batches of one slice."""
-        if not isinstance(partition, SlicePartition):
-            return
-        from segmentlog.read.scan import scan_slice  # the compiled kernels load in the task
+        """Arrow batches of one task."""
+        from pyspark_segmentlog.task import read_part
 
+        if not isinstance(partition, TaskPartition):
+            return
         with PlainErrors():
-            yield from scan_slice(
-                partition.log_slice, columns=self._columns, policy=self._options.policy
-            )
+            for part in partition.parts:
+                yield from read_part(part, self._columns, self._options)
         freeze_modules()

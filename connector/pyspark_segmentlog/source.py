@@ -48,12 +48,15 @@ class SegmentLogDataSource(DataSource):
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Reader of a batch query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
-        from pyspark_segmentlog.options import ReadOptions
+        from pyspark_segmentlog.options import ReadOptions, warn_of_unused
         from pyspark_segmentlog.reader import SegmentLogReader
         from pyspark_segmentlog.schema import selected_columns
 
-        options = ReadOptions.parse(options_of_query(self.options, schema))
-        return SegmentLogReader(options, selected_columns(schema))
+        given = options_of_query(self.options, schema)
+        options = ReadOptions.parse(given)
+        columns = selected_columns(schema)
+        warn_of_unused(given)
+        return SegmentLogReader(options, columns)
 
     @PlainErrors()
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:

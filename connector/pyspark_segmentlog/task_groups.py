@@ -3,11 +3,27 @@
 import heapq
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
 from segmentlog.consumer.assignors import assign_range, assign_round_robin, assign_sticky
-from segmentlog.model import LogSlice
+from segmentlog.model import TopicPartition
 
 __all__ = ["PartitionAssignor", "group_slices"]
+
+
+class Part(Protocol):
+    """A part of a read, which one task reads as a whole."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Where it is."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of ``.log`` files."""
+
+
+_Part = TypeVar("_Part", bound=Part)
 
 
 class PartitionAssignor(StrEnum):
@@ -20,8 +36,8 @@ class PartitionAssignor(StrEnum):
 
 
 def group_slices(
-    slices: Sequence[LogSlice], max_groups: int, assignor: PartitionAssignor
-) -> list[tuple[LogSlice, ...]]:
+    slices: Sequence[_Part], max_groups: int, assignor: PartitionAssignor
+) -> list[tuple[_Part, ...]]:
     """Share `slices` among at most `max_groups` tasks.
 
     Kafka's assignors keep the slices of a topic-partition together, in one task; `BYTES` does not.
@@ -47,13 +63,13 @@ def group_slices(
         assign = assign_range if assignor is PartitionAssignor.RANGE else assign_round_robin
         assignment = assign(partitions, dict.fromkeys(names, topics))
     owner = {each: name for name, its in assignment.items() for each in its}
-    groups: dict[str, list[LogSlice]] = {name: [] for name in names}
+    groups: dict[str, list[_Part]] = {name: [] for name in names}
     for each in slices:
         groups[owner[each.topic_partition]].append(each)
     return [tuple(group) for group in groups.values() if group]
 
 
-def _by_bytes(slices: Sequence[LogSlice], max_groups: int) -> list[tuple[LogSlice, ...]]:
+def _by_bytes(slices: Sequence[_Part], max_groups: int) -> list[tuple[_Part, ...]]:
     """The largest slice first, each to the task that has the fewest bytes.
 
     No task then has more than 4/3 of the bytes that the best division would give its largest task

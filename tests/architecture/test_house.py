@@ -72,7 +72,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/read",
-        "damage listed lookup moment planned_file read_committed scan",
+        "damage listed moment planned_file read_committed scan",
         "test_log segments/test_segment test_damage ../crash ../interop",
         "steps of one read, which is tested beside commits and damage",
     ),
@@ -120,7 +120,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "pyspark_segmentlog",
-        "catalog_table parsing py_files sink_schema source",
+        "catalog_table option_names parsing py_files sink_schema source",
         "test_sql test_options test_reader test_writer ../architecture/test_packaging",
         "tested by the statements, options and packages that a user has",
     ),

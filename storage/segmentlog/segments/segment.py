@@ -28,6 +28,7 @@ __all__ = ["PlacedHeader", "Segment"]
 
 logger = logging.getLogger(__name__)
 
+_FIRST_WINDOW_BYTES = 4 << 10  # Kafka's default of index.interval.bytes
 _HEADER_WINDOW_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20
 
@@ -114,8 +115,9 @@ class Segment:
 
         In the active segment, the headers end before the first batch that is not whole.
 
-        Only headers are read, a window of 64 KiB at a time, so large batches cost one small read
-        each, and small ones share it.  A message of magic 0 or 1 is a batch of its own.
+        Only headers are read, in windows that small batches share.  The first window is about as
+        large as the log between two index entries, which is all that a look-up needs; each later
+        one is twice as large, up to 64 KiB.  A message of magic 0 or 1 is a batch of its own.
 
         Raises
         ------
@@ -130,12 +132,13 @@ class Segment:
         """
         limit = self.size if end is None else min(end, self.size)
         with open_file(self.path) as file:
-            window, window_at = b"", 0
+            window, window_at, window_bytes = b"", 0, _FIRST_WINDOW_BYTES
             while position + layout.SMALLEST_BATCH_BYTES <= limit:
                 at = position - window_at
                 if at < 0 or at + layout.HEADER_BYTES > len(window):
-                    n_bytes = min(_HEADER_WINDOW_BYTES, limit - position)
+                    n_bytes = min(window_bytes, limit - position)
                     window, window_at, at = file.read(position, n_bytes), position, 0
+                    window_bytes = min(2 * window_bytes, _HEADER_WINDOW_BYTES)
                 placed = self._placed(window, at, position)
                 if placed is None or placed.end > limit:
                     break
