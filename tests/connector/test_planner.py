@@ -59,3 +59,17 @@ def test_a_path_that_is_not_there_is_no_list_of_paths(tmp_path: Path) -> None:
     """The plain case keeps its sentence."""
     with pytest.raises(LogDirectoryError, match="no such file"):
         plan_slices(ReadOptions.parse({"path": str(tmp_path / "gone")}))
+
+
+def test_an_end_below_the_log_start_is_told_even_if_data_loss_is_allowed(
+    example_data: str, tmp_path: Path
+) -> None:
+    """`kafka` finds the start behind its end, too: earliest is an offset like any other."""
+    shutil.copytree(Path(example_data, "payments-0"), tmp_path / "payments-0")
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 50\n")
+    ends = {"endingOffsets": '{"payments":{"0":10}}', "failOnDataLoss": "false"}
+
+    with pytest.raises(
+        OptionError, match="payments-0 would start at 50 and end at 10"
+    ):
+        plan_slices(ReadOptions.parse({"path": str(tmp_path), **ends}))
