@@ -166,10 +166,8 @@ def _asked(
     earliest = {each: directory.log(*each).log_start_offset for each in assigned}
     if isinstance(start, LastRecords):
         starts = {each: max(known[each] - start.n_offsets, earliest[each]) for each in known}
-        starts = {each: min(starts[each], known[each]) for each in known}
     elif isinstance(start, LastDuration):
-        found = by_time(start.before(time.time_ns() // 1_000_000))
-        starts = {each: min(found[each], known[each]) for each in known}
+        starts = by_time(start.before(time.time_ns() // 1_000_000))
     else:
         starts = start.resolve(assigned) if isinstance(start, OffsetBound) else by_time(start)
         for each, at in starts.items():

@@ -83,3 +83,15 @@ def test_more_tasks_than_the_most(example_data: str) -> None:
     with pytest.raises(OptionError, match="minPartitions asks for 5") as refused:
         ReadOptions.parse(options)
     assert ("maxPartitions", "4") == (refused.value.option, refused.value.value)
+
+
+def test_an_end_below_the_log_start_is_told_even_if_data_loss_is_allowed(
+    example_data: str, tmp_path: Path
+) -> None:
+    """`kafka` finds the start behind its end, too: earliest is an offset like any other."""
+    shutil.copytree(Path(example_data, "payments-0"), tmp_path / "payments-0")
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 50\n")
+    ends = {"endingOffsets": '{"payments":{"0":10}}', "failOnDataLoss": "false"}
+
+    with pytest.raises(OptionError, match="payments-0 would start at 50 and end at 10"):
+        plan_slices(ReadOptions.parse({"path": str(tmp_path), **ends}))
