@@ -96,8 +96,8 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/producer",
-        "config job left_out sink_columns",
-        "producer/test_writer producer/test_refusals producer/test_clocks ../connector",
+        "config left_out sink_columns",
+        "producer/test_writer producer/test_refusals ../connector",
         "parts of the writer, tested by what it writes and refuses",
     ),
     (

@@ -138,7 +138,7 @@ class LogWriter:
         self._check_refused()
         if self._job is not None:
             try:
-                self._job.renew()
+                self._job.files.renew()
             except FileNotFoundError:
                 if self._has_rows:
                     self._job.check_begun()  # raises, and names the cause
@@ -198,7 +198,6 @@ def open_writer(
             writer.append(table)
             writer.flush()  # visible from here on
             writer.append(another_table)
-
 
     Parameters
     ----------
