@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import time
+from enum import Enum, auto
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
@@ -30,7 +31,7 @@ from segmentlog.journal.stamp import renew_stamp
 from segmentlog.journal.state import State
 from segmentlog.recovery.deleted import remove_taken_out, take_out
 
-__all__ = ["finish", "give_up", "recover_commits", "withdraw"]
+__all__ = ["Fate", "fate_of", "finish", "give_up", "recover_commits", "withdraw"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,25 @@ _MOST_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 
 _KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+
+
+class Fate(Enum):
+    """How far the commit of a guard has come."""
+
+    NOT_BEGUN = auto()  #: the guard is only removed
+    UNDECIDED = auto()  #: the commit is undone
+    DECIDED = auto()  #: the commit is finished
+
+
+def fate_of(guard: Guard, intent: Intent | None, state: State) -> Fate:
+    """How far a commit has come, by its intent and the state of the directory.
+
+    An intent that builds on another state than the present one has begun nothing either: its
+    writer had lost the lock (`segmentlog.commit.decision.stand`).
+    """
+    if intent is None or state.token not in {guard.token, intent.after}:
+        return Fate.NOT_BEGUN
+    return Fate.DECIDED if state.token == guard.token else Fate.UNDECIDED
 
 
 def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
@@ -62,13 +82,12 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
     done = []
     for found in list_guards(directory):
         guard = found.seize()
-        intent, token = guard.intent(), State.read(directory).token
-        if intent is None or token not in {guard.token, intent.after}:
-            # The commit had not begun, or its writer had lost the lock: see `stand` in
-            # `segmentlog.commit.decision`.
+        intent = guard.intent()
+        fate = fate_of(guard, intent, State.read(directory))
+        if intent is None or fate is Fate.NOT_BEGUN:
             withdraw(directory, guard)
             done.append(f"removed {found.path}, which had not begun to write")
-        elif token == guard.token:
+        elif fate is Fate.DECIDED:
             finish(directory, guard, intent)
             done.append(f"finished the commit of {found.path}")
             if intent.deletes:
