@@ -111,7 +111,7 @@ def delete_topic(
 
 
 def _found(directory: str, topic: str) -> DeletedTopic:
-    """The topic to delete; raises if it cannot be deleted."""
+    """Count what would be deleted; raise if the topic cannot be deleted."""
     if list_guards(directory):  # a dry run, in which nothing was recovered
         reason = "has an unfinished commit; run segmentlog recover first"
         raise LogDirectoryError(directory, reason)

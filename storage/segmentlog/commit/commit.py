@@ -4,8 +4,9 @@ The order of the durable steps gives this property; each is on the disk before t
 
 1. The guard is made, with the intent in it.  From here on no broker starts, and readers take the
    ends of the partitions from the intent, not from the files.
-2. The mark of a clean stop moves into the guard, so that it cannot vouch for the next steps.  The
-   move is on the disk with step 4.  Until then the guard stands, and an undo leaves the mark true.
+2. The mark of a clean stop moves into the guard: it must not vouch for the next steps.  The move
+   is on the disk with step 4.  A power cut before that may bring the mark back, which does no
+   harm: the guard stands, and the undo makes the mark true again.
 3. Batches and index entries are written behind the ends that the intent names.
 4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.
 5. Kafka's checkpoints are derived from the intent.  Then the mark comes back, and the guard goes.
@@ -62,7 +63,7 @@ _LARGEST_END = 2**63 - 1  #: Java's largest long, which checkpoints are written 
 
 @dataclass(frozen=True, slots=True)
 class CommitSettings:
-    """How a commit treats its batches, and the logs that it appends to.
+    """Settings of one commit.
 
     Attributes
     ----------
@@ -186,7 +187,7 @@ class _Commit:
     def carry_out(
         self, intent: Intent, staged: JobExtents, state: State, topics: Iterable[str]
     ) -> None:
-        """Steps 1 to 4, or their undo.
+        """Steps 1 to 4; a failure undoes them.
 
         Parameters
         ----------
@@ -240,7 +241,7 @@ class _Commit:
     def _append_extent(
         self, path: str, appender: LogAppender, extent: Extent, next_offset: int, epoch: int
     ) -> LogAppender:
-        """Copy the batches of an extent to the end of a log, or move its file there."""
+        """Move the file of an extent to the end of a log, or copy its batches there."""
         shift = 0 if extent.has_offsets else next_offset
         base_offset = max(extent.first_offset, next_offset)
         if not appender.size:  # the new segment replaces an empty one
@@ -290,7 +291,7 @@ def _new_bounds(
     *,
     is_emptied: bool,
 ) -> tuple[int, int]:
-    """Log start, or -1 when it stays, and log end of a partition behind the commit.
+    """Log start and log end of a partition after the commit; the start is -1 if it stays.
 
     Parameters
     ----------

@@ -1,7 +1,6 @@
-"""The two steps by which a commit becomes known: its guard stands, and its state decides.
+"""The first and the last step of a commit: the guard stands, and the state decides.
 
-`segmentlog.commit.commit` says which steps come between the two.  The deletion of a topic has
-none.
+`segmentlog.commit.commit` has the steps between the two.  The deletion of a topic has none.
 """
 
 import contextlib
@@ -21,10 +20,10 @@ __all__ = ["decide", "stand"]
 def stand(directory: str, guard: Guard, intent: Intent) -> None:
     """Make the guard, and put the mark of a clean stop into it.
 
-    The lock excludes other writers, unless it was lost while its holder was held up: a lease of a
-    network file system expired, or a machine was suspended.  Another writer's commit, finished or
-    in progress, is detected here.  Our intent then describes an outdated state and must never be
-    used to undo.
+    The lock excludes other writers unless it was lost while its holder was held up: a lease of a
+    network file system expired, or the machine was suspended.  Another writer's commit, finished
+    or in progress, is detected here.  Our intent then describes an outdated state and must never
+    be used to undo.
 
     Raises
     ------

@@ -65,7 +65,7 @@ def ready_to_append(
     config : of their topics.
     is_clean : whether the last writer has stopped cleanly: all bytes are then synced, and indexes
         can be trusted.
-    flush : whether active segments are synced, too, if they may not be.
+    flush : whether an active segment that may not be synced is synced.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def _plan(path: str, point: int, log_start: int, *, is_clean: bool) -> RecoveryP
     segments = list_segments(path)
     if not segments or any(each.is_swap for each in segments):
         reason = "holds no segment" if not segments else "holds a compaction's .swap files"
-        raise LogDirectoryError(path, f"{reason}; segmentlog recover sees to that")
+        raise LogDirectoryError(path, f"{reason}; segmentlog recover mends that")
     if is_clean:
         active = Segment(segments[-1], is_sealed=False)
         end = find_log_end(active, warns=False)

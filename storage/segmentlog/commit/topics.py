@@ -101,8 +101,8 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     Parameters
     ----------
     directory : the log directory.
-    topic : whose; the name is a legal one.
-    n_partitions : of a topic that is not there yet.
+    topic : a legal name.
+    n_partitions : number of partitions, for a topic that does not exist yet.
 
     Raises
     ------

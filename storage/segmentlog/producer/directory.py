@@ -1,4 +1,4 @@
-"""Prepare a log directory for jobs: make it, check who may write to it, mark a new one."""
+"""Prepare a log directory for a job: make it, check permissions, mark a new one."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ __all__ = ["mark_new", "prepare_directory"]
 
 
 def prepare_directory(directory: str, token: str) -> None:
-    """Make the directory if it is missing; refuse what a job of this user could not write to.
+    """Make the directory if it is missing; refuse one that this user cannot write to.
 
     Parameters
     ----------
@@ -83,8 +83,8 @@ def _why_not_made(directory: str, error: OSError) -> str:
 def _check_owner(directory: str, token: str) -> None:
     """Refuse early to make files that the owner of the directory could not use.
 
-    The user's number does not tell whether files can be given away: a root user may lack this
-    right, and some file systems give all files one owner.  So a file is made and removed again.
+    The user's number does not tell whether files can be given away: root may lack this right, and
+    some file systems give all files one owner.  So a file is made, and removed again.
     """
     probe = JobFiles(directory, token)
     probe.make_mark()

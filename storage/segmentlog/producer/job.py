@@ -1,4 +1,4 @@
-"""A write job: begun on the driver, staged by tasks wherever they run, committed on the driver."""
+"""A write job: the driver begins it, tasks on any machine stage rows, the driver commits them."""
 
 import secrets
 from collections.abc import Iterable
@@ -121,7 +121,7 @@ class WriteJob:
 
         A task calls this again when all rows are staged.  A job that ends removes its mark first,
         and then the staged files, so a task whose files came too late for this removal notices it.
-        Each call is a sign of life (`JobFiles.renew`), for a job that takes weeks.
+        Each call is a sign of life (`JobFiles.renew`), which a job that takes weeks needs.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Files of jobs in a log directory: the mark and the staged files, and who removes them when."""
+"""The files of jobs in a log directory: the mark and the staged files, and their removal."""
 
 import contextlib
 import logging
@@ -53,8 +53,8 @@ class JobFiles(NamedTuple):
     def remove(self) -> None:
         """End: remove the mark and the staged files.
 
-        The job has ended in any case, so a file that cannot be removed causes only a warning, and
-        a later job sweeps it.
+        The job has ended in any case.  So a file that cannot be removed is only a warning: a later
+        job sweeps it.
         """
         try:
             self.mark.unlink(missing_ok=True)  # first: a late task finds no job any more

@@ -14,7 +14,7 @@ __all__ = ["JobTopics", "check_request", "complete_topics"]
 
 
 def check_request(topic: str | None, num_partitions: int | None, *, deletes_records: bool) -> None:
-    """Refuse what no log directory could grant.
+    """Refuse a job that is wrong for every log directory.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Bring a whole log directory to the state that a clean stop would have left.
 
 First, unfinished commits are finished or undone.  Then, without the mark of a clean stop, every
-log is recovered as a starting broker recovers it.  High watermarks and recovery points follow, and
-the mark comes last.  After a crash before that, the next recovery begins again.
+log is recovered as a starting broker recovers it.  Then high watermarks and recovery points are
+corrected.  The mark comes last: after a crash before it, the next recovery begins again.
 """
 
 import contextlib

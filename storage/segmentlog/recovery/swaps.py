@@ -1,8 +1,8 @@
 """Finish or undo a compaction whose broker died (``LogLoader``, steps before loading).
 
 Compaction writes ``.cleaned`` files, renames them to ``.swap`` from the last to the first, and
-then puts them in the place of the segments that they replace.  Before the last rename to ``.swap``
-it is undone, and after it finished.
+then puts them in the place of the segments that they replace.  If a ``.cleaned`` file is left,
+the compaction is undone; otherwise it is finished.
 """
 
 import os
@@ -22,7 +22,7 @@ def has_swaps(path: str) -> bool:
 
 
 def finish_swaps(path: str) -> None:
-    """Undo or finish the compaction; the caller holds the lock.  Every step can be done twice."""
+    """Undo or finish the compaction; the caller holds the lock.  Every step can be repeated."""
     files = _parsed(path)
     cleaned = {name: each for name, each in files.items() if each.state == FileState.CLEANED}
     swaps = {name: each for name, each in files.items() if each.state == FileState.SWAP}

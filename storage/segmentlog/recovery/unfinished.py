@@ -1,8 +1,8 @@
 """Finish a decided commit, or undo an undecided one, of any writer.
 
-Before the decision, bytes behind the old ends are cut off.  After it, Kafka's checkpoints are
-derived from the intent.  Both give the same result when they are repeated, so after a crash in the
-middle of either it is begun again.
+To undo, bytes behind the old ends are cut off.  To finish, Kafka's checkpoints are derived from
+the intent.  Both give the same result when they are repeated, so either can be begun again after
+a crash in the middle.
 """
 
 import contextlib
@@ -121,7 +121,10 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
 
 
 def _remove_deleted(directory: str, topic: str) -> None:
-    """Or leave it to a broker, which does that when it starts: nobody waits for the room."""
+    """Remove the files of a deleted topic; a failure is only a warning.
+
+    A starting broker removes them, too, and nothing waits for their disk space.
+    """
     try:
         remove_taken_out(directory, topic)
     except OSError as error:
@@ -140,9 +143,9 @@ def give_up(directory: str, guard: Guard, intent: Intent) -> None:
 def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = False) -> None:
     """Cut every log back to its earlier size; every step can be done twice.
 
-    A file that is shorter than that has lost bytes that an earlier job with ``flush=none`` never
-    synced, and the next writer looks for its end.  If all bytes had been synced, something else
-    has cut the file.
+    A file that is shorter than its earlier size has lost bytes.  If an earlier job with
+    ``flush=none`` never synced them, the next writer finds the new end of the log.  If they had
+    been synced, something else has cut the file.
     """
     is_whole = True
     for each in intent.partitions:
@@ -184,7 +187,7 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
 
 
 def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
-    """Put the mark of a clean stop back, if it is still true, and remove the guard.
+    """Put the mark of a clean stop back if it is still true, and remove the guard.
 
     The mark comes first: a crash in between leaves a guard, and does no harm.
     """
