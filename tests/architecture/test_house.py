@@ -90,7 +90,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/recovery",
-        "broken deleted recover_directory swaps unfinished valid_end",
+        "broken deleted recover_directory unfinished valid_end",
         "recovery/test_recover_log cleanup/test_delete_topic tools/test_recover ../crash",
         "steps of one recovery, of logs that crashes have left",
     ),

@@ -40,13 +40,21 @@ def finish_swaps(path: str) -> None:
     ]
     first = min((each.base_offset for each in logs), default=0)
     behind = max(map(next_offset_of, logs), default=0)
+    # The old segments go before any new file takes its place: the first new log has the name of
+    # the first old one.  Their removal is synced: an old segment that came back once no .swap is
+    # left would hold offsets that the new ones hold, too.
     for name, each in files.items():
         if each.state == FileState.LIVE and first <= each.offset < behind:
             os.unlink(os.path.join(path, name))
-    for name in finished:
-        full = os.path.join(path, name)
-        os.replace(full, full.removesuffix(f".{FileState.SWAP}"))
     sync_directory(path)
+    # The logs go first.  A recovery that finds the .swap of a log removes the files in its range,
+    # and would take an index that has its place already for one of an old segment.
+    for is_log in (True, False):
+        for name, each in finished.items():
+            if (each.kind == FileKind.LOG) is is_log:
+                full = os.path.join(path, name)
+                os.replace(full, full.removesuffix(f".{FileState.SWAP}"))
+        sync_directory(path)
 
 
 def _parsed(path: str) -> dict[str, SegmentFileName]:
