@@ -106,6 +106,8 @@ def delete_topic(
         found = _found(directory, topic)
         if partition_directories(directory, topic):
             _delete(directory, topic)
+        # The guard has gone by now: a removal may take long, and a crash in it must not keep a
+        # broker from starting.  The broker removes the rest.
         remove_taken_out(directory, topic)
     return found
 

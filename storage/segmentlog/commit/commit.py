@@ -179,7 +179,9 @@ class _Commit:
                 PartitionIntent(*topic_partition, sizes, end, visible, new_end, new_start)
             )
         visible_ends = {each.topic_partition: each.visible_end for each in partitions}
-        if not visible_ends.keys() <= high_watermarks.keys():  # readers would take the log end
+        # Before the guard stands: a reader that has looked for guards by then has no other bound,
+        # and would take the log end while batches are appended.
+        if not visible_ends.keys() <= high_watermarks.keys():
             found = {**high_watermarks, **visible_ends}
             write_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT, found)
         return Intent(self.guard.token, state.token, was_clean, self.settings.flush, partitions)
@@ -195,11 +197,15 @@ class _Commit:
         topics : topics for which the number of the write counts.
         """
         token = self.guard.token
+        # Outside the guard: a deletion needs no undo.  Until the decision, the state before names
+        # these segments, so a crash here leaves them to the next commit.
         replaced = delete_replaced(self.directory, state.replaced)
         try:
             self.stand(intent)
             for each in intent.partitions:
                 self.append(each, staged.extents(each.topic_partition))
+            # Synced before the decision: in the other order, a power cut leaves a commit that is
+            # decided for all partitions, and has batches in some of them only.
             self.syncs.finish()
             now_ms = int(time.time() * 1000)  # after appending: readers get their whole minute
             replaced += _replaced_by(intent, now_ms)

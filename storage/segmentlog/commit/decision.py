@@ -34,12 +34,16 @@ def stand(directory: str, guard: Guard, intent: Intent) -> None:
     adopt(guard.path)
     replace_file(guard.intent_path, intent.encode())
     sync_directory(directory)
+    # Our guard stands before we look for another's: of two writers that looked first, each would
+    # find itself alone.
     guards = [each.path for each in list_guards(directory)]
     is_alone = guards == [guard.path]
     if is_alone and State.read(directory).token == intent.after:
         renew_stamp(directory)  # before the first byte is written, for readers
         if not intent.was_clean:
             return
+        # The mark moves once nothing can make us withdraw: `withdraw` deletes a mark that it finds
+        # in the guard, and then the next start would check every log.
         mark = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
         with contextlib.suppress(FileNotFoundError):  # another's commit has it
             os.rename(mark, os.path.join(guard.path, CLEAN_SHUTDOWN_FILE))
@@ -59,6 +63,8 @@ def decide(directory: str, guard: Guard, state: State) -> None:
     """
     path = os.path.join(directory, STATE_FILE)
     write_new_file(guard.state_path, state.encode())
+    # Before the rename: a file that got its time afterwards could have the stamp of the state
+    # before for a moment, and a listing across the decision would pass for one of one moment.
     with contextlib.suppress(PermissionError):  # a mount that forces another owner
         set_later(guard.state_path, path)
     try:

@@ -156,6 +156,7 @@ class TaskStage:
         SyncFailedError
             If the disk did not keep some of the bytes.
         """
+        # Grouped before the sync: the commit takes the new file, and the old one is removed.
         self._group_shared()
         self._open.finish()
         return TaskExtents.of(self._extents)

@@ -172,6 +172,8 @@ def _create(path: str, topic_id: str) -> None:
     metadata = f"version: 0\ntopic_id: {topic_id}"
     replace_file(os.path.join(path, PARTITION_METADATA_FILE), metadata.encode())
     write_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT), [(0, 0)])
+    # All of it stands before the ``.log``: a partition with a ``.log`` counts as made, and what it
+    # lacked then would never be added.
     for kind in _FILES:
         with contextlib.suppress(FileExistsError):
             os.close(create_file(os.path.join(path, segment_file_name(0, kind))))

@@ -187,6 +187,7 @@ class Guard:
     def _bar(self) -> None:
         while not is_directory(self.state_path):
             for name in list_names(self.path):
+                # To finish or undo takes the intent, and puts the mark back.
                 if name not in {INTENT_FILE, CLEAN_SHUTDOWN_FILE}:
                     os.unlink(os.path.join(self.path, name))
             try:

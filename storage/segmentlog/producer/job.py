@@ -98,6 +98,7 @@ class WriteJob:
                 creates_topics=creates_topics,
                 keeps_partitions=config.use_offsets and not deletes_records,
             )
+            # Before the lock goes: the sweep of another job removes staged files without a mark.
             JobFiles(directory, token).make_mark()
         return cls(directory, token, topics, config, lock_timeout_seconds, sink, deletes_records)
 
@@ -157,6 +158,7 @@ class WriteJob:
             storage_errors(self.directory),
             DirectoryLock(self.directory, self.lock_timeout_seconds),
         ):
+            # Under the lock: no sweep can come between this look and the decision.
             self.check_begun()
             recover_commits(self.directory)
             topics = dict.fromkeys(staged.topics)

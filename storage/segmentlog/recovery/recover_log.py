@@ -198,11 +198,9 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
 
 
 def _begin_again(plan: RecoveryPlan) -> Segment:
-    """Make an empty segment at the log start, in a log without segments.
-
-    No epoch is known there.  Once the segment exists, a repeated recovery keeps the epochs that it
-    finds.
-    """
+    """Make an empty segment at the log start, where no epoch is known; the log has no segment."""
+    # Epochs go before the segment comes: once it exists, a recovery that is repeated keeps the
+    # epochs that it finds, and these would be of records that are cut off.
     epochs = EpochStarts(plan.path)
     epochs.truncate_from_end(0)
     epochs.write()

@@ -81,6 +81,8 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
     """
     done = []
     for found in list_guards(directory):
+        # Seized before the state is read: a writer that is only slow could otherwise decide in
+        # between, and its decided commit would be undone.
         guard = found.seize()
         intent = guard.intent()
         fate = fate_of(guard, intent, State.read(directory))
@@ -112,11 +114,16 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
         each.topic_partition: each.new_start for each in intent.partitions if each.new_start >= 0
     }
     news = {LOG_START_CHECKPOINT: starts, HIGH_WATERMARK_CHECKPOINT: ends}
-    if intent.is_flushed:  # and all records before its own are synced, too
+    # The point moves only over synced bytes; all bytes before the commit's own are synced by then.
+    # A power cut may take the others, and a loss below the point counts as damage.
+    if intent.is_flushed:
         news[RECOVERY_POINT_CHECKPOINT] = ends
     for name, offsets in news.items():
         if offsets:
             write_offsets(directory, name, {**read_offsets(directory, name), **offsets})
+    # The guard goes last: without it, readers take the high watermarks of the checkpoint, and the
+    # earlier ones hide the records of the commit.  The mark vouches for all bytes, so it does not
+    # come back if some were not synced.
     _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
 
 
