@@ -62,37 +62,10 @@ class SegmentLogDataSource(DataSource):
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         """Writer of a batch query; options and columns are checked here."""
         from pyspark_segmentlog.python_worker import freeze_modules
-        from pyspark_segmentlog.sink_schema import check_sink_schema
-        from pyspark_segmentlog.write_options import WriteOptions
+        from pyspark_segmentlog.write_job import begin_write_job
         from pyspark_segmentlog.writer import SegmentLogWriter
-        from segmentlog.errors import OptionError
-        from segmentlog.producer.job import WriteJob
-        from segmentlog.producer.left_out import warn_of_columns_left_out
 
-        options = WriteOptions.parse(dict(self.options))
-        check_sink_schema(schema, options.topic, options.config)
-        if overwrite != options.deletes_records:
-            mode = "overwrite" if overwrite else "append"
-            accepted = (
-                'a log only grows: use mode("append"); or give deleteRecords=true to have the '
-                "topic's earlier records deleted in the same step"
-                if overwrite
-                else 'deleteRecords=true is for mode("overwrite")'
-            )
-            raise OptionError("mode", mode, accepted)
-        job = WriteJob.begin(
-            options.directory,
-            options.config,
-            topic=options.topic,
-            num_partitions=options.num_partitions,
-            creates_topics=options.auto_create_topics,
-            lock_timeout_seconds=options.lock_timeout_seconds,
-            sink=options.sink,
-            deletes_records=options.deletes_records,
-        )
-        warn_of_columns_left_out(
-            job.directory, schema.names, job.config, keeps="preserve=true", reads="preserve=true"
-        )
+        job = begin_write_job(self.options, schema, overwrite=overwrite)
         freeze_modules()
         return SegmentLogWriter(job)
 

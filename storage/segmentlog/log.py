@@ -163,7 +163,7 @@ class Log:
     @property
     @_looks_again
     def tail(self) -> LogEnd:
-        """Where the last segment ends."""
+        """End of the last segment."""
         return self._listed.tail
 
     @property
@@ -198,7 +198,7 @@ class Log:
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> int:
-        """Where a read of the newest data ends: the high watermark if known, or the log end.
+        """End of a read of the newest data: the high watermark if known, or the log end.
 
         For committed data, it is the last stable offset.
 

@@ -90,14 +90,14 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/recovery",
-        "broken deleted recover_directory swaps unfinished valid_end",
+        "broken deleted recover_directory unfinished valid_end",
         "recovery/test_recover_log cleanup/test_delete_topic tools/test_recover ../crash",
         "steps of one recovery, of logs that crashes have left",
     ),
     (
         "segmentlog/producer",
-        "config job left_out sink_columns",
-        "producer/test_writer producer/test_refusals producer/test_clocks ../connector",
+        "config left_out sink_columns",
+        "producer/test_writer producer/test_refusals ../connector",
         "parts of the writer, tested by what it writes and refuses",
     ),
     (

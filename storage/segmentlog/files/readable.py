@@ -23,6 +23,8 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
+from segmentlog.files.closing import Closing
+
 __all__ = [
     "Disk", "Entry", "FileStatus", "FileType", "LocalDisk", "LocalFile", "ReadableFile", "disk_of",
     "exists", "is_directory", "is_file", "list_entries", "list_names", "open_file", "status_of",
@@ -162,7 +164,7 @@ class Disk(Protocol):
         """The same, with types."""
 
 
-class LocalFile:
+class LocalFile(Closing):
     """A file that the system has opened."""
 
     __slots__ = ("_descriptor", "path")
@@ -202,17 +204,6 @@ class LocalFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class LocalDisk:

@@ -13,7 +13,7 @@ REMEDY = "it was not written by this version of segmentlog; restore it, or ask f
 
 
 def to_json(number: int, fields: Mapping[str, Any]) -> bytes:
-    """Bytes of the file; without an indent, for which `json` does not use its encoder in C."""
+    """Bytes of the file.  There is no indent: with one, `json` does not use its encoder in C."""
     return json.dumps({"format": number, **fields}, separators=(",", ":")).encode()
 
 
@@ -33,7 +33,7 @@ def read_json(path: str, numbers: Sequence[int]) -> dict[str, Any]:
 
 
 def check_types(found: Sequence[object], kinds: Sequence[type]) -> None:
-    """Check types now: a wrong one would otherwise be met after the decision."""
+    """Refuse a wrong type now; otherwise it would fail a commit after its decision."""
     if [type(each) for each in found] != list(kinds):
         expected = ", ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"expected {expected}; found {str(found)[:80]!r}")

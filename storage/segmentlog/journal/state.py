@@ -26,7 +26,7 @@ _STATE_FORMAT = 2  #: in format 1, versions of sinks had no topics and no times
 
 
 class Replaced(NamedTuple):
-    """Segments below `end_offset` have not been part of a log since `time_ms` (epoch)."""
+    """Segments below `end_offset`, which a commit has removed from a log at `time_ms` (epoch)."""
 
     topic: str
     partition: int
@@ -65,7 +65,7 @@ class State:
     token : of the last commit.
     time_ms : time of the last commit, by the clock of its machine (epoch).
     sinks : the last version of each sink in each topic.
-    replaced : segments that commits have removed from logs, and whose files still serve readers.
+    replaced : segments that commits have removed from logs; readers may still need their files.
     deleted : deleted topics; a topic that has the same name now is another one.
     """
 
@@ -129,7 +129,7 @@ class State:
         return State(self.sequence + 1, token, now_ms, sinks, replaced, deleted)
 
     def without(self, topic: str, token: str, now_ms: int) -> "State":
-        """The state once the deletion of a topic is decided; versions of sinks go with it."""
+        """The state once the deletion of a topic is decided, without its versions of sinks."""
         left = [each for each in self.replaced if each.topic != topic]
         after = self.next(token, None, (), left, now_ms)
         sinks = {key: found for key, found in after.sinks.items() if key[1] != topic}

@@ -42,7 +42,7 @@ class ListedSegments:
 
     @cached_property
     def tail(self) -> LogEnd:
-        """Where the last segment ends."""
+        """End of the last segment."""
         if not self.segments:
             return LogEnd(self._log_start, 0)
         return find_log_end(self.segments[-1])
@@ -55,7 +55,7 @@ class ListedSegments:
 
     @property
     def log_end_offset(self) -> int:
-        """Where the log ended when its directory was opened."""
+        """The log end when the directory was opened."""
         end, known = self.tail.offset, self._listing.end_offset
         return max(end if known is None else min(end, known), self.log_start_offset)
 

@@ -29,7 +29,7 @@ __all__ = ["Bounds", "Census", "Listing", "Moment", "take_moment"]
 
 
 class Bounds(NamedTuple):
-    """Where a log begins and ends, according to the files beside it.
+    """Start and end of a log, according to the files beside it.
 
     `log_start` is 0 without an entry, and `high_watermark` None.
     """

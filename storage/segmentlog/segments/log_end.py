@@ -27,7 +27,7 @@ _SEARCH_BYTES = 16 << 20
 
 
 class LogEnd(NamedTuple):
-    """Where the last segment ends: the next offset, and the byte behind the last good batch.
+    """End of the last segment: the next offset, and the byte behind the last good batch.
 
     `damaged_from` is the first offset that bad bytes before the end have hidden, or None: the log
     goes on behind the bad bytes, and a read reports them.
@@ -84,7 +84,7 @@ def _last_good(segment: Segment, end: LogEnd) -> LogEnd:
 
 
 def _behind_damage(segment: Segment, end: LogEnd, *, warns: bool) -> LogEnd | None:
-    """Where the log goes on behind bad bytes at `end`; None if these bytes are its torn tail."""
+    """End of the bad bytes at `end` if the log goes on there; None if they are a torn tail."""
     damaged_from = end.offset if end.damaged_from is None else end.damaged_from
     n_bytes = segment.size - end.position
     with open_file(segment.path) as file:

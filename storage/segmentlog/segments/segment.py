@@ -89,17 +89,17 @@ class Segment:
 
     @property
     def offset_index_path(self) -> str:
-        """Where its ``.index`` is, or would be."""
+        """Path of its ``.index``; the file may be missing."""
         return self._index_path("index")
 
     @property
     def time_index_path(self) -> str:
-        """Where its ``.timeindex`` is, or would be."""
+        """Path of its ``.timeindex``; the file may be missing."""
         return self._index_path("timeindex")
 
     @property
     def transaction_index_path(self) -> str:
-        """Where its ``.txnindex`` is, or would be; only a segment with aborts has this file."""
+        """Path of its ``.txnindex``; only a segment with aborts has this file."""
         return self._index_path("txnindex")
 
     def offset_index(self) -> OffsetIndex:
