@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
+from quick_java import start_spark_quickly
 
 # A finding of Hypothesis belongs to the change that made it: CI draws the same examples each
 # time, other runs draw new ones.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI") == "true":
     settings.load_profile("ci")
+
+start_spark_quickly()
 
 TESTS = Path(__file__).parent
 EXAMPLE_DATA = TESTS.parent / "examples" / "data"

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from quick_java import FLAGS
+
 from kafka_here.artifacts import java, kafka_jars, logging_jars
-from kafka_here.gateway import QUICK_START, gateway
+from kafka_here.gateway import gateway
 
 __all__ = ["Broker", "free_port"]
 
@@ -54,7 +56,7 @@ class Broker:
         self.log_dirs = [directory / f"logs{i}" for i in range(n_log_dirs)]
         self.output = directory / "broker.out"
         self._settings = dict(settings or {})
-        self._java_options = [] if is_measured else list(QUICK_START)
+        self._java_options = [] if is_measured else list(FLAGS)
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
