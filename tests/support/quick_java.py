@@ -3,21 +3,18 @@
 No test runs long enough to win by the second compiler's work, or by a parallel collector.
 """
 
-import os
-
-__all__ = ["FLAGS", "start_spark_quickly"]
+__all__ = ["FLAGS", "spark_variables"]
 
 #: Compile once and quickly, and collect with one thread.
 FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
-def start_spark_quickly() -> None:
-    """Have every driver that pyspark starts from now on, here or in a child, take the flags."""
+def spark_variables() -> dict[str, str]:
+    """What has every driver that pyspark starts take the flags, and its executors."""
     flags = " ".join(FLAGS)
-    settings = [
-        f"--conf 'spark.{each}.extraJavaOptions={flags}'" for each in ("driver", "executor")
-    ]
-    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*settings, "pyspark-shell"])
-    os.environ["SPARK_LAUNCHER_OPTS"] = (
-        flags  # of the JVM that only finds out the driver's command
-    )
+    processes = ("driver", "executor")
+    settings = [f"--conf 'spark.{each}.extraJavaOptions={flags}'" for each in processes]
+    return {
+        "PYSPARK_SUBMIT_ARGS": " ".join([*settings, "pyspark-shell"]),
+        "SPARK_LAUNCHER_OPTS": flags,  # of the JVM that finds out the driver's command
+    }
