@@ -102,7 +102,7 @@ REFUSED = [
     (ONE | {"startingTimestamp": "1700000000060", "endingTimestamp": "1700000000001"},
      "greater than", "b-0"),
     ({"subscribe": "nothing"}, "UnknownTopicOrPartition", "nothing"),
-    (ONE | {"kafka.isolation.level": "x"}, "read_committed, read_uncommitted", "read_uncommitted or read_committed"),
+    (ONE | {"kafka.isolation.level": "x"}, "must be one of", "read_uncommitted or read_committed"),
     (THREE | {"startingOffsets": '{"a":{"0":-2,"1":1,"2":-2}}'}, "data may have been lost", "a-1"),
 ]  # fmt: skip
 
