@@ -21,6 +21,7 @@ from segmentlog.errors import (
 from segmentlog.files.paths import local_path
 from segmentlog.log import Log
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, TopicPartition
+from segmentlog.read.without_collector import without_collector
 
 __all__ = ["plan_slices"]
 
@@ -30,6 +31,7 @@ _ATTEMPTS = 5
 _OF_SEVERAL = set("*?[{,")
 
 
+@without_collector()
 def plan_slices(options: ReadOptions) -> list[LogSlice]:
     """Slices of all records that `options` select, sorted by topic, partition and offset.
 
