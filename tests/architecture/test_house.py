@@ -72,7 +72,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/read",
-        "damage listed lookup moment planned_file read_committed scan",
+        "damage listed lookup planned_file read_committed scan",
         "test_log segments/test_segment test_damage ../crash ../interop",
         "steps of one read, which is tested beside commits and damage",
     ),

@@ -8,7 +8,9 @@ which the directory was opened (`Census.list_partition`).
 
 import contextlib
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError, LogChangedError, LogDirectoryError
@@ -182,6 +184,7 @@ class Census:
                 found = self.partitions.items()
                 self.partitions = {each: path for each, path in found if each.topic not in gone}
             self._listed = self._list_unbounded()
+            self._unasked = set(self._listed)
             if stamp == self.opened.stamp == read_stamp(directory):
                 return
             stamp = self.opened.stamp
@@ -216,8 +219,9 @@ class Census:
         LogDirectoryError
             If the partition cannot be listed.
         """
-        if topic_partition in self._listed:
-            return self._listed.pop(topic_partition)  # a second request means that it has changed
+        if topic_partition in self._unasked:
+            self._unasked.remove(topic_partition)
+            return self._listed[topic_partition]  # a second request means that it has changed
         files = self._list(topic_partition, path)
         moment = self._newest
         if self._was_deleted(topic_partition.topic):
@@ -231,6 +235,9 @@ class Census:
         if now == then:
             return Listing(files, moment.is_clean)
         if then.high_watermark is None:
+            as_opened = self._as_opened(topic_partition, then.log_start)
+            if as_opened is not None:
+                return as_opened
             reason = "a writer has come to it, and nothing had said where it ended"
             raise self._changed(topic_partition, path, reason)
         # Segments that an overwrite has replaced stay for a minute.  Then they are deleted one by
@@ -258,6 +265,21 @@ class Census:
             if read_stamp(self.path) == self._newest.stamp:
                 return files
             self._newest = take_moment(self.path)
+
+    def _as_opened(self, topic_partition: TopicPartition, log_start: int) -> Listing | None:
+        """The listing of the opening, if its files are still there; None if they are not.
+
+        Files wholly below the log start are left out: an overwrite had removed their records from
+        the log before the directory was opened, and the files go a minute later.
+        """
+        listing = self._listed.get(topic_partition)
+        if listing is None:
+            return None
+        first = bisect_right(listing.files, log_start, key=attrgetter("base_offset")) - 1
+        files = listing.files[max(first, 0) :]
+        if not all(each.is_still_there() for each in files):
+            return None
+        return listing._replace(files=files)
 
     def _was_deleted(self, topic: str) -> bool:
         """Whether a topic has been deleted since the directory was opened, or is being deleted."""
