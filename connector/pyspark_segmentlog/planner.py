@@ -22,6 +22,7 @@ from segmentlog import LogDirectory, open_log_dir
 from segmentlog.errors import LogChangedError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.paths import local_path
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, OffsetRange, TopicPartition
+from segmentlog.read.without_collector import without_collector
 
 __all__ = ["LateRange", "plan_late_ranges", "plan_slices", "plan_tasks"]
 
@@ -55,6 +56,7 @@ class _Planned(NamedTuple):
     slices: list[LogSlice]
 
 
+@without_collector()
 def plan_tasks(options: ReadOptions) -> list[tuple[LogSlice | LateRange, ...]]:
     """What each task reads: a slice or a range, and several only with ``maxPartitions``.
 

@@ -92,6 +92,7 @@ class Log:
     high_watermark_checkpoint : its entry in ``replication-offset-checkpoint``, or None; or the
         error, if that file cannot be read.
     list_files : lists the partition directory; by default as it is, even beside a writer.
+    is_file : whether `path` is a file, if that is known; by default, the disk is asked.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Log:
         log_start_checkpoint: int = 0,
         high_watermark_checkpoint: int | CorruptCheckpointError | None = None,
         list_files: Callable[[TopicPartition, str], Listing] | None = None,
+        is_file: bool | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.path = path
@@ -109,6 +111,8 @@ class Log:
         self._high_watermark_checkpoint = high_watermark_checkpoint
         self._list_files = list_files or _list_as_it_is
         self._open_transactions: dict[int, dict[int, int]] = {}
+        if is_file is not None:
+            self._is_file = is_file
 
     def __repr__(self) -> str:
         return f"Log({str(self.topic_partition)!r}, {self.path!r})"
@@ -297,13 +301,12 @@ class Log:
 
     @_looks_again
     def _slices(self, start_offset: int, end_offset: int, max_bytes: int) -> list[LogSlice]:
-        earliest = self.log_start_offset
+        listed = self._listed
+        earliest = listed.log_start_offset
         if start_offset < min(earliest, end_offset):
             reason = f"the log begins at offset {earliest} now"
             raise LogChangedError(self.path, start_offset, min(earliest, end_offset), reason)
-        return cut_slices(
-            self.topic_partition, self.segments, self.tail, start_offset, end_offset, max_bytes
-        )
+        return cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
 
     def scan(
         self,

@@ -7,7 +7,7 @@ from typing import Any, cast
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.whole import read_whole
 
-__all__ = ["REMEDY", "check_types", "read_json", "to_json"]
+__all__ = ["REMEDY", "check_types", "from_json", "read_bytes", "read_json", "to_json"]
 
 REMEDY = "it was not written by this version of segmentlog; restore it, or ask for help with it"
 
@@ -19,7 +19,30 @@ def to_json(number: int, fields: Mapping[str, Any]) -> bytes:
 
 def read_json(path: str, numbers: Sequence[int]) -> dict[str, Any]:
     """The object that a file of ours holds, if the file has one of these formats."""
-    data = read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, REMEDY))
+    return from_json(read_bytes(path), path, numbers)
+
+
+def read_bytes(path: str) -> bytes:
+    """Bytes of a file of ours, which `from_json` understands.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If it is no plain file, or too large.
+    FileNotFoundError
+        If the file is missing.
+    """
+    return read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, REMEDY))
+
+
+def from_json(data: bytes, path: str, numbers: Sequence[int]) -> dict[str, Any]:
+    """The object in the bytes of the file `path`, if it has one of these formats.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If it has not.
+    """
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -1,14 +1,23 @@
 """``segmentlog.state``: the state of a log directory after its last commit."""
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.journal.deletions import Deletion, decode_deletions, forget_deletions
-from segmentlog.journal.json_file import REMEDY, check_types, read_json, to_json
+from segmentlog.journal.json_file import (
+    REMEDY,
+    check_types,
+    from_json,
+    read_bytes,
+    read_json,
+    to_json,
+)
 from segmentlog.journal.sink_versions import (
     Sinks,
     SinkVersion,
@@ -19,7 +28,7 @@ from segmentlog.journal.sink_versions import (
 )
 from segmentlog.model import TopicPartition
 
-__all__ = ["STATE_FILE", "Replaced", "State"]
+__all__ = ["STATE_FILE", "Replaced", "State", "UnreadState"]
 
 STATE_FILE = "segmentlog.state"
 _STATE_FORMAT = 2  #: in format 1, versions of sinks had no topics and no times
@@ -150,3 +159,29 @@ class State:
                 "sinks": encode_sinks(self.sinks),
             },
         )
+
+
+class UnreadState:
+    """The state file of a log directory, read now and decoded on request.
+
+    A reader needs the state only once the directory has changed, and the table of sinks may have
+    a hundred thousand rows.  A file that cannot be understood names no deletions: only a commit
+    needs more of it.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._path = os.path.join(directory, STATE_FILE)
+        self._bytes = b""
+        with contextlib.suppress(FileNotFoundError, CorruptCheckpointError):
+            self._bytes = read_bytes(self._path)
+
+    @cached_property
+    def deletions(self) -> Mapping[str, str]:
+        """Token of the last deletion of each topic."""
+        if not self._bytes:
+            return {}
+        try:
+            found = from_json(self._bytes, self._path, (_STATE_FORMAT, 1))
+            return {each.topic: each.token for each in decode_deletions(found.get("deleted", ()))}
+        except (CorruptCheckpointError, TypeError):
+            return {}
