@@ -19,6 +19,7 @@ from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
     IsolationLevel,
     OnCorruptBatch,
+    OnInvalidUtf8,
     ReadUpTo,
     ScanPolicy,
     TopicPartition,
@@ -58,6 +59,11 @@ OPTIONS = (
            "query, or is left out and its offsets logged by the task"),
     Option("maxInflatedBatchBytes", "`256m`", "bytes, or a size such as `64m`", "A compressed "
            "batch that inflates to more is corrupt"),
+    Option("onInvalidUtf8", "`fail`", "`fail`, `null` or `replace`", "What becomes of a key "
+           "or value that a schema of your own has as `string`, and that is not UTF-8: an error, "
+           "null, or U+FFFD in place of the bad bytes"),
+    Option("filterPushdown", "`false`", "`true` or `false`", "Whether filters narrow the read "
+           "itself; only for a DataFrame that one query uses"),
     Option("readUpTo", "`highWatermark`", "`highWatermark` or `logEnd`", "What `latest` means: "
            "the checkpointed high watermark where there is one, or the last whole batch"),
     Option("maxBytesPerPartition", "`128m`", "bytes, or a size such as `64m`; 0 for one task a "
@@ -113,6 +119,7 @@ class ReadOptions:
     subscribe, subscribe_pattern, assign : at most one is set; without any, all topics are read.
     starting_offsets, ending_offsets : not yet resolved.
     include_headers, fail_on_data_loss, read_up_to : as the options of these names.
+    filter_pushdown, on_invalid_utf8 : as the options of these names.
     policy : isolation level, treatment of corrupt batches, and the bound of inflating.
     max_bytes_per_partition : 0 for one slice a partition.
     """
@@ -128,6 +135,8 @@ class ReadOptions:
     read_up_to: ReadUpTo
     max_bytes_per_partition: int
     policy: ScanPolicy
+    filter_pushdown: bool
+    on_invalid_utf8: OnInvalidUtf8
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> "ReadOptions":
@@ -160,6 +169,10 @@ class ReadOptions:
                 "maxBytesPerPartition", given, default=128 * _MIB, zero="one task a partition"
             ),
             policy=_policy(given),
+            filter_pushdown=parse_boolean("filterPushdown", given, default=False),
+            on_invalid_utf8=parse_one_of(
+                "onInvalidUtf8", given, OnInvalidUtf8, OnInvalidUtf8.FAIL
+            ),
         )
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from pyspark_segmentlog.filters import EVERYTHING, Bounds
 from pyspark_segmentlog.offsets import EARLIEST, LATEST
 from pyspark_segmentlog.options import ReadOptions
 from segmentlog import LogDirectory, open_log_dir
@@ -30,8 +31,13 @@ _ATTEMPTS = 5
 _OF_SEVERAL = set("*?[{,")
 
 
-def plan_slices(options: ReadOptions) -> list[LogSlice]:
+def plan_slices(options: ReadOptions, bounds: Bounds = EVERYTHING) -> list[LogSlice]:
     """Slices of all records that `options` select, sorted by topic, partition and offset.
+
+    Parameters
+    ----------
+    options : checked options.
+    bounds : what the filters of the query leave to read; no error of `options` depends on them.
 
     Raises
     ------
@@ -48,25 +54,27 @@ def plan_slices(options: ReadOptions) -> list[LogSlice]:
     """
     for _ in range(_ATTEMPTS - 1):
         try:
-            return _plan(options)
+            return _plan(options, bounds)
         except LogChangedError as change:  # retention, or a first writer, has changed the log
             logger.info("planning again: %s", change)
-    return _plan(options)
+    return _plan(options, bounds)
 
 
-def _plan(options: ReadOptions) -> list[LogSlice]:
+def _plan(options: ReadOptions, bounds: Bounds) -> list[LogSlice]:
     """The slices, from one moment of the whole directory."""
     _check_single(options.paths)
     directory = open_log_dir(*options.paths)
     assigned = _assigned(options, directory)
     starts = options.starting_offsets.resolve(assigned)
     ends = options.ending_offsets.resolve(assigned)
+    assigned = bounds.select(assigned)
     latest = directory.end_offsets(assigned, options.read_up_to, options.policy.isolation_level)
     slices: list[LogSlice] = []
     for topic_partition in assigned:
         log = directory.log(*topic_partition)
         asked = starts[topic_partition], ends[topic_partition]
         start, end = _resolve(options, log, asked, latest[topic_partition])
+        start, end = bounds.within(log, start, end)
         slices += log.slices(start, end, options.max_bytes_per_partition)
     return slices
 

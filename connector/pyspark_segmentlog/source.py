@@ -49,11 +49,10 @@ class SegmentLogDataSource(DataSource):
         """Reader of a batch query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
         from pyspark_segmentlog.options import ReadOptions
-        from pyspark_segmentlog.reader import SegmentLogReader
-        from pyspark_segmentlog.schema import selected_columns
+        from pyspark_segmentlog.reader import make_reader
 
         options = ReadOptions.parse(options_of_query(self.options, schema))
-        return SegmentLogReader(options, selected_columns(schema))
+        return make_reader(options, schema)
 
     @PlainErrors()
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:

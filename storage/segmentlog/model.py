@@ -15,6 +15,7 @@ __all__ = [
     "LogSlice",
     "OffsetRange",
     "OnCorruptBatch",
+    "OnInvalidUtf8",
     "ReadUpTo",
     "ScanPolicy",
     "SliceFile",
@@ -106,6 +107,14 @@ class OnCorruptBatch(StrEnum):
 
     FAIL = "fail"
     SKIP = "skip"  #: go on behind it, and log the offsets left out
+
+
+class OnInvalidUtf8(StrEnum):
+    """What becomes of bytes that are wanted as text, and are not UTF-8."""
+
+    FAIL = "fail"
+    NULL = "null"
+    REPLACE = "replace"  #: with U+FFFD in place of the bad bytes, as in Java
 
 
 class ScanPolicy(NamedTuple):

@@ -81,6 +81,8 @@ GOOD_VALUES = {
     "kafka.isolation.level": "read_committed",
     "onCorruptBatch": "skip",
     "maxInflatedBatchBytes": "1m",
+    "onInvalidUtf8": "replace",
+    "filterPushdown": "true",
     "readUpTo": "logEnd",
     "maxBytesPerPartition": "1m",
 }
