@@ -49,14 +49,12 @@ class SegmentLogDataSource(DataSource):
         """Reader of a batch query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
         from pyspark_segmentlog.options import ReadOptions, warn_of_unused
-        from pyspark_segmentlog.reader import SegmentLogReader
-        from pyspark_segmentlog.schema import selected_columns
+        from pyspark_segmentlog.reader import make_reader
 
         given = options_of_query(self.options, schema)
-        options = ReadOptions.parse(given)
-        columns = selected_columns(schema)
+        reader = make_reader(ReadOptions.parse(given), schema)
         warn_of_unused(given)
-        return SegmentLogReader(options, columns)
+        return reader
 
     @PlainErrors()
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:

@@ -30,7 +30,7 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.read.listed import ListedSegments
-from segmentlog.read.lookup import find_offset_by_timestamp
+from segmentlog.read.lookup import find_offset_by_timestamp, offset_up_to_which_all_are_older
 from segmentlog.read.moment import Listing
 from segmentlog.read.plan import cut_slices
 from segmentlog.segments.listing import list_segments, lone_segment
@@ -283,6 +283,16 @@ class Log:
         return find_offset_by_timestamp(
             self._listed.newest_timestamps, timestamp_ms, self.log_start_offset, end_offset
         )
+
+    @_looks_again
+    def offset_up_to_which_all_are_older(self, timestamp_ms: int) -> int:
+        """An offset below which every record is older than `timestamp_ms`, near the first other.
+
+        It is the log end if all records are older.  Time indexes and batch headers tell it, and
+        nothing is decoded.
+        """
+        found = offset_up_to_which_all_are_older(self._listed.newest_timestamps, timestamp_ms)
+        return self.log_end_offset if found is None else max(found, self.log_start_offset)
 
     def slices(self, start_offset: int, end_offset: int, max_bytes: int = 0) -> list[LogSlice]:
         """Cut ``[start_offset, end_offset)`` into pieces that can be read side by side.

@@ -77,6 +77,8 @@ GOOD_VALUES = {
     "kafka.isolation.level": "read_committed",
     "onCorruptBatch": "skip",
     "maxInflatedBatchBytes": "1m",
+    "onInvalidUtf8": "replace",
+    "filterPushdown": "true",
     "readUpTo": "logEnd",
     "minPartitions": "3",
     "maxRecordsPerPartition": "100",
@@ -212,7 +214,7 @@ def test_corrupt_batches_and_bounds_are_taken_as_given() -> None:
     """Both reach the tasks."""
     policy = parse(onCorruptBatch="Skip", maxInflatedBatchBytes="1m").policy
 
-    assert (OnCorruptBatch.SKIP, 1 << 20) == policy[1:]
+    assert (OnCorruptBatch.SKIP, 1 << 20) == policy[1:3]
 
 
 @pytest.mark.parametrize(
