@@ -1,28 +1,26 @@
 """One topic-partition on disk: its segments, its offsets, and reads of it."""
 
-import functools
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import cached_property
-from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from segmentlog.errors import (
     CorruptCheckpointError,
-    CorruptLogError,
     LogChangedError,
     OffsetOutOfRangeError,
-    SegmentLogError,
+    OptionError,
 )
 from segmentlog.files.metadata import read_topic_id
 from segmentlog.files.readable import is_file
-from segmentlog.files.system_errors import is_gone, storage_error
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
     IsolationLevel,
     LogSlice,
+    OffsetRange,
     OnCorruptBatch,
     ReadUpTo,
     ScanPolicy,
@@ -30,9 +28,11 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.read.listed import ListedSegments
+from segmentlog.read.look_again import looks_again
 from segmentlog.read.lookup import find_offset_by_timestamp
 from segmentlog.read.moment import Listing
 from segmentlog.read.plan import cut_slices
+from segmentlog.read.time_range import epoch_milliseconds
 from segmentlog.segments.listing import list_segments, lone_segment
 from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
@@ -40,42 +40,6 @@ from segmentlog.segments.segment import Segment
 __all__ = ["Log"]
 
 logger = logging.getLogger(__name__)
-
-
-_ATTEMPTS = 5  # a broker can overtake a look-up only so often
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def _looks_again(
-    method: "Callable[Concatenate[Log, _P], _R]",
-) -> "Callable[Concatenate[Log, _P], _R]":
-    """List the segments again if a file was renamed, replaced or cut since they were listed.
-
-    Retention and compaction do that to a healthy log.  An error in a file that is still the listed
-    one is a true error, and is raised.
-    """
-
-    @functools.wraps(method)
-    def looking_again(self: "Log", /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        for _ in range(_ATTEMPTS):
-            try:
-                return method(self, *args, **kwargs)
-            except SegmentLogError as error:
-                listed = self.__dict__.get("_listed")
-                is_corrupt = isinstance(error, CorruptLogError)
-                if not is_corrupt or (listed is not None and not listed.has_changed()):
-                    raise
-                change: Exception = error
-            except OSError as error:
-                if not is_gone(error):
-                    raise storage_error(error, self.path) from error
-                change = error
-            self.__dict__.pop("_listed", None)  # listed again on the next request
-        raise LogChangedError(self.path, -1, -1, str(change)) from change
-
-    return looking_again
 
 
 class Log:
@@ -145,7 +109,7 @@ class Log:
         return ListedSegments(listing, self._log_start_checkpoint, committed_to)
 
     @property
-    @_looks_again
+    @looks_again
     def segments(self) -> tuple[Segment, ...]:
         """Segments in the order of their base offsets; the last one is the active segment."""
         return self._listed.segments
@@ -161,19 +125,19 @@ class Log:
         return sum(segment.size for segment in self.segments)
 
     @property
-    @_looks_again
+    @looks_again
     def tail(self) -> LogEnd:
         """Where the last segment ends."""
         return self._listed.tail
 
     @property
-    @_looks_again
+    @looks_again
     def log_start_offset(self) -> int:
         """First offset that a reader may see: retention and DeleteRecords move it up."""
         return self._listed.log_start_offset
 
     @property
-    @_looks_again
+    @looks_again
     def log_end_offset(self) -> int:
         """The offset that the next record will get; a torn tail does not count.
 
@@ -224,7 +188,7 @@ class Log:
         high_watermark = self.high_watermark
         return self.log_end_offset if high_watermark is None or reads_all else high_watermark
 
-    @_looks_again
+    @looks_again
     def open_transactions(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> dict[int, int]:
         """Transactions that have no end marker below `end_offset`: first offsets by producer id.
 
@@ -249,7 +213,7 @@ class Log:
         first = min(opened, default=self.end_offset(read_up_to))
         return max(first, self.log_start_offset)
 
-    @_looks_again
+    @looks_again
     def offset_for_timestamp(
         self,
         timestamp_ms: int,
@@ -280,6 +244,14 @@ class Log:
             self._listed.newest_timestamps, timestamp_ms, self.log_start_offset, end_offset
         )
 
+    @looks_again
+    def newest_timestamp(self, log_slice: LogSlice) -> int | None:
+        """Epoch milliseconds that no record of a slice is above, by time indexes and headers.
+
+        None if that is not known, because a file was replaced since the slice was cut.
+        """
+        return self._listed.newest_of_slices.of(log_slice)
+
     def slices(self, start_offset: int, end_offset: int, max_bytes: int = 0) -> list[LogSlice]:
         """Cut ``[start_offset, end_offset)`` into pieces that can be read side by side.
 
@@ -295,7 +267,7 @@ class Log:
         """
         return self._slices(max(start_offset, self.log_start_offset), end_offset, max_bytes)
 
-    @_looks_again
+    @looks_again
     def _slices(self, start_offset: int, end_offset: int, max_bytes: int) -> list[LogSlice]:
         earliest = self.log_start_offset
         if start_offset < min(earliest, end_offset):
@@ -305,14 +277,63 @@ class Log:
             self.topic_partition, self.segments, self.tail, start_offset, end_offset, max_bytes
         )
 
+    def bounds(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        starting_timestamp: datetime | int | None = None,
+        ending_timestamp: datetime | int | None = None,
+        read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
+    ) -> OffsetRange:
+        """The offsets that `scan` reads with the same arguments.
+
+        Raises
+        ------
+        OffsetOutOfRangeError
+            If either offset is outside the log.
+        OptionError
+            If an offset and a time are given for the same bound, or a datetime has no time zone.
+        """
+        isolation_level, read_up_to = IsolationLevel(isolation_level), ReadUpTo(read_up_to)
+        newest = self.end_offset(read_up_to, isolation_level)
+        last = newest
+        if isolation_level == IsolationLevel.READ_UNCOMMITTED:
+            last = max(newest, self.log_end_offset)
+
+        def bound(names: tuple[str, str], offset: int | None, time: datetime | int | None,
+                  default: int) -> int:  # fmt: skip
+            if offset is not None and time is not None:
+                accepted = f"give {names[0]} or {names[1]}, not both"
+                raise OptionError(names[1], str(time), accepted)
+            if time is not None:
+                found = self.offset_for_timestamp(
+                    epoch_milliseconds(names[1], time), read_up_to, isolation_level
+                )
+                return newest if found is None else found.offset
+            if offset is not None and not self.log_start_offset <= offset <= last:
+                raise OffsetOutOfRangeError(
+                    str(self.topic_partition), offset, self.log_start_offset, last
+                )
+            return default if offset is None else offset
+
+        starts, ends = ("start_offset", "starting_timestamp"), ("end_offset", "ending_timestamp")
+        return OffsetRange(
+            bound(starts, start_offset, starting_timestamp, self.log_start_offset),
+            bound(ends, end_offset, ending_timestamp, newest),
+        )
+
     def scan(
         self,
         start_offset: int | None = None,
         end_offset: int | None = None,
         *,
+        starting_timestamp: datetime | int | None = None,
+        ending_timestamp: datetime | int | None = None,
         columns: Sequence[str] | None = None,
         include_headers: bool = False,
-        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
         on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
         max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
@@ -323,6 +344,11 @@ class Log:
         ----------
         start_offset : by default the log start.
         end_offset : exclusive; by default the result of `end_offset` for `read_up_to`.
+        starting_timestamp, ending_timestamp : times instead of offsets: epoch milliseconds, or a
+            datetime with a time zone.  Each stands for the offset that `offset_for_timestamp`
+            finds, as with Spark's options of these names, or for the end if no record is as new.
+            Records are in the order of their offsets, so a record between the two bounds may be
+            older than the first, or newer than the second.
         columns : names of the requested columns, in order; by default all.
         include_headers : whether "all" includes ``headers``.
         read_up_to : where the newest data ends.
@@ -336,32 +362,28 @@ class Log:
         OffsetOutOfRangeError
             If either offset is outside the log.
         OptionError
-            If a column does not exist.
+            If a column does not exist, an offset and a time are given for the same bound, or a
+            datetime has no time zone.
         CorruptLogError, UnsupportedFormatError, LogChangedError
             While the stream is read.
         """
         from segmentlog.read.scan import scan_slice  # the compiled kernels load here
         from segmentlog.records.columns import record_schema
 
-        isolation_level = IsolationLevel(isolation_level)
-        start = self.log_start_offset if start_offset is None else start_offset
-        newest = self.end_offset(read_up_to, isolation_level)
-        last = newest
-        if isolation_level == IsolationLevel.READ_UNCOMMITTED:
-            last = max(newest, self.log_end_offset)
-        end = newest if end_offset is None else end_offset
-        for offset in (start, end):
-            if not self.log_start_offset <= offset <= last:
-                raise OffsetOutOfRangeError(
-                    str(self.topic_partition), offset, self.log_start_offset, last
-                )
+        offsets = self.bounds(
+            start_offset, end_offset,
+            starting_timestamp=starting_timestamp, ending_timestamp=ending_timestamp,
+            read_up_to=read_up_to, isolation_level=isolation_level,
+        )  # fmt: skip
         schema = record_schema(columns, include_headers=include_headers)
         policy = ScanPolicy(
-            isolation_level, OnCorruptBatch(on_corrupt_batch), max_inflated_batch_bytes
+            IsolationLevel(isolation_level),
+            OnCorruptBatch(on_corrupt_batch),
+            max_inflated_batch_bytes,
         )
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for log_slice in self.slices(start, end):
+            for log_slice in self.slices(*offsets):
                 yield from scan_slice(log_slice, columns=schema.names, policy=policy)
 
         return pa.RecordBatchReader.from_batches(schema, batches())

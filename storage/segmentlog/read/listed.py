@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from segmentlog.read.lookup import NewestTimestamps
 from segmentlog.read.moment import Listing
+from segmentlog.read.newest_timestamp import NewestTimestampOfSlices
 from segmentlog.segments.log_end import LogEnd, find_log_end
 from segmentlog.segments.segment import Segment
 
@@ -65,6 +66,11 @@ class ListedSegments:
         bases = [segment.base_offset for segment in self.segments]
         first = max(bisect_right(bases, self.log_start_offset) - 1, 0)
         return NewestTimestamps(self.segments[first:])
+
+    @cached_property
+    def newest_of_slices(self) -> NewestTimestampOfSlices:
+        """Largest timestamps of slices of these segments."""
+        return NewestTimestampOfSlices(self.segments)
 
     def has_changed(self) -> bool:
         """Whether files were renamed, replaced or cut since the listing."""
