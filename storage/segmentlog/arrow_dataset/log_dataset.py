@@ -145,6 +145,7 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
     snapshot : the partitions and their bounds.
     include_headers : whether there is a column ``headers``.
     condition : rows for which it is not true are left out by every query.
+    narrowing : slices that cannot hold a row for which it is true are left out.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         *,
         include_headers: bool = False,
         condition: pc.Expression | None = None,
+        narrowing: pc.Expression | None = None,
     ) -> None:
         schema = record_schema(include_headers=include_headers)
         # Arrow's C++ may be handed this dataset, as a part of a union for example.  It then finds
@@ -165,6 +167,7 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         self._snapshot = snapshot
         self._policy = snapshot.policy
         self._condition = condition
+        self._narrowing = narrowing
 
     @property
     def schema(self) -> pa.Schema:
@@ -176,10 +179,11 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         return f"LogDataset({', '.join(map(repr, self._snapshot.paths))}, topics={list(names)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make, (self._snapshot, "headers" in self._schema.names, self._condition)
+        has_headers = "headers" in self._schema.names
+        return _make, (self._snapshot, has_headers, self._condition, self._narrowing)
 
     def _slices(self, condition: pc.Expression | None) -> Iterator[LogSlice]:
-        return narrow(self._snapshot, condition)
+        return narrow(self._snapshot, _both(self._narrowing, condition))
 
     def get_fragments(
         self,
@@ -192,7 +196,17 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
     def filter(self, expression: pc.Expression) -> "LogDataset":
         """The dataset without the rows for which `expression` is not true."""
         has_headers = "headers" in self._schema.names
-        return _make(self._snapshot, has_headers, _both(self._condition, expression))
+        condition = _both(self._condition, expression)
+        return _make(self._snapshot, has_headers, condition, self._narrowing)
+
+    def narrowed(self, condition: pc.Expression) -> "LogDataset":
+        """The dataset without slices that cannot hold a row for which `condition` is true.
+
+        Other rows for which it is not true stay.
+        """
+        has_headers = "headers" in self._schema.names
+        narrowing = _both(self._narrowing, condition)
+        return _make(self._snapshot, has_headers, self._condition, narrowing)
 
     def replace_schema(self, schema: pa.Schema) -> "LogDataset":
         """The dataset itself; another schema is refused, as the columns of a record are fixed."""
@@ -220,9 +234,14 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
 
 
 def _make(
-    snapshot: Snapshot, include_headers: bool, condition: pc.Expression | None
+    snapshot: Snapshot,
+    include_headers: bool,
+    condition: pc.Expression | None,
+    narrowing: pc.Expression | None,
 ) -> LogDataset:
-    return LogDataset(snapshot, include_headers=include_headers, condition=condition)
+    return LogDataset(
+        snapshot, include_headers=include_headers, condition=condition, narrowing=narrowing
+    )
 
 
 def _in_memory(dataset: ds.Dataset) -> ds.Dataset:

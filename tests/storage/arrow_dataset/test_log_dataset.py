@@ -56,8 +56,9 @@ def test_duckdb_queries_it_again_and_again(example_data: str) -> None:
             assert expected == found
         connection.register("registered", logs)
         joined = connection.sql(
-            'select count(*) from registered a join registered b using (topic, partition, "offset" '
-            ") where a.topic in ('orders', 'customers') and b.partition <> 1"
+            "select count(*) from registered a join registered b "
+            "on a.topic = b.topic and a.partition = b.partition and a.offset = b.offset "
+            "where a.topic in ('orders', 'customers') and b.partition <> 1"
         )
         one = connection.sql("select value from registered where topic = 'orders' limit 1")
 
