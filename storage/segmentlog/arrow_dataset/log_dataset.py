@@ -31,12 +31,16 @@ _OF_ARROW = frozenset(
 class _Scannable:
     """The methods that datasets and fragments share: each is one query."""
 
+    policy: ScanPolicy
     _schema: pa.Schema
-    _policy: ScanPolicy
     _condition: pc.Expression | None
 
-    def _slices(self, condition: pc.Expression | None) -> Iterator[LogSlice]:
-        """Slices that may hold rows for which `condition` is true."""
+    def slices(self, condition: pc.Expression | None = None) -> Iterator[LogSlice]:
+        """Slices that may hold rows for which `condition` is true, in the order of their rows."""
+        raise NotImplementedError
+
+    def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
+        """A slice in pieces of about `n_bytes` of log."""
         raise NotImplementedError
 
     def scanner(
@@ -45,6 +49,7 @@ class _Scannable:
         filter: pc.Expression | None = None,
         batch_size: int | None = None,
         *,
+        order: str = "offset",
         use_threads: bool = True,
         **options: Any,  # noqa: ANN401
     ) -> LogScanner:
@@ -57,7 +62,11 @@ class _Scannable:
             rows, by their topic, partition, offsets and largest timestamp, are not opened.
         batch_size : most rows of a batch; by default they are as large as the decoder makes them,
             at most 50,000 rows and about 32 MiB.
-        use_threads : whether slices are read side by side.  Rows come in the same order.
+        order : ``offset``: topics and partitions one after the other; or ``timestamp``, which
+            merges all partitions into one timeline.  There a row takes its place by the largest
+            timestamp up to it in its partition, so that each partition keeps its order.
+        use_threads : whether slices are read side by side.  Rows come in the same order.  A
+            timeline is read by one thread.
         options : other options of pyarrow's scanners are accepted, and have no effect.
         """
         for name in options:
@@ -65,9 +74,13 @@ class _Scannable:
                 message = f"scanner() got an unexpected keyword argument {name!r}"
                 raise TypeError(message)
         return LogScanner(
-            self._slices, self._policy, self._schema, columns,
-            _both(self._condition, filter), batch_size=batch_size, use_threads=use_threads,
+            self, self._schema, columns, _both(self._condition, filter),
+            order=order, batch_size=batch_size, use_threads=use_threads,
         )  # fmt: skip
+
+    def scan(self, *args: Any, **kwargs: Any) -> pa.RecordBatchReader:  # noqa: ANN401
+        """A stream of Arrow batches, as `Log.scan` has it; parameters as for `scanner`."""
+        return self.scanner(*args, **kwargs).to_reader()
 
     def to_batches(self, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401
         """Batches, read while they are taken; parameters as for `scanner`."""
@@ -112,7 +125,7 @@ class LogFragment(_Scannable):
         condition: pc.Expression | None,
     ) -> None:
         self.log_slice = log_slice
-        self._policy = policy
+        self.policy = policy
         self._schema = schema
         self._condition = condition
 
@@ -130,8 +143,11 @@ class LogFragment(_Scannable):
         """Condition that all rows fulfil."""
         return slice_guarantee(self.log_slice)
 
-    def _slices(self, condition: pc.Expression | None) -> Iterator[LogSlice]:
+    def slices(self, condition: pc.Expression | None = None) -> Iterator[LogSlice]:
         return iter([self.log_slice])
+
+    def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
+        return [log_slice]
 
 
 class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
@@ -165,7 +181,7 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         )
         self._schema = schema
         self._snapshot = snapshot
-        self._policy = snapshot.policy
+        self.policy = snapshot.policy
         self._condition = condition
         self._narrowing = narrowing
 
@@ -182,16 +198,20 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         has_headers = "headers" in self._schema.names
         return _make, (self._snapshot, has_headers, self._condition, self._narrowing)
 
-    def _slices(self, condition: pc.Expression | None) -> Iterator[LogSlice]:
+    def slices(self, condition: pc.Expression | None = None) -> Iterator[LogSlice]:
         return narrow(self._snapshot, _both(self._narrowing, condition))
+
+    def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
+        partitions = {each.topic_partition: each for each in self._snapshot.partitions}
+        return partitions[log_slice.topic_partition].cut(log_slice, n_bytes)
 
     def get_fragments(
         self,
         filter: pc.Expression | None = None,
     ) -> Iterator[LogFragment]:
         """Slices that may hold rows for which `filter` is true."""
-        for log_slice in self._slices(_both(self._condition, filter)):
-            yield LogFragment(log_slice, self._policy, self._schema, self._condition)
+        for log_slice in self.slices(_both(self._condition, filter)):
+            yield LogFragment(log_slice, self.policy, self._schema, self._condition)
 
     def filter(self, expression: pc.Expression) -> "LogDataset":
         """The dataset without the rows for which `expression` is not true."""

@@ -1,8 +1,9 @@
 """One query of a dataset: what it reads, and the ways to take the result."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from itertools import groupby
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -10,15 +11,31 @@ import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.ordered_reads import read_in_order
 from segmentlog.arrow_dataset.projection import Projection
+from segmentlog.arrow_dataset.timeline import merge_by_timestamp
+from segmentlog.errors import OptionError
 from segmentlog.model import LogSlice, ScanPolicy
 
-__all__ = ["LogScanner", "Slices"]
-
-#: Finds the slices that may hold rows for which a filter is true, in the order of their rows.
-Slices = Callable[[pc.Expression | None], Iterator[LogSlice]]
+__all__ = ["LogScanner", "LogSource"]
 
 _MOST_THREADS = 8  # more of them would wait for the consumer
 _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
+
+#: Bytes of log that a merge holds of all partitions together, and at least and at most of one.
+_MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 64 << 20, 64 << 10, 1 << 20
+
+
+class LogSource(Protocol):
+    """What a scanner reads: a dataset, or one slice of it."""
+
+    @property
+    def policy(self) -> ScanPolicy:
+        """How to read it."""
+
+    def slices(self, condition: pc.Expression | None) -> Iterator[LogSlice]:
+        """Slices that may hold rows for which `condition` is true, in the order of their rows."""
+
+    def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
+        """A slice in smaller pieces."""
 
 
 class LogScanner:
@@ -29,28 +46,32 @@ class LogScanner:
 
     Parameters
     ----------
-    slices : finds what to read.
-    policy : how to read it.
+    source : what to read.
     dataset_schema : its columns.
     columns, condition : see `segmentlog.arrow_dataset.projection.Projection`.
+    order : ``offset``: topics and partitions one after the other; or ``timestamp``, see
+        `segmentlog.arrow_dataset.timeline`.
     batch_size : most rows of a batch.
     use_threads : whether several slices are read side by side; the order of rows is the same.
     """
 
     def __init__(
         self,
-        slices: Slices,
-        policy: ScanPolicy,
+        source: LogSource,
         dataset_schema: pa.Schema,
         columns: _Columns = None,
         condition: pc.Expression | None = None,
         *,
+        order: str = "offset",
         batch_size: int | None = None,
         use_threads: bool = True,
     ) -> None:
-        self._slices = slices
-        self._policy = policy
+        if order not in ("offset", "timestamp"):
+            raise OptionError("order", str(order), "it is 'offset' or 'timestamp'")
+        self._source = source
         self._condition = condition
+        self._is_timeline = order == "timestamp"
+        self._columns = dataset_schema.names if columns is None else columns
         self._projection = Projection(dataset_schema, columns, condition)
         self._batch_size = batch_size
         self._n_threads = min(pa.cpu_count(), _MOST_THREADS) if use_threads else 1
@@ -62,22 +83,59 @@ class LogScanner:
         return self._projection.schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Batches in the order of topic, partition and offset, read while they are taken."""
+        """Batches in the order of the scan, read while they are taken."""
         return self._batches(self._n_threads)
 
     def _batches(self, n_threads: int) -> Iterator[pa.RecordBatch]:
-        slices = self._slices(self._condition)
+        if self._is_timeline:
+            return self._merged()
+        slices = self._source.slices(self._condition)
         return read_in_order((partial(self._read, each) for each in slices), n_threads)
 
     def _read(self, log_slice: LogSlice) -> Iterator[pa.RecordBatch]:
         """Rows of one slice that are kept."""
+        for kept in self._scan(log_slice, self._projection):
+            yield from _cut(kept, self._batch_size)
+
+    def _scan(self, log_slice: LogSlice, projection: Projection) -> Iterator[pa.RecordBatch]:
         from segmentlog.read.scan import scan_slice  # the compiled kernels load here
 
-        projection = self._projection
-        scanned = scan_slice(log_slice, columns=projection.needed, policy=self._policy)
-        for batch in scanned:
-            for kept in projection.apply(batch):
-                yield from _cut(kept, self._batch_size)
+        policy = self._source.policy
+        for batch in scan_slice(log_slice, columns=projection.needed, policy=policy):
+            yield from projection.apply(batch)
+
+    def _merged(self) -> Iterator[pa.RecordBatch]:
+        """Rows of all partitions by time: filtered, then merged, then made into the columns."""
+        decoded = [
+            name
+            for name in self.dataset_schema.names
+            if name in (*self._projection.needed, "timestamp")
+        ]
+        kept = Projection(self.dataset_schema, decoded, self._condition)
+        made = Projection(kept.schema, self._columns, None)
+        slices = list(self._source.slices(self._condition))
+        partitions = [list(each) for _, each in groupby(slices, lambda each: each[:2])]
+        n_bytes = _MERGED_BYTES // max(len(partitions), 1)
+        n_bytes = min(max(n_bytes, _LEAST_BYTES), _MOST_BYTES)
+        tables = [self._tables(each, kept, n_bytes) for each in partitions]
+        for merged in merge_by_timestamp(tables):
+            for batch in made.apply(merged):
+                yield from _cut(batch, self._batch_size)
+
+    def _tables(
+        self, slices: Sequence[LogSlice], projection: Projection, n_bytes: int
+    ) -> Iterator[pa.Table]:
+        """Rows of one partition in tables of about `n_bytes`; then no file is open, mostly."""
+        for log_slice in slices:
+            for piece in self._source.cut(log_slice, n_bytes):
+                held: list[pa.RecordBatch] = []
+                for batch in self._scan(piece, projection):
+                    held.append(batch)
+                    if sum(each.nbytes for each in held) >= n_bytes:
+                        yield pa.Table.from_batches(held)
+                        held = []
+                if held:
+                    yield pa.Table.from_batches(held)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The result as a stream."""

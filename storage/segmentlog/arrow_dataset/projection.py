@@ -72,9 +72,9 @@ class Projection:
         return self._condition is not None
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Rows of `batch`, which has the columns `needed`, that are kept, with their columns."""
+        """Rows of `batch`, which has at least the columns `needed`, that are kept."""
         if self._condition is None and self._names is not None:
-            yield batch if self._names == self.needed else batch.select(self._names)
+            yield batch if self._names == batch.schema.names else batch.select(self._names)
             return
         yield from self._apply(pa.Table.from_batches([batch])).to_batches()
 

@@ -51,6 +51,11 @@ class PartitionSnapshot:
                 self._slices = self.log.slices(*self.offsets, n_bytes)
             return self._slices
 
+    def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
+        """A slice of this partition in smaller pieces."""
+        with self._lock:
+            return self.log.slices(*log_slice.offsets, n_bytes)
+
     def newest_timestamp(self, log_slice: LogSlice) -> int | None:
         """`Log.newest_timestamp` of a slice, looked up once."""
         with self._lock:
