@@ -12,7 +12,7 @@ __all__ = ["read_in_order"]
 Read = Callable[[], Iterator[pa.RecordBatch]]
 
 #: Bytes that a thread may be ahead with in one slice; one batch more, to be exact.
-_AHEAD_BYTES = 32 << 20
+_AHEAD_BYTES = 16 << 20
 
 
 class _Reads:
@@ -142,7 +142,7 @@ def read_in_order(reads: Iterable[Read], n_threads: int) -> Iterator[pa.RecordBa
 
     Notes
     -----
-    At most ``n_threads + 1`` slices are in memory, each with at most 32 MiB of batches and one
+    At most ``n_threads + 1`` slices are in memory, each with at most 16 MiB of batches and one
     batch more.  Closing the iterator ends the threads.
     """
     if n_threads > 1:
