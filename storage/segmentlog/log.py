@@ -36,6 +36,7 @@ from segmentlog.read.time_range import epoch_milliseconds
 from segmentlog.segments.listing import list_segments, lone_segment
 from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
+from segmentlog.summary import html_table, in_a_line
 
 __all__ = ["Log"]
 
@@ -75,7 +76,10 @@ class Log:
         self._open_transactions: dict[int, dict[int, int]] = {}
 
     def __repr__(self) -> str:
-        return f"Log({str(self.topic_partition)!r}, {self.path!r})"
+        return f"Log({in_a_line(self)})"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.path, [self])
 
     @property
     def high_watermark_checkpoint(self) -> int | None:
