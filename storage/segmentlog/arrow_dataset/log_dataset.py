@@ -1,17 +1,25 @@
 """The dataset itself: what pyarrow, DuckDB and Polars call."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from segmentlog.arrow_dataset.count_by_time import (
+    Counts,
+    count_by_headers,
+    count_rows,
+    counts_table,
+    interval_milliseconds,
+)
 from segmentlog.arrow_dataset.log_scanner import LogScanner
 from segmentlog.arrow_dataset.narrowing import narrow, slice_guarantee
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import Snapshot
-from segmentlog.model import LogSlice, ScanPolicy
+from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TopicPartition
 from segmentlog.records.columns import record_schema
 
 __all__ = ["LogDataset", "LogFragment"]
@@ -218,6 +226,51 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         has_headers = "headers" in self._schema.names
         condition = _both(self._condition, expression)
         return _make(self._snapshot, has_headers, condition, self._narrowing)
+
+    def count_by_time(self, interval: timedelta, *, exact: bool = False) -> pa.Table:
+        """Number of records by partition and interval, without decoding most batches.
+
+        A batch whose first and largest timestamps lie in one interval is counted there by its
+        header.  So a record that is older than the first of its batch may be counted with it, an
+        interval too late.  Of other batches, the timestamps are decoded.  Batches that are
+        counted by their headers are not verified.
+
+        Parameters
+        ----------
+        interval : of whole milliseconds; intervals begin at multiples of it since 1970 UTC.
+        exact : whether all timestamps are decoded, and checksums verified.  That is also done if
+            the dataset has a filter, or skips damage.
+
+        Returns
+        -------
+        pyarrow.Table
+            ``topic``, ``partition``, ``timestamp`` (begin of the interval) and ``count``, sorted;
+            without intervals that have no records.
+
+        Raises
+        ------
+        OptionError
+            If the interval is not positive.
+        CorruptLogError, UnsupportedFormatError, LogChangedError
+            If the log cannot be read.
+        """
+        interval_ms = interval_milliseconds(interval)
+        is_plain = self._condition is None and self._narrowing is None
+        skips = self.policy.on_corrupt_batch == OnCorruptBatch.SKIP
+        if is_plain and not skips and not exact:
+            counts = [
+                (each.topic_partition,
+                 count_by_headers(each.log, each.offsets, interval_ms, self.policy))
+                for each in self._snapshot.partitions
+            ]  # fmt: skip
+        else:
+            found: dict[TopicPartition, Counts] = {}
+            for log_slice in self.slices(self._condition):
+                fragment = LogFragment(log_slice, self.policy, self._schema, self._condition)
+                counted = found.setdefault(log_slice.topic_partition, {})
+                count_rows(fragment.to_batches(["timestamp"]), interval_ms, counted)
+            counts = list(found.items())
+        return counts_table(counts, interval_ms)
 
     def narrowed(self, condition: pc.Expression) -> "LogDataset":
         """The dataset without slices that cannot hold a row for which `condition` is true.
