@@ -123,7 +123,10 @@ class LogDirectory:
             for each in self.topic_partitions()
             if each.topic not in INTERNAL_TOPICS and each not in self._doubled
         ]
-        logs = [self.log(*each) for each in shown[:_MOST_SHOWN]]
+        try:
+            logs = [self.log(*each) for each in shown[:_MOST_SHOWN]]
+        except CorruptCheckpointError as error:
+            return html_table(f"{self!r}: {error}", [], len(shown))
         return html_table(repr(self), logs, len(shown) - len(logs))
 
     def _add(self, topic_partition: TopicPartition, directory: _Directory, path: str) -> None:

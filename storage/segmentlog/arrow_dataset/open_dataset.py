@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from segmentlog.errors import OptionError
 from segmentlog.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
@@ -64,12 +65,18 @@ def dataset(
     OffsetOutOfRangeError
         If an offset is outside its log.
     OptionError
-        If a datetime has no time zone.
+        If a datetime has no time zone, or an offset is that of a topic that is not read.
     """
     from segmentlog.arrow_dataset.log_dataset import LogDataset
     from segmentlog.arrow_dataset.snapshot import take_snapshot
 
-    directory = path if isinstance(path, LogDirectory) else open_log_dir(path, *more)
+    if isinstance(path, LogDirectory):
+        if more:
+            accepted = "a LogDirectory is given alone: open_log_dir takes several paths"
+            raise OptionError("path", ", ".join(map(str, more)), accepted)
+        directory = path
+    else:
+        directory = open_log_dir(path, *more)
     snapshot = take_snapshot(
         directory,
         [topics] if isinstance(topics, str) else topics,

@@ -1,6 +1,13 @@
 """The dataset as DuckDB, Polars and pyarrow query it."""
 
 import pickle
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -137,6 +144,121 @@ def test_rows_are_the_same_on_any_number_of_threads(
             ))  # fmt: skip
     finally:
         pa.set_cpu_count(cpus)
+
+
+def test_several_threads_query_one_dataset(
+    example_data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Side by side from the first query on, each with threads of its own."""
+    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 1000)
+    dataset = segmentlog.dataset(example_data)
+    expected = segmentlog.dataset(example_data).to_table()
+
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(pool.map(lambda condition: dataset.to_table(filter=condition), 4 * FILTERS))
+    for table, condition in zip(tables, 4 * FILTERS, strict=True):
+        assert expected.filter(condition).equals(table)
+
+
+def test_a_query_that_ends_early_leaves_no_thread(
+    example_data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB and Polars take a part of the rows and drop the rest."""
+    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 1000)
+    logs = segmentlog.dataset(example_data)
+
+    assert 1 == len(duckdb.sql("select value from logs limit 1").fetchall())
+    assert 3 == len(pl.scan_pyarrow_dataset(logs).head(3).collect())
+    deadline = time.monotonic() + 20
+    while any(each.name.startswith("segmentlog-") for each in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_damage_reaches_the_user_with_its_place(
+    example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an error of ours in Python, and with its text in DuckDB; or it is left out."""
+    shutil.copytree(example_data, tmp_path / "logs")
+    path = tmp_path / "logs" / "orders-1" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[3000] ^= 1
+    path.write_bytes(data)
+    logs = segmentlog.dataset(tmp_path / "logs")
+
+    for order in ("offset", "timestamp"):
+        with pytest.raises(segmentlog.ChecksumMismatchError, match="orders-1"):
+            logs.to_table(order=order)
+    with pytest.raises(duckdb.Error, match=r"orders-1.*byte"):
+        duckdb.sql("select count(value) from logs").fetchall()
+    assert 335 == logs.count_rows(ORDERS & (pc.field("partition") == 0))
+    skipping = segmentlog.dataset(tmp_path / "logs", on_corrupt_batch="skip")
+    assert 200 < skipping.count_rows(ORDERS & (pc.field("partition") == 1)) < 317
+    assert skipping.count_rows() == sum(skipping.count_by_time(timedelta(1))["count"].to_pylist())
+
+
+def test_options_are_those_of_a_scan(example_data: str) -> None:
+    """Isolation, bounds by offset and time, one directory or its path."""
+    directory = segmentlog.open_log_dir(example_data)
+    log = directory.log("payments", 0)
+    committed = segmentlog.dataset(directory, topics="payments", isolation_level="read_committed")
+    expected = log.scan(isolation_level="read_committed").read_all()
+    assert expected.equals(committed.to_table().combine_chunks())
+    assert expected.num_rows < segmentlog.dataset(directory, topics=["payments"]).count_rows()
+
+    at = datetime(2025, 10, 11, tzinfo=UTC)
+    bounded = segmentlog.dataset(
+        example_data, topics="orders", starting_timestamp=at, starting_offsets={("orders", 0): 3},
+    )  # fmt: skip
+    by_time = directory.log("orders", 0).bounds(starting_timestamp=at).start_offset
+    assert 332 == bounded.count_rows(pc.field("partition") == 0)
+    bounded = segmentlog.dataset(
+        example_data, topics="orders", ending_timestamp=at, ending_offsets={("orders", 1): 3},
+    )  # fmt: skip
+    assert [by_time, 3] == [bounded.count_rows(pc.field("partition") == each) for each in (0, 1)]
+    ended = segmentlog.dataset(example_data, topics="orders", starting_timestamp=at)
+    assert 335 - by_time == ended.count_rows(pc.field("partition") == 0)
+
+
+REFUSED = [
+    ({"topics": "order"}, segmentlog.UnknownTopicOrPartitionError, "did you mean 'orders'"),
+    ({"topics": "orders", "ending_offsets": {("payments", 0): 1}}, segmentlog.OptionError,
+     "topics are orders"),
+    ({"starting_offsets": {("orders", 7): 1}}, segmentlog.UnknownTopicOrPartitionError, "0, 1, 2"),
+    ({"starting_offsets": {("orders", 0): 999}}, segmentlog.OffsetOutOfRangeError, "999"),
+    ({"starting_timestamp": datetime(2025, 1, 1)}, segmentlog.OptionError, "zone"),
+    ({"isolation_level": "dirty"}, ValueError, "dirty"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "error", "match"), REFUSED, ids=lambda each: str(each)[:40])
+def test_options_that_name_nothing_are_refused(
+    example_data: str, options: dict, error: type[Exception], match: str
+) -> None:
+    """When the dataset is opened."""
+    with pytest.raises(error, match=match):
+        segmentlog.dataset(example_data, **options)
+    with pytest.raises(segmentlog.OptionError, match="given alone"):
+        segmentlog.dataset(segmentlog.open_log_dir(example_data), example_data)
+
+
+def test_importing_segmentlog_leaves_datasets_to_the_first_call() -> None:
+    """`pyarrow.dataset` takes long to import."""
+    code = "import sys, segmentlog; print('pyarrow.dataset' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+    assert done.stdout.strip() == b"False"
+
+
+def test_a_fragment_tells_what_holds_of_its_rows(example_data: str) -> None:
+    """Its rows are the ones that its condition keeps, and it can be queried by itself."""
+    dataset = segmentlog.dataset(example_data)
+    for fragment in dataset.get_fragments(ORDERS):
+        rows = fragment.to_table()
+        assert rows.equals(dataset.to_table(filter=fragment.partition_expression))
+        assert rows.slice(0, 2).equals(fragment.head(2))
+        assert dataset.schema == fragment.physical_schema
+        assert "LogFragment('orders-" in repr(fragment)
 
 
 def test_a_dataset_is_a_snapshot_and_can_be_pickled(tmp_path: Path) -> None:
