@@ -6,6 +6,7 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 import pytest
 
 import segmentlog
@@ -14,7 +15,7 @@ MINUTE = 60_000
 
 
 @pytest.fixture
-def dataset(write_log: Callable[..., object], tmp_path: object) -> segmentlog.LogDirectory:
+def dataset(write_log: Callable[..., object], tmp_path: object) -> pads.Dataset:
     """Two topics; one with segments of ten offsets, of which each is a minute's."""
     segments = [[(i, i * MINUTE) for i in range(base, base + 10)] for base in (0, 10, 20, 30)]
     write_log(segments, "a-0")
@@ -43,7 +44,7 @@ OPENED = [
 
 @pytest.mark.parametrize(("condition", "n_rows", "logs"), OPENED, ids=str)
 def test_only_segments_in_range_are_opened(
-    dataset: segmentlog.LogDirectory, opening: Callable, condition: pc.Expression, n_rows: int,
+    dataset: pads.Dataset, opening: Callable, condition: pc.Expression, n_rows: int,
     logs: list[str],
 ) -> None:  # fmt: skip
     """Of the second query on: the first one cuts the slices, and looks up times."""
@@ -54,9 +55,15 @@ def test_only_segments_in_range_are_opened(
     assert logs == opened
 
 
-def test_filters_of_duckdb_and_polars_narrow_too(
-    dataset: segmentlog.LogDirectory, opening: Callable
-) -> None:
+def test_only_partitions_in_range_are_cut(dataset: pads.Dataset, opening: Callable) -> None:
+    """The first query plans, and needs the headers of no other partition."""
+    with opening() as opened:
+        assert 2 == dataset.count_rows((pc.field("topic") == "a") & (OFFSET == 15))
+
+    assert {"a-0", "a-1"} == {each.split("/")[0] for each in opened}
+
+
+def test_filters_of_duckdb_and_polars_narrow_too(dataset: pads.Dataset, opening: Callable) -> None:
     """As they write them: comparisons, lists, times."""
     list(dataset.get_fragments())
     logs = dataset

@@ -87,3 +87,15 @@ def test_threads_end_when_nobody_wants_more(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(begun) <= 3 + 2 * 5
     batches.close()
     assert [] == alive()
+    assert len(begun) <= 3 + 2 * 6
+
+
+def test_small_slices_are_not_read_far_ahead() -> None:
+    """Of slices that are read to their ends, a few more than there are threads."""
+    begun: list[int] = []
+    batches = read_in_order([reading(range(i, i + 1), begun) for i in range(50)], 2)
+
+    assert [0, 1] == [next(batches)["number"][0].as_py() for _ in range(2)]
+    time.sleep(0.2)
+    assert len(begun) <= 2 + 2 + 1
+    assert [*range(2, 50)] == numbers(batches)
