@@ -33,11 +33,13 @@ from segmentlog.model import (
 )
 from segmentlog.read.moment import Census
 from segmentlog.read.without_collector import without_collector
+from segmentlog.summary import html_table
 
 __all__ = ["LogDirectory", "open_log_dir"]
 
 logger = logging.getLogger(__name__)
 
+_MOST_SHOWN = 20  # partitions, in a notebook
 _MOST_NAMED = 5  # partitions that a warning lists before it says "and … more"
 
 
@@ -112,7 +114,21 @@ class LogDirectory:
                 self._add(topic_partition, directory, partition_path)
 
     def __repr__(self) -> str:
-        return f"LogDirectory({', '.join(map(repr, self.paths))})"
+        n_topics, n_partitions = len({each.topic for each in self._places}), len(self._places)
+        counted = f"topics={n_topics}, partitions={n_partitions}"
+        return f"LogDirectory({', '.join(map(repr, self.paths))}, {counted})"
+
+    def _repr_html_(self) -> str:
+        shown = [
+            each
+            for each in self.topic_partitions()
+            if each.topic not in INTERNAL_TOPICS and each not in self._doubled
+        ]
+        try:
+            logs = [self.log(*each) for each in shown[:_MOST_SHOWN]]
+        except CorruptCheckpointError as error:
+            return html_table(f"{self!r}: {error}", [], len(shown))
+        return html_table(repr(self), logs, len(shown) - len(logs))
 
     def _add(self, topic_partition: TopicPartition, directory: _Directory, path: str) -> None:
         known = self._places.get(topic_partition)

@@ -72,9 +72,15 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/read",
-        "damage listed planned_file read_committed scan",
+        "damage listed look_again planned_file read_committed scan",
         "test_log segments/test_segment test_damage ../crash ../interop",
         "steps of one read, which is tested beside commits and damage",
+    ),
+    (
+        "segmentlog/arrow_dataset",
+        "log_scanner no_file_system open_dataset projection snapshot",
+        "arrow_dataset/test_log_dataset arrow_dataset/test_narrowing",
+        "parts of a dataset, tested by what DuckDB, Polars and pyarrow see of it",
     ),
     (
         "segmentlog/commit",

@@ -6,6 +6,7 @@ from operator import attrgetter
 
 from segmentlog.read.lookup import NewestTimestamps
 from segmentlog.read.moment import Listing
+from segmentlog.read.newest_timestamp import NewestTimestampOfSlices
 from segmentlog.segments.log_end import LogEnd, find_log_end
 from segmentlog.segments.segment import Segment
 
@@ -73,6 +74,11 @@ class ListedSegments:
     def newest_timestamps(self) -> NewestTimestamps:
         """Largest timestamps of the segments that are not wholly below the log start."""
         return NewestTimestamps(self.segments[self.index_of(self.log_start_offset) :])
+
+    @cached_property
+    def newest_of_slices(self) -> NewestTimestampOfSlices:
+        """Largest timestamps of slices of these segments."""
+        return NewestTimestampOfSlices(self.segments)
 
     def has_changed(self) -> bool:
         """Whether files were renamed, replaced or cut since the listing."""

@@ -21,7 +21,7 @@ from segmentlog.read.moment import Listing
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.segment import Segment
 
-__all__ = ["UNCHECKED", "cut_slices", "find_again"]
+__all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
 
 #: Takes the place of the first batch's checksum if planning has seen no batch: the file is read
 #: from its first byte and was not opened, or the bytes are no batch.
@@ -190,6 +190,18 @@ def _group(
     return [
         LogSlice(*topic_partition, start, end, tuple(piece.file for piece in group))
         for group, start, end in zip(groups, starts, ends, strict=True)
+    ]
+
+
+def cut_by_file(log_slice: LogSlice) -> list[LogSlice]:
+    """The slices of single files that together hold the rows of `log_slice`."""
+    files = log_slice.files
+    starts = [log_slice.start_offset, *(each.first_offset for each in files[1:])]
+    ends = [*starts[1:], log_slice.end_offset]
+    return [
+        log_slice._replace(start_offset=start, end_offset=end, files=(file,))
+        for file, start, end in zip(files, starts, ends, strict=True)
+        if start < end
     ]
 
 
