@@ -189,9 +189,7 @@ class Log:
             if is_torn and not reads_all:
                 return promised
             if not self._is_file:  # one segment alone need not reach to the end
-                told = (
-                    "%s: the high watermark is %d, but the log ends at %d; reading to the log end"
-                )
+                told = "%s: the high watermark is %d, the log ends at %d; reading to the log end"
                 logger.warning(told, self.path, promised, self.log_end_offset)
         high_watermark = self.high_watermark
         return self.log_end_offset if high_watermark is None or reads_all else high_watermark
