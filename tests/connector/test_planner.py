@@ -69,7 +69,5 @@ def test_an_end_below_the_log_start_is_told_even_if_data_loss_is_allowed(
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 50\n")
     ends = {"endingOffsets": '{"payments":{"0":10}}', "failOnDataLoss": "false"}
 
-    with pytest.raises(
-        OptionError, match="payments-0 would start at 50 and end at 10"
-    ):
+    with pytest.raises(OptionError, match="payments-0 would start at 50 and end at 10"):
         plan_slices(ReadOptions.parse({"path": str(tmp_path), **ends}))
