@@ -1,7 +1,6 @@
 """Options of a read: strings in, one frozen, checked value out; `OPTIONS` is their only list."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from pyspark_segmentlog.parsing import (
     refuse_client_option,
     unknown_option,
 )
+from pyspark_segmentlog.topic_pattern import compile_topic_pattern
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
@@ -39,8 +39,8 @@ OPTIONS = (
     Option("paths", "none", "a JSON list of paths", "Several log directories of one broker; what "
            "`load([...])` sets"),
     Option("subscribe", "all topics", "`a,b`", "Topics to read"),
-    Option("subscribePattern", "all topics", "a regular expression", "Topics whose name contains "
-           "a match; never a broker's internal topics"),
+    Option("subscribePattern", "all topics", "a Java regular expression", "Topics whose name "
+           "contains a match; never a broker's internal topics"),
     Option("assign", "all topics", '`{"a":[0,1]}`', "Partitions to read; those that do not exist "
            "are left out, with a warning"),
     Option("startingOffsets", "`earliest`", '`earliest` or `{"a":{"0":23,"1":-2},"b":"earliest"}`',
@@ -237,13 +237,9 @@ def _pattern(text: str | None) -> str | None:
     if text is None:
         return None
     pattern = text.strip()
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        accepted = f"give a regular expression; this one fails: {error}"
-        raise OptionError("subscribePattern", text, accepted) from None
     if not pattern:
         raise OptionError("subscribePattern", text, "give a regular expression")
+    compile_topic_pattern(pattern)
     return pattern
 
 

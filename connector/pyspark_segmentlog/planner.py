@@ -5,13 +5,13 @@ exactly its slice.
 """
 
 import logging
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from pyspark_segmentlog.filters import EVERYTHING, Bounds
 from pyspark_segmentlog.offsets import EARLIEST, LATEST
 from pyspark_segmentlog.options import ReadOptions
+from pyspark_segmentlog.topic_pattern import compile_topic_pattern
 from segmentlog import LogDirectory, open_log_dir
 from segmentlog.errors import (
     LogChangedError,
@@ -108,7 +108,7 @@ def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartit
         return sorted(set(options.assign) - set(missing))
     if options.subscribe:
         return [each for each in known if each.topic in options.subscribe]
-    pattern = re.compile(options.subscribe_pattern or "")
+    pattern = compile_topic_pattern(options.subscribe_pattern or "")
     return [
         each for each in known if each.topic not in INTERNAL_TOPICS and pattern.search(each.topic)
     ]
