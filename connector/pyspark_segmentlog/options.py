@@ -1,7 +1,6 @@
 """Options of a read: strings in, one frozen, checked value out; `OPTIONS` is their only list."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound, parse_assi
 from pyspark_segmentlog.parsing import GivenOptions, Option, boolean, one_of, positive, size
 from pyspark_segmentlog.task_groups import PartitionAssignor
 from pyspark_segmentlog.timestamps import NoMatch, TimestampBound
+from pyspark_segmentlog.topic_pattern import compile_topic_pattern
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     IsolationLevel,
@@ -56,13 +56,9 @@ def _topics(text: str) -> tuple[str, ...]:
 
 def _pattern(text: str) -> str:
     pattern = text.strip()
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        reason = f"this one fails: {error}"
-        raise ValueError(reason) from None
     if not pattern:
         raise ValueError
+    compile_topic_pattern(pattern)
     return pattern
 
 
@@ -79,8 +75,8 @@ OPTIONS = (
            "directories of one broker; what `load([...])` sets", _paths),
     Option("subscribe", "all topics", "topics such as `a,b`, at least one", "Topics to read",
            _topics),
-    Option("subscribePattern", "all topics", "a regular expression", "Topics whose name contains "
-           "a match; never a broker's internal topics", _pattern),
+    Option("subscribePattern", "all topics", "a Java regular expression", "Topics whose name "
+           "contains a match; never a broker's internal topics", _pattern),
     Option("assign", "all topics", 'JSON such as `{"a":[0,1]}`', "Partitions to read; those that "
            "do not exist are left out, with a warning", parse_assign),
     Option("startingTimestamp", "none", _A_TIME, "Where to start: at the earliest offset whose "

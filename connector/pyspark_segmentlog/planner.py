@@ -6,7 +6,6 @@ a partition are left to its first and its last task, as Spark's ``KafkaOffsetRea
 """
 
 import logging
-import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.task_groups import group_slices
 from pyspark_segmentlog.timestamps import TimestampBound
+from pyspark_segmentlog.topic_pattern import compile_topic_pattern
 from segmentlog import LogDirectory, open_log_dir
 from segmentlog.errors import LogChangedError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.paths import local_path
@@ -217,7 +217,7 @@ def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartit
         return sorted(set(options.assign) - set(missing))
     if options.subscribe:
         return [each for each in known if each.topic in options.subscribe]
-    pattern = re.compile(options.subscribe_pattern or "")
+    pattern = compile_topic_pattern(options.subscribe_pattern or "")
     return [
         each for each in known if each.topic not in INTERNAL_TOPICS and pattern.search(each.topic)
     ]

@@ -63,7 +63,7 @@ REFUSED = [
     ({"assign": "a"}, "No topicpartitions to assign", "give JSON such as"),
     ({"assign": "{a}"}, "Expected e.g.", "give JSON such as"),
     ({"subscribe": " , "}, "No topics to subscribe", "at least one"),
-    ({"subscribePattern": ""}, "Pattern to subscribe is empty", "give a regular expression"),
+    ({"subscribePattern": ""}, "Pattern to subscribe is empty", "give a Java regular expression"),
     (ONE | {"minPartitions": "0"}, "must be positive", "give a number from 1"),
     (ONE | {"minPartitions": "1.0"}, "1.0", "give a number from 1"),
     (ONE | {"maxRecordsPerPartition": "-1"}, "must be positive", "give a number from 1"),
