@@ -51,7 +51,7 @@ class Load:
     def _run(self) -> None:
         producer = self._client.producer(batch_size=4000, linger_ms=1, compression_type="none")
         with contextlib.closing(producer):
-            while not self._stop.wait(0.02):  # whoever looks needs the processor, too
+            while not self._stop.wait(0.1):  # whoever looks needs the processor, too
                 records = [record(self.acknowledged + i) for i in range(200)]
                 for topic in ("growing", "expiring", "compacted"):
                     self._client.send(producer, topic, records)
