@@ -290,7 +290,16 @@ class Log:
         if start_offset < min(earliest, end_offset):
             reason = f"the log begins at offset {earliest} now"
             raise LogChangedError(self.path, start_offset, min(earliest, end_offset), reason)
-        return cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
+        slices = cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
+        return [each._replace(topic_id=self._known_topic_id) for each in slices]
+
+    @cached_property
+    def _known_topic_id(self) -> str:
+        """The topic id; empty if nothing tells it, which prevents no read."""
+        try:
+            return self.topic_id or ""
+        except (CorruptCheckpointError, OSError):
+            return ""
 
     def bounds(
         self,
