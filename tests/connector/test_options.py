@@ -9,6 +9,7 @@ import pytest
 from pyspark_segmentlog.bounds import LastDuration, LastRecords
 from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound
 from pyspark_segmentlog.options import OPTIONS, ReadOptions, warn_of_unused
+from pyspark_segmentlog.parsing import Option
 from pyspark_segmentlog.timestamps import NoMatch, TimestampBound
 from pyspark_segmentlog.write_options import WRITE_OPTIONS
 from segmentlog.errors import OptionError
@@ -123,6 +124,19 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: str) -
 
     assert (name, "x") == (error.option, error.value)
     assert f"did you mean {nearest!r}?" in str(error)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_a_refusal_says_what_the_reference_says(option: Option) -> None:
+    """The third column of the table in the README, in words."""
+    if option.parse is None:
+        assert "" == option.value_of("")
+        return
+    with pytest.raises(OptionError) as caught:
+        option.value_of("")
+
+    assert (option.name, "") == (caught.value.option, caught.value.value)
+    assert caught.value.accepted.startswith("give " + option.accepts.replace("`", ""))
 
 
 def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
