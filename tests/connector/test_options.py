@@ -161,6 +161,15 @@ def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptu
     assert message.endswith(": " + ", ".join(sorted(unused)))
 
 
+@pytest.mark.parametrize("name", ["topics", "Topic_", "numPartition"])
+def test_a_name_that_is_nearly_one_of_a_write_s_is_refused(name: str) -> None:
+    """Without effect, a read for one topic would give the rows of all."""
+    error = refusal({name: "orders"})
+
+    assert name == error.option
+    assert "is one of writes; a read names its topics with subscribe" in str(error)
+
+
 def test_an_option_of_the_client_that_is_nearly_one_of_a_read_is_refused() -> None:
     """It would have changed rows, and a client would only have warned."""
     error = refusal({"kafka.isolation_level": "read_committed"})
