@@ -104,13 +104,16 @@ def _plan(options: ReadOptions) -> list[_Planned]:
     _check_single(options.paths)
     directory = open_log_dir(*options.paths)
     assigned = _assigned(options, directory)
+    for bound in (options.start, options.end):
+        if isinstance(bound, OffsetBound | TimestampBound):
+            bound.resolve(assigned)  # a map of other partitions is refused before a log is opened
     latest = directory.end_offsets(assigned, options.read_up_to, options.policy.isolation_level)
     asked = _asked(options, directory, assigned, latest)
     ranges = []
     for each in assigned:
         there = OffsetRange(directory.log(*each).log_start_offset, latest[each])
-        bound = available(each, asked[each], there, fail_on_data_loss=options.fail_on_data_loss)
-        ranges.append(PartitionRange(each, *bound))
+        left = available(each, asked[each], there, fail_on_data_loss=options.fail_on_data_loss)
+        ranges.append(PartitionRange(each, *left))
     planned = {each: _Planned(each, asked[each], []) for each in assigned}
     pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
     for topic_partition, start, end in pieces:

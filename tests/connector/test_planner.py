@@ -9,7 +9,7 @@ from planned_reads import ranges, write_times
 
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.planner import plan_slices
-from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
 
 
 def test_a_partition_that_is_not_read_may_be_in_two_directories(
@@ -112,3 +112,15 @@ def test_the_ranges_of_spark_s_offset_reader(
     found = ranges(tmp_path, **options, minPartitions=str(n_tasks), lateBinding="true")
 
     assert expected == [(start, end) for _, start, end in found]
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsetsByTimestamp"])
+def test_a_map_is_checked_before_a_log_is_opened(tmp_path: Path, option: str) -> None:
+    """The mistake of the query is told first, and at once; here the logs cannot be read."""
+    write_times(tmp_path, {0: [1000], 1: [1000]})
+    (tmp_path / "replication-offset-checkpoint").write_text("no checkpoint")
+
+    with pytest.raises(OptionError, match="exactly the partitions"):
+        plan_slices(ReadOptions.parse({"path": str(tmp_path), option: '{"t":{"0":0}}'}))
+    with pytest.raises(CorruptCheckpointError):
+        plan_slices(ReadOptions.parse({"path": str(tmp_path), option: '{"t":{"0":0,"1":0}}'}))
