@@ -10,6 +10,7 @@ import pyarrow.dataset as pads
 import pytest
 
 import segmentlog
+from segmentlog.arrow_dataset import snapshot
 
 MINUTE = 60_000
 
@@ -55,8 +56,11 @@ def test_only_segments_in_range_are_opened(
     assert logs == opened
 
 
-def test_only_partitions_in_range_are_cut(dataset: pads.Dataset, opening: Callable) -> None:
+def test_only_partitions_in_range_are_cut(
+    dataset: pads.Dataset, opening: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first query plans, and needs the headers of no other partition."""
+    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 200)
     with opening() as opened:
         assert 2 == dataset.count_rows((pc.field("topic") == "a") & (OFFSET == 15))
 
