@@ -29,7 +29,7 @@ from segmentlog.model import (
 )
 from segmentlog.read.listed import ListedSegments
 from segmentlog.read.look_again import looks_again
-from segmentlog.read.lookup import find_offset_by_timestamp
+from segmentlog.read.lookup import find_offset_by_timestamp, offset_up_to_which_all_are_older
 from segmentlog.read.moment import Listing
 from segmentlog.read.plan import cut_slices
 from segmentlog.read.time_range import epoch_milliseconds
@@ -57,6 +57,7 @@ class Log:
     high_watermark_checkpoint : its entry in ``replication-offset-checkpoint``, or None; or the
         error, if that file cannot be read.
     list_files : lists the partition directory; by default as it is, even beside a writer.
+    is_file : whether `path` is a file, if that is known; by default, the disk is asked.
     """
 
     def __init__(
@@ -67,13 +68,16 @@ class Log:
         log_start_checkpoint: int = 0,
         high_watermark_checkpoint: int | CorruptCheckpointError | None = None,
         list_files: Callable[[TopicPartition, str], Listing] | None = None,
+        is_file: bool | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.path = path
         self._log_start_checkpoint = log_start_checkpoint
         self._high_watermark_checkpoint = high_watermark_checkpoint
-        self._list_files = list_files or _list_as_it_is
+        self._list_files = list_files or (lambda _, path: Listing(list_segments(path)))
         self._open_transactions: dict[int, dict[int, int]] = {}
+        if is_file is not None:
+            self._is_file = is_file
 
     def __repr__(self) -> str:
         return f"Log({in_a_line(self)})"
@@ -131,7 +135,7 @@ class Log:
     @property
     @looks_again
     def tail(self) -> LogEnd:
-        """Where the last segment ends."""
+        """End of the last segment."""
         return self._listed.tail
 
     @property
@@ -166,7 +170,7 @@ class Log:
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> int:
-        """Where a read of the newest data ends: the high watermark if known, or the log end.
+        """End of a read of the newest data: the high watermark if known, or the log end.
 
         For committed data, it is the last stable offset.
 
@@ -185,10 +189,8 @@ class Log:
             if is_torn and not reads_all:
                 return promised
             if not self._is_file:  # one segment alone need not reach to the end
-                logger.warning(
-                    "%s: the high watermark is %d, but the log ends at %d; reading to the log end",
-                    self.path, promised, self.log_end_offset,
-                )  # fmt: skip
+                told = "%s: the high watermark is %d, the log ends at %d; reading to the log end"
+                logger.warning(told, self.path, promised, self.log_end_offset)
         high_watermark = self.high_watermark
         return self.log_end_offset if high_watermark is None or reads_all else high_watermark
 
@@ -249,6 +251,16 @@ class Log:
         )
 
     @looks_again
+    def offset_up_to_which_all_are_older(self, timestamp_ms: int) -> int:
+        """An offset below which every record is older than `timestamp_ms`, near the first other.
+
+        It is the log end if all records are older.  Time indexes and batch headers tell it, and
+        nothing is decoded.
+        """
+        found = offset_up_to_which_all_are_older(self._listed.newest_timestamps, timestamp_ms)
+        return self.log_end_offset if found is None else max(found, self.log_start_offset)
+
+    @looks_again
     def newest_timestamp(self, log_slice: LogSlice) -> int | None:
         """Epoch milliseconds that no record of a slice is above, by time indexes and headers.
 
@@ -273,13 +285,12 @@ class Log:
 
     @looks_again
     def _slices(self, start_offset: int, end_offset: int, max_bytes: int) -> list[LogSlice]:
-        earliest = self.log_start_offset
+        listed = self._listed
+        earliest = listed.log_start_offset
         if start_offset < min(earliest, end_offset):
             reason = f"the log begins at offset {earliest} now"
             raise LogChangedError(self.path, start_offset, min(earliest, end_offset), reason)
-        return cut_slices(
-            self.topic_partition, self.segments, self.tail, start_offset, end_offset, max_bytes
-        )
+        return cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
 
     def bounds(
         self,
@@ -301,8 +312,7 @@ class Log:
             If an offset and a time are given for the same bound, or a datetime has no time zone.
         """
         isolation_level, read_up_to = IsolationLevel(isolation_level), ReadUpTo(read_up_to)
-        newest = self.end_offset(read_up_to, isolation_level)
-        last = newest
+        last = newest = self.end_offset(read_up_to, isolation_level)
         if isolation_level == IsolationLevel.READ_UNCOMMITTED:
             last = max(newest, self.log_end_offset)
 
@@ -380,18 +390,11 @@ class Log:
             read_up_to=read_up_to, isolation_level=isolation_level,
         )  # fmt: skip
         schema = record_schema(columns, include_headers=include_headers)
-        policy = ScanPolicy(
-            IsolationLevel(isolation_level),
-            OnCorruptBatch(on_corrupt_batch),
-            max_inflated_batch_bytes,
-        )
+        level, on_corrupt = IsolationLevel(isolation_level), OnCorruptBatch(on_corrupt_batch)
+        policy = ScanPolicy(level, on_corrupt, max_inflated_batch_bytes)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for log_slice in self.slices(*offsets):
                 yield from scan_slice(log_slice, columns=schema.names, policy=policy)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-def _list_as_it_is(_: TopicPartition, path: str) -> Listing:
-    return Listing(list_segments(path))

@@ -32,6 +32,7 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.read.moment import Census
+from segmentlog.read.without_collector import without_collector
 from segmentlog.summary import html_table
 
 __all__ = ["LogDirectory", "open_log_dir"]
@@ -186,6 +187,7 @@ class LogDirectory:
                     promised if isinstance(promised, CorruptCheckpointError) else end
                 ),
                 list_files=directory.census.list_partition,
+                is_file=None if path in self.paths else False,
             )
         return self._logs[topic_partition]
 
@@ -198,6 +200,7 @@ class LogDirectory:
         hint = f"did you mean {near[0]!r}?" if near else _held(sorted(self.topics()))
         return UnknownTopicOrPartitionError(topic, -1, ", ".join(self.paths), hint)
 
+    @without_collector()
     def end_offsets(
         self,
         topic_partitions: Iterable[TopicPartition],
@@ -217,10 +220,11 @@ class LogDirectory:
             end = log.end_offset(read_up_to)
             if end < log.log_end_offset:
                 beyond.append(f"{topic_partition}: {log.log_end_offset - end} from {end}")
-            ends[topic_partition] = log.end_offset(read_up_to, isolation_level)
-            if ends[topic_partition] < end:
-                stable = ends[topic_partition]
-                undecided.append(f"{topic_partition}: {end - stable} from {stable}")
+            ends[topic_partition] = end
+            if isolation_level == IsolationLevel.READ_COMMITTED:
+                ends[topic_partition] = stable = log.last_stable_offset(read_up_to)
+                if stable < end:
+                    undecided.append(f"{topic_partition}: {end - stable} from {stable}")
         self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them")
         self._warn("behind the first open transaction", undecided, ": it was neither committed "
                    "nor aborted")  # fmt: skip
@@ -301,6 +305,7 @@ def _holds_log_file(path: str) -> bool:
 
 
 @storage_errors()
+@without_collector()
 def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) -> LogDirectory:
     """Open one or several of a broker's log directories for reading.
 
