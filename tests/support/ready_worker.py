@@ -11,8 +11,6 @@ import runpy
 import sys
 from pathlib import Path
 
-from segmentlog.tools.warmup import compile_kernels
-
 __all__ = ["ready_python"]
 
 
@@ -31,7 +29,7 @@ def _load(module: str) -> None:
     if module == "pyspark.worker":
         for each in ("pandas", "pyarrow.compute", "pyspark_segmentlog.writer"):
             importlib.import_module(each)
-        list(compile_kernels())
+        list(importlib.import_module("segmentlog.tools.warmup").compile_kernels())
 
 
 if __name__ == "__main__":
