@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_part(
-    part: LogSlice | LateRange, columns: Sequence[str], options: ReadOptions
+    part: "LogSlice | LateRange", columns: Sequence[str], options: ReadOptions
 ) -> "Iterator[pa.RecordBatch]":
     """Arrow batches of a slice, or of a range whose edges are looked up now."""
     if isinstance(part, LogSlice):

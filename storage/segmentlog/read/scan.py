@@ -15,12 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.errors import (
-    CorruptCheckpointError,
     CorruptLogError,
     LogChangedError,
     LogDirectoryError,
 )
-from segmentlog.files.metadata import read_topic_id
+from segmentlog.files.metadata import known_topic_id
 from segmentlog.files.readable import is_directory
 from segmentlog.files.system_errors import is_gone, storage_errors
 from segmentlog.kernels import layout
@@ -152,13 +151,8 @@ class _SliceReader:
     def _check_topic(self) -> None:
         """Refuse a topic that was made since planning, with the name of a deleted one."""
         planned, path = self._slice.topic_id, str(Path(self._slice.files[0].path).parent)
-        if not planned:
-            return
-        try:
-            found = read_topic_id(path)
-        except (CorruptCheckpointError, OSError):
-            return
-        if found not in (None, planned):
+        found = known_topic_id(path) if planned else ""
+        if found and found != planned:
             reason = f"its topic was deleted, and another one made (id {found}, not {planned})"
             raise LogChangedError(path, *self._slice.offsets, reason)
 
