@@ -1,7 +1,6 @@
 """Options of a read: strings in, one frozen, checked value out; `OPTIONS` is their only list."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,11 +10,14 @@ from pyspark_segmentlog import option_names
 from pyspark_segmentlog.bounds import LastDuration, LastRecords, check_order
 from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound, parse_assign
 from pyspark_segmentlog.parsing import GivenOptions, Option, boolean, one_of, positive, size
+from pyspark_segmentlog.task_groups import PartitionAssignor
 from pyspark_segmentlog.timestamps import NoMatch, TimestampBound
+from pyspark_segmentlog.topic_pattern import compile_topic_pattern
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     IsolationLevel,
     OnCorruptBatch,
+    OnInvalidUtf8,
     ReadUpTo,
     ScanPolicy,
     TopicPartition,
@@ -54,13 +56,9 @@ def _topics(text: str) -> tuple[str, ...]:
 
 def _pattern(text: str) -> str:
     pattern = text.strip()
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        reason = f"this one fails: {error}"
-        raise ValueError(reason) from None
     if not pattern:
         raise ValueError
+    compile_topic_pattern(pattern)
     return pattern
 
 
@@ -77,8 +75,8 @@ OPTIONS = (
            "directories of one broker; what `load([...])` sets", _paths),
     Option("subscribe", "all topics", "topics such as `a,b`, at least one", "Topics to read",
            _topics),
-    Option("subscribePattern", "all topics", "a regular expression", "Topics whose name contains "
-           "a match; never a broker's internal topics", _pattern),
+    Option("subscribePattern", "all topics", "a Java regular expression", "Topics whose name "
+           "contains a match; never a broker's internal topics", _pattern),
     Option("assign", "all topics", 'JSON such as `{"a":[0,1]}`', "Partitions to read; those that "
            "do not exist are left out, with a warning", parse_assign),
     Option("startingTimestamp", "none", _A_TIME, "Where to start: at the earliest offset whose "
@@ -120,6 +118,11 @@ OPTIONS = (
            "query, or is left out and its offsets logged by the task", one_of(OnCorruptBatch)),
     Option("maxInflatedBatchBytes", "`256m`", "bytes, or a size such as `64m`", "A compressed "
            "batch that inflates to more is corrupt", size()),
+    Option("onInvalidUtf8", "`fail`", "`fail`, `null` or `replace`", "What becomes of a key "
+           "or value that a schema of your own has as `string`, and that is not UTF-8: an error, "
+           "null, or U+FFFD in place of the bad bytes", one_of(OnInvalidUtf8)),
+    Option("filterPushdown", "`false`", _BOOLEAN, "Whether filters narrow the read itself; only "
+           "for a DataFrame that one query uses", boolean),
     Option("readUpTo", "`highWatermark`", "`highWatermark` or `logEnd`", "What `latest` means: "
            "the checkpointed high watermark where there is one, or the last whole batch",
            one_of(ReadUpTo)),
@@ -127,6 +130,12 @@ OPTIONS = (
            "large partitions are divided by their offsets, as by `kafka`", positive(2**31 - 1)),
     Option("maxRecordsPerPartition", "none", "a number from 1", "Most offsets that a task reads",
            positive(2**63 - 1)),
+    Option("maxPartitions", "none", "a number from 1", "Most tasks: each then reads several of "
+           "the pieces that the other options make", positive(2**31 - 1)),
+    Option("partitionAssignor", "`bytes`", "`bytes`, `range`, `roundrobin` or `sticky`", "With "
+           "`maxPartitions`: `bytes` gives tasks about as many bytes each; the others share "
+           "topic-partitions among tasks as Kafka's assignors of these names do among consumers",
+           one_of(PartitionAssignor)),
     Option("maxBytesPerPartition", "`128m`", "bytes, or a size such as `64m`; 0 for one task a "
            "partition", "About how many bytes of log a task reads; it divides further what "
            "`minPartitions` and `maxRecordsPerPartition` leave", size(zero=True)),
@@ -157,9 +166,10 @@ class ReadOptions:
     paths : as the user wrote them.
     subscribe, subscribe_pattern, assign : at most one is set; without any, all topics are read.
     start, end : by the option of the highest precedence, not yet resolved.
-    late_binding, include_headers, fail_on_data_loss, read_up_to, min_partitions : as the options
-        of these names.
-    max_records_per_partition : or None.
+    late_binding, include_headers, fail_on_data_loss, read_up_to, min_partitions,
+    filter_pushdown, on_invalid_utf8 : as the options of these names.
+    max_records_per_partition, max_partitions : or None.
+    partition_assignor : how at most `max_partitions` tasks share the slices.
     max_bytes_per_partition : 0 for no cuts by bytes.
     policy : isolation level, treatment of corrupt batches, and the bound of inflating.
     """
@@ -177,7 +187,11 @@ class ReadOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     max_bytes_per_partition: int
+    max_partitions: int | None
+    partition_assignor: PartitionAssignor
     policy: ScanPolicy
+    filter_pushdown: bool
+    on_invalid_utf8: OnInvalidUtf8
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> "ReadOptions":
@@ -211,17 +225,29 @@ class ReadOptions:
             min_partitions=given["minPartitions"],
             max_records_per_partition=given["maxRecordsPerPartition"],
             max_bytes_per_partition=given["maxBytesPerPartition"],
+            max_partitions=_max_partitions(given),
+            partition_assignor=given["partitionAssignor"],
             policy=ScanPolicy(
                 given["kafka.isolation.level"],
                 given["onCorruptBatch"],
                 given["maxInflatedBatchBytes"],
             ),
+            filter_pushdown=given["filterPushdown"],
+            on_invalid_utf8=given["onInvalidUtf8"],
         )
 
     def follows_retention(self, topic_partition: TopicPartition) -> bool:
         """Whether the read of a partition starts at earliest, wherever this is by then."""
         start = self.start
         return isinstance(start, OffsetBound) and start.asked(topic_partition) == EARLIEST
+
+
+def _max_partitions(given: GivenOptions) -> int | None:
+    least, most = given["minPartitions"], given["maxPartitions"]
+    if least and most and least > most:
+        accepted = f"minPartitions asks for {least} at least: give {least} or more, or one of them"
+        raise OptionError("maxPartitions", str(most), accepted)
+    return most if most is None else int(most)
 
 
 def is_of_reads(name: str) -> bool:

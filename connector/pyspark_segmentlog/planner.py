@@ -6,23 +6,26 @@ a partition are left to its first and its last task, as Spark's ``KafkaOffsetRea
 """
 
 import logging
-import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from pyspark_segmentlog.bounds import LastDuration, LastRecords, available, check_start
+from pyspark_segmentlog.filters import EVERYTHING, Bounds
 from pyspark_segmentlog.offset_ranges import PartitionRange, split_ranges
 from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound
 from pyspark_segmentlog.options import ReadOptions
+from pyspark_segmentlog.task_groups import group_slices
 from pyspark_segmentlog.timestamps import TimestampBound
+from pyspark_segmentlog.topic_pattern import compile_topic_pattern
 from segmentlog import LogDirectory, open_log_dir
 from segmentlog.errors import LogChangedError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.paths import local_path
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, OffsetRange, TopicPartition
+from segmentlog.read.without_collector import without_collector
 
-__all__ = ["LateRange", "plan_late_ranges", "plan_slices"]
+__all__ = ["LateRange", "plan_late_ranges", "plan_slices", "plan_tasks"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,18 +33,17 @@ _ATTEMPTS = 5
 _OF_SEVERAL = set("*?[{,")
 
 
-_T = TypeVar("_T")
-
-
 class LateRange(NamedTuple):
     """Offsets of a partition for a task that looks earliest and latest up itself.
 
-    `start_offset` may be `EARLIEST`, and `end_offset` `LATEST`.
+    `start_offset` may be `EARLIEST`, and `end_offset` `LATEST`.  `n_bytes` is the size of what the
+    range held when it was planned.
     """
 
     topic_partition: TopicPartition
     start_offset: int
     end_offset: int
+    n_bytes: int = 0
 
 
 class _Planned(NamedTuple):
@@ -52,8 +54,31 @@ class _Planned(NamedTuple):
     slices: list[LogSlice]
 
 
-def plan_slices(options: ReadOptions) -> list[LogSlice]:
+@without_collector()
+def plan_tasks(
+    options: ReadOptions, bounds: Bounds | None = None
+) -> list[tuple[LogSlice | LateRange, ...]]:
+    """What each task reads: a slice or a range, and several only with ``maxPartitions``.
+
+    Raises the errors of `plan_slices`.
+    """
+    bounds = bounds or EVERYTHING
+    parts: list[LogSlice | LateRange] = []
+    parts += (
+        plan_late_ranges(options, bounds) if options.late_binding else plan_slices(options, bounds)
+    )
+    if options.max_partitions is None:
+        return [(part,) for part in parts]
+    return group_slices(parts, options.max_partitions, options.partition_assignor)
+
+
+def plan_slices(options: ReadOptions, bounds: Bounds = EVERYTHING) -> list[LogSlice]:
     """Slices of all records that `options` select, sorted by topic, partition and offset.
+
+    Parameters
+    ----------
+    options : checked options.
+    bounds : what the filters of the query leave to read; no error of `options` depends on them.
 
     Raises
     ------
@@ -69,37 +94,38 @@ def plan_slices(options: ReadOptions) -> list[LogSlice]:
     LogChangedError
         If records were removed during each attempt to plan.
     """
-    return [log_slice for planned in _retried(_plan, options) for log_slice in planned.slices]
+    return [log_slice for planned in _plan(options, bounds) for log_slice in planned.slices]
 
 
-def plan_late_ranges(options: ReadOptions) -> list[LateRange]:
+def plan_late_ranges(options: ReadOptions, bounds: Bounds = EVERYTHING) -> list[LateRange]:
     """The same range in the same pieces, with earliest and latest left to the tasks.
 
     Raises the errors of `plan_slices`.
     """
-    return [late for planned in _retried(_plan, options) for late in _late(planned)]
+    return [late for planned in _plan(options, bounds) for late in _late(planned)]
 
 
 def _late(planned: _Planned) -> list[LateRange]:
     topic_partition, (start, end), slices = planned
     cuts = [each.start_offset for each in slices[1:]]
+    sizes = [each.n_bytes for each in slices] or [0]
     return [
-        LateRange(topic_partition, first, behind)
-        for first, behind in zip([start, *cuts], [*cuts, end], strict=True)
+        LateRange(topic_partition, first, behind, n_bytes)
+        for first, behind, n_bytes in zip([start, *cuts], [*cuts, end], sizes, strict=True)
         if first < 0 or behind < 0 or first < behind
     ]
 
 
-def _retried(plan: Callable[[ReadOptions], _T], options: ReadOptions) -> _T:
+def _plan(options: ReadOptions, bounds: Bounds) -> list[_Planned]:
     for _ in range(_ATTEMPTS - 1):
         try:
-            return plan(options)
+            return _plan_once(options, bounds)
         except LogChangedError as change:  # retention, or a first writer, has changed the log
             logger.info("planning again: %s", change)
-    return plan(options)
+    return _plan_once(options, bounds)
 
 
-def _plan(options: ReadOptions) -> list[_Planned]:
+def _plan_once(options: ReadOptions, bounds: Bounds) -> list[_Planned]:
     """The parts of a read, from one moment of the whole directory."""
     _check_single(options.paths)
     directory = open_log_dir(*options.paths)
@@ -109,12 +135,14 @@ def _plan(options: ReadOptions) -> list[_Planned]:
             bound.resolve(assigned)  # a map of other partitions is refused before a log is opened
     latest = directory.end_offsets(assigned, options.read_up_to, options.policy.isolation_level)
     asked = _asked(options, directory, assigned, latest)
+    selected = bounds.select(assigned)
     ranges = []
-    for each in assigned:
-        there = OffsetRange(directory.log(*each).log_start_offset, latest[each])
+    for each in selected:
+        log = directory.log(*each)
+        there = OffsetRange(log.log_start_offset, latest[each])
         left = available(each, asked[each], there, fail_on_data_loss=options.fail_on_data_loss)
-        ranges.append(PartitionRange(each, *left))
-    planned = {each: _Planned(each, asked[each], []) for each in assigned}
+        ranges.append(PartitionRange(each, *bounds.within(log, *left)))
+    planned = {each: _Planned(each, asked[each], []) for each in selected}
     pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
     for topic_partition, start, end in pieces:
         log, max_bytes = directory.log(*topic_partition), options.max_bytes_per_partition
@@ -192,7 +220,7 @@ def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartit
         return sorted(set(options.assign) - set(missing))
     if options.subscribe:
         return [each for each in known if each.topic in options.subscribe]
-    pattern = re.compile(options.subscribe_pattern or "")
+    pattern = compile_topic_pattern(options.subscribe_pattern or "")
     return [
         each for each in known if each.topic not in INTERNAL_TOPICS and pattern.search(each.topic)
     ]

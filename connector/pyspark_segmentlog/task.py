@@ -17,9 +17,18 @@ if TYPE_CHECKING:
     from pyspark_segmentlog.planner import LateRange
     from segmentlog.log import Log
 
-__all__ = ["read_late_range", "read_slice"]
+__all__ = ["read_late_range", "read_part", "read_slice"]
 
 logger = logging.getLogger(__name__)
+
+
+def read_part(
+    part: "LogSlice | LateRange", columns: Sequence[str], options: ReadOptions
+) -> "Iterator[pa.RecordBatch]":
+    """Arrow batches of a slice, or of a range whose edges are looked up now."""
+    if isinstance(part, LogSlice):
+        return read_slice(part, columns, options)
+    return read_late_range(part, columns, options)
 
 
 def read_slice(

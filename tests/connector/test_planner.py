@@ -8,7 +8,7 @@ import pytest
 from planned_reads import ranges, write_times
 
 from pyspark_segmentlog.options import ReadOptions
-from pyspark_segmentlog.planner import plan_slices
+from pyspark_segmentlog.planner import plan_slices, plan_tasks
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
 
 
@@ -61,6 +61,30 @@ def test_a_path_that_is_not_there_is_no_list_of_paths(tmp_path: Path) -> None:
     """The plain case keeps its sentence."""
     with pytest.raises(LogDirectoryError, match="no such file"):
         plan_slices(ReadOptions.parse({"path": str(tmp_path / "gone")}))
+
+
+def test_fewer_tasks_than_pieces(example_data: str) -> None:
+    """Each piece is read by one task; `lateBinding` shares the same pieces."""
+    options = {"path": example_data, "maxRecordsPerPartition": "50"}
+    slices = plan_slices(ReadOptions.parse(options))
+    for assignor in ("bytes", "range", "RoundRobin", "sticky"):
+        few = options | {"maxPartitions": "3", "partitionAssignor": assignor}
+        tasks = plan_tasks(ReadOptions.parse(few))
+        late = plan_tasks(ReadOptions.parse(few | {"lateBinding": "true"}))
+
+        assert 3 == len(tasks) == len(late)
+        assert slices == sorted(part for task in tasks for part in task)
+        assert len(slices) == sum(map(len, late))
+
+    assert [(each,) for each in slices] == plan_tasks(ReadOptions.parse(options))
+
+
+def test_more_tasks_than_the_most(example_data: str) -> None:
+    """Two options that contradict each other."""
+    options = {"path": example_data, "minPartitions": "5", "maxPartitions": "4"}
+    with pytest.raises(OptionError, match="minPartitions asks for 5") as refused:
+        ReadOptions.parse(options)
+    assert ("maxPartitions", "4") == (refused.value.option, refused.value.value)
 
 
 def test_an_end_below_the_log_start_is_told_even_if_data_loss_is_allowed(

@@ -106,6 +106,27 @@ def test_a_users_schema_selects_columns(spark: SparkSession, example_data: str) 
     assert row.headers[0].key == "source"
 
 
+def test_a_schema_without_columns_has_rows(spark: SparkSession, example_data: str) -> None:
+    """They can be counted."""
+    assert 1062 == spark.read.schema(StructType()).format("segmentlog").load(example_data).count()
+
+
+def test_keys_and_values_are_read_as_text(spark: SparkSession, tmp_path: Path) -> None:
+    """As a cast would have them, but for bytes that are no text."""
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=1) as writer:
+        writer.append(pa.table({"key": [b"k", None, b"\xffk"], "value": [b"", None, b"\xc3\xa4"]}))
+
+    def read(on_invalid: str) -> list[tuple[str, ...]]:
+        reader = spark.read.schema("value string, key string").format("segmentlog")
+        frame = reader.option("onInvalidUtf8", on_invalid).load(str(tmp_path))
+        return [tuple(row) for row in frame.collect()]
+
+    assert [("", "k"), (None, None), ("ä", None)] == read("NULL")
+    assert [("", "k"), (None, None), ("ä", "\ufffdk")] == read("replace")
+    with pytest.raises(PySparkException, match="t-0: the key of the record at offset 2 is not"):
+        read("fail")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -56,9 +56,9 @@ def plan(path: Path | str, **options: str) -> list[LogSlice] | list[LateRange]:
 def ranges(path: Path | str, **options: str) -> list[tuple[int, int, int]]:
     """Partition, start and end of each task, for a directory of one topic."""
     planned = plan(path, **options)
-    if options.get("lateBinding") == "true":
-        return [(each[0].partition, *each[1:]) for each in planned]
-    return [(each[1], each[2], each[3]) for each in planned]  # type: ignore[misc]
+    return [
+        (each.topic_partition.partition, each.start_offset, each.end_offset) for each in planned
+    ]
 
 
 def read(
