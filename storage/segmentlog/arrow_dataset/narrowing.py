@@ -74,9 +74,11 @@ def timestamp_range(condition: pc.Expression | None) -> TimestampRange | None:
     times = range(-_MOST_MILLISECONDS, _MOST_MILLISECONDS)
     first = bisect_left(times, True, key=lambda each: not ends_before(each))
     behind = bisect_left(times, True, key=begins_behind)
+    if first == len(times):  # it is true for no row at all
+        return None
     start_ms = times[first] if first else -(2**63)
     end_ms = times[behind] if behind < len(times) else 2**63 - 1
-    return TimestampRange(start_ms, end_ms) if first < len(times) else None
+    return TimestampRange(start_ms, end_ms)
 
 
 def slice_guarantee(log_slice: LogSlice) -> pc.Expression:

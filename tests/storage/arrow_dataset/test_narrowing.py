@@ -123,6 +123,7 @@ UTC_TIME = pa.timestamp("us", "UTC")
 RANGES = [
     (None, None),
     (OFFSET > 3, None),
+    (pc.scalar(False), None),
     (TIME >= at(1), (60_000, 2**63 - 1)),
     (TIME < at(1), (-(2**63), 60_000)),
     (TIME == at(1), (60_000, 60_001)),
