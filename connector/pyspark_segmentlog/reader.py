@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_segmentlog.filters import Bounds
+    from pyspark_segmentlog.planner import LateRange
 
-__all__ = ["NarrowingReader", "SegmentLogReader", "SlicePartition", "make_reader"]
+__all__ = ["NarrowingReader", "SegmentLogReader", "TaskPartition", "make_reader"]
 
 
-class SlicePartition(InputPartition):
-    """A slice on its way to the task that reads it."""
+class TaskPartition(InputPartition):
+    """Slices, or ranges with edges to look up, on their way to the task that reads them."""
 
-    def __init__(self, log_slice: LogSlice) -> None:
-        super().__init__(log_slice)
-        self.log_slice = log_slice
+    def __init__(self, parts: "tuple[LogSlice | LateRange, ...]") -> None:
+        super().__init__(parts)
+        self.parts = parts
 
 
 class SegmentLogReader(DataSourceReader):
@@ -39,6 +40,8 @@ class SegmentLogReader(DataSourceReader):
     text : the columns among them that are wanted as text.
     """
 
+    _bounds: "Bounds | None" = None
+
     def __init__(
         self, options: ReadOptions, columns: tuple[str, ...], text: tuple[str, ...] = ()
     ) -> None:
@@ -48,36 +51,34 @@ class SegmentLogReader(DataSourceReader):
 
     @PlainErrors()
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition for each slice; for an empty list, Spark makes one without a slice."""
-        from pyspark_segmentlog.planner import plan_slices
+        """One partition for each task; for an empty list, Spark makes one that is None."""
+        from pyspark_segmentlog.planner import plan_tasks
 
-        return [SlicePartition(each) for each in plan_slices(self._options)]
+        return [TaskPartition(parts) for parts in plan_tasks(self._options, self._bounds)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Arrow batches of one slice."""
-        if not isinstance(partition, SlicePartition):
+        """Arrow batches of one task."""
+        if not isinstance(partition, TaskPartition):
             return
         with PlainErrors():
-            yield from self._scan(partition.log_slice)
+            for part in partition.parts:
+                yield from self._read(part)
         freeze_modules()
 
-    def _scan(self, log_slice: LogSlice) -> "Iterator[pa.RecordBatch]":
-        from segmentlog.read.scan import scan_slice  # the compiled kernels load in the task
+    def _read(self, part: "LogSlice | LateRange") -> "Iterator[pa.RecordBatch]":
+        from pyspark_segmentlog.task import read_part
         from segmentlog.records.text import TextColumns
 
-        columns, policy = self._columns, self._options.policy
         if not self._text:
-            yield from scan_slice(log_slice, columns=columns, policy=policy)
+            yield from read_part(part, self._columns, self._options)
             return
-        text = TextColumns(columns, self._text, self._options.on_invalid_utf8)
-        for batch in scan_slice(log_slice, columns=text.scanned, policy=policy):
-            yield text.convert(batch, log_slice.topic_partition)
+        text = TextColumns(self._columns, self._text, self._options.on_invalid_utf8)
+        for batch in read_part(part, text.scanned, self._options):
+            yield text.convert(batch, part.topic_partition)
 
 
 class NarrowingReader(SegmentLogReader):
     """A reader that leaves out rows which the filters of the query would leave out."""
-
-    _bounds: "Bounds | None" = None
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
         """Remember the bounds that `filters` put on the read; Spark applies all of them, too."""
@@ -87,15 +88,6 @@ class NarrowingReader(SegmentLogReader):
         policy = self._options.policy._replace(timestamps=self._bounds.timestamps)
         self._options = replace(self._options, policy=policy)
         return filters
-
-    @PlainErrors()
-    def partitions(self) -> Sequence[InputPartition]:
-        """The partitions of the base class, within the bounds."""
-        from pyspark_segmentlog.filters import EVERYTHING
-        from pyspark_segmentlog.planner import plan_slices
-
-        slices = plan_slices(self._options, self._bounds or EVERYTHING)
-        return [SlicePartition(each) for each in slices]
 
 
 def make_reader(options: ReadOptions, schema: "StructType") -> SegmentLogReader:

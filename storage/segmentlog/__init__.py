@@ -8,6 +8,7 @@
 Importing this package is cheap: the compiled kernels load with the first scan.
 """
 
+from segmentlog.arrow_dataset.open_dataset import dataset
 from segmentlog.cleanup.delete_topic import DeletedTopic, delete_topic
 from segmentlog.errors import (
     ChecksumMismatchError,
@@ -96,6 +97,7 @@ __all__ = [
     "TruncatedBatchError",
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
+    "dataset",
     "delete_topic",
     "open_log_dir",
     "open_writer",

@@ -18,7 +18,7 @@
     ├─ LogLockedError                  path: stop the broker, or wait for the other writer
     ├─ CommitInDoubtError              path, reason: look at it, then write again
     ├─ StagedFileError (ValueError)    path, finding: run the job again
-    ├─ SyncFailedError                 path, reason: see to the disk, then write again
+    ├─ SyncFailedError                 path, reason: check the disk, then write again
     ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
     ├─ RecordTooLargeError (ValueError)  topic, partition, row, size, limit
     ├─ OffsetsOutOfOrderError (ValueError)  topic, partition, offset, end_offset: sort the rows

@@ -4,9 +4,7 @@ Files may be deleted, renamed, rolled or rewritten while a slice is read.  Bytes
 safe.  The rest of the slice is planned again.
 """
 
-from types import TracebackType
-from typing import Self
-
+from segmentlog.files.closing import Closing
 from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.kernels import layout
 from segmentlog.model import SliceFile
@@ -20,7 +18,7 @@ class FileChangedError(Exception):
     """A file has changed since planning."""
 
 
-class PlannedFile:
+class PlannedFile(Closing):
     """A file of a slice, opened; a context that closes it.
 
     Parameters
@@ -43,15 +41,8 @@ class PlannedFile:
         self.planned = planned
         self.opened = _open(planned)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self.opened.close()
 
     def read_into(self, buffer: memoryview, position: int) -> int:
