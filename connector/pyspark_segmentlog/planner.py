@@ -7,7 +7,6 @@ exactly its slice.
 import logging
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from pyspark_segmentlog.offsets import EARLIEST, LATEST
 from pyspark_segmentlog.options import ReadOptions
@@ -18,7 +17,8 @@ from segmentlog.errors import (
     OptionError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.files.paths import local_path
+from segmentlog.files.paths import readable_path
+from segmentlog.files.readable import exists
 from segmentlog.log import Log
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, TopicPartition
 
@@ -74,7 +74,7 @@ def _plan(options: ReadOptions) -> list[LogSlice]:
 def _check_single(paths: Iterable[str]) -> None:
     """Refuse a path that means several paths: only Spark's file sources expand it."""
     for path in paths:
-        if _OF_SEVERAL & set(path) and not Path(local_path(path)).exists():
+        if _OF_SEVERAL & set(path) and not exists(readable_path(path)):
             accepted = (
                 "nothing has that name, and a path is neither expanded nor split: give one log "
                 'directory, or a list of one broker\'s, load(["/d1", "/d2"]); its topics are '

@@ -48,9 +48,12 @@ class SegmentLogReader(DataSourceReader):
         """Arrow batches of one slice."""
         if not isinstance(partition, SlicePartition):
             return
+        from segmentlog.files.paths import readable_path
         from segmentlog.read.scan import scan_slice  # the compiled kernels load in the task
 
         with PlainErrors():
+            for path in self._options.paths:
+                readable_path(path)  # this process takes credentials from it; slices have none
             yield from scan_slice(
                 partition.log_slice, columns=self._columns, policy=self._options.policy
             )

@@ -19,8 +19,8 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.partitions import list_partitions
-from segmentlog.files.paths import local_path, why_not_there
-from segmentlog.files.readable import FileType, exists, is_file, list_names
+from segmentlog.files.paths import readable_path, why_not_there
+from segmentlog.files.readable import FileType, exists, is_file, list_names, survey
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.journal.state import STATE_FILE
@@ -291,7 +291,7 @@ def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) ->
     Parameters
     ----------
     path, more : each a log directory, one partition directory (``…/orders-0``), or one ``.log``
-        file; relative paths, ``~`` and ``file:`` URIs are accepted.
+        file; relative paths, ``~`` and URLs (``file:``, ``s3:`` and others) are accepted.
 
     Raises
     ------
@@ -301,4 +301,7 @@ def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) ->
     StorageError
         If a directory cannot be read.
     """
-    return LogDirectory(local_path(each) for each in (path, *more))
+    paths = [readable_path(each) for each in (path, *more)]
+    for each in paths:
+        survey(each)
+    return LogDirectory(paths)

@@ -52,7 +52,11 @@ class PlannedFile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.opened.close()
+        try:
+            if kind is None:
+                self.opened.check_unchanged()
+        finally:
+            self.opened.close()
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Read as `ReadableFile` does, but at least one byte: all planned bytes must exist.
@@ -101,6 +105,7 @@ def _open(file: SliceFile) -> ReadableFile:
             opened = open_file(file.path + ".deleted")
         except FileNotFoundError:
             raise missing from None  # users know the original name, not the renamed file's
+    opened.expect(file.start, file.end)
     if file.inode not in (0, opened.status().inode):
         opened.close()
         message = f"{file.path} is another file than when it was planned"

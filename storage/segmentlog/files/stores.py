@@ -1,0 +1,259 @@
+"""The three requests that are made to a store: list, open, and read a range of bytes.
+
+`pyarrow.fs` serves S3, Google Cloud Storage, Azure and HDFS, with its own credentials.  `fsspec`
+serves other schemes, if it is installed.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import quote, urlencode
+
+from segmentlog.errors import LogDirectoryError
+from segmentlog.files.location import Location, without_secrets
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo, FileSystem
+
+__all__ = ["ArrowStore", "Facts", "Opened", "Store", "store_at"]
+
+_OF_ARROW = {"s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs"}
+_NUMBERS = {"request_timeout", "connect_timeout", "load_frequency"}
+_IGNORED = {"allow_bucket_creation", "allow_bucket_deletion"}  # nothing is written
+
+
+class Facts(NamedTuple):
+    """Facts about an object that need no read.
+
+    Attributes
+    ----------
+    size : in bytes.
+    version : differs for another object of the name: its time in seconds, or its ETag.  Both are
+        the same in a listing and for an opened object.
+    is_directory : whether it is the beginning of other objects' names.
+    modified_ns : time of the last write (epoch, nanoseconds), or 0.
+    """
+
+    size: int
+    version: str
+    is_directory: bool = False
+    modified_ns: int = 0
+
+
+class Opened(NamedTuple):
+    """An object that is there.
+
+    Attributes
+    ----------
+    facts : about the object when it was opened.
+    tag : differs for another object of the name, perhaps more finely than `facts`.
+    fetch : returns a number of bytes from a position; the range must lie within the object.
+    """
+
+    facts: Facts
+    tag: str
+    fetch: Callable[[int, int], bytes]
+
+
+class Store(Protocol):
+    """A store, below one root; keys have no slash at either end.
+
+    Any `OSError` may mean that the store could not be reached; a `FileNotFoundError` means that
+    the object or directory is not there.
+    """
+
+    def listing(self, key: str, *, deep: bool) -> Iterator[tuple[str, Facts]]:
+        """Keys and facts of what is in a directory; with `deep`, of all below."""
+
+    def facts(self, key: str) -> Facts:
+        """Facts about an object or a directory."""
+
+    def open(self, key: str) -> Opened:
+        """An object, by one request."""
+
+
+class ArrowStore:
+    """A file system of `pyarrow.fs`.
+
+    Parameters
+    ----------
+    filesystem : the file system.
+    base : path of the root in it.
+    """
+
+    def __init__(self, filesystem: "FileSystem", base: str) -> None:
+        self._filesystem = filesystem
+        self._base = base.rstrip("/")
+
+    def _path(self, key: str) -> str:
+        return f"{self._base}/{key}" if key else self._base or "/"
+
+    def listing(self, key: str, *, deep: bool) -> Iterator[tuple[str, Facts]]:
+        """See `Store`."""
+        from pyarrow.fs import FileSelector
+
+        found = self._filesystem.get_file_info(FileSelector(self._path(key), recursive=deep))
+        # The paths of the answer may begin with a slash that those of the request do not have.
+        skipped = len(self._base.strip("/"))
+        for info in found:
+            yield info.path.strip("/")[skipped:].strip("/"), _facts(info)
+
+    def facts(self, key: str) -> Facts:
+        """See `Store`."""
+        from pyarrow.fs import FileType
+
+        info = self._filesystem.get_file_info(self._path(key))
+        if info.type == FileType.NotFound:
+            raise FileNotFoundError(key)
+        return _facts(info)
+
+    def open(self, key: str) -> Opened:
+        """See `Store`; a client that gives no metadata is asked a second time."""
+        file = self._filesystem.open_input_file(self._path(key))
+        metadata = {name.lower(): value for name, value in (file.metadata() or {}).items()}
+        seconds = _seconds(metadata.get("last-modified", b""))
+        if seconds is None:
+            facts = self.facts(key)
+        else:
+            facts = Facts(file.size(), str(seconds), modified_ns=seconds * 10**9)
+        tag = metadata.get("etag", b"").decode("latin-1") or facts.version
+
+        def fetch(position: int, n_bytes: int) -> bytes:
+            found: bytes = file.read_at(n_bytes, position)
+            return found
+
+        return Opened(facts, tag, fetch)
+
+
+def _facts(info: "FileInfo") -> Facts:
+    if not info.is_file:
+        return Facts(0, "", is_directory=True)
+    modified = info.mtime_ns or 0
+    return Facts(info.size, str(modified // 10**9), modified_ns=modified)
+
+
+def _seconds(text: bytes) -> int | None:
+    """Time of ``Last-Modified`` as `pyarrow` gives it (ISO 8601), or None."""
+    from datetime import datetime
+
+    try:
+        return int(datetime.fromisoformat(text.decode("latin-1")).timestamp())
+    except ValueError:
+        return None
+
+
+class FsspecStore:
+    """A file system of `fsspec`; ranges are read without its own read-ahead.
+
+    Parameters
+    ----------
+    filesystem : the file system.
+    base : path of the root in it.
+    """
+
+    def __init__(self, filesystem: Any, base: str) -> None:  # noqa: ANN401 - it has no types
+        from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+        self._fsspec = filesystem
+        self._base = base.rstrip("/")
+        self._arrow = ArrowStore(PyFileSystem(FSSpecHandler(filesystem)), base)
+
+    def _path(self, key: str) -> str:
+        return f"{self._base}/{key}" if key else self._base or "/"
+
+    def listing(self, key: str, *, deep: bool) -> Iterator[tuple[str, Facts]]:
+        """See `Store`."""
+        self._fsspec.invalidate_cache()
+        return self._arrow.listing(key, deep=deep)
+
+    def facts(self, key: str) -> Facts:
+        """See `Store`."""
+        self._fsspec.invalidate_cache()  # clients remember listings
+        return self._arrow.facts(key)
+
+    def open(self, key: str) -> Opened:
+        """See `Store`."""
+        facts = self.facts(key)
+        if facts.is_directory:
+            raise FileNotFoundError(key)
+        path = self._path(key)
+
+        def fetch(position: int, n_bytes: int) -> bytes:
+            found: bytes = self._fsspec.cat_file(path, start=position, end=position + n_bytes)
+            return found
+
+        return Opened(facts, facts.version, fetch)
+
+
+def store_at(location: Location) -> Store:
+    """The store with the root of `location`.
+
+    Raises
+    ------
+    LogDirectoryError
+        If its scheme is not supported here, or an option is not accepted.
+    """
+    try:
+        if location.scheme == "s3":
+            return _s3(location)
+        if location.scheme in _OF_ARROW:
+            return _of_arrow(location)
+        return _of_fsspec(location)
+    except (ValueError, TypeError, ImportError, NotImplementedError) as error:
+        said = without_secrets(str(error))
+        raise LogDirectoryError(location.root, f"cannot be opened: {said}") from None
+
+
+def _s3(location: Location) -> Store:
+    """S3, with a client that repeats a failed request twice.
+
+    `FileSystem.from_uri` would make a client that repeats it thirty times, and takes no key that
+    is not in its environment or in the URL.
+    """
+    from pyarrow.fs import S3FileSystem, resolve_s3_region
+
+    options: dict[str, Any] = {}
+    for name, value in location.options.items():
+        if name not in _IGNORED:
+            options[name] = _parsed(name, value)
+    if location.user:
+        options |= {"access_key": location.user, "secret_key": location.password}
+    in_environment = "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ
+    if "region" not in options and "endpoint_override" not in options and not in_environment:
+        options["region"] = resolve_s3_region(location.host)
+    return ArrowStore(S3FileSystem(**options), location.host)
+
+
+def _parsed(name: str, value: str) -> str | bool | float:
+    if name in _NUMBERS:
+        return float(value)
+    return value == "true" if value in {"true", "false"} else value
+
+
+def _of_arrow(location: Location) -> Store:
+    from pyarrow.fs import FileSystem
+
+    filesystem, base = FileSystem.from_uri(_url(location))
+    return ArrowStore(filesystem, base)
+
+
+def _url(location: Location) -> str:
+    """The URL of the root, with credentials."""
+    user = quote(location.user, "")
+    if location.password:
+        user += ":" + quote(location.password, "")
+    query = f"?{urlencode(location.options)}" if location.options else ""
+    return f"{location.scheme}://{user}{'@' * bool(user)}{location.host}/{query}"
+
+
+def _of_fsspec(location: Location) -> Store:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        kinds = ", ".join(sorted(_OF_ARROW))
+        message = f"scheme {location.scheme!r} needs fsspec (pip install fsspec); without: {kinds}"
+        raise ImportError(message) from None
+    options: dict[str, Any] = dict(location.options)
+    if location.user:
+        options |= {"username": location.user, "password": location.password}
+    return FsspecStore(*url_to_fs(f"{location.scheme}://{location.host}", **options))
