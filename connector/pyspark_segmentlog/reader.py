@@ -1,13 +1,14 @@
 """A batch query's reader: slices on the driver, Arrow batches in the tasks."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
+from segmentlog.files.paths import readable_path
 from segmentlog.model import LogSlice
 
 if TYPE_CHECKING:
@@ -48,13 +49,16 @@ class SegmentLogReader(DataSourceReader):
         """Arrow batches of one slice."""
         if not isinstance(partition, SlicePartition):
             return
-        from segmentlog.files.paths import readable_path
         from segmentlog.read.scan import scan_slice  # the compiled kernels load in the task
 
         with PlainErrors():
-            for path in self._options.paths:
-                readable_path(path)  # this process takes credentials from it; slices have none
             yield from scan_slice(
                 partition.log_slice, columns=self._columns, policy=self._options.policy
             )
         freeze_modules()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In a task: take the credentials in URLs, which paths in slices do not hold."""
+        self.__dict__.update(state)
+        for path in self._options.paths:
+            readable_path(path)

@@ -44,12 +44,14 @@ def test_every_partition_is_read_as_on_a_disk(store: Proxy, example_data: str) -
         there, here = remote.log(*topic_partition), local.log(*topic_partition)
         assert there.end_offset() == here.end_offset()
         assert there.topic_id == here.topic_id
-        assert there.scan(include_headers=True).read_all() == here.scan(
-            include_headers=True
-        ).read_all()
-        assert there.scan(isolation_level="read_committed").read_all() == here.scan(
-            isolation_level="read_committed"
-        ).read_all()
+        assert (
+            there.scan(include_headers=True).read_all()
+            == here.scan(include_headers=True).read_all()
+        )
+        assert (
+            there.scan(isolation_level="read_committed").read_all()
+            == here.scan(isolation_level="read_committed").read_all()
+        )
 
 
 def test_spark_reads_a_url(store: Proxy, spark: SparkSession, example_data: str) -> None:

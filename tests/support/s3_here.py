@@ -5,13 +5,12 @@ import http.client
 import re
 import socket
 import socketserver
-import struct
 import subprocess
 import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -161,7 +160,7 @@ class Proxy:
             return False
         method, path, _ = line.split(" ", 2)
         headers = {}
-        while (header := handler.rfile.readline().decode("latin-1").strip()):
+        while header := handler.rfile.readline().decode("latin-1").strip():
             name, _, value = header.partition(":")
             headers[name.strip().lower()] = value.strip()
         ranged = re.fullmatch(r"bytes=(\d+)-(\d+)", headers.get("range", ""))

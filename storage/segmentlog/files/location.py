@@ -18,7 +18,14 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from segmentlog.errors import LogDirectoryError
 
-__all__ = ["Location", "is_url", "location_of", "path_of_url", "without_secrets"]
+__all__ = [
+    "Location",
+    "is_url",
+    "location_of",
+    "path_of_url",
+    "without_options",
+    "without_secrets",
+]
 
 #: Options that are shown in paths; any other may hold a password or a token.
 _SHOWN = {
@@ -26,6 +33,12 @@ _SHOWN = {
     "allow_bucket_deletion", "force_virtual_addressing", "role_arn", "project_id",
     "enable_tls", "replication", "buffer_size",
 }  # fmt: skip
+
+#: Names that Hadoop has for the same store.
+_ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
+
+#: Schemes whose URLs may begin with a path.
+_WITHOUT_HOST = {"hdfs", "viewfs", "memory"}
 
 _DIGEST = "credentials"
 _OF_ENVIRONMENT = (
@@ -79,12 +92,13 @@ def path_of_url(url: str) -> str:
         If the URL names no bucket or server.
     """
     scheme, _, rest = url.partition("://")
+    scheme = _ALIASES.get(scheme.lower(), scheme.lower())
     before, question, query = rest.partition("?")
     authority, _, key = before.partition("/")
     if ";" in authority:
         return url.rstrip("/")
     userinfo, at, host = authority.rpartition("@")
-    if not host and scheme.lower() not in {"hdfs", "memory"}:
+    if not host and scheme not in _WITHOUT_HOST:
         shown = f"{scheme}://{'…@' * bool(at)}/{key}"
         raise LogDirectoryError(shown, f"the URL names no bucket; write {scheme}://bucket/path")
     given = dict(parse_qsl(query, keep_blank_values=True)) if question else {}
@@ -98,7 +112,7 @@ def path_of_url(url: str) -> str:
         _secrets[digest] = secrets
         options.append(f"{_DIGEST}={digest}")
     shown_user = f"{quote(user)}@" if user and not is_secret else ""
-    root = ";".join([f"{scheme.lower()}://{shown_user}{host}", *options])
+    root = ";".join([f"{scheme}://{shown_user}{host}", *options])
     key = unquote(key).strip("/")
     return f"{root}/{key}" if key else root
 
@@ -129,6 +143,13 @@ def location_of(path: str) -> Location:
         options |= hidden
     root = f"{scheme}://{authority}"
     return Location(scheme, root, host, user, password, options, key.strip("/"))
+
+
+def without_options(path: str) -> str:
+    """A path without options: the way in which a user knows the place."""
+    scheme, _, rest = path.partition("://")
+    authority, slash, key = rest.partition("/")
+    return f"{scheme}://{authority.partition(';')[0]}{slash}{key}"
 
 
 def without_secrets(text: str) -> str:

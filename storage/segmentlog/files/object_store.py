@@ -12,6 +12,7 @@ bytes are requested a few pieces ahead.
 import errno
 import os
 import stat
+import threading
 from collections.abc import Iterable
 from hashlib import blake2b
 from types import TracebackType
@@ -27,7 +28,8 @@ from segmentlog.files.stores import Facts, Opened, Store, store_at
 
 __all__ = ["RemoteDisk", "RemoteFile", "remote_disk"]
 
-#: Bytes that a small read requests: the headers and entries behind it are often wanted next.
+#: Bytes that a small read requests: the headers and entries behind it are often wanted next.  A
+#: read that goes on where the last one ended requests twice as much, up to `_LARGEST_KEPT`.
 _SMALL_BYTES = 64 << 10
 
 #: Largest range that is kept, such as the index of a segment of 2 GiB; bytes of all of them.
@@ -60,23 +62,26 @@ class _Kept:
         self._ranges: dict[tuple[str, int], bytes] = {}
         self._starts: dict[str, list[int]] = {}
         self._n_bytes = 0
+        self._lock = threading.Lock()
 
     def find(self, key: str, position: int, n_bytes: int) -> bytes | None:
         """The bytes, if one range holds them all."""
-        for start in self._starts.get(key, ()):
-            found = self._ranges[key, start]
-            if start <= position and position + n_bytes <= start + len(found):
-                return found[position - start : position - start + n_bytes]
+        with self._lock:
+            for start in self._starts.get(key, ()):
+                found = self._ranges[key, start]
+                if start <= position and position + n_bytes <= start + len(found):
+                    return found[position - start : position - start + n_bytes]
         return None
 
     def keep(self, key: str, position: int, found: bytes) -> None:
         """Keep a range that was not found."""
-        self._drop(key, position)
-        self._ranges[key, position] = found
-        self._starts.setdefault(key, []).append(position)
-        self._n_bytes += len(found)
-        while self._n_bytes > _KEPT_BYTES:
-            self._drop(*next(iter(self._ranges)))
+        with self._lock:
+            self._drop(key, position)
+            self._ranges[key, position] = found
+            self._starts.setdefault(key, []).append(position)
+            self._n_bytes += len(found)
+            while self._n_bytes > _KEPT_BYTES:
+                self._drop(*next(iter(self._ranges)))
 
     def _drop(self, key: str, position: int) -> None:
         found = self._ranges.pop((key, position), None)
@@ -105,6 +110,8 @@ class _Object:
         self._listed = listed
         self._opened: Opened | None = None
         self._kept = kept
+        self._wanted = _SMALL_BYTES
+        self._read_to = -1  # byte behind the last range that was requested
 
     def opened(self) -> Opened:
         """The object; ``ESTALE`` if it is not the listed one any more."""
@@ -153,8 +160,11 @@ class _Object:
         kept = self._kept.find(self._key, position, n_bytes)
         if kept is not None:
             return kept
-        wanted = min(max(n_bytes, _SMALL_BYTES), facts.size - position)
+        goes_on = 0 <= self._read_to - position < self._wanted
+        self._wanted = min(2 * self._wanted, _LARGEST_KEPT) if goes_on else _SMALL_BYTES
+        wanted = min(max(n_bytes, self._wanted), facts.size - position)
         found: bytes = self.begin(self.opened(), position, wanted).result()
+        self._read_to = position + wanted
         if wanted <= _LARGEST_KEPT:
             self._kept.keep(self._key, position, found)
         return found[:n_bytes]
@@ -215,7 +225,7 @@ class RemoteFile:
         return len(found)
 
     def map(self) -> bytes | None:
-        """See `ReadableFile`: the bytes of a small object; None for larger ones, and empty ones."""
+        """See `ReadableFile`: the bytes of a small object; None for a larger or empty one."""
         size = self.status().size
         return self._object.read(0, size) if 0 < size <= _LARGEST_KEPT else None
 
@@ -260,9 +270,8 @@ class _Survey:
     def add(self, key: str, facts: Facts) -> None:
         """Take a file or a directory, and the directories above it."""
         parent, _, name = key.rpartition("/")
-        if facts.is_directory:
-            if self.is_deep:
-                self.directories.setdefault(key, {})
+        if facts.is_directory and self.is_deep:
+            self.directories.setdefault(key, {})
         self.directories.setdefault(parent, {})[name] = facts
         while self.is_deep and parent != self.key and parent:
             parent, _, name = parent.rpartition("/")
@@ -310,6 +319,8 @@ class RemoteDisk:
             found = _Survey(key, is_deep=True)
         if found.is_deep:
             self._list(found, key)
+            if not found.directories and key:  # a file, or nothing: its directory is asked
+                found = _Survey(parent, is_deep=False)
         self._surveys = [each for each in self._surveys if each.key != found.key]
         self._surveys = [found, *self._surveys[: _MOST_SURVEYS - 1]]
 

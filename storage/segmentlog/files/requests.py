@@ -9,14 +9,14 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from segmentlog.errors import SegmentLogError, StorageError
 from segmentlog.files.location import without_secrets
 
-__all__ = ["Pending", "begin", "request"]
+__all__ = ["Pending", "begin", "request", "side_by_side"]
 
 #: Requests that a process has under way; more of them wait.
 _THREADS = 16
@@ -32,6 +32,7 @@ _DEADLINE_SECONDS = 120.0
 
 _FORBIDDEN = ("ACCESS_DENIED", "HTTP status 401", "HTTP status 403", "INVALID_ACCESS_KEY")
 
+_A = TypeVar("_A")
 _T = TypeVar("_T")
 
 
@@ -115,7 +116,9 @@ class Pending:
 
     def _failed(self, error: Exception) -> StorageError:
         text = without_secrets(str(error) or type(error).__name__)
-        is_forbidden = isinstance(error, PermissionError) or any(each in text for each in _FORBIDDEN)
+        is_forbidden = isinstance(error, PermissionError) or any(
+            each in text for each in _FORBIDDEN
+        )
         number = errno.EACCES if is_forbidden else errno.EIO
         return StorageError(number, f"{self._what} failed: {text}", self._path)
 
@@ -133,6 +136,17 @@ def _repeated(work: Callable[[], _T], ends: float) -> _T:
             if is_last or any(each in str(error) for each in _FORBIDDEN):
                 raise
         time.sleep(_PAUSE_SECONDS)
+
+
+def side_by_side(work: Callable[[_A], _T], given: Sequence[_A]) -> list[_T]:
+    """Results of `work`, which waits for requests most of the time, in the order of `given`.
+
+    The first error is raised once all work has ended.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(_THREADS, len(given) or 1), "segmentlog plan") as threads:
+        return list(threads.map(work, given))
 
 
 def begin(path: str, what: str, work: Callable[[], Any]) -> Pending:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArrowStore", "Facts", "Opened", "Store", "store_at"]
 
-_OF_ARROW = {"s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs"}
+_OF_ARROW = {"s3", "gs", "abfs", "hdfs", "viewfs"}
 _NUMBERS = {"request_timeout", "connect_timeout", "load_frequency"}
 _IGNORED = {"allow_bucket_creation", "allow_bucket_deletion"}  # nothing is written
 
@@ -218,10 +218,11 @@ def _s3(location: Location) -> Store:
             options[name] = _parsed(name, value)
     if location.user:
         options |= {"access_key": location.user, "secret_key": location.password}
+    filesystem = S3FileSystem(**options)
     in_environment = "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ
     if "region" not in options and "endpoint_override" not in options and not in_environment:
-        options["region"] = resolve_s3_region(location.host)
-    return ArrowStore(S3FileSystem(**options), location.host)
+        filesystem = S3FileSystem(**options, region=resolve_s3_region(location.host))
+    return ArrowStore(filesystem, location.host)
 
 
 def _parsed(name: str, value: str) -> str | bool | float:
@@ -251,7 +252,7 @@ def _of_fsspec(location: Location) -> Store:
         from fsspec.core import url_to_fs
     except ImportError:
         kinds = ", ".join(sorted(_OF_ARROW))
-        message = f"scheme {location.scheme!r} needs fsspec (pip install fsspec); without: {kinds}"
+        message = f"scheme {location.scheme!r} needs fsspec (pip install fsspec); {kinds} do not"
         raise ImportError(message) from None
     options: dict[str, Any] = dict(location.options)
     if location.user:

@@ -10,11 +10,13 @@ does.  The task reads these bytes, verifies them, and drops their rows: a walk a
 exact batch would trust lengths before their checksums are verified.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from segmentlog.files.location import is_url
+from segmentlog.files.requests import side_by_side
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.model import LogSlice, SliceFile, TopicPartition
 from segmentlog.segments.listing import list_segments
@@ -62,20 +64,22 @@ def cut_slices(
     """
     if start_offset >= end_offset:
         return []
-    pieces: list[_Piece] = []
     bases = [segment.base_offset for segment in segments]
     first = max(bisect_right(bases, start_offset) - 1, 0)
-    for i in range(first, len(segments)):
-        if bases[i] >= end_offset:
-            break
+    wanted = range(first, max(bisect_left(bases, end_offset), first))
+
+    def pieces_of(i: int) -> Iterable[_Piece]:
         segment, limit = segments[i], segments[i].size
         if i + 1 == len(segments) and end_offset <= log_end.offset:
             limit = log_end.position  # a read to a promised end behind it reports damage
         is_cut = i + 1 == len(segments) or end_offset < bases[i + 1]
         end = _ceiling(segment, end_offset, limit) if is_cut else _Cut(limit, -1)
         piece = _first_piece(segment, start_offset, end)
-        if piece is not None:
-            pieces += _cut_piece(segment, piece, end_offset, max_bytes)
+        return [] if piece is None else _cut_piece(segment, piece, end_offset, max_bytes)
+
+    waits = len(wanted) > 1 and is_url(segments[0].path)
+    found = side_by_side(pieces_of, wanted) if waits else map(pieces_of, wanted)
+    pieces = [piece for each in found for piece in each]
     return _group(topic_partition, pieces, start_offset, end_offset, max_bytes)
 
 

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pyspark
 
-__all__ = ["ArtifactsError", "java", "kafka_jars", "logging_jars", "py4j_jar", "s3proxy_jars", "spark_kafka_jars"]
+__all__ = [
+    "ArtifactsError",
+    "java",
+    "kafka_jars",
+    "logging_jars",
+    "py4j_jar",
+    "s3proxy_jars",
+    "spark_kafka_jars",
+]
 
 #: Kafka logs through SLF4J 1, also in version 4, and brings no provider.
 _SLF4J_SIMPLE = "1.7.36"
