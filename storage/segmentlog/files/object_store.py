@@ -12,13 +12,13 @@ bytes are requested a few pieces ahead.
 import errno
 import os
 import stat
-import threading
 from collections.abc import Iterable
 from hashlib import blake2b
 from types import TracebackType
 from typing import Self
 
 from segmentlog.errors import StorageError
+from segmentlog.files.kept_ranges import KeptRanges
 from segmentlog.files.location import Location, location_of
 from segmentlog.files.names import parse_partition_directory
 from segmentlog.files.read_ahead import ReadAhead
@@ -55,41 +55,6 @@ def _status(facts: Facts) -> FileStatus:
     )
 
 
-class _Kept:
-    """Ranges of objects that were read last, up to a number of bytes; the oldest go first."""
-
-    def __init__(self) -> None:
-        self._ranges: dict[tuple[str, int], bytes] = {}
-        self._starts: dict[str, list[int]] = {}
-        self._n_bytes = 0
-        self._lock = threading.Lock()
-
-    def find(self, key: str, position: int, n_bytes: int) -> bytes | None:
-        """The bytes, if one range holds them all."""
-        with self._lock:
-            for start in self._starts.get(key, ()):
-                found = self._ranges[key, start]
-                if start <= position and position + n_bytes <= start + len(found):
-                    return found[position - start : position - start + n_bytes]
-        return None
-
-    def keep(self, key: str, position: int, found: bytes) -> None:
-        """Keep a range that was not found."""
-        with self._lock:
-            self._drop(key, position)
-            self._ranges[key, position] = found
-            self._starts.setdefault(key, []).append(position)
-            self._n_bytes += len(found)
-            while self._n_bytes > _KEPT_BYTES:
-                self._drop(*next(iter(self._ranges)))
-
-    def _drop(self, key: str, position: int) -> None:
-        found = self._ranges.pop((key, position), None)
-        if found is not None:
-            self._n_bytes -= len(found)
-            self._starts[key].remove(position)
-
-
 class _Object:
     """An object, opened at the first read.
 
@@ -102,7 +67,7 @@ class _Object:
     """
 
     def __init__(
-        self, path: str, key: str, store: Store, listed: Facts | None, kept: _Kept
+        self, path: str, key: str, store: Store, listed: Facts | None, kept: KeptRanges
     ) -> None:
         self.path = path
         self._key = key
@@ -261,7 +226,7 @@ class _Survey:
         self.is_deep = is_deep
         self.directories: dict[str, dict[str, Facts]] = {}
         self.objects: dict[str, _Object] = {}
-        self.kept = _Kept()
+        self.kept = KeptRanges(_KEPT_BYTES)
 
     def covers(self, key: str) -> bool:
         """Whether a file or directory is in it."""
@@ -369,7 +334,7 @@ class RemoteDisk:
         key = self._key(path)
         survey = self._survey_of(key)
         if survey is None:
-            found = _Object(path, key, self._store, None, _Kept())
+            found = _Object(path, key, self._store, None, KeptRanges(_KEPT_BYTES))
             found.opened()
             return RemoteFile(found)
         facts = self._facts(path)

@@ -5,7 +5,7 @@ serves other schemes, if it is installed.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
@@ -19,6 +19,7 @@ __all__ = ["ArrowStore", "Facts", "Opened", "Store", "store_at"]
 
 _OF_ARROW = {"s3", "gs", "abfs", "hdfs", "viewfs"}
 _NUMBERS = {"request_timeout", "connect_timeout", "load_frequency"}
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _IGNORED = {"allow_bucket_creation", "allow_bucket_deletion"}  # nothing is written
 
 
@@ -152,24 +153,30 @@ class FsspecStore:
     """
 
     def __init__(self, filesystem: Any, base: str) -> None:  # noqa: ANN401 - it has no types
-        from pyarrow.fs import FSSpecHandler, PyFileSystem
-
-        self._fsspec = filesystem
+        self._filesystem = filesystem
         self._base = base.rstrip("/")
-        self._arrow = ArrowStore(PyFileSystem(FSSpecHandler(filesystem)), base)
 
     def _path(self, key: str) -> str:
         return f"{self._base}/{key}" if key else self._base or "/"
 
     def listing(self, key: str, *, deep: bool) -> Iterator[tuple[str, Facts]]:
         """See `Store`."""
-        self._fsspec.invalidate_cache()
-        return self._arrow.listing(key, deep=deep)
+        path = self._path(key)
+        self._filesystem.invalidate_cache()  # clients remember listings
+        depth = None if deep else 1
+        found = self._filesystem.find(path, maxdepth=depth, withdirs=True, detail=True)
+        skipped, base = len(self._base.strip("/")), path.strip("/")
+        is_empty = not found or (len(found) == 1 and next(iter(found)).strip("/") == base)
+        if is_empty and not self._filesystem.isdir(path):
+            raise FileNotFoundError(path)
+        for name, info in found.items():
+            if name.strip("/") != base:
+                yield name.strip("/")[skipped:].strip("/"), _fsspec_facts(info)
 
     def facts(self, key: str) -> Facts:
         """See `Store`."""
-        self._fsspec.invalidate_cache()  # clients remember listings
-        return self._arrow.facts(key)
+        self._filesystem.invalidate_cache()
+        return _fsspec_facts(self._filesystem.info(self._path(key)))
 
     def open(self, key: str) -> Opened:
         """See `Store`."""
@@ -179,10 +186,34 @@ class FsspecStore:
         path = self._path(key)
 
         def fetch(position: int, n_bytes: int) -> bytes:
-            found: bytes = self._fsspec.cat_file(path, start=position, end=position + n_bytes)
+            end = position + n_bytes
+            found: bytes = self._filesystem.cat_file(path, start=position, end=end)
             return found
 
         return Opened(facts, facts.version, fetch)
+
+
+def _fsspec_facts(info: Mapping[str, Any]) -> Facts:
+    """Facts from what a file system says: each has its own name for the time."""
+    if info["type"] == "directory":
+        return Facts(0, "", is_directory=True)
+    if info.get("size") is None:
+        raise NotImplementedError("this file system does not give the sizes of its files")
+    times = (_whole_seconds(info[name]) for name in _TIMES if info.get(name) is not None)
+    return Facts(int(info["size"]), next(times, ""))
+
+
+def _whole_seconds(time: object) -> str:
+    """A time as text: listings and files of one file system may give it in two forms."""
+    from datetime import datetime
+
+    if isinstance(time, str):
+        try:
+            time = datetime.fromisoformat(time)
+        except ValueError:
+            return str(time)
+    seconds = time.timestamp() if isinstance(time, datetime) else time
+    return str(int(seconds)) if isinstance(seconds, int | float) else str(seconds)
 
 
 def store_at(location: Location) -> Store:

@@ -301,4 +301,4 @@ def test_kept_bytes_are_bounded(
     assert found == data
     read = [each[3] - each[2] for each in store.requests if each[0] == "read"]
     assert len(read) < 13
-    assert object_store.remote_disk(url)._surveys[0].kept._n_bytes <= 6 << 20
+    assert object_store.remote_disk(url)._surveys[0].kept.n_bytes <= 6 << 20
