@@ -17,6 +17,7 @@ from segmentlog.errors import (
     OptionError,
     UnknownTopicOrPartitionError,
 )
+from segmentlog.files.location import is_url
 from segmentlog.files.paths import readable_path
 from segmentlog.files.readable import exists
 from segmentlog.log import Log
@@ -74,13 +75,14 @@ def _plan(options: ReadOptions) -> list[LogSlice]:
 def _check_single(paths: Iterable[str]) -> None:
     """Refuse a path that means several paths: only Spark's file sources expand it."""
     for path in paths:
-        if _OF_SEVERAL & set(path) and not exists(readable_path(path)):
+        found = readable_path(path)  # behind a URL stand options
+        if _OF_SEVERAL & set(found) and not exists(found):
             accepted = (
                 "nothing has that name, and a path is neither expanded nor split: give one log "
                 'directory, or a list of one broker\'s, load(["/d1", "/d2"]); its topics are '
                 "chosen with subscribe or subscribePattern"
             )
-            raise OptionError("path", path, accepted)
+            raise OptionError("path", found if is_url(found) else path, accepted)
 
 
 def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartition]:

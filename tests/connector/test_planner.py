@@ -71,3 +71,17 @@ def test_a_path_that_is_not_there_is_no_list_of_paths(tmp_path: Path) -> None:
     """The plain case keeps its sentence."""
     with pytest.raises(LogDirectoryError, match="no such file"):
         plan_slices(ReadOptions.parse({"path": str(tmp_path / "gone")}))
+
+
+def test_a_pattern_at_a_url_is_refused_without_its_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A URL's own question mark is no pattern."""
+    (tmp_path / "kafka").mkdir()
+    (tmp_path / "kafka" / "meta.properties").write_text("")
+    url = serve(monkeypatch, store_of(tmp_path), "bucket")
+
+    with pytest.raises(OptionError, match="neither expanded nor split") as caught:
+        plan_slices(ReadOptions.parse({"path": f"{url}/kaf*?token=topsecret"}))
+    assert "topsecret" not in str(caught.value)
+    assert [] == plan_slices(ReadOptions.parse({"path": f"{url}/kafka?token=topsecret"}))

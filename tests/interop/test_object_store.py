@@ -213,8 +213,12 @@ def test_spark_reads_a_url_with_credentials(
     source = spark.read.format("segmentlog").option("maxBytesPerPartition", 2048)
 
     rows = source.load(url).collect()
+    spark.sql(f"CREATE TABLE at_url USING segmentlog OPTIONS (path '{store.url('kafka')}')")
+    n_rows = spark.table("at_url").count()
+    spark.sql("DROP TABLE at_url")
 
     assert rows == source.load(example_data).collect()
+    assert len(rows) == n_rows
     assert store.requests
     with pytest.raises(Exception, match="at a URL is only read") as caught:
         source.load(example_data).write.format("segmentlog").mode("append").save(url)

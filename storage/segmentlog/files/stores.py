@@ -5,6 +5,7 @@ serves other schemes, if it is installed.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
@@ -249,7 +250,11 @@ def _s3(location: Location) -> Store:
             options[name] = _parsed(name, value)
     if location.user:
         options |= {"access_key": location.user, "secret_key": location.password}
-    filesystem = S3FileSystem(**options)
+    try:
+        filesystem = S3FileSystem(**options)
+    except TypeError as error:
+        message = f"its options are the parameters of pyarrow.fs.S3FileSystem: {error}"
+        raise TypeError(message) from None
     in_environment = "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ
     if "region" not in options and "endpoint_override" not in options and not in_environment:
         filesystem = S3FileSystem(**options, region=resolve_s3_region(location.host))
@@ -259,6 +264,8 @@ def _s3(location: Location) -> Store:
 def _parsed(name: str, value: str) -> str | bool | float:
     if name in _NUMBERS:
         return float(value)
+    if name == "endpoint_override":  # Spark's catalog keeps one slash of several
+        return re.sub(r"^(https?):/+", r"\1://", value)
     return value == "true" if value in {"true", "false"} else value
 
 
