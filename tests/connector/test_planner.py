@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from stores_here import serve, store_of
 
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.planner import plan_slices

@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from segmentlog.errors import (
 )
 from segmentlog.files import object_store, read_ahead, requests
 from segmentlog.files.readable import exists, open_file, survey
+from segmentlog.index.offset import OffsetIndex
 from segmentlog.verify.verify_log import verify_log
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -302,3 +304,16 @@ def test_kept_bytes_are_bounded(
     read = [each[3] - each[2] for each in store.requests if each[0] == "read"]
     assert len(read) < 13
     assert object_store.remote_disk(url)._surveys[0].kept.n_bytes <= 6 << 20
+
+
+def test_an_index_is_one_read(url: str, copied: Path, store: CountingStore) -> None:
+    """However many entries are looked at."""
+    entries = b"".join(struct.pack(">ii", i, 4096 * i) for i in range(1, 40_000))
+    (copied / "orders-0" / "00000000000000000000.index").write_bytes(entries)
+    survey(url)
+    store.requests.clear()
+
+    with OffsetIndex(f"{url}/orders-0/00000000000000000000.index", 0, mapped=False) as index:
+        assert [(7, 7 * 4096), (39_000, 39_000 * 4096)] == [*map(index.lookup, (7, 39_000))]
+
+    assert [(0, len(entries))] == [each[2:] for each in store.requests if each[0] == "read"]
