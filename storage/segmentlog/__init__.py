@@ -8,6 +8,7 @@
 Importing this package is cheap: the compiled kernels load with the first scan.
 """
 
+from segmentlog.arrow_dataset.open_dataset import dataset
 from segmentlog.cleanup.delete_topic import DeletedTopic, delete_topic
 from segmentlog.errors import (
     ChecksumMismatchError,
@@ -18,6 +19,7 @@ from segmentlog.errors import (
     CorruptLogError,
     ErrorCode,
     InvalidRecordError,
+    InvalidUtf8Error,
     LogChangedError,
     LogDirectoryError,
     LogLockedError,
@@ -64,6 +66,7 @@ __all__ = [
     "DeletedTopic",
     "ErrorCode",
     "InvalidRecordError",
+    "InvalidUtf8Error",
     "IsolationLevel",
     "Log",
     "LogChangedError",
@@ -94,6 +97,7 @@ __all__ = [
     "TruncatedBatchError",
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
+    "dataset",
     "delete_topic",
     "open_log_dir",
     "open_writer",

@@ -34,11 +34,14 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.read.moment import Census
+from segmentlog.read.without_collector import without_collector
+from segmentlog.summary import html_table
 
 __all__ = ["LogDirectory", "open_log_dir"]
 
 logger = logging.getLogger(__name__)
 
+_MOST_SHOWN = 20  # partitions, in a notebook
 _MOST_NAMED = 5  # partitions that a warning lists before it says "and … more"
 
 
@@ -113,7 +116,21 @@ class LogDirectory:
                 self._add(topic_partition, directory, partition_path)
 
     def __repr__(self) -> str:
-        return f"LogDirectory({', '.join(map(repr, self.paths))})"
+        n_topics, n_partitions = len({each.topic for each in self._places}), len(self._places)
+        counted = f"topics={n_topics}, partitions={n_partitions}"
+        return f"LogDirectory({', '.join(map(repr, self.paths))}, {counted})"
+
+    def _repr_html_(self) -> str:
+        shown = [
+            each
+            for each in self.topic_partitions()
+            if each.topic not in INTERNAL_TOPICS and each not in self._doubled
+        ]
+        try:
+            logs = [self.log(*each) for each in shown[:_MOST_SHOWN]]
+        except CorruptCheckpointError as error:
+            return html_table(f"{self!r}: {error}", [], len(shown))
+        return html_table(repr(self), logs, len(shown) - len(logs))
 
     def _add(self, topic_partition: TopicPartition, directory: _Directory, path: str) -> None:
         known = self._places.get(topic_partition)
@@ -172,6 +189,7 @@ class LogDirectory:
                     promised if isinstance(promised, CorruptCheckpointError) else end
                 ),
                 list_files=directory.census.list_partition,
+                is_file=None if path in self.paths else False,
             )
         return self._logs[topic_partition]
 
@@ -184,6 +202,7 @@ class LogDirectory:
         hint = f"did you mean {near[0]!r}?" if near else _held(sorted(self.topics()))
         return UnknownTopicOrPartitionError(topic, -1, ", ".join(self.paths), hint)
 
+    @without_collector()
     def end_offsets(
         self,
         topic_partitions: Iterable[TopicPartition],
@@ -206,10 +225,11 @@ class LogDirectory:
             end = log.end_offset(read_up_to)
             if end < log.log_end_offset:
                 beyond.append(f"{topic_partition}: {log.log_end_offset - end} from {end}")
-            ends[topic_partition] = log.end_offset(read_up_to, isolation_level)
-            if ends[topic_partition] < end:
-                stable = ends[topic_partition]
-                undecided.append(f"{topic_partition}: {end - stable} from {stable}")
+            ends[topic_partition] = end
+            if isolation_level == IsolationLevel.READ_COMMITTED:
+                ends[topic_partition] = stable = log.last_stable_offset(read_up_to)
+                if stable < end:
+                    undecided.append(f"{topic_partition}: {end - stable} from {stable}")
         self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them")
         self._warn("behind the first open transaction", undecided, ": it was neither committed "
                    "nor aborted")  # fmt: skip
@@ -290,6 +310,7 @@ def _holds_log_file(path: str) -> bool:
 
 
 @storage_errors()
+@without_collector()
 def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) -> LogDirectory:
     """Open one or several of a broker's log directories for reading.
 

@@ -72,9 +72,15 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/read",
-        "damage listed lookup moment planned_file read_committed scan",
+        "damage listed look_again planned_file read_committed scan",
         "test_log segments/test_segment test_damage ../crash ../interop",
         "steps of one read, which is tested beside commits and damage",
+    ),
+    (
+        "segmentlog/arrow_dataset",
+        "log_scanner no_file_system open_dataset projection snapshot",
+        "arrow_dataset/test_log_dataset arrow_dataset/test_narrowing",
+        "parts of a dataset, tested by what DuckDB, Polars and pyarrow see of it",
     ),
     (
         "segmentlog/commit",
@@ -90,14 +96,14 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/recovery",
-        "broken deleted recover_directory swaps unfinished valid_end",
+        "broken deleted recover_directory unfinished valid_end",
         "recovery/test_recover_log cleanup/test_delete_topic tools/test_recover ../crash",
         "steps of one recovery, of logs that crashes have left",
     ),
     (
         "segmentlog/producer",
-        "config job left_out sink_columns",
-        "producer/test_writer producer/test_refusals producer/test_clocks ../connector",
+        "config left_out sink_columns",
+        "producer/test_writer producer/test_refusals ../connector",
         "parts of the writer, tested by what it writes and refuses",
     ),
     (
@@ -120,7 +126,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "pyspark_segmentlog",
-        "catalog_table parsing py_files sink_schema source",
+        "catalog_table option_names parsing py_files sink_schema source",
         "test_sql test_options test_reader test_writer ../architecture/test_packaging",
         "tested by the statements, options and packages that a user has",
     ),

@@ -115,6 +115,8 @@ def test_the_refusal_names_the_partition() -> None:
         '{"a":{"0":true}}',
         '{"a":{"0":null}}',
         '{"a":{"0":-3}}',
+        '{"a":{"0":9223372036854775808}}',
+        '{"a":{"2147483648":5}}',
         '{"a":{"0":"earliest"}}',
         pytest.param("[" * 100_000, id="deep"),
     ],
@@ -134,8 +136,14 @@ def test_another_form_is_refused_with_an_example(text: str) -> None:
 )
 def test_a_name_that_stands_twice_is_refused(text: str) -> None:
     """JSON would let the last one win."""
-    with pytest.raises(OptionError, match="names a topic or a partition twice"):
+    with pytest.raises(OptionError, match=r"it names '(a|0)' twice"):
         start(text)
+
+
+def test_a_topic_with_a_word_and_with_partitions_is_refused() -> None:
+    """The message names it, and says what to give."""
+    with pytest.raises(OptionError, match="'a' twice: give each topic once, by a word or by its"):
+        start('{"a":"earliest","b":{"0":1},"a":{"0":1}}')
 
 
 def test_a_partition_written_in_two_ways_is_refused() -> None:

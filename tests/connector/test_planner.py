@@ -7,7 +7,7 @@ import pytest
 from stores_here import serve, store_of
 
 from pyspark_segmentlog.options import ReadOptions
-from pyspark_segmentlog.planner import plan_slices
+from pyspark_segmentlog.planner import plan_slices, plan_tasks
 from segmentlog.errors import LogDirectoryError, OptionError
 
 
@@ -26,18 +26,6 @@ def test_a_partition_that_is_not_read_may_be_in_two_directories(
     assert {"orders", "payments"} == {each.topic for each in slices}
     with pytest.raises(LogDirectoryError, match="leave one of the two out"):
         plan_slices(ReadOptions.parse(options | {"subscribe": "__consumer_offsets"}))
-
-
-def test_a_start_behind_its_end_is_told_as_it_was_given(example_data: str) -> None:
-    """The text of the option, and the partition, offsets and remedy behind it."""
-    start = '{"payments": {"0": 50}}'
-    ends = {"endingOffsets": '{"payments": {"0": 10}}', "subscribe": "payments"}
-    options = ReadOptions.parse({"path": example_data, "startingOffsets": start} | ends)
-
-    with pytest.raises(OptionError, match=r"payments-0 .* 50 .* 10.*endingOffsets") as refused:
-        plan_slices(options)
-
-    assert ("startingOffsets", start) == (refused.value.option, refused.value.value)
 
 
 def test_assigned_partitions_that_are_not_there_are_told_of(
@@ -86,3 +74,39 @@ def test_a_pattern_at_a_url_is_refused_without_its_credentials(
         plan_slices(ReadOptions.parse({"path": f"{url}/kaf*?token=topsecret"}))
     assert "topsecret" not in str(caught.value)
     assert [] == plan_slices(ReadOptions.parse({"path": f"{url}/kafka?token=topsecret"}))
+
+
+def test_fewer_tasks_than_pieces(example_data: str) -> None:
+    """Each piece is read by one task; `lateBinding` shares the same pieces."""
+    options = {"path": example_data, "maxRecordsPerPartition": "50"}
+    slices = plan_slices(ReadOptions.parse(options))
+    for assignor in ("bytes", "range", "RoundRobin", "sticky"):
+        few = options | {"maxPartitions": "3", "partitionAssignor": assignor}
+        tasks = plan_tasks(ReadOptions.parse(few))
+        late = plan_tasks(ReadOptions.parse(few | {"lateBinding": "true"}))
+
+        assert 3 == len(tasks) == len(late)
+        assert slices == sorted(part for task in tasks for part in task)
+        assert len(slices) == sum(map(len, late))
+
+    assert [(each,) for each in slices] == plan_tasks(ReadOptions.parse(options))
+
+
+def test_more_tasks_than_the_most(example_data: str) -> None:
+    """Two options that contradict each other."""
+    options = {"path": example_data, "minPartitions": "5", "maxPartitions": "4"}
+    with pytest.raises(OptionError, match="minPartitions asks for 5") as refused:
+        ReadOptions.parse(options)
+    assert ("maxPartitions", "4") == (refused.value.option, refused.value.value)
+
+
+def test_an_end_below_the_log_start_is_told_even_if_data_loss_is_allowed(
+    example_data: str, tmp_path: Path
+) -> None:
+    """`kafka` finds the start behind its end, too: earliest is an offset like any other."""
+    shutil.copytree(Path(example_data, "payments-0"), tmp_path / "payments-0")
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 50\n")
+    ends = {"endingOffsets": '{"payments":{"0":10}}', "failOnDataLoss": "false"}
+
+    with pytest.raises(OptionError, match="payments-0 would start at 50 and end at 10"):
+        plan_slices(ReadOptions.parse({"path": str(tmp_path), **ends}))

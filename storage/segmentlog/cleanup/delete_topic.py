@@ -106,12 +106,14 @@ def delete_topic(
         found = _found(directory, topic)
         if partition_directories(directory, topic):
             _delete(directory, topic)
+        # The guard has gone by now: a removal may take long, and a crash in it must not keep a
+        # broker from starting.  The broker removes the rest.
         remove_taken_out(directory, topic)
     return found
 
 
 def _found(directory: str, topic: str) -> DeletedTopic:
-    """The topic to delete; raises if it cannot be deleted."""
+    """Count what would be deleted; raise if the topic cannot be deleted."""
     if list_guards(directory):  # a dry run, in which nothing was recovered
         reason = "has an unfinished commit; run segmentlog recover first"
         raise LogDirectoryError(directory, reason)

@@ -40,6 +40,7 @@ class ErrorCode(StrEnum):
     STAGED_FILE = "STAGED_FILE"
     COLUMN = "COLUMN"
     STORAGE = "STORAGE"
+    INVALID_UTF8 = "INVALID_UTF8"
 
 
 class SegmentLogError(Exception):

@@ -8,15 +8,14 @@ URL is one read, if it is not large.
 """
 
 import mmap
-from types import TracebackType
-from typing import Self
 
+from segmentlog.files.closing import Closing
 from segmentlog.files.readable import FileType, ReadableFile, open_file
 
 __all__ = ["IndexFile"]
 
 
-class IndexFile:
+class IndexFile(Closing):
     """An open index; a missing index counts as empty.
 
     Parameters
@@ -68,14 +67,3 @@ class IndexFile:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -14,15 +14,14 @@ import os
 import stat
 from collections.abc import Iterable
 from hashlib import blake2b
-from types import TracebackType
-from typing import Self
 
 from segmentlog.errors import StorageError
+from segmentlog.files.closing import Closing
 from segmentlog.files.kept_ranges import KeptRanges
 from segmentlog.files.location import Location, location_of
 from segmentlog.files.names import parse_partition_directory
 from segmentlog.files.read_ahead import ReadAhead
-from segmentlog.files.readable import Entry, FileStatus, FileType
+from segmentlog.files.readable import Entry, FileStatus, FileType, Measured
 from segmentlog.files.requests import Pending, begin, request
 from segmentlog.files.stores import Facts, Opened, Store, store_at
 
@@ -135,7 +134,7 @@ class _Object:
         return found[:n_bytes]
 
 
-class RemoteFile:
+class RemoteFile(Closing):
     """An object; see `ReadableFile`."""
 
     __slots__ = ("_ahead", "_object", "_opened", "path")
@@ -199,17 +198,6 @@ class RemoteFile:
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class _Survey:
@@ -348,13 +336,16 @@ class RemoteDisk:
         """See `Disk`."""
         return _status(self._facts(path))
 
-    def statuses(self, directory: str, names: Iterable[str]) -> list[FileStatus]:
+    def measure(self, directory: str, names: Iterable[str]) -> Measured:
         """See `Disk`."""
         found = self._in_directory(directory)
         try:
-            return [_status(found[name]) for name in names]
+            statuses = [_status(found[name]) for name in names]
         except KeyError as missing:
             raise _gone(f"{directory}/{missing.args[0]}") from None
+        types = {i: each.type for i, each in enumerate(statuses) if not each.is_file}
+        sizes, inodes = [each.size for each in statuses], [each.inode for each in statuses]
+        return Measured(sizes, inodes, types, is_remembered=False)
 
     def names(self, path: str) -> list[str]:
         """See `Disk`."""

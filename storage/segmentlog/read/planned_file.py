@@ -5,8 +5,8 @@ safe.  The rest of the slice is planned again.
 """
 
 from types import TracebackType
-from typing import Self
 
+from segmentlog.files.closing import Closing
 from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.kernels import layout
 from segmentlog.model import SliceFile
@@ -20,7 +20,7 @@ class FileChangedError(Exception):
     """A file has changed since planning."""
 
 
-class PlannedFile:
+class PlannedFile(Closing):
     """A file of a slice, opened; a context that closes it.
 
     Parameters
@@ -43,8 +43,9 @@ class PlannedFile:
         self.planned = planned
         self.opened = _open(planned)
 
-    def __enter__(self) -> Self:
-        return self
+    def close(self) -> None:
+        """Close the file."""
+        self.opened.close()
 
     def __exit__(
         self,
@@ -56,7 +57,7 @@ class PlannedFile:
             if kind is None:
                 self.opened.check_unchanged()
         finally:
-            self.opened.close()
+            self.close()
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Read as `ReadableFile` does, but at least one byte: all planned bytes must exist.

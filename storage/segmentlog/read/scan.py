@@ -18,7 +18,13 @@ from segmentlog.errors import CorruptLogError, LogChangedError, LogDirectoryErro
 from segmentlog.files.readable import is_directory
 from segmentlog.files.system_errors import is_gone, storage_errors
 from segmentlog.kernels import layout
-from segmentlog.model import IsolationLevel, LogSlice, OnCorruptBatch, ScanPolicy
+from segmentlog.model import (
+    IsolationLevel,
+    LogSlice,
+    OnCorruptBatch,
+    ScanPolicy,
+    TimestampRange,
+)
 from segmentlog.read.damage import DamagePolicy
 from segmentlog.read.plan import find_again
 from segmentlog.read.planned_file import FileChangedError, PlannedFile
@@ -50,7 +56,7 @@ def scan_slice(
     log_slice : offsets and bytes, as `segmentlog.read.plan` cuts them.
     columns : names of the requested columns, in order; by default all.
     include_headers : whether "all" includes ``headers``.
-    policy : isolation level, treatment of corrupt batches, and the bound of inflating.
+    policy : isolation level, treatment of corrupt batches, the bound of inflating, and times.
 
     Yields
     ------
@@ -124,6 +130,7 @@ class _SliceReader:
         if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
             partition_path = os.path.dirname(log_slice.files[0].path)
             self._committed = CommittedBatches(partition_path, skips=skips)
+        self._timestamps = policy.timestamps
         self._windows = BatchWindows(_WINDOW_BYTES)
         self._reached = -1  # offset behind the files that are done
         self._scanned_to = 0  # byte of the file behind the last batch whose checksum is right
@@ -178,9 +185,23 @@ class _SliceReader:
             next_offset = batches.next_offset if len(batches.headers) else 0
         batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= self._slice.start_offset)
         batches = self._damage.readable(batches, self._decoder)
-        if self._committed is None or not len(batches.headers):
-            return batches
-        return self._committed.select(batches, next_offset)
+        if self._committed is not None and len(batches.headers):
+            batches = self._committed.select(batches, next_offset)
+        return batches if self._timestamps is None else _of_times(batches, self._timestamps)
+
+
+def _of_times(batches: ScannedBatches, wanted: TimestampRange) -> ScannedBatches:
+    """The batches that may hold records of these times.
+
+    Only the largest timestamp of a batch is known, and if it is an append time, it is that of all
+    records.  The base timestamp is the first record's, and no bound of the others'.
+    """
+    headers = batches.headers
+    newest = headers[:, layout.MAX_TIMESTAMP]
+    is_append_time = headers[:, layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0
+    return batches.only(
+        (newest >= wanted.start_ms) & ~(is_append_time & (newest >= wanted.end_ms))
+    )
 
 
 def _behind_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches:

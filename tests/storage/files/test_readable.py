@@ -16,9 +16,9 @@ from segmentlog.files.readable import (
     is_file,
     list_entries,
     list_names,
+    measure,
     open_file,
     status_of,
-    statuses_of,
     survey,
 )
 
@@ -65,13 +65,12 @@ def test_status_of_files_and_directories(logs: str) -> None:
     assert (len(DATA), FileType.FILE) == (status_of(f"{logs}/data").size, FileType.FILE)
     assert FileType.DIRECTORY is status_of(logs).type is status_of(f"{logs}/orders-0").type
     assert abs(status_of(f"{logs}/data").modified_ns / 1e9 - time.time()) < 100
-    found = statuses_of(logs, ["empty", "data"])
-    assert [0, len(DATA)] == [each.size for each in found]
-    assert found[1].inode == status_of(f"{logs}/data").inode > 0
-    assert found[1].is_file
-    assert not found[1].is_remembered
+    found = measure(logs, ["empty", "orders-0", "data"])
+    assert [0, len(DATA)] == found.sizes[::2]
+    assert found.inodes[2] == status_of(f"{logs}/data").inode > 0
+    assert {1: FileType.DIRECTORY} == found.types
     with pytest.raises(FileNotFoundError):
-        statuses_of(logs, ["data", "nope"])
+        measure(logs, ["data", "nope"])
     with pytest.raises(FileNotFoundError):
         status_of(f"{logs}/nope")
 

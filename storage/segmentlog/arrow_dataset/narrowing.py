@@ -1,0 +1,121 @@
+"""Which partitions and slices may hold rows that a filter keeps.
+
+Arrow has no way to look into an expression from Python.  But it simplifies a filter by what is
+known of a fragment's rows, to leave out files of a partitioned dataset.  So partitions and slices
+are dressed as files of such a dataset, which nobody opens, and Arrow says which of them remain.
+
+The filter itself is evaluated on every row that is read.  Narrowing only saves reading.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from segmentlog.arrow_dataset.no_file_system import NO_FILES
+from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
+from segmentlog.model import LogSlice
+from segmentlog.read.plan import cut_by_file
+from segmentlog.records.columns import record_schema
+
+__all__ = ["narrow", "slice_guarantee"]
+
+_SCHEMA = record_schema(include_headers=True)
+_FORMAT = ds.IpcFileFormat()
+_MOST_FILES = 1_000  # that a filter is compared with, one by one
+_MOST_MILLISECONDS = (2**63 - 1) // 1000  # that Arrow's microseconds hold
+_BEFORE_ALL = pa.scalar(-(2**63), _SCHEMA.field("timestamp").type)
+
+
+def narrow(snapshot: Snapshot, condition: pc.Expression | None) -> Iterator[LogSlice]:
+    """Slices that may hold rows for which `condition` is true, in the order of their rows.
+
+    Parameters
+    ----------
+    snapshot : to choose from.
+    condition : a filter over the columns of a record, or None for all.
+    """
+    partitions = [each for each in snapshot.partitions if each.offsets[0] < each.offsets[1]]
+    if condition is not None:
+        guarantees = [_partition_guarantee(each) for each in partitions]
+        partitions = [partitions[i] for i in _may_match(guarantees, condition)]
+    for partition in partitions:
+        slices = partition.slices()
+        if condition is not None:
+            slices = _narrow_slices(partition, slices, condition)
+        yield from slices
+
+
+def slice_guarantee(log_slice: LogSlice) -> pc.Expression:
+    """Condition that all rows of a slice fulfil."""
+    start, end = (pa.scalar(each, pa.int64()) for each in log_slice.offsets)
+    offset = pc.field("offset")
+    return _is_in(log_slice.topic, log_slice.partition) & (offset >= start) & (offset < end)
+
+
+def _partition_guarantee(partition: PartitionSnapshot) -> pc.Expression:
+    start, end = partition.offsets
+    return slice_guarantee(LogSlice(*partition.topic_partition, start, end, ()))
+
+
+def _is_in(topic: str, partition: int) -> pc.Expression:
+    return (pc.field("topic") == pa.scalar(topic, pa.string())) & (
+        pc.field("partition") == pa.scalar(partition, pa.int32())
+    )
+
+
+def _narrow_slices(
+    partition: PartitionSnapshot, slices: Sequence[LogSlice], condition: pc.Expression
+) -> list[LogSlice]:
+    """Slices that remain; of slices with small segments, the segments that remain.
+
+    A slice of which every segment remains is not divided: it is quicker to read as a whole.
+    """
+    slices = _by_offset(slices, condition)
+    divided = [[each] for each in slices]
+    if sum(len(each.files) for each in slices) <= _MOST_FILES:
+        divided = [cut_by_file(each) for each in slices]
+    parts = [part for each in divided for part in each]
+    remaining = set(_by_time(partition, _by_offset(parts, condition), condition))
+    kept = []
+    for whole, its_parts in zip(slices, divided, strict=True):
+        its_remaining = [each for each in its_parts if each in remaining]
+        kept += [whole] if len(its_remaining) == len(its_parts) else its_remaining
+    return kept
+
+
+def _by_offset(slices: Sequence[LogSlice], condition: pc.Expression) -> list[LogSlice]:
+    return [slices[i] for i in _may_match([slice_guarantee(each) for each in slices], condition)]
+
+
+def _by_time(
+    partition: PartitionSnapshot, slices: Sequence[LogSlice], condition: pc.Expression
+) -> list[LogSlice]:
+    """Slices that remain by their largest timestamps."""
+    # Times are read from the disk.  They can only help if the filter leaves out rows that are
+    # older than all times.
+    guarantees = [slice_guarantee(each) for each in slices]
+    oldest = [each & (pc.field("timestamp") <= _BEFORE_ALL) for each in guarantees]
+    if len(_may_match(oldest, condition)) == len(slices):
+        return list(slices)
+    timed = []
+    for log_slice, guarantee in zip(slices, guarantees, strict=True):
+        newest = partition.newest_timestamp(log_slice)
+        if newest is not None and newest <= _MOST_MILLISECONDS:
+            newest_time = pa.scalar(1000 * newest, _BEFORE_ALL.type)
+            timed.append(guarantee & (pc.field("timestamp") <= newest_time))
+        else:
+            timed.append(guarantee)
+    return [slices[i] for i in _may_match(timed, condition)]
+
+
+def _may_match(guarantees: Sequence[pc.Expression], condition: pc.Expression) -> list[int]:
+    """Indexes of the guarantees under which `condition` can be true, in order."""
+    fragments: list[Any] = [
+        _FORMAT.make_fragment(str(i), filesystem=NO_FILES, partition_expression=each)
+        for i, each in enumerate(guarantees)
+    ]
+    files = ds.FileSystemDataset(fragments, _SCHEMA, _FORMAT, NO_FILES)
+    return sorted(int(each.path) for each in files.get_fragments(filter=condition))

@@ -1,0 +1,38 @@
+"""Times as users give them: epoch milliseconds, or a datetime with a time zone."""
+
+from datetime import UTC, datetime, timedelta
+
+from segmentlog.errors import OptionError
+
+__all__ = ["epoch_milliseconds"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def epoch_milliseconds(option: str, time: datetime | int) -> int:
+    """Milliseconds since 1970 UTC; a datetime between two milliseconds counts as the later one.
+
+    A record's timestamp is a whole number of milliseconds.  So the same records are at or after
+    either of the two.
+
+    Parameters
+    ----------
+    option : name of the option, for errors.
+    time : the value that the user gave.
+
+    Raises
+    ------
+    OptionError
+        If it is neither an int nor a datetime, or a datetime without a time zone: the time zone of
+        the machine is not guessed.
+    """
+    if isinstance(time, datetime):
+        if time.utcoffset() is None:
+            accepted = "a datetime needs a time zone: datetime(…, tzinfo=UTC)"
+            raise OptionError(option, time.isoformat(), accepted)
+        return -((_EPOCH - time) // _MILLISECOND)
+    if isinstance(time, bool) or not isinstance(time, int):
+        accepted = "it is epoch milliseconds, or a datetime with a time zone"
+        raise OptionError(option, str(time), accepted)
+    return time
