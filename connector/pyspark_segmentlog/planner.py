@@ -8,7 +8,6 @@ a partition are left to its first and its last task, as Spark's ``KafkaOffsetRea
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from pyspark_segmentlog.bounds import LastDuration, LastRecords, available, check_start
@@ -21,7 +20,9 @@ from pyspark_segmentlog.timestamps import TimestampBound
 from pyspark_segmentlog.topic_pattern import compile_topic_pattern
 from segmentlog import LogDirectory, open_log_dir
 from segmentlog.errors import LogChangedError, OptionError, UnknownTopicOrPartitionError
-from segmentlog.files.paths import local_path
+from segmentlog.files.location import is_url
+from segmentlog.files.paths import readable_path
+from segmentlog.files.readable import exists
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, OffsetRange, TopicPartition
 from segmentlog.read.without_collector import without_collector
 
@@ -194,13 +195,14 @@ def _asked(
 def _check_single(paths: Iterable[str]) -> None:
     """Refuse a path that means several paths: only Spark's file sources expand it."""
     for path in paths:
-        if _OF_SEVERAL & set(path) and not Path(local_path(path)).exists():
+        found = readable_path(path)  # behind a URL stand options
+        if _OF_SEVERAL & set(found) and not exists(found):
             accepted = (
                 "nothing has that name, and a path is neither expanded nor split: give one log "
                 'directory, or a list of one broker\'s, load(["/d1", "/d2"]); its topics are '
                 "chosen with subscribe or subscribePattern"
             )
-            raise OptionError("path", path, accepted)
+            raise OptionError("path", found if is_url(found) else path, accepted)
 
 
 def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartition]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules, plans_without_filters
+from segmentlog.files.paths import readable_path
 from segmentlog.model import LogSlice
 
 if TYPE_CHECKING:
@@ -64,6 +65,12 @@ class SegmentLogReader(DataSourceReader):
             for part in partition.parts:
                 yield from self._read(part)
         freeze_modules()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In a task: take the credentials in URLs, which paths in slices do not hold."""
+        self.__dict__.update(state)
+        for path in self._options.paths:
+            readable_path(path)
 
     def _read(self, part: "LogSlice | LateRange") -> "Iterator[pa.RecordBatch]":
         from pyspark_segmentlog.task import read_part

@@ -10,6 +10,7 @@ from segmentlog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
+from segmentlog.files.location import is_url
 from segmentlog.files.metadata import read_meta_properties
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -19,8 +20,9 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.partitions import list_partitions
-from segmentlog.files.paths import local_path, why_not_there
-from segmentlog.files.readable import FileType, exists, is_file, list_names
+from segmentlog.files.paths import readable_path, why_not_there
+from segmentlog.files.readable import FileType, exists, is_file, list_names, survey
+from segmentlog.files.requests import side_by_side
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.journal.state import STATE_FILE
@@ -213,6 +215,9 @@ class LogDirectory:
         behind them; ``readUpTo=logEnd`` reads these batches, too.  Records behind the last stable
         offset are held back by open transactions.
         """
+        topic_partitions = list(topic_partitions)
+        if any(map(is_url, self.paths)):
+            side_by_side(lambda each: self.log(*each).log_end_offset, topic_partitions)
         ends: dict[TopicPartition, int] = {}
         beyond, undecided = [], []
         for topic_partition in topic_partitions:
@@ -312,7 +317,7 @@ def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) ->
     Parameters
     ----------
     path, more : each a log directory, one partition directory (``…/orders-0``), or one ``.log``
-        file; relative paths, ``~`` and ``file:`` URIs are accepted.
+        file; relative paths, ``~`` and URLs (``file:``, ``s3:`` and others) are accepted.
 
     Raises
     ------
@@ -322,4 +327,7 @@ def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) ->
     StorageError
         If a directory cannot be read.
     """
-    return LogDirectory(local_path(each) for each in (path, *more))
+    paths = [readable_path(each) for each in (path, *more)]
+    for each in paths:
+        survey(each)
+    return LogDirectory(paths)

@@ -42,7 +42,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/files",
-        "durable owners partitions readable snapshot sync_together",
+        "durable owners partitions snapshot sync_together",
         "producer/test_places producer/test_many_partitions recovery/test_recover_log ../crash",
         "what they do shows in what a crash, a mount or another user leaves of a job",
     ),

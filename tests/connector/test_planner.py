@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from planned_reads import ranges, write_times
+from stores_here import serve, store_of
 
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.planner import plan_slices, plan_tasks
@@ -61,6 +62,20 @@ def test_a_path_that_is_not_there_is_no_list_of_paths(tmp_path: Path) -> None:
     """The plain case keeps its sentence."""
     with pytest.raises(LogDirectoryError, match="no such file"):
         plan_slices(ReadOptions.parse({"path": str(tmp_path / "gone")}))
+
+
+def test_a_pattern_at_a_url_is_refused_without_its_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A URL's own question mark is no pattern."""
+    (tmp_path / "kafka").mkdir()
+    (tmp_path / "kafka" / "meta.properties").write_text("")
+    url = serve(monkeypatch, store_of(tmp_path), "bucket")
+
+    with pytest.raises(OptionError, match="neither expanded nor split") as caught:
+        plan_slices(ReadOptions.parse({"path": f"{url}/kaf*?token=topsecret"}))
+    assert "topsecret" not in str(caught.value)
+    assert [] == plan_slices(ReadOptions.parse({"path": f"{url}/kafka?token=topsecret"}))
 
 
 def test_fewer_tasks_than_pieces(example_data: str) -> None:

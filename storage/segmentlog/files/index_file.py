@@ -3,7 +3,8 @@
 A broker trims the index of its active segment in place, and a process that has the file mapped
 then dies of SIGBUS at the next touch.  So only indexes of closed segments in a directory that was
 cleanly shut down are mapped; all others are read with ``pread``, eight or twelve bytes at a time,
-and a file that shrinks under the reader gives a short answer instead of a signal.
+and a file that shrinks under the reader gives a short answer instead of a signal.  An index at a
+URL is one read, if it is not large.
 """
 
 import mmap
@@ -25,7 +26,7 @@ class IndexFile(Closing):
 
     def __init__(self, path: str, *, mapped: bool) -> None:
         self.size = 0
-        self._map: mmap.mmap | None = None
+        self._map: mmap.mmap | bytes | None = None
         self._file: ReadableFile | None = None
         try:
             file = open_file(path)
@@ -36,7 +37,7 @@ class IndexFile(Closing):
             file.close()
             return
         self._file, self.size = file, status.size
-        if mapped:
+        if mapped or file.never_cut:
             self._map = file.map()
         if self._map is not None:
             file.close()
@@ -55,12 +56,13 @@ class IndexFile(Closing):
     @property
     def is_mapped(self) -> bool:
         """Whether the file is memory-mapped."""
-        return self._map is not None
+        return isinstance(self._map, mmap.mmap)
 
     def close(self) -> None:
         """Close the file; later reads give zeros."""
         if self._map is not None:
-            self._map.close()
+            if isinstance(self._map, mmap.mmap):
+                self._map.close()
             self._map = None
         if self._file is not None:
             self._file.close()

@@ -1,9 +1,9 @@
 """The one door for reading: every byte and every name of a log directory comes through it.
 
 `Disk` is the contract, and `LocalDisk` is the implementation for mounted file systems.  No module
-above `segmentlog.files` calls the system to read.  To read another store (objects, a broker's
-tiered storage) takes a class here, a line in `disk_of`, and its scheme in `paths.local_path`.
-Writing has no such door: it needs locks, renames and syncs.
+above `segmentlog.files` calls the system to read.  `segmentlog.files.object_store` has the
+implementation for copies at URLs; `disk_of` tells them apart.  Writing has no such door: it needs
+locks, renames and syncs.
 
 The contract is short, because little is the same everywhere:
 
@@ -23,12 +23,13 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
+from segmentlog.errors import StorageError
 from segmentlog.files.closing import Closing
 
 __all__ = [
     "Disk", "Entry", "FileStatus", "FileType", "LocalDisk", "LocalFile", "Measured",
     "ReadableFile", "disk_of", "exists", "is_directory", "is_file", "list_entries", "list_names",
-    "measure", "open_file", "status_of",
+    "measure", "open_file", "status_of", "survey",
 ]  # fmt: skip
 
 
@@ -108,6 +109,9 @@ class ReadableFile(Protocol):
 
     path: str
 
+    #: Whether no byte of the open file ever goes: then it may be mapped.
+    never_cut: bool
+
     def status(self) -> FileStatus:
         """Status of the open file, even if its name leads to another file by now."""
 
@@ -117,7 +121,22 @@ class ReadableFile(Protocol):
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Fill `buffer` from byte `position`; returns their number, fewer at the file's end."""
 
-    def map(self) -> mmap.mmap | None:
+    def expect(self, start: int, end: int) -> None:
+        """Prepare for a read of the bytes ``[start, end)``, in their order.
+
+        A file in a store is opened anew for it: then `status` is that of the opened file.
+        """
+
+    def check_unchanged(self) -> None:
+        """Check, after such a read, that all of its bytes were of the same file.
+
+        Raises
+        ------
+        StorageError
+            If another file has taken its place.
+        """
+
+    def map(self) -> mmap.mmap | bytes | None:
         """All of the file as memory, or None if it cannot be mapped; outlives the context.
 
         Map only files that nobody writes to any more: a process that touches a page behind the end
@@ -185,6 +204,8 @@ class LocalFile(Closing):
 
     __slots__ = ("_descriptor", "path")
 
+    never_cut = False
+
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
@@ -208,6 +229,12 @@ class LocalFile(Closing):
         except OSError as error:
             error.filename = self.path
             raise
+
+    def expect(self, start: int, end: int) -> None:
+        """See `ReadableFile`; the system reads ahead by itself."""
+
+    def check_unchanged(self) -> None:
+        """See `ReadableFile`; an open file stays the same."""
 
     def map(self) -> mmap.mmap | None:
         """See `ReadableFile`; an empty file cannot be mapped."""
@@ -285,8 +312,26 @@ _LOCAL = LocalDisk()
 
 
 def disk_of(path: str) -> Disk:
-    """The disk that holds a path: for now, there is one."""
+    """The disk that holds a path."""
+    if "://" in path:  # local paths are absolute, without empty names
+        from segmentlog.files.object_store import remote_disk  # and clients of stores
+
+        return remote_disk(path)
     return _LOCAL
+
+
+def survey(path: str) -> None:
+    """Take one listing of a log directory at a URL, which answers what comes; else nothing.
+
+    Raises
+    ------
+    StorageError
+        If the store cannot be asked.
+    """
+    if "://" in path:
+        from segmentlog.files.object_store import remote_disk
+
+        remote_disk(path).survey(path)
 
 
 def open_file(path: str, *, follow: bool = True) -> ReadableFile:
@@ -318,6 +363,8 @@ def _type_behind(path: str) -> FileType | None:
     """Type of the file to which a name leads, or None if there is none."""
     try:
         return status_of(path, follow=True).type
+    except StorageError:  # a store could not be asked
+        raise
     except (OSError, ValueError):  # a path with a null byte leads nowhere either
         return None
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from segmentlog.files.location import is_url
+from segmentlog.files.requests import side_by_side
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.model import LogSlice, SliceFile, TopicPartition
 from segmentlog.read.listed import ListedSegments
@@ -63,6 +65,8 @@ def cut_slices(
         return []
     pieces: list[_Piece] = []
     last = len(files) - 1
+    is_far = max_bytes and is_url(files[0].path)
+    cut = _cut_side_by_side(listed, start_offset, end_offset, max_bytes) if is_far else {}
     for i in range(listed.index_of(start_offset), len(files)):
         base, path, size, _, inode = files[i]
         if base >= end_offset:
@@ -71,6 +75,9 @@ def cut_slices(
         if not is_cut and start_offset <= base and (not max_bytes or size <= max_bytes):
             if size:  # most segments are read whole: no index is asked
                 pieces.append(_Piece(base, SliceFile(path, 0, size, base, UNCHECKED, -1, inode)))
+            continue
+        if i in cut:
+            pieces += cut[i]
             continue
         segment = listed.segment(i)
         end = _Cut(size, -1)
@@ -84,6 +91,30 @@ def cut_slices(
         if piece is not None:
             pieces += _cut_piece(segment, piece, end_offset, max_bytes)
     return _group(topic_partition, pieces, start_offset, end_offset, max_bytes)
+
+
+def _cut_side_by_side(
+    listed: ListedSegments, start_offset: int, end_offset: int, max_bytes: int
+) -> dict[int, list[_Piece]]:
+    """Pieces of large segments that are read whole, by the segments' numbers.
+
+    At a URL, each index and each header is a request, and requests wait for no other ones.
+    """
+    files = listed.files
+    numbers = [
+        i
+        for i in range(listed.index_of(start_offset), len(files) - 1)
+        if files[i].base_offset >= start_offset
+        and files[i + 1].base_offset <= end_offset
+        and files[i].size > max_bytes
+    ]
+
+    def pieces_of(i: int) -> list[_Piece]:
+        segment = listed.segment(i)
+        piece = _first_piece(segment, start_offset, _Cut(segment.size, -1))
+        return [] if piece is None else [*_cut_piece(segment, piece, end_offset, max_bytes)]
+
+    return dict(zip(numbers, side_by_side(pieces_of, numbers), strict=True))
 
 
 def _ceiling(segment: Segment, end_offset: int, limit: int) -> _Cut:

@@ -4,6 +4,8 @@ Files may be deleted, renamed, rolled or rewritten while a slice is read.  Bytes
 safe.  The rest of the slice is planned again.
 """
 
+from types import TracebackType
+
 from segmentlog.files.closing import Closing
 from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.kernels import layout
@@ -44,6 +46,18 @@ class PlannedFile(Closing):
     def close(self) -> None:
         """Close the file."""
         self.opened.close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.opened.check_unchanged()
+        finally:
+            self.close()
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Read as `ReadableFile` does, but at least one byte: all planned bytes must exist.
@@ -92,6 +106,7 @@ def _open(file: SliceFile) -> ReadableFile:
             opened = open_file(file.path + ".deleted")
         except FileNotFoundError:
             raise missing from None  # users know the original name, not the renamed file's
+    opened.expect(file.start, file.end)
     if file.inode not in (0, opened.status().inode):
         opened.close()
         message = f"{file.path} is another file than when it was planned"

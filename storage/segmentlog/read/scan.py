@@ -8,8 +8,8 @@ A corrupt batch ends the read with an error, or, on request, is left out and log
 """
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -101,7 +101,7 @@ def _find_again(
     log_slice: LogSlice, next_offset: int, attempt: int, change: Exception
 ) -> LogSlice:
     """The rest of the slice, in the files that now hold it."""
-    path = str(Path(log_slice.files[0].path).parent)
+    path = os.path.dirname(log_slice.files[0].path)
     logger.info("looking up offset %d of %s again: %s", next_offset, path, change)
     end_offset = log_slice.end_offset
     if next_offset >= end_offset:
@@ -133,7 +133,7 @@ class _SliceReader:
         self._damage = DamagePolicy(log_slice.offsets, skips=skips)
         self._committed: CommittedBatches | None = None
         if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
-            partition_path = str(Path(log_slice.files[0].path).parent)
+            partition_path = os.path.dirname(log_slice.files[0].path)
             self._committed = CommittedBatches(partition_path, skips=skips)
         self._timestamps = policy.timestamps
         self._windows = BatchWindows(_WINDOW_BYTES)

@@ -18,11 +18,13 @@ __all__ = [
     "kept",
     "logging_jars",
     "py4j_jar",
+    "s3proxy_jars",
     "spark_kafka_jars",
 ]
 
 #: Kafka logs through SLF4J 1, also in version 4, and brings no provider.
 _SLF4J_SIMPLE = "1.7.36"
+_S3PROXY = "2.6.0"
 _SECONDS = 600
 
 
@@ -118,6 +120,11 @@ def logging_jars() -> Path:
     """Directory with what lets a broker of any version print what it logs."""
     wanted = (("org.slf4j", "slf4j-simple", _SLF4J_SIMPLE), ("-notransitive",))
     return _fetched(f"slf4j-simple-{_SLF4J_SIMPLE}", wanted)
+
+
+def s3proxy_jars() -> Path:
+    """Directory with S3Proxy, a server that speaks S3."""
+    return _fetched(f"s3proxy-{_S3PROXY}", (("org.gaul", "s3proxy", _S3PROXY), ()))
 
 
 def spark_kafka_jars() -> list[str]:
