@@ -150,7 +150,7 @@ class _SliceReader:
 
     def _check_topic(self) -> None:
         """Refuse a topic that was made since planning, with the name of a deleted one."""
-        planned, path = self._slice.topic_id, str(Path(self._slice.files[0].path).parent)
+        planned, path = self._slice.topic_id, os.path.dirname(self._slice.files[0].path)
         found = known_topic_id(path) if planned else ""
         if found and found != planned:
             reason = f"its topic was deleted, and another one made (id {found}, not {planned})"
