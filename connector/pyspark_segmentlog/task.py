@@ -66,6 +66,11 @@ def _rest(options: ReadOptions, log_slice: LogSlice, change: LogChangedError) ->
     log = _log(options, topic_partition, asked)
     if log is None:
         return []
+    if log_slice.topic_id and log.topic_id not in {None, log_slice.topic_id}:
+        if options.fail_on_data_loss:
+            raise change
+        _warn_of_gone(topic_partition, asked, change)
+        return []
     there = OffsetRange(log.log_start_offset, log.log_end_offset)
     left = available(
         topic_partition,
@@ -120,9 +125,14 @@ def _log(
     except (UnknownTopicOrPartitionError, LogDirectoryError) as error:
         if options.fail_on_data_loss:
             raise
-        end = "latest" if asked.end_offset == LATEST else asked.end_offset
-        logger.warning(
-            "%s: offsets [%d, %s) are skipped, because failOnDataLoss is false: %s",
-            topic_partition, asked.start_offset, end, error,
-        )  # fmt: skip
+        _warn_of_gone(topic_partition, asked, error)
         return None
+
+
+def _warn_of_gone(topic_partition: TopicPartition, asked: OffsetRange, error: Exception) -> None:
+    """Name the offsets of a log that is gone."""
+    end = "latest" if asked.end_offset == LATEST else asked.end_offset
+    logger.warning(
+        "%s: offsets [%d, %s) are skipped, because failOnDataLoss is false: %s",
+        topic_partition, asked.start_offset, end, error,
+    )  # fmt: skip

@@ -195,3 +195,31 @@ def test_an_empty_partition_that_is_bound_late_may_fill(tmp_path: Path) -> None:
     write_times(tmp_path, {0: [1, 2], 1: []})
 
     assert {T0: [0, 1], T1: [0]} == read(planned, tmp_path, **LATE)
+
+
+@pytest.mark.parametrize("n_records", [30, 200])
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_that_was_made_again_is_another_topic(
+    log: Path, n_records: int, fails: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No row of it comes in the place of a promised one, wherever its log begins and ends."""
+    write_id(log, "AAAAAAAAAAAAAAAAAAAAAA")
+    options = {"failOnDataLoss": fails, "assign": '{"t":[0]}'}
+    planned = plan(log, **options)
+    shutil.rmtree(log)
+    write_times(log, {0: [2000] * n_records, 1: []}, segment_bytes=500)
+    delete_head(log, 1)
+    write_id(log, "BBBBBBBBBBBBBBBBBBBBBB")
+
+    if fails == "true":
+        with pytest.raises(LogChangedError, match="were promised when the read was"):
+            read(planned, log, **options)
+    else:
+        assert {} == read(planned, log, **options)
+        assert "t-0: offsets [0, 60) are skipped, because failOnDataLoss is false" in caplog.text
+
+
+def write_id(directory: Path, topic_id: str) -> None:
+    """As a broker does for partition 0."""
+    text = f"version: 0\ntopic_id: {topic_id}\n"
+    (directory / "t-0" / "partition.metadata").write_text(text)
