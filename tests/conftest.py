@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 from quick_java import spark_variables
+from ready_worker import ready_python
 
 # A finding of Hypothesis belongs to the change that made it: CI draws the same examples each
 # time, other runs draw new ones.
@@ -86,9 +87,9 @@ def example_data() -> str:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session; with Spark's own Kafka source beside ours where it can be had."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = ready_python(tmp_path_factory.mktemp("python"))
     builder = (
         SparkSession.builder.master("local[2,4]")
         .appName("segmentlog tests")

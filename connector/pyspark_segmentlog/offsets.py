@@ -9,9 +9,8 @@ partitions.  A map must name exactly the partitions that are read.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
@@ -24,7 +23,6 @@ __all__ = [
 EARLIEST = -2
 LATEST = -1
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
-_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":"earliest"}'
 _LARGEST = 2**63 - 1
 _LARGEST_PARTITION = 2**31 - 1
 
@@ -60,8 +58,10 @@ class OffsetBound:
 
         Raises
         ------
+        ValueError
+            If the text is neither of the words nor such a map.
         OptionError
-            If the text is neither of the words nor such a map, or has the refused value.
+            If a map has a name twice, or the text has the refused value.
         """
         word = _WORDS.get(text.strip().lower())
         if word is not None:
@@ -73,19 +73,17 @@ class OffsetBound:
 
     @classmethod
     def _parse_map(cls, option: str, text: str) -> "OffsetBound":
-        accepted = f"give earliest, latest, or JSON such as {_EXAMPLE}"
-        refused = partial(OptionError, option, text, accepted)
         topics: list[tuple[str, int]] = []
         maps: dict[str, object] = {}
-        for topic, entry in load_object(option, text, accepted).items():
+        for topic, entry in load_object(option, text).items():
             if isinstance(entry, str) and entry.lower() in _WORDS:
                 topics.append((topic, _WORDS[entry.lower()]))
             else:
                 maps[topic] = entry
         partitions: list[tuple[TopicPartition, int]] = []
-        for topic_partition, offset in parse_partitions(option, text, maps, refused):
+        for topic_partition, offset in parse_partitions(option, text, maps):
             if type(offset) is not int or not EARLIEST <= offset <= _LARGEST:
-                raise refused()
+                raise ValueError
             partitions.append((topic_partition, offset))
         return cls(option, text, None, tuple(topics), tuple(partitions))
 
@@ -162,13 +160,15 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
-def load_object(option: str, text: str, accepted: str) -> Mapping[str, object]:
+def load_object(option: str, text: str) -> Mapping[str, object]:
     """A JSON object without repeated keys.
 
     Raises
     ------
+    ValueError
+        If the text is none.
     OptionError
-        If the text is none; it says what is `accepted`.
+        If a key is repeated.
     """
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -184,29 +184,31 @@ def load_object(option: str, text: str, accepted: str) -> Mapping[str, object]:
     except OptionError:
         raise
     except (ValueError, RecursionError):  # ValueError also for a number of thousands of digits
-        raise OptionError(option, text, accepted) from None
+        raise ValueError from None  # without the reason, which is about the text, not the option
     if not isinstance(loaded, dict):
-        raise OptionError(option, text, accepted)
+        raise ValueError
     return loaded
 
 
 def parse_partitions(
-    option: str, text: str, loaded: Mapping[str, object], refused: Callable[[], OptionError]
+    option: str, text: str, loaded: Mapping[str, object]
 ) -> list[tuple[TopicPartition, object]]:
     """The values of ``{"topic": {"partition": value}}``, unchecked.
 
     Raises
     ------
+    ValueError
+        If the form is another one.
     OptionError
-        As `refused` makes it, if the form is another one; if a partition is named twice.
+        If a partition is named twice.
     """
     found: dict[TopicPartition, object] = {}
     for topic, entry in loaded.items():
         if not isinstance(entry, dict):
-            raise refused()
+            raise ValueError
         for partition, value in entry.items():
             if not partition.isdecimal() or int(partition) > _LARGEST_PARTITION:
-                raise refused()
+                raise ValueError
             topic_partition = TopicPartition(topic, int(partition))
             if topic_partition in found:  # as "0" and as "00"
                 raise OptionError(option, text, _twice(str(topic_partition)))
@@ -223,18 +225,19 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
 
     Raises
     ------
-    OptionError
+    ValueError
         If the text is no such map, or names no partition.
+    OptionError
+        If a topic is named twice.
     """
-    accepted = 'give JSON such as {"topicA":[0,1],"topicB":[2,4]}'
     found: list[TopicPartition] = []
-    for topic, partitions in load_object("assign", text, accepted).items():
+    for topic, partitions in load_object("assign", text).items():
         if not isinstance(partitions, list):
-            raise OptionError("assign", text, accepted)
+            raise ValueError
         for partition in partitions:
             if type(partition) is not int or not 0 <= partition <= _LARGEST_PARTITION:
-                raise OptionError("assign", text, accepted)
+                raise ValueError
             found.append(TopicPartition(topic, partition))
     if not found:
-        raise OptionError("assign", text, accepted)
+        raise ValueError
     return tuple(sorted(set(found)))

@@ -49,10 +49,13 @@ def check_names(raw: Mapping[str, str], table: Iterable[Option]) -> None:
             continue
         if lowered.startswith("kafka."):
             refuse_client_option(lowered.removeprefix("kafka."), value, _FORBIDDEN)
-        if lowered in of_writes:
+        near = nearest(name, [*names.values(), *_OF_WRITES], cutoff=_LIKENESS)
+        if near in _OF_WRITES:
             accepted = "it is an option of writes; a read names its topics with subscribe"
-            raise OptionError(of_writes[lowered], value, accepted)
-        near = nearest(name, names.values(), cutoff=_LIKENESS)
+            if lowered not in of_writes:
+                accepted = f"there is no such option, and {near!r} is one of writes; a read names "
+                accepted += "its topics with subscribe"
+            raise OptionError(of_writes.get(lowered, name), value, accepted)
         if near:
             accepted = f"there is no such option; did you mean {near!r}?"
             raise OptionError(name, value, accepted)

@@ -64,7 +64,7 @@ def _pattern(text: str) -> str:
 
 _BOOLEAN = "`true` or `false`"
 _A_TIME = "milliseconds since 1970, or a time with its zone such as `2026-01-31T10:00:00Z`"
-_TIMES = '`{"a":{"0":1767225600000,"1":"2026-01-31T10:00:00Z"}}`'
+_TIMES = 'JSON such as `{"a":{"0":1767225600000,"1":"2026-01-31T10:00:00Z"}}`'
 _OF_STREAMS = "Not used: for streams"
 _OF_CLIENTS = "Not used: there is no client"
 
@@ -83,8 +83,8 @@ OPTIONS = (
            "record is not older", partial(TimestampBound.parse, "startingTimestamp")),
     Option("startingOffsetsByTimestamp", "none", _TIMES, "The same, for each partition",
            partial(TimestampBound.parse_map, "startingOffsetsByTimestamp")),
-    Option("startingOffsets", "`earliest`", '`earliest` or `{"a":{"0":23,"1":-2},"b":"earliest"}`',
-           "Where to start; -2 is earliest",
+    Option("startingOffsets", "`earliest`", '`earliest`, or JSON such as '
+           '`{"a":{"0":23,"1":-2},"b":"earliest"}`', "Where to start; -2 is earliest",
            partial(OffsetBound.parse, "startingOffsets", refused=LATEST)),
     Option("startingOffsetsByTimestampStrategy", "`error`", "`error` or `latest`", "If a "
            "partition has no record as new as its starting timestamp: `error` fails the query, "
@@ -99,8 +99,8 @@ OPTIONS = (
            partial(TimestampBound.parse, "endingTimestamp")),
     Option("endingOffsetsByTimestamp", "none", _TIMES, "The same, for each partition",
            partial(TimestampBound.parse_map, "endingOffsetsByTimestamp")),
-    Option("endingOffsets", "`latest`", '`latest` or `{"a":{"0":50,"1":-1},"b":"latest"}`',
-           "Where to end, exclusive; -1 is latest",
+    Option("endingOffsets", "`latest`", '`latest`, or JSON such as '
+           '`{"a":{"0":50,"1":-1},"b":"latest"}`', "Where to end, exclusive; -1 is latest",
            partial(OffsetBound.parse, "endingOffsets", refused=EARLIEST)),
     Option("lateBinding", "`false`", _BOOLEAN, "`true`: earliest and latest are looked up by each "
            "task, so that a DataFrame sees new records each time; `false`: a read is a snapshot",

@@ -131,6 +131,9 @@ def _plan_once(options: ReadOptions, bounds: Bounds) -> list[_Planned]:
     _check_single(options.paths)
     directory = open_log_dir(*options.paths)
     assigned = _assigned(options, directory)
+    for bound in (options.start, options.end):
+        if isinstance(bound, OffsetBound | TimestampBound):
+            bound.resolve(assigned)  # a map of other partitions is refused before a log is opened
     latest = directory.end_offsets(assigned, options.read_up_to, options.policy.isolation_level)
     asked = _asked(options, directory, assigned, latest)
     selected = bounds.select(assigned)
@@ -138,8 +141,8 @@ def _plan_once(options: ReadOptions, bounds: Bounds) -> list[_Planned]:
     for each in selected:
         log = directory.log(*each)
         there = OffsetRange(log.log_start_offset, latest[each])
-        bound = available(each, asked[each], there, fail_on_data_loss=options.fail_on_data_loss)
-        ranges.append(PartitionRange(each, *bounds.within(log, *bound)))
+        left = available(each, asked[each], there, fail_on_data_loss=options.fail_on_data_loss)
+        ranges.append(PartitionRange(each, *bounds.within(log, *left)))
     planned = {each: _Planned(each, asked[each], []) for each in selected}
     pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
     for topic_partition, start, end in pieces:

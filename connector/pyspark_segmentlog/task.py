@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pyspark_segmentlog.bounds import available
 from pyspark_segmentlog.offsets import LATEST
 from pyspark_segmentlog.options import ReadOptions
-from pyspark_segmentlog.planner import LateRange
 from segmentlog import open_log_dir
 from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.model import LogSlice, OffsetRange, TopicPartition
@@ -15,6 +14,7 @@ from segmentlog.model import LogSlice, OffsetRange, TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_segmentlog.planner import LateRange
     from segmentlog.log import Log
 
 __all__ = ["read_late_range", "read_part", "read_slice"]
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_part(
-    part: LogSlice | LateRange, columns: Sequence[str], options: ReadOptions
+    part: "LogSlice | LateRange", columns: Sequence[str], options: ReadOptions
 ) -> "Iterator[pa.RecordBatch]":
     """Arrow batches of a slice, or of a range whose edges are looked up now."""
     if isinstance(part, LogSlice):
@@ -81,7 +81,7 @@ def _rest(options: ReadOptions, log_slice: LogSlice, change: LogChangedError) ->
 
 
 def read_late_range(
-    late: LateRange, columns: Sequence[str], options: ReadOptions
+    late: "LateRange", columns: Sequence[str], options: ReadOptions
 ) -> "Iterator[pa.RecordBatch]":
     """Arrow batches of a range whose edges are looked up now.
 

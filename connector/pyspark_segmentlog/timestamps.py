@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import partial
 
 from pyspark_segmentlog.offsets import (
     check_partitions,
@@ -30,8 +29,6 @@ __all__ = ["NoMatch", "TimestampBound", "parse_duration"]
 _LARGEST = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_FORMS = "milliseconds since 1970, or a time with its zone such as 2026-01-31T10:00:00Z"
-_EXAMPLE = '{"topicA":{"0":1767225600000,"1":"2026-01-01T00:00:00Z"}}'
 _UNITS = {
     "ms": 1, "millisecond": 1, "s": 1000, "second": 1000, "min": 60_000, "minute": 60_000,
     "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000, "week": 604_800_000,
@@ -85,17 +82,13 @@ class TimestampBound:
 
         Raises
         ------
-        OptionError
+        ValueError
             If it is not such a map.
+        OptionError
+            If a name is there twice.
         """
-        accepted = f"give JSON such as {_EXAMPLE}, with {_FORMS}"
-        refused = partial(OptionError, option, text, accepted)
-        loaded = load_object(option, text, accepted)
-        partitions = parse_partitions(option, text, loaded, refused)
-        try:
-            found = tuple((each, _timestamp(value)) for each, value in partitions)
-        except ValueError:
-            raise refused() from None
+        partitions = parse_partitions(option, text, load_object(option, text))
+        found = tuple((each, _timestamp(value)) for each, value in partitions)
         return cls(option, text, None, found)
 
     def with_no_match(self, no_match: NoMatch) -> "TimestampBound":

@@ -12,9 +12,9 @@ from segmentlog.errors import (
     CorruptCheckpointError,
     LogChangedError,
     OffsetOutOfRangeError,
-    OptionError,
 )
-from segmentlog.files.metadata import read_topic_id
+from segmentlog.files.location import is_url
+from segmentlog.files.metadata import known_topic_id, read_topic_id
 from segmentlog.files.readable import is_file
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
@@ -32,7 +32,7 @@ from segmentlog.read.look_again import looks_again
 from segmentlog.read.lookup import find_offset_by_timestamp, offset_up_to_which_all_are_older
 from segmentlog.read.moment import Listing
 from segmentlog.read.plan import cut_slices
-from segmentlog.read.time_range import epoch_milliseconds
+from segmentlog.read.time_range import one_bound
 from segmentlog.segments.listing import list_segments, lone_segment
 from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
@@ -290,7 +290,14 @@ class Log:
         if start_offset < min(earliest, end_offset):
             reason = f"the log begins at offset {earliest} now"
             raise LogChangedError(self.path, start_offset, min(earliest, end_offset), reason)
-        return cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
+        slices = cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
+        return [each._replace(topic_id=self._known_topic_id) for each in slices]
+
+    @cached_property
+    def _known_topic_id(self) -> str:
+        if is_url(self.path):  # a request; and another topic's objects are other objects
+            return ""
+        return known_topic_id(self._directory)
 
     def bounds(
         self,
@@ -316,27 +323,18 @@ class Log:
         if isolation_level == IsolationLevel.READ_UNCOMMITTED:
             last = max(newest, self.log_end_offset)
 
-        def bound(names: tuple[str, str], offset: int | None, time: datetime | int | None,
-                  default: int) -> int:  # fmt: skip
-            if offset is not None and time is not None:
-                accepted = f"give {names[0]} or {names[1]}, not both"
-                raise OptionError(names[1], str(time), accepted)
-            if time is not None:
-                found = self.offset_for_timestamp(
-                    epoch_milliseconds(names[1], time), read_up_to, isolation_level
-                )
-                return newest if found is None else found.offset
-            if offset is not None and not self.log_start_offset <= offset <= last:
-                raise OffsetOutOfRangeError(
-                    str(self.topic_partition), offset, self.log_start_offset, last
-                )
-            return default if offset is None else offset
+        def find(timestamp_ms: int) -> int:
+            found = self.offset_for_timestamp(timestamp_ms, read_up_to, isolation_level)
+            return newest if found is None else found.offset
 
+        earliest = self.log_start_offset
+        for offset in (start_offset, end_offset):
+            if offset is not None and not earliest <= offset <= last:
+                raise OffsetOutOfRangeError(str(self.topic_partition), offset, earliest, last)
         starts, ends = ("start_offset", "starting_timestamp"), ("end_offset", "ending_timestamp")
-        return OffsetRange(
-            bound(starts, start_offset, starting_timestamp, self.log_start_offset),
-            bound(ends, end_offset, ending_timestamp, newest),
-        )
+        start = one_bound(starts, start_offset, starting_timestamp, find)
+        end = one_bound(ends, end_offset, ending_timestamp, find)
+        return OffsetRange(earliest if start is None else start, newest if end is None else end)
 
     def scan(
         self,

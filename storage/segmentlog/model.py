@@ -161,6 +161,8 @@ class LogSlice(NamedTuple):
     """Offsets ``[start_offset, end_offset)`` of one partition, and the bytes that hold them.
 
     A slice is small and picklable: it travels from the Spark driver to the task that reads it.
+    ``topic_id`` is the id of the topic, as Kafka prints it, or empty if it is unknown; if it
+    differs, another topic has the name.
     """
 
     topic: str
@@ -168,6 +170,7 @@ class LogSlice(NamedTuple):
     start_offset: int
     end_offset: int
     files: tuple[SliceFile, ...]
+    topic_id: str = ""
 
     @property
     def topic_partition(self) -> TopicPartition:

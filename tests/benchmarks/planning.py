@@ -87,7 +87,7 @@ print(seconds, peak(), len(slices))
 
 
 def make_directory(scratch: Path, n_partitions: int, *, has_checkpoints: bool = False) -> None:
-    """Ten segments of one batch in each of `n_partitions`, and perhaps a broker's checkpoints."""
+    """Ten segments of one batch in each of `n_partitions`, and perhaps a broker's small files."""
     batch = encode_batch([Record(i, 0, b"k", bytes(20)) for i in range(10)])
     names = []
     for number in range(n_partitions):
@@ -95,6 +95,8 @@ def make_directory(scratch: Path, n_partitions: int, *, has_checkpoints: bool = 
         names.append(f"{topic} {partition_number}")
         partition = scratch / f"{topic}-{partition_number}"
         partition.mkdir()
+        if has_checkpoints:
+            (partition / "partition.metadata").write_text(f"version: 0\ntopic_id: {'A' * 22}")
         for segment in range(10):
             stem = partition / f"{segment * 10:020d}"
             data = (segment * 10).to_bytes(8, "big") + batch[8:]

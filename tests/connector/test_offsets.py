@@ -4,21 +4,30 @@ import json
 
 import pytest
 
-from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound, parse_assign
+from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound
+from pyspark_segmentlog.options import OPTIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
+TABLE = {option.name: option for option in OPTIONS}
+
+
 def start(text: str) -> OffsetBound:
     """A value of `startingOffsets`."""
-    return OffsetBound.parse("startingOffsets", text, refused=LATEST)
+    return TABLE["startingOffsets"].value_of(text)
 
 
 def end(text: str) -> OffsetBound:
     """A value of `endingOffsets`."""
-    return OffsetBound.parse("endingOffsets", text, refused=EARLIEST)
+    return TABLE["endingOffsets"].value_of(text)
+
+
+def parse_assign(text: str) -> tuple[TopicPartition, ...]:
+    """A value of `assign`."""
+    return TABLE["assign"].value_of(text)
 
 
 @pytest.mark.parametrize("text", ["earliest", "EARLIEST", " Earliest "])
@@ -127,7 +136,7 @@ def test_another_form_is_refused_with_an_example(text: str) -> None:
         start(text)
 
     assert ("startingOffsets", text) == (caught.value.option, caught.value.value)
-    assert '{"topicA":{"0":23,"1":-1},"topicB":"earliest"}' in str(caught.value)
+    assert '{"a":{"0":23,"1":-2},"b":"earliest"}' in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +227,7 @@ def test_another_form_of_assign_is_refused_with_an_example(text: str) -> None:
         parse_assign(text)
 
     assert ("assign", text) == (caught.value.option, caught.value.value)
-    assert '{"topicA":[0,1],"topicB":[2,4]}' in str(caught.value)
+    assert 'JSON such as {"a":[0,1]}' in str(caught.value)
 
 
 def test_a_topic_that_is_assigned_twice_is_refused() -> None:

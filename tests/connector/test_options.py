@@ -10,6 +10,7 @@ import pytest
 from pyspark_segmentlog.bounds import LastDuration, LastRecords
 from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound
 from pyspark_segmentlog.options import OPTIONS, ReadOptions, warn_of_unused
+from pyspark_segmentlog.parsing import Option
 from pyspark_segmentlog.timestamps import NoMatch, TimestampBound
 from pyspark_segmentlog.write_options import WRITE_OPTIONS
 from segmentlog.errors import OptionError
@@ -130,6 +131,19 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: str) -
     assert f"did you mean {nearest!r}?" in str(error)
 
 
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_a_refusal_says_what_the_reference_says(option: Option) -> None:
+    """The third column of the table in the README, in words."""
+    if option.parse is None:
+        assert "" == option.value_of("")
+        return
+    with pytest.raises(OptionError) as caught:
+        option.value_of("")
+
+    assert (option.name, "") == (caught.value.option, caught.value.value)
+    assert caught.value.accepted.startswith("give " + option.accepts.replace("`", ""))
+
+
 def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     """Those of the client, of streams, and names like no other; they change no row."""
     unused = {
@@ -150,6 +164,15 @@ def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptu
         warn_of_unused(used | unused)
     (message,) = caplog.messages
     assert message.endswith(": " + ", ".join(sorted(unused)))
+
+
+@pytest.mark.parametrize("name", ["topics", "Topic_", "numPartition"])
+def test_a_name_that_is_nearly_one_of_a_write_s_is_refused(name: str) -> None:
+    """Without effect, a read for one topic would give the rows of all."""
+    error = refusal({name: "orders"})
+
+    assert name == error.option
+    assert "is one of writes; a read names its topics with subscribe" in str(error)
 
 
 def test_an_option_of_the_client_that_is_nearly_one_of_a_read_is_refused() -> None:

@@ -1,14 +1,16 @@
 """From options to slices, without Spark."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from planned_reads import ranges, write_times
 from stores_here import serve, store_of
 
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.planner import plan_slices, plan_tasks
-from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
 
 
 def test_a_partition_that_is_not_read_may_be_in_two_directories(
@@ -110,3 +112,54 @@ def test_an_end_below_the_log_start_is_told_even_if_data_loss_is_allowed(
 
     with pytest.raises(OptionError, match="payments-0 would start at 50 and end at 10"):
         plan_slices(ReadOptions.parse({"path": str(tmp_path), **ends}))
+
+
+@pytest.mark.parametrize(
+    ("n_records", "bounds", "n_tasks", "expected"),
+    [
+        (
+            [4],
+            {"startingOffsets": {"0": 1}, "endingOffsets": {"0": 4}},
+            3,
+            [(1, 2), (2, 3), (3, 4)],
+        ),
+        ([4], {}, 3, [(-2, 1), (1, 2), (2, -1)]),
+        (
+            [100, 4],
+            {"endingOffsets": {"0": -1, "1": 3}},
+            4,
+            [(-2, 33), (33, 66), (66, -1), (-2, 3)],
+        ),
+        (
+            [100, 4],
+            {"startingOffsets": {"0": 0, "1": 0}, "endingOffsets": {"0": 100, "1": 3}},
+            4,
+            [(0, 33), (33, 66), (66, 100), (0, 3)],
+        ),
+    ],
+)
+def test_the_ranges_of_spark_s_offset_reader(
+    tmp_path: Path,
+    n_records: list[int],
+    bounds: dict[str, dict[str, int]],
+    n_tasks: int,
+    expected: list[tuple[int, int]],
+) -> None:
+    """The cases of ``KafkaOffsetReaderSuite``: sentinels stay at the outer edges."""
+    write_times(tmp_path, {i: [1000] * n for i, n in enumerate(n_records)})
+    options = {name: json.dumps({"t": value}) for name, value in bounds.items()}
+    found = ranges(tmp_path, **options, minPartitions=str(n_tasks), lateBinding="true")
+
+    assert expected == [(start, end) for _, start, end in found]
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsetsByTimestamp"])
+def test_a_map_is_checked_before_a_log_is_opened(tmp_path: Path, option: str) -> None:
+    """The mistake of the query is told first, and at once; here the logs cannot be read."""
+    write_times(tmp_path, {0: [1000], 1: [1000]})
+    (tmp_path / "replication-offset-checkpoint").write_text("no checkpoint")
+
+    with pytest.raises(OptionError, match="exactly the partitions"):
+        plan_slices(ReadOptions.parse({"path": str(tmp_path), option: '{"t":{"0":0}}'}))
+    with pytest.raises(CorruptCheckpointError):
+        plan_slices(ReadOptions.parse({"path": str(tmp_path), option: '{"t":{"0":0,"1":0}}'}))

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from planned_reads import offsets_by_partition, plan, ranges, write_times
 
+from pyspark_segmentlog.options import OPTIONS
 from pyspark_segmentlog.timestamps import NoMatch, TimestampBound, parse_duration
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+TABLE = {option.name: option for option in OPTIONS}
 ONE_O_CLOCK = 1_769_821_200_000  # 2026-01-31T01:00:00Z
 
 
@@ -79,10 +81,10 @@ def test_timestamps_are_given_by_partition() -> None:
 def test_another_form_of_map_is_refused_with_an_example(text: str) -> None:
     """The message names the option and shows what is taken."""
     with pytest.raises(OptionError) as caught:
-        TimestampBound.parse_map("endingOffsetsByTimestamp", text)
+        TABLE["endingOffsetsByTimestamp"].value_of(text)
 
     assert ("endingOffsetsByTimestamp", text) == (caught.value.option, caught.value.value)
-    assert '{"topicA":{"0":1767225600000,' in str(caught.value)
+    assert 'JSON such as {"a":{"0":1767225600000,' in str(caught.value)
 
 
 @pytest.mark.parametrize("n_named", [2, 4])

@@ -20,8 +20,8 @@ __all__ = ["LogScanner", "LogSource"]
 _MOST_THREADS = 8  # more of them would wait for the consumer
 _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 
-#: Bytes of log that a merge holds of all partitions together, and at least and at most of one.
-_MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 64 << 20, 64 << 10, 1 << 20
+#: Bytes that a merge holds of all partitions together, and at least and at most of one.
+_MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 32 << 20, 32 << 10, 1 << 20
 
 
 class LogSource(Protocol):
@@ -115,10 +115,11 @@ class LogScanner:
         made = Projection(kept.schema, self._columns, None)
         slices = list(self._source.slices(self._condition))
         partitions = [list(each) for _, each in groupby(slices, lambda each: each[:2])]
-        n_bytes = _MERGED_BYTES // max(len(partitions), 1)
+        n_bytes = _MERGED_BYTES // 2 // max(len(partitions), 1)
         n_bytes = min(max(n_bytes, _LEAST_BYTES), _MOST_BYTES)
+        most_bytes = max(_MERGED_BYTES, 2 * n_bytes * len(partitions))
         tables = [self._tables(each, kept, n_bytes) for each in partitions]
-        for merged in merge_by_timestamp(tables):
+        for merged in merge_by_timestamp(tables, most_bytes):
             for batch in made.apply(merged):
                 yield from _cut(batch, self._batch_size)
 
@@ -132,10 +133,10 @@ class LogScanner:
                 for batch in self._scan(piece, projection):
                     held.append(batch)
                     if sum(each.nbytes for each in held) >= n_bytes:
-                        yield pa.Table.from_batches(held)
+                        yield _compact(held)
                         held = []
                 if held:
-                    yield pa.Table.from_batches(held)
+                    yield _compact(held)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The result as a stream."""
@@ -180,6 +181,11 @@ class LogScanner:
             reason = f"Index {rising[found.num_rows]} out of bounds: there are {begin} rows"
             raise pa.ArrowIndexError(reason)
         return found.take(pa.array(np.searchsorted(rising, wanted)))
+
+
+def _compact(batches: list[pa.RecordBatch]) -> pa.Table:
+    """The batches in one piece: those of the decoder keep memory for more rows than they have."""
+    return pa.Table.from_batches(batches).combine_chunks()
 
 
 def _cut(batch: pa.RecordBatch, n_rows: int | None) -> Iterator[pa.RecordBatch]:

@@ -7,6 +7,7 @@ are dressed as files of such a dataset, which nobody opens, and Arrow says which
 The filter itself is evaluated on every row that is read.  Narrowing only saves reading.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ __all__ = ["narrow", "slice_guarantee"]
 _SCHEMA = record_schema(include_headers=True)
 _FORMAT = ds.IpcFileFormat()
 _MOST_FILES = 1_000  # that a filter is compared with, one by one
+_MOST_TIGHTENED = 16  # slices whose ends are found exactly, which takes some milliseconds each
+_LEAST_TIGHTENED = 1_000  # offsets; less are quickly read
 _MOST_MILLISECONDS = (2**63 - 1) // 1000  # that Arrow's microseconds hold
 _BEFORE_ALL = pa.scalar(-(2**63), _SCHEMA.field("timestamp").type)
 
@@ -83,7 +86,33 @@ def _narrow_slices(
     for whole, its_parts in zip(slices, divided, strict=True):
         its_remaining = [each for each in its_parts if each in remaining]
         kept += [whole] if len(its_remaining) == len(its_parts) else its_remaining
-    return kept
+    if len(kept) > _MOST_TIGHTENED:
+        return kept
+    return [each for one in kept for each in _tighten(partition, one, condition)]
+
+
+def _tighten(
+    partition: PartitionSnapshot, log_slice: LogSlice, condition: pc.Expression
+) -> list[LogSlice]:
+    """The part of a slice that remains by its offsets, unless it is nearly the whole."""
+    start, end = log_slice.offsets
+
+    def can_match(first: int, behind: int) -> bool:
+        part = log_slice._replace(start_offset=first, end_offset=behind)
+        return bool(_may_match([slice_guarantee(part)], condition))
+
+    quarter = (end - start) // 4
+    if quarter < _LEAST_TIGHTENED // 4 or (
+        can_match(start, start + quarter) and can_match(end - quarter, end)
+    ):
+        return [log_slice]
+    # The more offsets, the sooner one of them matches: both ends are found by bisection.
+    ends = range(start + 1, end + 1)
+    first = start + bisect_left(ends, True, key=lambda each: can_match(start, each))
+    starts = range(first + 1, end)
+    behind = first + 1 + bisect_left(starts, True, key=lambda each: not can_match(each, end))
+    tight = log_slice._replace(start_offset=first, end_offset=behind)
+    return partition.cut(tight, 0)
 
 
 def _by_offset(slices: Sequence[LogSlice], condition: pc.Expression) -> list[LogSlice]:

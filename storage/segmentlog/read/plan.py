@@ -254,4 +254,6 @@ def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> Lo
     if listed.tail.offset < log_slice.end_offset:
         return None
     slices = cut_slices(log_slice.topic_partition, listed, next_offset, log_slice.end_offset, 0)
-    return slices[0] if slices else log_slice._replace(start_offset=next_offset, files=())
+    if slices:
+        return slices[0]._replace(topic_id=log_slice.topic_id)
+    return log_slice._replace(start_offset=next_offset, files=())

@@ -14,7 +14,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.errors import CorruptLogError, LogChangedError, LogDirectoryError
+from segmentlog.errors import (
+    CorruptLogError,
+    LogChangedError,
+    LogDirectoryError,
+)
+from segmentlog.files.metadata import known_topic_id
 from segmentlog.files.readable import is_directory
 from segmentlog.files.system_errors import is_gone, storage_errors
 from segmentlog.kernels import layout
@@ -137,9 +142,19 @@ class _SliceReader:
         self.next_offset = log_slice.start_offset
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for planned in self._slice.files:
+        for i, planned in enumerate(self._slice.files):
             with PlannedFile(planned) as file:
+                if i == 0:  # once it is open: a file of an earlier topic stays that topic's
+                    self._check_topic()
                 yield from self._file(file)
+
+    def _check_topic(self) -> None:
+        """Refuse a topic that was made since planning, with the name of a deleted one."""
+        planned, path = self._slice.topic_id, os.path.dirname(self._slice.files[0].path)
+        found = known_topic_id(path) if planned else ""
+        if found and found != planned:
+            reason = f"its topic was deleted, and another one made (id {found}, not {planned})"
+            raise LogChangedError(path, *self._slice.offsets, reason)
 
     def _file(self, file: PlannedFile) -> Iterator[pa.RecordBatch]:
         scanner = BatchScanner(file.planned.path, file.least_offset())

@@ -1,10 +1,11 @@
 """Times as users give them: epoch milliseconds, or a datetime with a time zone."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from segmentlog.errors import OptionError
 
-__all__ = ["epoch_milliseconds"]
+__all__ = ["epoch_milliseconds", "one_bound"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -36,3 +37,29 @@ def epoch_milliseconds(option: str, time: datetime | int) -> int:
         accepted = "it is epoch milliseconds, or a datetime with a time zone"
         raise OptionError(option, str(time), accepted)
     return time
+
+
+def one_bound(
+    names: tuple[str, str],
+    offset: int | None,
+    time: datetime | int | None,
+    find: Callable[[int], int],
+) -> int | None:
+    """The offset of a bound that is given as an offset, as a time, or not at all.
+
+    Parameters
+    ----------
+    names : of the two options, for errors.
+    offset, time : their values.
+    find : the offset for a time in epoch milliseconds.
+
+    Raises
+    ------
+    OptionError
+        If both are given, or the time has no time zone.
+    """
+    if time is None:
+        return offset
+    if offset is not None:
+        raise OptionError(names[1], str(time), f"give {names[0]} or {names[1]}, not both")
+    return find(epoch_milliseconds(names[1], time))

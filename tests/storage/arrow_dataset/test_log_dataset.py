@@ -1,6 +1,7 @@
 """The dataset as DuckDB, Polars and pyarrow query it."""
 
 import pickle
+import random
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pyarrow.dataset as pads
 import pytest
 
 import segmentlog
-from segmentlog.arrow_dataset import snapshot
+from segmentlog.arrow_dataset import narrowing, snapshot
 
 ORDERS = pc.field("topic") == "orders"
 
@@ -114,6 +115,7 @@ def test_filters_are_exact(
     example_data: str, condition: pc.Expression, slice_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In small slices and large ones: Arrow's filter of all rows keeps the same rows."""
+    monkeypatch.setattr(narrowing, "_LEAST_TIGHTENED", 4)
     monkeypatch.setattr(snapshot, "_SLICE_BYTES", slice_bytes)
     dataset = segmentlog.dataset(example_data)
     expected = pads.InMemoryDataset(all_rows(example_data)).to_table(filter=condition)
@@ -313,3 +315,36 @@ def test_what_arrow_would_read_past_python_is_refused(example_data: str, tmp_pat
         dataset.to_table(bach_size=1)
     with pytest.raises(pa.ArrowInvalid, match="columns are key, value"):
         dataset.to_table(["nope"])
+
+
+GOLDEN = sorted(each for each in (Path(__file__).parents[2] / "golden").iterdir() if each.is_dir())
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda each: each.name)
+def test_filters_are_exact_in_directories_of_brokers(
+    path: Path, isolation_level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every format, compaction, transactions, brokers' own topics; counts and timelines too."""
+    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 300)
+    topics = list(segmentlog.open_log_dir(path).topics(internal=True))
+    logs = segmentlog.dataset(path, topics=topics, isolation_level=isolation_level)
+    columns = ["topic", "partition", "offset", "timestamp"]
+    rows = logs.to_table(columns)
+    draw = random.Random(5)
+
+    for _ in range(4):
+        early, late = sorted(draw.sample(rows["timestamp"].to_pylist(), 2))
+        offset, timestamp = draw.choice(rows["offset"].to_pylist()), pc.field("timestamp")
+        for condition in (
+            timestamp >= late,
+            (timestamp > early) & (timestamp <= late),
+            (timestamp == late) | (pc.field("offset") == offset),
+            (timestamp > early) & (pc.field("offset") > offset),
+        ):
+            assert rows.filter(condition).equals(logs.to_table(columns, condition))
+    assert rows.num_rows == logs.to_table([], order="timestamp").num_rows
+    for unit in (timedelta(milliseconds=13), timedelta(minutes=1)):
+        counts = logs.count_by_time(unit)
+        assert logs.count_by_time(unit, exact=True).equals(counts)
+        assert rows.num_rows == pc.sum(counts["count"]).as_py()

@@ -1,6 +1,7 @@
 """Files that a query opens."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -10,6 +11,7 @@ import pyarrow.dataset as pads
 import pytest
 
 import segmentlog
+from segmentlog.arrow_dataset import snapshot
 
 MINUTE = 60_000
 
@@ -55,8 +57,11 @@ def test_only_segments_in_range_are_opened(
     assert logs == opened
 
 
-def test_only_partitions_in_range_are_cut(dataset: pads.Dataset, opening: Callable) -> None:
+def test_only_partitions_in_range_are_cut(
+    dataset: pads.Dataset, opening: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first query plans, and needs the headers of no other partition."""
+    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 200)
     with opening() as opened:
         assert 2 == dataset.count_rows((pc.field("topic") == "a") & (OFFSET == 15))
 
@@ -77,3 +82,33 @@ def test_filters_of_duckdb_and_polars_narrow_too(dataset: pads.Dataset, opening:
         wanted = pl.col("topic").is_in(["a"]) & (pl.col("partition") == 1)
         assert 1 == len(frame.filter(wanted & (pl.col("offset") == 15)).collect())
     assert ["a-1/10"] == opened
+
+
+def test_a_few_offsets_of_a_large_slice_are_read_alone(tmp_path: Path) -> None:
+    """The slices of a query are cut at its own offsets; a filter on values cuts nothing."""
+    rows = pa.table({"value": pa.array([b"v" * 100] * 60_000)})
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=1) as writer:
+        writer.append(rows)
+    dataset = segmentlog.dataset(tmp_path)
+    (whole,) = dataset.slices()
+    expected = [
+        (OFFSET == 40_000, [(40_000, 40_001)]),
+        ((OFFSET >= 100) & (OFFSET < 250), [(100, 250)]),
+        (OFFSET.isin([7, 20]) | (OFFSET == 29_000), [(7, 29_001)]),
+        (OFFSET < 1, [(0, 1)]),
+        (
+            (OFFSET > 29_900) & (OFFSET < 30_100),
+            [(29_900, 30_100)],
+        ),  # Arrow takes offsets as dense
+        (OFFSET >= 59_999, [(59_999, 60_000)]),
+        ((OFFSET < 100) | (OFFSET > 50_000), [(0, 60_000)]),
+        (pc.field("value") == b"w", [(0, 60_000)]),
+        (OFFSET > 60_000, []),
+    ]
+
+    for condition, ranges in expected:
+        slices = list(dataset.slices(condition))
+        assert ranges == [tuple(each.offsets) for each in slices], condition
+        if ranges and ranges[0][1] - ranges[0][0] < 200:
+            assert slices[0].n_bytes < whole.n_bytes / 10
+        assert dataset.to_table(filter=condition).equals(dataset.to_table().filter(condition))

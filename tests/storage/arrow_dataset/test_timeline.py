@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 import segmentlog
+from segmentlog import ProducerConfig, open_writer
+from segmentlog.arrow_dataset import log_scanner
 from segmentlog.arrow_dataset.timeline import merge_by_timestamp
-
-Rows = list[tuple[int, int, int]]
 
 
 def tables(partition: int, times: list[int], n_rows: int) -> Iterator[pa.Table]:
@@ -51,7 +51,10 @@ def test_rows_have_the_order_of_the_rule(seed: int) -> None:
     ]
     n_rows = draw.choice([1, 2, 7, 50])
     merged = list(
-        merge_by_timestamp([tables(i, times, n_rows) for i, times in enumerate(partitions)])
+        merge_by_timestamp(
+            [tables(i, times, n_rows) for i, times in enumerate(partitions)],
+            draw.choice([0, 500, 10**6]),
+        )
     )
     found = [pair for each in merged for pair in zip(
         each["partition"].to_pylist(), each["offset"].to_pylist(), strict=True)]  # fmt: skip
@@ -96,3 +99,26 @@ def test_a_timeline_of_many_partitions_holds_few_files_and_little_memory(
     times = rest["timestamp"].cast(pa.int64()).to_pylist()
     assert len(times) == 2400
     assert sorted(times) == times
+
+
+def test_a_timeline_is_merged_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether partitions have the same times, or one begins when the other ends."""
+    monkeypatch.setattr(log_scanner, "_MERGED_BYTES", 1 << 20)
+    value = pa.array([b"v" * 200] * 20_000)
+    config = ProducerConfig(use_timestamps=True)
+    with open_writer(tmp_path, "t", num_partitions=3, config=config) as writer:
+        for partition, begin in ((0, 0), (1, 0), (2, 20_000_000)):
+            times = pa.array(range(begin, begin + 20_000_000, 1000), pa.timestamp("us", "UTC"))
+            partitions = pa.array([partition] * 20_000, pa.int32())
+            rows = {"value": value, "partition": partitions, "timestamp": times}
+            writer.append(pa.table(rows))
+    dataset, pool = segmentlog.dataset(tmp_path), pa.default_memory_pool()
+    before, most, n_rows = pool.bytes_allocated(), 0, 0
+    for batch in dataset.to_batches(order="timestamp"):
+        most = max(most, pool.bytes_allocated() - before)
+        n_rows += batch.num_rows
+
+    assert 60_000 == n_rows
+    assert most < 6 << 20  # of more than 12 MiB

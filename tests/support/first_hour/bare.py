@@ -19,6 +19,7 @@ from pathlib import Path
 from quick_java import spark_variables
 
 from segmentlog.kernel_cache import store_of
+from segmentlog.tools.warmup import compile_kernels
 
 __all__ = ["TOP", "Bare", "build_wheel", "environment_without_us", "link_libraries"]
 
@@ -70,9 +71,11 @@ class Bare:
 
     def take_kernels(self) -> None:
         """Have the kernels that these tests have compiled: the wheel's are the same."""
-        compiled = store_of("segmentlog.kernels").path
-        if compiled is not None and compiled.exists():
-            shutil.copytree(compiled, self._kernels / compiled.name, dirs_exist_ok=True)
+        store = store_of("segmentlog.kernels")
+        if not store.is_warmed():
+            list(compile_kernels())
+        if store.path is not None:
+            shutil.copytree(store.path, self._kernels / store.path.name, dirs_exist_ok=True)
 
     def drop_kernels(self) -> None:
         """Have no compiled kernels, as a new user."""
