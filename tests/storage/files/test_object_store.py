@@ -63,7 +63,7 @@ def read_all(directory: LogDirectory) -> dict:
             log.topic_id, log.log_start_offset, end, log.log_end_offset, log.high_watermark,
             log.size_bytes, log.tail,
             [log.offset_for_timestamp(time) for time in (0, 1_760_000_000_000, 2**60)],
-            [each[:4] for each in log.slices(log.log_start_offset, end, 1000)],
+            [each.offsets for each in log.slices(log.log_start_offset, end, 1000)],
             log.scan(include_headers=True).read_all(),
             log.scan(isolation_level="read_committed").read_all(),
             [finding[:4] + finding[5:] for finding in verify_log(log)],

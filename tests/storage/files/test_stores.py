@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from stores_here import store_of
 
-from segmentlog import open_log_dir
+from segmentlog import dataset, open_log_dir
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files import stores
 from segmentlog.files.location import location_of, path_of_url
@@ -118,3 +118,13 @@ def test_s3_takes_the_options_of_its_url() -> None:
     store = store_at(location_of(path_of_url(url)))
 
     assert "eu-west-1" == store._filesystem.region
+
+
+def test_a_dataset_at_a_url(example_data: str) -> None:
+    """Its threads share what is known of the directory."""
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    memory.put(example_data, "/dataset/kafka", recursive=True)
+
+    there, here = dataset("memory://dataset/kafka"), dataset(example_data)
+
+    assert there.to_table() == here.to_table()
