@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
 
-from pyspark_segmentlog.options import OPTIONS, STRATEGIES, ReadOptions
-from pyspark_segmentlog.schema import row_schema
+from pyspark_segmentlog.read.options import OPTIONS, STRATEGIES, ReadOptions
+from pyspark_segmentlog.read.schema import row_schema
 from segmentlog.errors import OptionError
 from segmentlog.files.paths import readable_path
 

@@ -12,8 +12,8 @@ import pytest
 
 import pyspark_segmentlog
 import segmentlog
-from pyspark_segmentlog.options import OPTIONS
-from pyspark_segmentlog.write_options import WRITE_OPTIONS
+from pyspark_segmentlog.read.options import OPTIONS
+from pyspark_segmentlog.write.options import WRITE_OPTIONS
 
 TOP = Path(__file__).parents[2]
 ROOTS = (TOP / "storage" / "segmentlog", TOP / "connector" / "pyspark_segmentlog")
@@ -126,9 +126,21 @@ TESTED_ELSEWHERE = (
     ),
     (
         "pyspark_segmentlog",
-        "catalog_table option_names parsing py_files sink_schema source",
-        "test_sql test_options test_reader test_writer ../architecture/test_packaging",
+        "catalog_table parsing py_files source",
+        "test_sql read/test_options read/test_reader ../architecture/test_packaging",
         "tested by the statements, options and packages that a user has",
+    ),
+    (
+        "pyspark_segmentlog/read",
+        "option_names",
+        "read/test_options",
+        "names of the options that are tested there",
+    ),
+    (
+        "pyspark_segmentlog/write",
+        "schema",
+        "write/test_writer",
+        "what a write takes and refuses, through Spark",
     ),
 )
 MOST_MODULE_LINES = 400

@@ -77,8 +77,8 @@ def peak():
 """
 
 _PLAN = """
-from pyspark_segmentlog.options import ReadOptions
-from pyspark_segmentlog.planner import plan_slices
+from pyspark_segmentlog.read.options import ReadOptions
+from pyspark_segmentlog.read.planner import plan_slices
 start = time.perf_counter()
 slices = plan_slices(ReadOptions.parse({"path": sys.argv[1]}))
 seconds = time.perf_counter() - start

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from planned_reads import offsets_by_partition, plan, ranges, write_times
 
-from pyspark_segmentlog.options import ReadOptions
+from pyspark_segmentlog.read.options import ReadOptions
 from segmentlog.errors import OptionError
 
 README = Path(__file__).parents[2] / "connector" / "README.md"

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from pyspark_segmentlog.bounds import LastDuration, LastRecords
-from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound
-from pyspark_segmentlog.options import OPTIONS, ReadOptions, warn_of_unused
 from pyspark_segmentlog.parsing import Option
-from pyspark_segmentlog.timestamps import NoMatch, TimestampBound
-from pyspark_segmentlog.write_options import WRITE_OPTIONS
+from pyspark_segmentlog.read.bounds import LastDuration, LastRecords
+from pyspark_segmentlog.read.offsets import EARLIEST, LATEST, OffsetBound
+from pyspark_segmentlog.read.options import OPTIONS, ReadOptions, warn_of_unused
+from pyspark_segmentlog.read.timestamps import NoMatch, TimestampBound
+from pyspark_segmentlog.write.options import WRITE_OPTIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo, TopicPartition
 

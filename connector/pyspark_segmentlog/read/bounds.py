@@ -3,8 +3,8 @@
 import logging
 from dataclasses import dataclass
 
-from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound
-from pyspark_segmentlog.timestamps import TimestampBound, parse_duration
+from pyspark_segmentlog.read.offsets import EARLIEST, LATEST, OffsetBound
+from pyspark_segmentlog.read.timestamps import TimestampBound, parse_duration
 from segmentlog.errors import OffsetOutOfRangeError, OptionError
 from segmentlog.model import OffsetRange, TopicPartition
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_segmentlog.task_groups import PartitionAssignor, group_slices
+from pyspark_segmentlog.read.task_groups import PartitionAssignor, group_slices
 from segmentlog.model import LogSlice, SliceFile
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from pyspark_segmentlog import option_names
-from pyspark_segmentlog.bounds import LastDuration, LastRecords, check_order
-from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound, parse_assign
 from pyspark_segmentlog.parsing import GivenOptions, Option, boolean, one_of, positive, size
-from pyspark_segmentlog.task_groups import PartitionAssignor
-from pyspark_segmentlog.timestamps import NoMatch, TimestampBound
-from pyspark_segmentlog.topic_pattern import compile_topic_pattern
+from pyspark_segmentlog.read import option_names
+from pyspark_segmentlog.read.bounds import LastDuration, LastRecords, check_order
+from pyspark_segmentlog.read.offsets import EARLIEST, LATEST, OffsetBound, parse_assign
+from pyspark_segmentlog.read.task_groups import PartitionAssignor
+from pyspark_segmentlog.read.timestamps import NoMatch, TimestampBound
+from pyspark_segmentlog.read.topic_pattern import compile_topic_pattern
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     IsolationLevel,

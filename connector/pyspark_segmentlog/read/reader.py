@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules, plans_without_filters
+from pyspark_segmentlog.read.options import ReadOptions
 from segmentlog.files.paths import readable_path
 from segmentlog.model import LogSlice
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from pyspark_segmentlog.filters import Bounds
-    from pyspark_segmentlog.planner import LateRange
+    from pyspark_segmentlog.read.filters import Bounds
+    from pyspark_segmentlog.read.planner import LateRange
 
 __all__ = ["NarrowingReader", "SegmentLogReader", "TaskPartition", "make_reader"]
 
@@ -53,7 +53,7 @@ class SegmentLogReader(DataSourceReader):
     @PlainErrors()
     def partitions(self) -> Sequence[InputPartition]:
         """One partition for each task; for an empty list, Spark makes one that is None."""
-        from pyspark_segmentlog.planner import plan_tasks
+        from pyspark_segmentlog.read.planner import plan_tasks
 
         return [TaskPartition(parts) for parts in plan_tasks(self._options, self._bounds)]
 
@@ -73,7 +73,7 @@ class SegmentLogReader(DataSourceReader):
             readable_path(path)
 
     def _read(self, part: "LogSlice | LateRange") -> "Iterator[pa.RecordBatch]":
-        from pyspark_segmentlog.task import read_part
+        from pyspark_segmentlog.read.task import read_part
         from segmentlog.records.text import TextColumns
 
         if not self._text:
@@ -89,7 +89,7 @@ class NarrowingReader(SegmentLogReader):
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
         """Remember the bounds that `filters` put on the read; Spark applies all of them, too."""
-        from pyspark_segmentlog.filters import bounds_of
+        from pyspark_segmentlog.read.filters import bounds_of
 
         self._bounds = bounds_of(filters)
         policy = self._options.policy._replace(timestamps=self._bounds.timestamps)
@@ -109,7 +109,7 @@ def make_reader(options: ReadOptions, schema: "StructType") -> SegmentLogReader:
     ColumnError
         If `schema` has a column that cannot be read so.
     """
-    from pyspark_segmentlog.schema import selected_columns, text_columns
+    from pyspark_segmentlog.read.schema import selected_columns, text_columns
 
     narrows = options.filter_pushdown and not plans_without_filters()
     kind = NarrowingReader if narrows else SegmentLogReader

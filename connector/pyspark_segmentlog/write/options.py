@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark_segmentlog.options import is_of_reads
 from pyspark_segmentlog.parsing import (
     Option,
     parse_boolean,
@@ -12,6 +11,7 @@ from pyspark_segmentlog.parsing import (
     refuse_client_option,
     unknown_option,
 )
+from pyspark_segmentlog.read.options import is_of_reads
 from segmentlog.commit.topics import check_topic_name
 from segmentlog.errors import OptionError
 from segmentlog.files.paths import local_path

@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pyspark_segmentlog.bounds import LastDuration, LastRecords, available, check_start
-from pyspark_segmentlog.filters import EVERYTHING, Bounds
-from pyspark_segmentlog.offset_ranges import PartitionRange, split_ranges
-from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound
-from pyspark_segmentlog.options import ReadOptions
-from pyspark_segmentlog.task_groups import group_slices
-from pyspark_segmentlog.timestamps import TimestampBound
-from pyspark_segmentlog.topic_pattern import compile_topic_pattern
+from pyspark_segmentlog.read.bounds import LastDuration, LastRecords, available, check_start
+from pyspark_segmentlog.read.filters import EVERYTHING, Bounds
+from pyspark_segmentlog.read.offset_ranges import PartitionRange, split_ranges
+from pyspark_segmentlog.read.offsets import EARLIEST, LATEST, OffsetBound
+from pyspark_segmentlog.read.options import ReadOptions
+from pyspark_segmentlog.read.task_groups import group_slices
+from pyspark_segmentlog.read.timestamps import TimestampBound
+from pyspark_segmentlog.read.topic_pattern import compile_topic_pattern
 from segmentlog import LogDirectory, open_log_dir
 from segmentlog.errors import LogChangedError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.files.location import is_url

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from planned_reads import offsets_by_partition, plan, ranges, write_times
 
-from pyspark_segmentlog.options import OPTIONS
-from pyspark_segmentlog.timestamps import NoMatch, TimestampBound, parse_duration
+from pyspark_segmentlog.read.options import OPTIONS
+from pyspark_segmentlog.read.timestamps import NoMatch, TimestampBound, parse_duration
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound
-from pyspark_segmentlog.options import OPTIONS
+from pyspark_segmentlog.read.offsets import EARLIEST, LATEST, OffsetBound
+from pyspark_segmentlog.read.options import OPTIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pyspark_segmentlog.bounds import LastDuration, available
-from pyspark_segmentlog.offsets import EARLIEST, LATEST
+from pyspark_segmentlog.read.bounds import LastDuration, available
+from pyspark_segmentlog.read.offsets import EARLIEST, LATEST
 from segmentlog.errors import OffsetOutOfRangeError
 from segmentlog.model import OffsetRange, TopicPartition
 

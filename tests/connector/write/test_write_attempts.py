@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 import segmentlog
 from pyspark_segmentlog import DefaultSource
-from pyspark_segmentlog.writer import SegmentLogWriter
+from pyspark_segmentlog.write.writer import SegmentLogWriter
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.lock import DirectoryLock
 

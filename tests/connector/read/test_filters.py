@@ -27,10 +27,10 @@ from pyspark.sql.datasource import (
 )
 
 import segmentlog
-from pyspark_segmentlog.filters import EVERYTHING, Bounds, bounds_of
-from pyspark_segmentlog.offsets import EARLIEST, LATEST
-from pyspark_segmentlog.options import ReadOptions
-from pyspark_segmentlog.planner import plan_late_ranges, plan_slices
+from pyspark_segmentlog.read.filters import EVERYTHING, Bounds, bounds_of
+from pyspark_segmentlog.read.offsets import EARLIEST, LATEST
+from pyspark_segmentlog.read.options import ReadOptions
+from pyspark_segmentlog.read.planner import plan_late_ranges, plan_slices
 from segmentlog.errors import OptionError
 from segmentlog.model import OffsetRange, TimestampRange, TopicPartition
 

@@ -1,0 +1,1 @@
+"""Batch reads: options to ranges of offsets, ranges to tasks, tasks to Arrow batches."""
