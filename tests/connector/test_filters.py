@@ -28,8 +28,9 @@ from pyspark.sql.datasource import (
 
 import segmentlog
 from pyspark_segmentlog.filters import EVERYTHING, Bounds, bounds_of
+from pyspark_segmentlog.offsets import EARLIEST, LATEST
 from pyspark_segmentlog.options import ReadOptions
-from pyspark_segmentlog.planner import plan_slices
+from pyspark_segmentlog.planner import plan_late_ranges, plan_slices
 from segmentlog.errors import OptionError
 from segmentlog.model import OffsetRange, TimestampRange, TopicPartition
 
@@ -244,3 +245,13 @@ def test_a_start_by_time_leaves_out_what_is_before_it(tmp_path: Path) -> None:
     assert 2800 < start <= 3000
     assert 4000 == end
     assert [] == spans(str(tmp_path), [GreaterThan(("timestamp",), at(4_000_000))])
+
+
+def test_edges_that_are_looked_up_late_stay_as_they_were_asked_for(example_data: str) -> None:
+    """Partitions are narrowed; a bound on offsets would be no edge that a task can look up."""
+    options = ReadOptions.parse({"path": example_data, "lateBinding": "true"})
+    pushed = [EqualTo(("topic",), "orders"), GreaterThan(("offset",), 300)]
+    late = plan_late_ranges(options, bounds_of(pushed))
+
+    assert [("orders", each) for each in range(3)] == [tuple(each[0]) for each in late]
+    assert {(EARLIEST, LATEST)} == {(each.start_offset, each.end_offset) for each in late}

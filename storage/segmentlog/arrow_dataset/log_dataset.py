@@ -16,7 +16,7 @@ from segmentlog.arrow_dataset.count_by_time import (
     interval_milliseconds,
 )
 from segmentlog.arrow_dataset.log_scanner import LogScanner
-from segmentlog.arrow_dataset.narrowing import narrow, slice_guarantee
+from segmentlog.arrow_dataset.narrowing import narrow, slice_guarantee, timestamp_range
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import Snapshot
 from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TopicPartition
@@ -189,7 +189,7 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         )
         self._schema = schema
         self._snapshot = snapshot
-        self.policy = snapshot.policy
+        self.policy = snapshot.policy._replace(timestamps=timestamp_range(narrowing))
         self._condition = condition
         self._narrowing = narrowing
 

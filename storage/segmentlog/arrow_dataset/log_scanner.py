@@ -1,7 +1,7 @@
 """One query of a dataset: what it reads, and the ways to take the result."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.arrow_dataset.narrowing import timestamp_range
 from segmentlog.arrow_dataset.ordered_reads import read_in_order
 from segmentlog.arrow_dataset.projection import Projection
 from segmentlog.arrow_dataset.timeline import merge_by_timestamp
@@ -77,6 +78,14 @@ class LogScanner:
         self._n_threads = min(pa.cpu_count(), _MOST_THREADS) if use_threads else 1
         self.dataset_schema = dataset_schema
 
+    @cached_property
+    def _policy(self) -> ScanPolicy:
+        """How to read: batches of times that the filter leaves out are not decoded."""
+        policy = self._source.policy
+        if policy.timestamps is None:
+            return policy._replace(timestamps=timestamp_range(self._condition))
+        return policy
+
     @property
     def projected_schema(self) -> pa.Schema:
         """Schema of the result."""
@@ -100,8 +109,7 @@ class LogScanner:
     def _scan(self, log_slice: LogSlice, projection: Projection) -> Iterator[pa.RecordBatch]:
         from segmentlog.read.scan import scan_slice  # the compiled kernels load here
 
-        policy = self._source.policy
-        for batch in scan_slice(log_slice, columns=projection.needed, policy=policy):
+        for batch in scan_slice(log_slice, columns=projection.needed, policy=self._policy):
             yield from projection.apply(batch)
 
     def _merged(self) -> Iterator[pa.RecordBatch]:

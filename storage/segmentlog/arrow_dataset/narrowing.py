@@ -17,11 +17,11 @@ import pyarrow.dataset as ds
 
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
-from segmentlog.model import LogSlice
+from segmentlog.model import LogSlice, TimestampRange
 from segmentlog.read.plan import cut_by_file
 from segmentlog.records.columns import record_schema
 
-__all__ = ["narrow", "slice_guarantee"]
+__all__ = ["narrow", "slice_guarantee", "timestamp_range"]
 
 _SCHEMA = record_schema(include_headers=True)
 _FORMAT = ds.IpcFileFormat()
@@ -49,6 +49,36 @@ def narrow(snapshot: Snapshot, condition: pc.Expression | None) -> Iterator[LogS
         if condition is not None:
             slices = _narrow_slices(partition, slices, condition)
         yield from slices
+
+
+def timestamp_range(condition: pc.Expression | None) -> TimestampRange | None:
+    """Times of all rows for which `condition` can be true; None if it bounds no times.
+
+    They are found by bisection over the whole milliseconds that timestamps of records are.
+    The scan leaves out batches of other times, as far as their headers tell.
+    """
+    timestamp, kind = pc.field("timestamp"), _BEFORE_ALL.type
+    if condition is None or len(_may_match(
+        [timestamp <= _BEFORE_ALL, timestamp >= pa.scalar(2**63 - 1, kind)], condition
+    )) == 2:  # fmt: skip
+        return None
+
+    def ends_before(timestamp_ms: int) -> bool:
+        newest = pa.scalar(1000 * timestamp_ms, kind)
+        return not _may_match([timestamp <= newest], condition)
+
+    def begins_behind(timestamp_ms: int) -> bool:
+        oldest = pa.scalar(1000 * timestamp_ms, kind)
+        return not _may_match([timestamp >= oldest], condition)
+
+    times = range(-_MOST_MILLISECONDS, _MOST_MILLISECONDS)
+    first = bisect_left(times, True, key=lambda each: not ends_before(each))
+    behind = bisect_left(times, True, key=begins_behind)
+    if first == len(times):  # it is true for no row at all
+        return None
+    start_ms = times[first] if first else -(2**63)
+    end_ms = times[behind] if behind < len(times) else 2**63 - 1
+    return TimestampRange(start_ms, end_ms)
 
 
 def slice_guarantee(log_slice: LogSlice) -> pc.Expression:

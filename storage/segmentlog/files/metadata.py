@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.files.location import is_url
 from segmentlog.files.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
 from segmentlog.files.whole import read_whole
 
@@ -79,7 +80,13 @@ def read_topic_id(partition_path: str) -> str | None:
 
 
 def known_topic_id(partition_path: str) -> str:
-    """The same; empty if nothing tells it, or if the file cannot be read."""
+    """The same; empty if nothing tells it, or if the file cannot be read.
+
+    It is empty at a URL: nobody makes topics anew in a copy, and planning asks a store for
+    listings alone.
+    """
+    if is_url(partition_path):
+        return ""
     try:
         return read_topic_id(partition_path) or ""
     except (CorruptCheckpointError, OSError):

@@ -68,6 +68,8 @@ def test_duckdb_queries_it_again_and_again(example_data: str) -> None:
             "on a.topic = b.topic and a.partition = b.partition and a.offset = b.offset "
             "where a.topic in ('orders', 'customers') and b.partition <> 1"
         )
+        relation = connection.from_arrow(logs).filter("topic = 'orders'")
+        assert [(900,)] == relation.aggregate("count(*)").fetchall()
         one = connection.sql("select value from registered where topic = 'orders' limit 1")
 
         assert (
@@ -175,6 +177,23 @@ def test_a_query_that_ends_early_leaves_no_thread(
     while any(each.name.startswith("segmentlog-") for each in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_process_ends_with_reads_that_nobody_has_finished(example_data: str) -> None:
+    """Threads that wait for a consumer do not keep the interpreter."""
+    code = (
+        "import segmentlog\n"
+        "from segmentlog.arrow_dataset import ordered_reads, snapshot\n"
+        "snapshot._SLICE_BYTES, ordered_reads._AHEAD_BYTES = 1000, 100\n"
+        f"logs = segmentlog.dataset({example_data!r})\n"
+        "batches, stream = logs.to_batches(), logs.scan()\n"
+        "print(next(batches).num_rows > 0, stream.read_next_batch().num_rows > 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, timeout=120
+    )
+
+    assert (done.stdout.strip(), done.stderr) == (b"True True", b"")
 
 
 def test_damage_reaches_the_user_with_its_place(

@@ -1,6 +1,7 @@
 """Files that a query opens."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -11,9 +12,13 @@ import pyarrow.dataset as pads
 import pytest
 
 import segmentlog
-from segmentlog.arrow_dataset import snapshot
+from segmentlog.arrow_dataset import narrowing, snapshot
+from segmentlog.polars import scan_log
+from segmentlog.testing.damage import garble_records
+from segmentlog.testing.reference import Record, encode_batch
 
 MINUTE = 60_000
+EPOCH, TWO = datetime(1970, 1, 1, tzinfo=UTC), timedelta(minutes=2)
 
 
 @pytest.fixture
@@ -112,3 +117,49 @@ def test_a_few_offsets_of_a_large_slice_are_read_alone(tmp_path: Path) -> None:
         if ranges and ranges[0][1] - ranges[0][0] < 200:
             assert slices[0].n_bytes < whole.n_bytes / 10
         assert dataset.to_table(filter=condition).equals(dataset.to_table().filter(condition))
+
+
+UTC_TIME = pa.timestamp("us", "UTC")
+RANGES = [
+    (None, None),
+    (OFFSET > 3, None),
+    (pc.scalar(False), None),
+    (TIME >= at(1), (60_000, 2**63 - 1)),
+    (TIME < at(1), (-(2**63), 60_000)),
+    (TIME == at(1), (60_000, 60_001)),
+    ((TIME > at(1)) & (OFFSET == 3) & (TIME <= at(2)), (60_001, 120_001)),
+    (TIME.isin(pa.array([60_000_000, 180_000_000], UTC_TIME)), (60_000, 180_001)),
+    ((TIME > at(1)) | (OFFSET == 3), None),
+    (TIME < pa.scalar(-1_500, UTC_TIME), (-(2**63), -1)),
+]
+
+
+@pytest.mark.parametrize(("condition", "expected"), RANGES, ids=str)
+def test_a_filter_bounds_times(
+    condition: pc.Expression | None, expected: tuple[int, int] | None
+) -> None:
+    """In milliseconds, not too narrow, by what Arrow can tell."""
+    assert expected == narrowing.timestamp_range(condition)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_batches_of_other_times_are_not_decoded(tmp_path: Path, codec: int) -> None:
+    """Older ones, and newer ones of append time: their records may be garbled."""
+    batches = [
+        encode_batch([Record(i, i * MINUTE, None, b"v" * 50)], attributes=8, codec=codec)
+        for i in range(3)
+    ]
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    (directory / f"{0:020d}.log").write_bytes(b"".join(batches))
+    for i in (0, 2):
+        garble_records(i)(directory / f"{0:020d}.log")
+    dataset = segmentlog.dataset(directory)
+    condition = (TIME > at(0)) & (TIME < at(2))
+
+    assert [1] == dataset.to_table(filter=condition)["offset"].to_pylist()
+    for wanted in (TIME >= at(0), OFFSET >= 0):
+        with pytest.raises(segmentlog.CorruptLogError):
+            dataset.to_table(filter=wanted)
+    between = (pl.col("timestamp") > pl.lit(EPOCH)) & (pl.col("timestamp") < pl.lit(EPOCH + TWO))
+    assert [1] == scan_log(directory).filter(between).collect()["offset"].to_list()
