@@ -14,18 +14,18 @@ README = Path(__file__).parents[2] / "connector" / "README.md"
 
 #: A row by its first cell, and the test that shows our side of it.
 TESTS = {
-    "where the data is": "test_options:test_options_without_effect_are_named_in_one_warning",
+    "where the data is": "read/test_options:test_options_without_effect_are_named_in_one_warning",
     "none of `subscribe`, `subscribePattern`, `assign`": (
-        "test_reader:test_all_topics_but_internal_ones_are_read"
+        "read/test_reader:test_all_topics_but_internal_ones_are_read"
     ),
     "`assign` without a partition, such as `{}`": (
-        "test_offsets:test_another_form_of_assign_is_refused_with_an_example"
+        "read/test_offsets:test_another_form_of_assign_is_refused_with_an_example"
     ),
-    "`subscribePattern`": "test_reader:test_topics_are_chosen_as_by_the_kafka_source",
-    "a schema of your own": "test_reader:test_a_users_schema_selects_columns",
-    "when ends are fixed": "test_reader:test_a_data_frame_keeps_the_ends_of_its_first_query",
+    "`subscribePattern`": "read/test_reader:test_topics_are_chosen_as_by_the_kafka_source",
+    "a schema of your own": "read/test_reader:test_a_users_schema_selects_columns",
+    "when ends are fixed": "read/test_reader:test_a_data_frame_keeps_the_ends_of_its_first_query",
     "deleted records below a start at `earliest`": (
-        "test_task:test_a_read_from_earliest_follows_retention_in_silence"
+        "read/test_task:test_a_read_from_earliest_follows_retention_in_silence"
     ),
     "`latest`": "test_differences:test_latest_is_what_the_broker_has_checkpointed",
     "tasks": "test_differences:test_one_partition_is_read_by_many_tasks",
@@ -33,16 +33,16 @@ TESTS = {
         "test_differences:test_a_bound_on_records_divides_the_default_range"
     ),
     'a topic with `"earliest"` or `"latest"` in a map of offsets': (
-        "test_offsets:test_a_topic_may_have_one_word_for_all_its_partitions"
+        "read/test_offsets:test_a_topic_may_have_one_word_for_all_its_partitions"
     ),
-    "timestamps": "test_timestamps:test_a_timestamp_is_milliseconds_or_a_time_with_its_zone",
+    "timestamps": "read/test_timestamps:test_a_timestamp_is_milliseconds_or_a_time_with_its_zone",
     "a start before the end": "test_differences:test_the_last_records_of_each_partition",
     "a name that is nearly an option's": (
-        "test_options:test_an_unknown_name_is_answered_with_the_nearest"
+        "read/test_options:test_an_unknown_name_is_answered_with_the_nearest"
     ),
     "blanks around a value": "test_differences:test_blanks_around_a_value_do_not_count",
-    '`mode("overwrite")`': "test_writer:test_overwriting_has_to_be_meant",
-    "a bad option; an error in a task": "test_reader:test_a_bad_option_is_explained",
+    '`mode("overwrite")`': "write/test_writer:test_overwriting_has_to_be_meant",
+    "a bad option; an error in a task": "read/test_reader:test_a_bad_option_is_explained",
 }
 
 
@@ -55,7 +55,7 @@ def test_each_row_of_the_table_has_a_test() -> None:
     assert rows == list(TESTS)
     for place in TESTS.values():
         module, name = place.split(":")
-        assert f"def {name}(" in Path(__file__).with_name(f"{module}.py").read_text()
+        assert f"def {name}(" in (Path(__file__).parent / f"{module}.py").read_text()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from planned_reads import offsets_by_partition, plan, ranges
 import segmentlog
 from segmentlog.errors import OffsetOutOfRangeError, OptionError
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1"
+GOLDEN = Path(__file__).parents[2] / "golden" / "kafka-4.3.1"
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 #: Of `transactions`: a time at which only an end marker is as new, and the marker's offset.
