@@ -25,7 +25,7 @@ from segmentlog.commit.decision import decide, stand
 from segmentlog.commit.delete_replaced import delete_replaced
 from segmentlog.commit.extent_columns import JobExtents
 from segmentlog.commit.ingest import enter_partition, move_segment, plan_segment
-from segmentlog.commit.prepare import ready_to_append
+from segmentlog.commit.prepare import ready_to_append, visible_ends
 from segmentlog.commit.stage import Extent
 from segmentlog.commit.staged_batches import staged_batches, staged_errors
 from segmentlog.commit.topics import check_partition_path
@@ -35,10 +35,9 @@ from segmentlog.errors import (
     SegmentLogError,
     SyncFailedError,
 )
-from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
+from segmentlog.files.checkpoint import read_leader_epochs
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
-    HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     partition_path,
 )
@@ -118,7 +117,7 @@ def commit_staged(
         partitions = [each for each in partitions if each.topic in topics]
     commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
     intent = commit.intend(partitions, emptied, staged, state)
-    replaced = delete_replaced(directory, state.replaced)
+    replaced = delete_replaced(directory, state.replaced, config.file_delete_delay_ms)
     try:
         commit.stand(intent)
         for each in intent.partitions:
@@ -168,11 +167,10 @@ class _Commit:
         ready = ready_to_append(
             self.directory, topic_partitions, self.config, is_clean=was_clean, flush=self.flush
         )
-        high_watermarks = read_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT)
+        visible = visible_ends(self.directory, {each: ready[each][1] for each in topic_partitions})
         partitions = []
         for topic_partition in topic_partitions:
             sizes, end = ready[topic_partition]
-            visible = min(high_watermarks.get(topic_partition, end), end)
             new_start, new_end = _new_bounds(
                 partition_path(self.directory, topic_partition),
                 topic_partition,
@@ -181,12 +179,10 @@ class _Commit:
                 is_emptied=topic_partition in emptied,
             )
             partitions.append(
-                PartitionIntent(*topic_partition, sizes, end, visible, new_end, new_start)
+                PartitionIntent(
+                    *topic_partition, sizes, end, visible[topic_partition], new_end, new_start
+                )
             )
-        visible_ends = {each.topic_partition: each.visible_end for each in partitions}
-        if not visible_ends.keys() <= high_watermarks.keys():  # readers would take the log end
-            found = {**high_watermarks, **visible_ends}
-            write_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT, found)
         return Intent(self.guard.token, state.token, was_clean, self.flush, partitions)
 
     def stand(self, intent: Intent) -> None:

@@ -1,7 +1,8 @@
 """Delete the segments that a commit has removed from a log, once nobody reads them any more.
 
 As with a broker's ``DeleteRecords``, the log start moves first, and the files stay for a minute:
-a reader that holds the old bounds still finds the old records.
+a reader that holds the old bounds still finds the old records.  Segments that retention removes
+have other names meanwhile (`put_aside`), as with a broker.
 """
 
 import contextlib
@@ -12,16 +13,21 @@ from itertools import pairwise
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.checkpoint import read_offsets
+from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import (
     LOG_START_CHECKPOINT,
     FileKind,
+    FileState,
+    parse_segment_file,
     partition_path,
     segment_file_name,
 )
+from segmentlog.files.readable import list_names
 from segmentlog.journal.state import Replaced
+from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments
 
-__all__ = ["delete_replaced"]
+__all__ = ["delete_replaced", "put_aside"]
 
 #: Kafka's default of ``file.delete.delay.ms``.
 _DELAY_MS = 60_000
@@ -30,13 +36,19 @@ _DELAY_MS = 60_000
 _KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX, FileKind.LOG)
 
 
-def delete_replaced(directory: str, replaced: Iterable[Replaced]) -> list[Replaced]:
-    """Delete what was replaced a minute ago or longer; the caller holds the lock.
+def delete_replaced(
+    directory: str, replaced: Iterable[Replaced], delay_ms: int = _DELAY_MS
+) -> list[Replaced]:
+    """Delete what was replaced `delay_ms` ago or longer; the caller holds the lock.
 
     Accepted: a clock that has jumped forward by a minute or more deletes files that readers of the
     old bounds still need.  Such a reader fails with `LogChangedError`, and reads nothing wrong.
     A clock that has gone back keeps the files until it reaches the time again, but at most a
     minute longer.
+
+    Parameters
+    ----------
+    delay_ms : ``file.delete.delay.ms``.
 
     Returns
     -------
@@ -46,10 +58,10 @@ def delete_replaced(directory: str, replaced: Iterable[Replaced]) -> list[Replac
     starts = read_offsets(directory, LOG_START_CHECKPOINT)
     later = []
     for each in replaced:
-        if each.time_ms > now_ms - _DELAY_MS:
+        if each.time_ms > now_ms - delay_ms:
             # A time in the future comes from a clock that was ahead, and counts as now: otherwise
             # an overwritten topic would keep its disk space for as long as that clock was ahead.
-            is_ahead = each.time_ms > now_ms + _DELAY_MS
+            is_ahead = each.time_ms > now_ms + max(delay_ms, _DELAY_MS)
             later.append(each._replace(time_ms=now_ms) if is_ahead else each)
         # If the log begins earlier, its topic was deleted and another log has taken its place.
         elif starts.get(each.topic_partition, 0) >= each.end_offset:
@@ -68,7 +80,40 @@ def _delete(path: str, end_offset: int) -> None:
         return
     for segment, behind in pairwise(segments):
         if behind.base_offset > end_offset:
-            return
+            break
         for kind in _KINDS:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(path, segment_file_name(segment.base_offset, kind)))
+    for name in sorted(list_names(path)):
+        parsed = parse_segment_file(name)
+        if parsed and parsed.state is FileState.DELETED and parsed.offset < end_offset:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(path, name))
+
+
+def put_aside(path: str, log_start: int) -> None:
+    """Rename the files of segments that lie wholly below the log start, and cut leader epochs.
+
+    A reader that has planned to read a renamed file finds it under its new name.  The files of
+    one segment are renamed together, and the segments from the oldest one on: a crash leaves a
+    log that begins later, and no hole in it.  Every step can be repeated.
+
+    Parameters
+    ----------
+    path : of the partition's directory.
+    log_start : the log start, which is on the disk as such.
+    """
+    kept = max(
+        (each.base_offset for each in list_segments(path) if each.base_offset <= log_start),
+        default=0,
+    )
+    found = {name: parse_segment_file(name) for name in list_names(path)}
+    live = [(each.offset, name) for name, each in found.items()
+            if each and each.state is FileState.LIVE and each.offset < kept]  # fmt: skip
+    for _, name in sorted(live):
+        os.rename(os.path.join(path, name), os.path.join(path, f"{name}.{FileState.DELETED}"))
+    if live:
+        sync_directory(path)
+    epochs = EpochStarts(path)
+    epochs.truncate_from_start(log_start)
+    epochs.write()

@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from segmentlog.commit.commit import commit_staged
@@ -35,6 +35,7 @@ from segmentlog.producer.directory import (
 )
 from segmentlog.producer.stager import RowStager
 from segmentlog.recovery.unfinished import recover_commits
+from segmentlog.settings.directory_settings import DirectorySettings
 
 __all__ = ["WriteJob"]
 
@@ -86,6 +87,9 @@ class WriteJob:
     ) -> "WriteJob":
         """Recover from a crash, if there was one, and leave a mark for the tasks.
 
+        The settings of the topic come from the directory, unless they are given; without a topic,
+        they are those of topics without settings of their own.
+
         A missing topic is created when the job commits.  A job that fails before leaves no topic,
         which would bind the next job to a number of partitions that nobody chose.
 
@@ -123,6 +127,7 @@ class WriteJob:
         n_new = (num_partitions or 1) if creates_topics else 0
         token = secrets.token_hex(8)
         check_owner(directory, token)
+        config = _configured(config, directory, topic)
         with storage_errors(directory), DirectoryLock(directory, lock_timeout_seconds):
             mark_new(directory)
             recover_commits(directory)
@@ -306,6 +311,12 @@ class WriteJob:
     def mark(self) -> Path:
         """The file that stands as long as the job runs."""
         return Path(self.directory, f"segmentlog.{self.token}{JOB_SUFFIX}")
+
+
+def _configured(config: ProducerConfig, directory: str, topic: str | None) -> ProducerConfig:
+    """The configuration with the settings of the directory, where none was given."""
+    known = DirectorySettings.read(directory, is_optional=True)
+    return replace(config, topic_config=config.topic_config.above(known.config(topic)))
 
 
 def _other_number(topic: str | None, found: int, asked: int | None) -> OptionError:
