@@ -90,8 +90,11 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/recovery",
-        "broken deleted recover_directory swaps unfinished valid_end",
-        "recovery/test_recover_log cleanup/test_delete_topic tools/test_recover ../crash",
+        "broken deleted put_aside recover_directory swaps unfinished valid_end",
+        (
+            "recovery/test_recover_log cleanup/test_delete_topic cleanup/test_retain "
+            "tools/test_recover ../crash"
+        ),
         "steps of one recovery, of logs that crashes have left",
     ),
     (

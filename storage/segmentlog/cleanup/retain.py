@@ -4,10 +4,12 @@
 steps.
 """
 
+import copy
 import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from segmentlog.cleanup.places import locked, log_directory
@@ -176,7 +178,8 @@ def _plan(log: Log, config: TopicConfig, now_ms: int) -> _Plan:
     by_base = {each.base_offset: each for each in log.segments}
 
     def newest_ms(span: SegmentSpan) -> int:
-        segment = by_base[span.base_offset]
+        segment = copy.copy(by_base[span.base_offset])
+        segment.size = span.n_bytes
         newest = segment.largest_timestamp()
         return newest if newest >= 0 else status_of(segment.path).modified_ns // 10**6
 
@@ -187,13 +190,16 @@ def _plan(log: Log, config: TopicConfig, now_ms: int) -> _Plan:
 
 
 def spans_of(log: Log) -> list[SegmentSpan]:
-    """The segments of a log, each with the offset behind it."""
+    """The segments of a log, each with the offset behind it; without a torn tail."""
     segments = log.segments
-    ends = [*(each.base_offset for each in segments[1:]), log.log_end_offset]
-    return [
-        SegmentSpan(each.base_offset, end, each.size)
-        for each, end in zip(segments, ends if segments else [], strict=True)
+    spans = [
+        SegmentSpan(each.base_offset, behind.base_offset, each.size)
+        for each, behind in pairwise(segments)
     ]
+    if segments:
+        end = log.log_end_offset
+        spans.append(SegmentSpan(segments[-1].base_offset, end, log.tail.position))
+    return spans
 
 
 def removed_below(log: Log, log_start: int) -> list[SegmentSpan]:

@@ -2,7 +2,7 @@
 
 As with a broker's ``DeleteRecords``, the log start moves first, and the files stay for a minute:
 a reader that holds the old bounds still finds the old records.  Segments that retention removes
-have other names meanwhile (`put_aside`), as with a broker.
+have other names meanwhile (`segmentlog.recovery.put_aside`), as with a broker.
 """
 
 import contextlib
@@ -13,7 +13,6 @@ from itertools import pairwise
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.checkpoint import read_offsets
-from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import (
     LOG_START_CHECKPOINT,
     FileKind,
@@ -24,10 +23,9 @@ from segmentlog.files.names import (
 )
 from segmentlog.files.readable import list_names
 from segmentlog.journal.state import Replaced
-from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments
 
-__all__ = ["delete_replaced", "put_aside"]
+__all__ = ["delete_replaced"]
 
 #: Kafka's default of ``file.delete.delay.ms``.
 _DELAY_MS = 60_000
@@ -89,31 +87,3 @@ def _delete(path: str, end_offset: int) -> None:
         if parsed and parsed.state is FileState.DELETED and parsed.offset < end_offset:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(path, name))
-
-
-def put_aside(path: str, log_start: int) -> None:
-    """Rename the files of segments that lie wholly below the log start, and cut leader epochs.
-
-    A reader that has planned to read a renamed file finds it under its new name.  The files of
-    one segment are renamed together, and the segments from the oldest one on: a crash leaves a
-    log that begins later, and no hole in it.  Every step can be repeated.
-
-    Parameters
-    ----------
-    path : of the partition's directory.
-    log_start : the log start, which is on the disk as such.
-    """
-    kept = max(
-        (each.base_offset for each in list_segments(path) if each.base_offset <= log_start),
-        default=0,
-    )
-    found = {name: parse_segment_file(name) for name in list_names(path)}
-    live = [(each.offset, name) for name, each in found.items()
-            if each and each.state is FileState.LIVE and each.offset < kept]  # fmt: skip
-    for _, name in sorted(live):
-        os.rename(os.path.join(path, name), os.path.join(path, f"{name}.{FileState.DELETED}"))
-    if live:
-        sync_directory(path)
-    epochs = EpochStarts(path)
-    epochs.truncate_from_start(log_start)
-    epochs.write()

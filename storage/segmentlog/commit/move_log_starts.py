@@ -11,17 +11,15 @@ The order of the durable steps gives this property; each is on the disk before t
 4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.  From here on
    readers that open the directory begin at the new starts.  The state remembers which segments
    are to go.
-5. `log-start-offset-checkpoint` gets the new starts.  Then the mark comes back, and the guard
-   goes.  No file has been removed so far: a reader of the old start still finds its records, and
-   a crash leaves no log without its beginning.
+5. `log-start-offset-checkpoint` gets the new starts.  No file has been removed so far.
 6. The segments below the starts are renamed, as a broker renames them (``.deleted``), the oldest
-   first, so that no hole opens in a log.  Leader epochs below the start are forgotten.
-7. The renamed files are removed ``file.delete.delay.ms`` later, by the next job or the next
+   first.  Leader epochs below the start are forgotten.  A reader that has planned to read a file
+   finds it under its new name.
+7. The mark comes back, and the guard goes: a broker may start.
+8. The renamed files are removed ``file.delete.delay.ms`` later, by the next job or the next
    retention.  A starting broker removes them, too.
 
-A crash behind the decision is finished by the next writer (`segmentlog.recovery.unfinished`);
-steps 6 and 7 are done by the next retention, or in one step by a later job
-(`segmentlog.commit.delete_replaced`).
+A crash behind the decision is finished by the next writer (`segmentlog.recovery.unfinished`).
 """
 
 import logging
@@ -33,7 +31,7 @@ from itertools import groupby
 
 from segmentlog.commit.append import LogAppender
 from segmentlog.commit.decision import decide, stand
-from segmentlog.commit.delete_replaced import delete_replaced, put_aside
+from segmentlog.commit.delete_replaced import delete_replaced
 from segmentlog.commit.prepare import ready_to_append, visible_ends
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.errors import LogLockedError, SegmentLogError, SyncFailedError
@@ -112,7 +110,8 @@ class LogStartMove:
             If the disk is full or fails; no log start has moved then.
         """
         for topic_partition, start in starts.items():
-            self._keep_producers(partition_path(self._directory, topic_partition), start)
+            path = partition_path(self._directory, topic_partition)
+            _keep_producers(path, start, is_new=topic_partition in rolls)
         state, token = State.read(self._directory), secrets.token_hex(8)
         replaced = _delete_due(self._directory, state.replaced, self._config_of)
         intent, guard = self._intend(starts, state, token), Guard.of_job(self._directory, token)
@@ -140,8 +139,6 @@ class LogStartMove:
             # Decided is decided: the next writer does the rest.
             logger.warning("%s: decided, but the guard still stands: %s", guard.path, error)
             return
-        for topic_partition, start in starts.items():
-            put_aside(partition_path(self._directory, topic_partition), start)
         remove_put_aside(self._directory, self._config_of)
 
     def _intend(self, starts: Mapping[TopicPartition, int], state: State, token: str) -> Intent:
@@ -154,7 +151,7 @@ class LogStartMove:
             )
             for each, start in starts.items()
         ]
-        return Intent(token, state.token, self._was_clean, True, partitions)
+        return Intent(token, state.token, self._was_clean, True, partitions, removes=True)
 
     def _roll(self, intent: PartitionIntent, syncs: SyncTogether) -> None:
         """Begin a new segment at the end of a log of which nothing else stays."""
@@ -168,20 +165,28 @@ class LogStartMove:
             appender.abandon()
             raise
 
-    def _keep_producers(self, path: str, start: int) -> None:
-        """Write a snapshot at the first segment that stays, unless there is one behind it.
 
-        A log without snapshots has no state to keep: a broker that starts on it looks at its
-        batches only after an unclean stop.
-        """
-        snapshots = list_snapshots(path)
-        segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
-        below = [each.base_offset for each in segments if each.base_offset <= start]
-        if not snapshots or not below or snapshots[0] >= below[-1]:
-            return
-        producers = ProducerStates.load(path, -1, below[-1])
-        follow_producers_to(producers, segments, below[-1])
-        producers.take_snapshot()
+def _keep_producers(path: str, start: int, *, is_new: bool) -> None:
+    """Write a snapshot at the first segment that stays, unless there is one there or behind it.
+
+    A log without snapshots has no state to keep: a broker that starts on it looks at its batches
+    only after an unclean stop.
+
+    Parameters
+    ----------
+    path : of the partition's directory.
+    start : the new log start.
+    is_new : whether a new segment is to begin there.
+    """
+    snapshots = list_snapshots(path)
+    segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
+    bases = [each.base_offset for each in segments if each.base_offset <= start]
+    kept = start if is_new else max(bases, default=0)
+    if not snapshots or snapshots[0] >= kept:
+        return
+    producers = ProducerStates.load(path, -1, kept)
+    follow_producers_to(producers, segments, kept)
+    producers.take_snapshot()
 
 
 def remove_put_aside(directory: str, config_of: ConfigOf) -> None:

@@ -29,6 +29,7 @@ from segmentlog.journal.guard import INTENT_FILE, Guard, Intent, SegmentSizes, l
 from segmentlog.journal.stamp import renew_stamp
 from segmentlog.journal.state import State
 from segmentlog.recovery.deleted import remove_taken_out, take_out
+from segmentlog.recovery.put_aside import put_aside
 
 __all__ = ["finish", "give_up", "recover_commits", "withdraw"]
 
@@ -98,6 +99,9 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
     for name, offsets in news.items():
         if offsets:
             write_offsets(directory, name, {**read_offsets(directory, name), **offsets})
+    if intent.removes:
+        for topic_partition, start in starts.items():
+            put_aside(partition_path(directory, topic_partition), start)
     _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
 
 

@@ -218,15 +218,16 @@ def test_leader_epochs_are_cut(directory: Path) -> None:
     assert ((4, 3), (5, 8)) == read_leader_epochs(path)
 
 
-def test_producers_stay_known(directory: Path) -> None:
+@pytest.mark.parametrize(("limit", "start"), [(7 * DAY_MS, 3), (0, 10)])
+def test_producers_stay_known(directory: Path, limit: int, start: int) -> None:
     """A snapshot below the new start goes; before that, a later one has its producers."""
     path = str(directory / "t-0")
     known = ProducerSnapshot(7, 1, 4, 1, 0, 99, -1, -1)
     write_snapshot(snapshot_path(path, 2), [known])
-    segmentlog.retain(directory)
+    segmentlog.retain(directory, settings={"retention.ms": str(limit)})
 
-    assert [3] == list_snapshots(path)
-    assert [known] == read_snapshot(snapshot_path(path, 3))
+    assert [start] == list_snapshots(path)
+    assert [known] == read_snapshot(snapshot_path(path, start))
     assert [2] == names(directory / "t-0", ".snapshot.deleted")
     assert [] == list_snapshots(str(directory / "t-1"))
 
