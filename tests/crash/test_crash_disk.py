@@ -98,6 +98,7 @@ def test_any_call_is_the_last_or_fails(
     [
         ("append", 1),
         ("delete the topic", 1),
+        ("retain by size", 1),
         pytest.param("append", 2, marks=pytest.mark.slow),
         pytest.param("overwrite", 2, marks=pytest.mark.slow),
         pytest.param("append that rolls", 2, marks=pytest.mark.slow),

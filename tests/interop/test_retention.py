@@ -22,7 +22,7 @@ SETTINGS = {
     "log.segment.delete.delay.ms": 100,
     "log.initial.task.delay.ms": 300,
     "log.flush.start.offset.checkpoint.interval.ms": 300,
-    "producer.id.expiration.ms": 10**12,  # records of tests are old
+    "producer.id.expiration.ms": 2**31 - 1,  # records of tests are old
 }
 
 #: By topic: its settings, and the ages of its records in days; a segment holds two of them.

@@ -75,7 +75,7 @@ def deletes(run: Run) -> None:
 def retains(run: Run) -> None:
     """What has expired: all of it, for its timestamps are those of 1970."""
     job = run.begin({}, overwrites=True)
-    segmentlog.retain(run.directory)
+    segmentlog.retain(run.directory, settings={"index.interval.bytes": str(INDEX_INTERVAL_BYTES)})
     run.end(job, is_committed=True, is_at_rest=True)
 
 
