@@ -110,8 +110,11 @@ class LogStartMove:
             If the disk is full or fails; no log start has moved then.
         """
         for topic_partition, start in starts.items():
-            path = partition_path(self._directory, topic_partition)
-            _keep_producers(path, start, is_new=topic_partition in rolls)
+            path, end = (
+                partition_path(self._directory, topic_partition),
+                self._ready[topic_partition][1],
+            )
+            _keep_producers(path, start, end)
         state, token = State.read(self._directory), secrets.token_hex(8)
         replaced = _delete_due(self._directory, state.replaced, self._config_of)
         intent, guard = self._intend(starts, state, token), Guard.of_job(self._directory, token)
@@ -166,26 +169,26 @@ class LogStartMove:
             raise
 
 
-def _keep_producers(path: str, start: int, *, is_new: bool) -> None:
-    """Write a snapshot at the first segment that stays, unless there is one there or behind it.
+def _keep_producers(path: str, start: int, end: int) -> None:
+    """Write a snapshot at the log end, unless there is one behind the new log start.
 
-    A log without snapshots has no state to keep: a broker that starts on it looks at its batches
-    only after an unclean stop.
+    A broker that starts ignores snapshots at or below the log start
+    (``ProducerStateManager.truncateAndReload``), and so it forgets the producers of a log that is
+    empty.  A log without snapshots has no state to keep: a broker that starts on it looks at its
+    batches only after an unclean stop.
 
     Parameters
     ----------
     path : of the partition's directory.
     start : the new log start.
-    is_new : whether a new segment is to begin there.
+    end : the log end.
     """
     snapshots = list_snapshots(path)
-    segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
-    bases = [each.base_offset for each in segments if each.base_offset <= start]
-    kept = start if is_new else max(bases, default=0)
-    if not snapshots or snapshots[0] >= kept:
+    if not snapshots or snapshots[0] > start or start >= end:
         return
-    producers = ProducerStates.load(path, -1, kept)
-    follow_producers_to(producers, segments, kept)
+    segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
+    producers = ProducerStates.load(path, -1, end)
+    follow_producers_to(producers, segments, end)
     producers.take_snapshot()
 
 

@@ -9,7 +9,6 @@ import os
 from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import FileState, parse_segment_file
 from segmentlog.files.readable import list_names
-from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments
 
 __all__ = ["put_aside"]
@@ -28,6 +27,8 @@ def put_aside(path: str, log_start: int) -> None:
     path : of the partition's directory.
     log_start : the log start, which is on the disk as such.
     """
+    from segmentlog.segments.leader_epochs import EpochStarts  # the compiled kernels load here
+
     kept = max(
         (each.base_offset for each in list_segments(path) if each.base_offset <= log_start),
         default=0,
