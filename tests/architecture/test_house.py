@@ -99,8 +99,8 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/settings",
-        "alter broker_names cluster_metadata",
-        "settings/test_settings_file settings/test_directory_settings ../interop",
+        "alter broker_names",
+        "settings/test_settings_file settings/test_directory_settings",
         "settings are right if they are the ones that a broker goes by",
     ),
     (

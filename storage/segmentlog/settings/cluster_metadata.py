@@ -151,6 +151,9 @@ def _scan(path: str, files: Sequence[SegmentFiles], begin: int) -> Iterator[Mess
         reason = f"begins at offset {first}, and no snapshot reaches beyond offset {begin}"
         raise LogDirectoryError(path, f"{reason}; {_REMEDY}")
     end = find_log_end(segments[-1])
+    if end.damaged_from is not None:
+        reason = f"is damaged from offset {end.damaged_from} on"
+        raise LogDirectoryError(segments[-1].path, f"{reason}; {_REMEDY}")
     for log_slice in cut_slices(_PARTITION, segments, end, begin, end.offset, 0):
         for batch in scan_slice(log_slice, columns=["offset", "value"]):
             values, offsets = batch["value"].to_pylist(), batch["offset"].to_pylist()

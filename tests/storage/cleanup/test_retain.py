@@ -1,5 +1,7 @@
 """Retention in a directory: what goes, what stays for whom, and nothing half done at a cut."""
 
+import contextlib
+import errno
 import os
 import re
 import time
@@ -9,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from crashing import CALLS, Crash, Forward, around_calls, crash_at
+from crashing import CALLS, Crash, Forward, around_calls, crash_at, fail_at
 from plain_writes import write
 
 import segmentlog
@@ -21,6 +23,7 @@ from segmentlog.errors import (
     LogDirectoryError,
     LogLockedError,
     OptionError,
+    SegmentLogError,
     UnknownTopicOrPartitionError,
 )
 from segmentlog.files.checkpoint import (
@@ -333,6 +336,26 @@ def test_every_cut_moves_all_starts_or_none(tmp_path: Path) -> None:
     assert {7, 10} == set(outcomes)
     assert sorted(outcomes, reverse=True) == outcomes
     assert not is_cut
+
+
+def test_every_call_that_fails_moves_all_starts_or_none(tmp_path: Path) -> None:
+    """The error is told; the next retention does what is left."""
+    for number in range(200):
+        directory = tmp_path / str(number)
+        write_days(directory, 10)
+        with pytest.MonkeyPatch.context() as patch:
+            made = fail_at(patch, number, errno.EIO, is_final=False)
+            with contextlib.suppress(SegmentLogError, OSError):
+                segmentlog.retain(directory)
+        assert days(directory) in (both(10), both(7)), number
+        segmentlog.retain(directory, settings=AT_ONCE)
+        assert both(7) == days(directory), number
+        assert [*range(3, 10)] == names(directory / "t-1", ".log"), number
+        assert [] == list_guards(str(directory)), number
+        if len(made) < number:  # all were made
+            break
+
+    assert number > 20
 
 
 def test_readers_find_their_rows_or_are_told(directory: Path) -> None:
