@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.files.names import LOCK_FILE, parse_partition_directory
+from segmentlog.files.names import LOCK_FILE
+from segmentlog.files.partitions import refuse_partition
 from segmentlog.files.paths import local_path
 from segmentlog.files.readable import exists
 from segmentlog.journal.guard import list_guards
@@ -25,9 +26,7 @@ def log_directory(path: str | os.PathLike[str]) -> str:
         If `path` is something else.
     """
     directory = local_path(path)
-    if parse_partition_directory(os.path.basename(directory)):
-        reason = "is a partition directory; name the log directory that holds it"
-        raise LogDirectoryError(directory, reason)
+    refuse_partition(directory)
     open_log_dir(directory).topic_partitions()  # otherwise the lock would leave a file anywhere
     return directory
 

@@ -130,10 +130,10 @@ def retain(
                 move = LogStartMove(directory, found, known.config)
                 # Preparing may have cut a torn tail, and with it the end of the log.
                 plans = _plans(directory, found, known, now_ms)
-                move.commit(
-                    {each.topic_partition: each.new_start for each in plans},
-                    {each.topic_partition for each in plans if each.is_emptied},
-                )
+                starts = {each.topic_partition: each.new_start for each in plans}
+                emptied = {each.topic_partition for each in plans if each.is_emptied}
+                if starts:
+                    move.commit(starts, emptied)
             else:
                 remove_put_aside(directory, known.config)
     return [each for plan in plans for each in _removed(plan, known.config)]

@@ -4,10 +4,10 @@ import os
 from collections.abc import Collection, Mapping
 
 from segmentlog.commit.topics import check_topic_name
-from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.errors import OptionError
 from segmentlog.files.durable import sync_ancestors
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.files.names import parse_partition_directory
+from segmentlog.files.partitions import refuse_partition
 from segmentlog.files.paths import local_path
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.settings.directory_settings import DirectorySettings, Setting, is_of_a_broker
@@ -40,10 +40,12 @@ def topic_settings(
     OptionError
         If the metadata of a broker's directory is somewhere else, and is not named.
     LogDirectoryError, CorruptLogError, CorruptCheckpointError
-        If the metadata, or a file with settings, cannot be read.
+        If `path` is a partition directory; if the metadata, or a file with settings, cannot be
+        read.
     """
-    known = DirectorySettings.read(local_path(path), None, metadata, server_properties)
-    return known.of(topic)
+    directory = local_path(path)
+    refuse_partition(directory)
+    return DirectorySettings.read(directory, None, metadata, server_properties).of(topic)
 
 
 @storage_errors()
@@ -85,9 +87,7 @@ def alter_settings(
     for name in removed:
         if name not in setting_names():
             raise OptionError(name, "", f"settings are {', '.join(setting_names())}")
-    if parse_partition_directory(os.path.basename(directory)):
-        reason = "is a partition directory; name the log directory that holds it"
-        raise LogDirectoryError(directory, reason)
+    refuse_partition(directory)
     if is_of_a_broker(directory):
         accepted = "a broker's topics are configured with kafka-configs.sh, and by its cluster"
         raise OptionError("path", directory, accepted)

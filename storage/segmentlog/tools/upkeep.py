@@ -4,12 +4,12 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from segmentlog.cleanup.delete_records import delete_records
+from segmentlog.cleanup.places import log_directory
 from segmentlog.cleanup.retain import RemovedSegment, retain
 from segmentlog.cleanup.retention import Reason
 from segmentlog.errors import OptionError
-from segmentlog.files.paths import local_path
 from segmentlog.log_directory import open_log_dir
-from segmentlog.settings.alter import alter_settings
+from segmentlog.settings.alter import alter_settings, topic_settings
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import counted, escape, iso_time, to_json
@@ -143,8 +143,7 @@ def configure_and_tell(
     """
     if settings or removed:
         alter_settings(path, topic, settings, removed=removed)
-    known = DirectorySettings.read(local_path(path))
-    found = known.of(topic)
+    found = topic_settings(path, topic)
     cells = [[name, each.value, str(each.source)] for name, each in found.items()]
     write(aligned(["setting", "value", "source"], cells, [False, True, False]))
 
@@ -178,7 +177,8 @@ def write_settings(
         for topic in topics:
             if topic not in held:
                 opened.log(topic, -1)  # raises, and names the nearest topic
-        known = DirectorySettings.read(local_path(path), None, metadata, server_properties)
+        directory = log_directory(path)
+        known = DirectorySettings.read(directory, None, metadata, server_properties)
         for topic in sorted(topics) or sorted(held):
             rows += [(topic, name, *each) for name, each in known.of(topic).items()]
     names = ["topic", "setting", "value", "source"]

@@ -62,3 +62,10 @@ def test_what_is_no_log_directory(directory: Path) -> None:
     with pytest.raises(LogDirectoryError):
         log_directory(directory / "none")
     assert str(directory) == log_directory(directory)
+
+
+def test_a_log_directory_may_be_called_like_a_partition(directory: Path) -> None:
+    """What it holds decides."""
+    renamed = directory.rename(directory.parent / "logs-1")
+
+    assert str(renamed) == log_directory(renamed)
