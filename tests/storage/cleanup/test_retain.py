@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -270,6 +271,17 @@ def test_a_topic_of_a_broker_is_not_guessed_at(directory: Path) -> None:
     segmentlog.retain(directory, settings={"cleanup.policy": "delete"})
 
     assert both(7) == days(directory)
+
+
+def test_brokers_own_topics_stay(directory: Path) -> None:
+    """Neither defaults nor settings for all topics are meant for committed offsets."""
+    shutil.copytree(directory / "t-0", directory / "__consumer_offsets-0")
+    old = {"retention.ms": "0", "cleanup.policy": "delete"}
+    assert {"t"} == {each.topic for each in segmentlog.retain(directory, dry_run=True)}
+    assert {"t"} == {each.topic for each in segmentlog.retain(directory, settings=old)}
+    named = segmentlog.retain(directory, ["__consumer_offsets"], settings=old, dry_run=True)
+
+    assert 10 == len(named)
 
 
 def test_places_that_are_refused(directory: Path, tmp_path_factory: Any) -> None:

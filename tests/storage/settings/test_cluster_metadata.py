@@ -69,9 +69,13 @@ def test_transactions(tmp_path: Path, ending: bytes, expected: str) -> None:
     """Records of one count when it has ended, and not if it was aborted or cut off."""
     values = [topic("a", 1), config(2, "a", "retention.ms", "1"), BEGIN,
               config(2, "a", "retention.ms", "2")]  # fmt: skip
-    path = written(tmp_path, [*values, ending] if ending else values)
+    path = written(
+        tmp_path, [*values, ending, config(2, "b", "segment.ms", "9")] if ending else values
+    )
+    found = read_cluster_settings(path).topics
 
-    assert {"a": {"retention.ms": expected}} == read_cluster_settings(path).topics
+    assert {"retention.ms": expected} == found["a"]
+    assert ({"segment.ms": "9"} if ending else None) == found.get("b")
 
 
 def test_a_snapshot_has_what_came_before(tmp_path: Path) -> None:
