@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
+from quick_java import spark_variables
+from ready_worker import ready_python
 
 # A finding of Hypothesis belongs to the change that made it: CI draws the same examples each
 # time, other runs draw new ones.
@@ -15,14 +17,17 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI") == "true":
     settings.load_profile("ci")
 
+os.environ.update(spark_variables())
+
 TESTS = Path(__file__).parent
 EXAMPLE_DATA = TESTS.parent / "examples" / "data"
 
 
-#: Files of tests that share what takes long to make: brokers with data, a cluster.
+#: Files of tests that share what takes long to make: brokers, a cluster, states of a disk.
 SHARING = {
     "interop/test_dump": "brokers", "interop/test_shapes": "brokers",
     "interop/test_legacy": "brokers", "interop/test_live": "brokers",
+    "crash/test_crash_disk": "crash disk", "crash/test_sync_calls": "crash disk",
     "connector/test_write_attempts": "cluster", "connector/test_writers_at_once": "cluster",
     "connector/test_plain_errors": "cluster", "connector/test_writer": "cluster",
 }  # fmt: skip
@@ -82,9 +87,9 @@ def example_data() -> str:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session; with Spark's own Kafka source beside ours where it can be had."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = ready_python(tmp_path_factory.mktemp("python"))
     builder = (
         SparkSession.builder.master("local[2,4]")
         .appName("segmentlog tests")

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 from pyspark_segmentlog.options import OPTIONS, STRATEGIES, ReadOptions
 from pyspark_segmentlog.schema import row_schema
 from segmentlog.errors import OptionError
-from segmentlog.files.paths import local_path
+from segmentlog.files.paths import readable_path
 
 __all__ = ["OPTIONS_KEY", "options_of_query", "schema_of_table"]
 
@@ -30,7 +30,7 @@ def schema_of_table(raw: Mapping[str, str]) -> StructType | None:
         For the first option that is not accepted; for a relative path, which the catalog would
         show as a path below its warehouse.
     LogDirectoryError
-        If a path is not a local one.
+        If a path cannot be one.
     """
     given = {name.lower(): value for name, value in raw.items()}
     if "provider" not in given:
@@ -38,12 +38,12 @@ def schema_of_table(raw: Mapping[str, str]) -> StructType | None:
     options = _read_options(given)
     parsed = ReadOptions.parse(options)
     for path in parsed.paths:
-        local = local_path(path)
-        if not path.startswith(("/", "~", "file:")):
-            accepted = f"a table needs an absolute path; from here this one is {local}"
+        found = readable_path(path)
+        if not path.startswith(("/", "~", "file:")) and "://" not in path:
+            accepted = f"a table needs an absolute path; from here this one is {found}"
             raise OptionError("path", path, accepted)
     if options.get("path", "").startswith("~"):
-        options["path"] = local_path(options["path"])  # on the machine that creates the table
+        options["path"] = readable_path(options["path"])  # on the machine that creates the table
     first, *others = row_schema(include_headers=parsed.include_headers).fields
     metadata = {OPTIONS_KEY: json.dumps(options, sort_keys=True)}
     kept = StructField(first.name, first.dataType, first.nullable, metadata)

@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 
-__all__ = ["EARLIEST", "LATEST", "OffsetBound", "parse_assign"]
+__all__ = [
+    "EARLIEST", "LATEST", "OffsetBound", "check_partitions", "listed", "load_object",
+    "parse_assign", "parse_partitions",
+]  # fmt: skip
 
 EARLIEST = -2
 LATEST = -1
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
-_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":"earliest"}'
-_TWICE = "it names a topic or a partition twice"
+_LARGEST = 2**63 - 1
+_LARGEST_PARTITION = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,10 @@ class OffsetBound:
 
         Raises
         ------
+        ValueError
+            If the text is neither of the words nor such a map.
         OptionError
-            If the text is neither of the words nor such a map, or has the refused value.
+            If a map has a name twice, or the text has the refused value.
         """
         word = _WORDS.get(text.strip().lower())
         if word is not None:
@@ -68,21 +73,18 @@ class OffsetBound:
 
     @classmethod
     def _parse_map(cls, option: str, text: str) -> "OffsetBound":
-        accepted = f"give earliest, latest, or JSON such as {_EXAMPLE}"
         topics: list[tuple[str, int]] = []
-        partitions: list[tuple[TopicPartition, int]] = []
-        for topic, entry in _load_object(option, text, accepted).items():
+        maps: dict[str, object] = {}
+        for topic, entry in load_object(option, text).items():
             if isinstance(entry, str) and entry.lower() in _WORDS:
                 topics.append((topic, _WORDS[entry.lower()]))
-            elif isinstance(entry, dict):
-                for partition, offset in entry.items():
-                    if not partition.isdecimal() or type(offset) is not int or offset < EARLIEST:
-                        raise OptionError(option, text, accepted)
-                    partitions.append((TopicPartition(topic, int(partition)), offset))
             else:
-                raise OptionError(option, text, accepted)
-        if len(dict(partitions)) < len(partitions):  # as "0" and as "00"
-            raise OptionError(option, text, _TWICE)
+                maps[topic] = entry
+        partitions: list[tuple[TopicPartition, int]] = []
+        for topic_partition, offset in parse_partitions(option, text, maps):
+            if type(offset) is not int or not EARLIEST <= offset <= _LARGEST:
+                raise ValueError
+            partitions.append((topic_partition, offset))
         return cls(option, text, None, tuple(topics), tuple(partitions))
 
     def _refuse(self, refused: int) -> None:
@@ -111,38 +113,111 @@ class OffsetBound:
         topics, found = dict(self.topics), dict(self.partitions)
         found |= {each: topics[each.topic] for each in wanted if each.topic in topics}
         idle = topics.keys() - {each.topic for each in wanted}
-        if found.keys() != set(wanted) or idle:
-            given = sorted([*map(str, found), *idle])
-            accepted = (
-                "it must name exactly the partitions that are read, with -2 for earliest and -1 "
-                f"for latest: they are {_listed(map(str, wanted))}, it names {_listed(given)}"
-            )
-            raise OptionError(self.option, self.text, accepted)
+        check_partitions(
+            self.option, self.text, found, wanted, idle, ", with -2 for earliest and -1 for latest"
+        )
         return {each: found[each] for each in wanted}
 
+    def asked(self, topic_partition: TopicPartition) -> int | None:
+        """The offset, `EARLIEST` or `LATEST` of a partition, or None if it is not named."""
+        if self.everywhere is not None:
+            return self.everywhere
+        of_topic = dict(self.topics).get(topic_partition.topic)
+        return dict(self.partitions).get(topic_partition, of_topic)
 
-def _listed(names: Iterable[str]) -> str:
+
+def check_partitions(
+    option: str,
+    text: str,
+    found: Iterable[TopicPartition],
+    wanted: Iterable[TopicPartition],
+    idle: Iterable[str] = (),
+    hint: str = "",
+) -> None:
+    """Refuse a map of other partitions than those that are read.
+
+    Parameters
+    ----------
+    option, text : name of the option, and its text.
+    found : partitions that the map names.
+    wanted : partitions that are read, sorted.
+    idle : topics that the map names and that have no partition among these.
+    hint : what to give for a partition.
+    """
+    wanted = list(wanted)
+    if set(found) != set(wanted) or set(idle):
+        given = sorted([*map(str, found), *idle])
+        accepted = (
+            f"it must name exactly the partitions that are read{hint}: they are "
+            f"{listed(map(str, wanted))}, it names {listed(given)}"
+        )
+        raise OptionError(option, text, accepted)
+
+
+def listed(names: Iterable[str]) -> str:
+    """At most twenty names in a row, and how many more there are."""
     names = list(names)
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
-def _load_object(option: str, text: str, accepted: str) -> Mapping[str, object]:
-    """A JSON object without repeated keys."""
+def load_object(option: str, text: str) -> Mapping[str, object]:
+    """A JSON object without repeated keys.
+
+    Raises
+    ------
+    ValueError
+        If the text is none.
+    OptionError
+        If a key is repeated.
+    """
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        if len({key for key, _ in pairs}) < len(pairs):
-            raise OptionError(option, text, _TWICE)
-        return dict(pairs)
+        found: dict[str, object] = {}
+        for key, value in pairs:
+            if key in found:
+                raise OptionError(option, text, _twice(key))
+            found[key] = value
+        return found
 
     try:
         loaded = json.loads(text, object_pairs_hook=unique)
     except OptionError:
         raise
     except (ValueError, RecursionError):  # ValueError also for a number of thousands of digits
-        raise OptionError(option, text, accepted) from None
+        raise ValueError from None  # without the reason, which is about the text, not the option
     if not isinstance(loaded, dict):
-        raise OptionError(option, text, accepted)
+        raise ValueError
     return loaded
+
+
+def parse_partitions(
+    option: str, text: str, loaded: Mapping[str, object]
+) -> list[tuple[TopicPartition, object]]:
+    """The values of ``{"topic": {"partition": value}}``, unchecked.
+
+    Raises
+    ------
+    ValueError
+        If the form is another one.
+    OptionError
+        If a partition is named twice.
+    """
+    found: dict[TopicPartition, object] = {}
+    for topic, entry in loaded.items():
+        if not isinstance(entry, dict):
+            raise ValueError
+        for partition, value in entry.items():
+            if not partition.isdecimal() or int(partition) > _LARGEST_PARTITION:
+                raise ValueError
+            topic_partition = TopicPartition(topic, int(partition))
+            if topic_partition in found:  # as "0" and as "00"
+                raise OptionError(option, text, _twice(str(topic_partition)))
+            found[topic_partition] = value
+    return list(found.items())
+
+
+def _twice(name: str) -> str:
+    return f"it names {name!r} twice: give each topic once, by a word or by its partitions"
 
 
 def parse_assign(text: str) -> tuple[TopicPartition, ...]:
@@ -150,18 +225,19 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
 
     Raises
     ------
-    OptionError
+    ValueError
         If the text is no such map, or names no partition.
+    OptionError
+        If a topic is named twice.
     """
-    accepted = 'give JSON such as {"topicA":[0,1],"topicB":[2,4]}'
     found: list[TopicPartition] = []
-    for topic, partitions in _load_object("assign", text, accepted).items():
+    for topic, partitions in load_object("assign", text).items():
         if not isinstance(partitions, list):
-            raise OptionError("assign", text, accepted)
+            raise ValueError
         for partition in partitions:
-            if type(partition) is not int or partition < 0:
-                raise OptionError("assign", text, accepted)
+            if type(partition) is not int or not 0 <= partition <= _LARGEST_PARTITION:
+                raise ValueError
             found.append(TopicPartition(topic, partition))
     if not found:
-        raise OptionError("assign", text, accepted)
+        raise ValueError
     return tuple(sorted(set(found)))

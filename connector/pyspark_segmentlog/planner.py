@@ -1,28 +1,32 @@
 """From options to slices of partitions, offsets and bytes; on the driver.
 
 A read is a snapshot: the ends are looked up here, once for the whole directory, and a task reads
-exactly its slice.
+exactly its slice.  With ``lateBinding`` the cuts are made in the same way, and the outer edges of
+a partition are left to its first and its last task, as Spark's ``KafkaOffsetReader`` does.
 """
 
 import logging
-import re
-from collections.abc import Iterable
-from pathlib import Path
+import time
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from pyspark_segmentlog.offsets import EARLIEST, LATEST
+from pyspark_segmentlog.bounds import LastDuration, LastRecords, available, check_start
+from pyspark_segmentlog.filters import EVERYTHING, Bounds
+from pyspark_segmentlog.offset_ranges import PartitionRange, split_ranges
+from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound
 from pyspark_segmentlog.options import ReadOptions
+from pyspark_segmentlog.task_groups import group_slices
+from pyspark_segmentlog.timestamps import TimestampBound
+from pyspark_segmentlog.topic_pattern import compile_topic_pattern
 from segmentlog import LogDirectory, open_log_dir
-from segmentlog.errors import (
-    LogChangedError,
-    OffsetOutOfRangeError,
-    OptionError,
-    UnknownTopicOrPartitionError,
-)
-from segmentlog.files.paths import local_path
-from segmentlog.log import Log
-from segmentlog.model import INTERNAL_TOPICS, LogSlice, TopicPartition
+from segmentlog.errors import LogChangedError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.files.location import is_url
+from segmentlog.files.paths import readable_path
+from segmentlog.files.readable import exists
+from segmentlog.model import INTERNAL_TOPICS, LogSlice, OffsetRange, TopicPartition
+from segmentlog.read.without_collector import without_collector
 
-__all__ = ["plan_slices"]
+__all__ = ["LateRange", "plan_late_ranges", "plan_slices", "plan_tasks"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +34,58 @@ _ATTEMPTS = 5
 _OF_SEVERAL = set("*?[{,")
 
 
-def plan_slices(options: ReadOptions) -> list[LogSlice]:
+class LateRange(NamedTuple):
+    """Offsets of a partition for a task that looks earliest and latest up itself.
+
+    `start_offset` may be `EARLIEST`, and `end_offset` `LATEST`.  `n_bytes` is the size of what the
+    range held when it was planned.
+    """
+
+    topic_partition: TopicPartition
+    start_offset: int
+    end_offset: int
+    n_bytes: int = 0
+
+
+class _Planned(NamedTuple):
+    """A partition's part of a read: the range as it was asked for, and its slices."""
+
+    topic_partition: TopicPartition
+    asked: OffsetRange
+    slices: list[LogSlice]
+
+
+@without_collector()
+def plan_tasks(
+    options: ReadOptions, bounds: Bounds | None = None
+) -> list[tuple[LogSlice | LateRange, ...]]:
+    """What each task reads: a slice or a range, and several only with ``maxPartitions``.
+
+    Raises the errors of `plan_slices`.
+    """
+    bounds = bounds or EVERYTHING
+    parts: list[LogSlice | LateRange] = []
+    parts += (
+        plan_late_ranges(options, bounds) if options.late_binding else plan_slices(options, bounds)
+    )
+    if options.max_partitions is None:
+        return [(part,) for part in parts]
+    return group_slices(parts, options.max_partitions, options.partition_assignor)
+
+
+def plan_slices(options: ReadOptions, bounds: Bounds = EVERYTHING) -> list[LogSlice]:
     """Slices of all records that `options` select, sorted by topic, partition and offset.
+
+    Parameters
+    ----------
+    options : checked options.
+    bounds : what the filters of the query leave to read; no error of `options` depends on them.
 
     Raises
     ------
     OptionError
-        If offsets are given for partitions that are not read, or a start lies behind its end.
+        If offsets are given for partitions that are not read, a start lies behind its end, or
+        no record is as new as a starting timestamp.
     UnknownTopicOrPartitionError
         If a subscribed or assigned topic does not exist.
     OffsetOutOfRangeError
@@ -46,41 +95,114 @@ def plan_slices(options: ReadOptions) -> list[LogSlice]:
     LogChangedError
         If records were removed during each attempt to plan.
     """
+    return [log_slice for planned in _plan(options, bounds) for log_slice in planned.slices]
+
+
+def plan_late_ranges(options: ReadOptions, bounds: Bounds = EVERYTHING) -> list[LateRange]:
+    """The same range in the same pieces, with earliest and latest left to the tasks.
+
+    Raises the errors of `plan_slices`.
+    """
+    return [late for planned in _plan(options, bounds) for late in _late(planned)]
+
+
+def _late(planned: _Planned) -> list[LateRange]:
+    topic_partition, (start, end), slices = planned
+    cuts = [each.start_offset for each in slices[1:]]
+    sizes = [each.n_bytes for each in slices] or [0]
+    return [
+        LateRange(topic_partition, first, behind, n_bytes)
+        for first, behind, n_bytes in zip([start, *cuts], [*cuts, end], sizes, strict=True)
+        if first < 0 or behind < 0 or first < behind
+    ]
+
+
+def _plan(options: ReadOptions, bounds: Bounds) -> list[_Planned]:
     for _ in range(_ATTEMPTS - 1):
         try:
-            return _plan(options)
+            return _plan_once(options, bounds)
         except LogChangedError as change:  # retention, or a first writer, has changed the log
             logger.info("planning again: %s", change)
-    return _plan(options)
+    return _plan_once(options, bounds)
 
 
-def _plan(options: ReadOptions) -> list[LogSlice]:
-    """The slices, from one moment of the whole directory."""
+def _plan_once(options: ReadOptions, bounds: Bounds) -> list[_Planned]:
+    """The parts of a read, from one moment of the whole directory."""
     _check_single(options.paths)
     directory = open_log_dir(*options.paths)
     assigned = _assigned(options, directory)
-    starts = options.starting_offsets.resolve(assigned)
-    ends = options.ending_offsets.resolve(assigned)
+    for bound in (options.start, options.end):
+        if isinstance(bound, OffsetBound | TimestampBound):
+            bound.resolve(assigned)  # a map of other partitions is refused before a log is opened
     latest = directory.end_offsets(assigned, options.read_up_to, options.policy.isolation_level)
-    slices: list[LogSlice] = []
-    for topic_partition in assigned:
-        log = directory.log(*topic_partition)
-        asked = starts[topic_partition], ends[topic_partition]
-        start, end = _resolve(options, log, asked, latest[topic_partition])
-        slices += log.slices(start, end, options.max_bytes_per_partition)
-    return slices
+    asked = _asked(options, directory, assigned, latest)
+    selected = bounds.select(assigned)
+    ranges = []
+    for each in selected:
+        log = directory.log(*each)
+        there = OffsetRange(log.log_start_offset, latest[each])
+        left = available(each, asked[each], there, fail_on_data_loss=options.fail_on_data_loss)
+        ranges.append(PartitionRange(each, *bounds.within(log, *left)))
+    planned = {each: _Planned(each, asked[each], []) for each in selected}
+    pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+    for topic_partition, start, end in pieces:
+        log, max_bytes = directory.log(*topic_partition), options.max_bytes_per_partition
+        planned[topic_partition].slices.extend(log.slices(start, end, max_bytes))
+    return list(planned.values())
+
+
+def _asked(
+    options: ReadOptions,
+    directory: LogDirectory,
+    assigned: Iterable[TopicPartition],
+    latest: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, OffsetRange]:
+    """The range of each partition, with `EARLIEST` and `LATEST` where they were asked for.
+
+    Raises
+    ------
+    OptionError
+        If a start lies behind its end.
+    """
+
+    def by_time(bound: TimestampBound) -> dict[TopicPartition, int]:
+        """A partition without such a record is bound at its latest offset, as by ``kafka``."""
+        level = options.policy.isolation_level
+        times = bound.resolve(assigned)
+        found = {
+            each: directory.log(*each).offset_for_timestamp(times[each], options.read_up_to, level)
+            for each in times
+        }
+        bound.check_found(times, {each for each in found if found[each] is None})
+        return {each: latest[each] if at is None else at.offset for each, at in found.items()}
+
+    start, end = options.start, options.end
+    ends = end.resolve(assigned) if isinstance(end, OffsetBound) else by_time(end)
+    known = {each: latest[each] if at == LATEST else at for each, at in ends.items()}
+    earliest = {each: directory.log(*each).log_start_offset for each in assigned}
+    if isinstance(start, LastRecords):
+        starts = {each: max(known[each] - start.n_offsets, earliest[each]) for each in known}
+    elif isinstance(start, LastDuration):
+        starts = by_time(start.before(time.time_ns() // 1_000_000))
+    else:
+        starts = start.resolve(assigned) if isinstance(start, OffsetBound) else by_time(start)
+        for each, at in starts.items():
+            first = earliest[each] if at == EARLIEST else at
+            check_start(start, each, first, known[each], end.option)
+    return {each: OffsetRange(starts[each], ends[each]) for each in starts}
 
 
 def _check_single(paths: Iterable[str]) -> None:
     """Refuse a path that means several paths: only Spark's file sources expand it."""
     for path in paths:
-        if _OF_SEVERAL & set(path) and not Path(local_path(path)).exists():
+        found = readable_path(path)  # behind a URL stand options
+        if _OF_SEVERAL & set(found) and not exists(found):
             accepted = (
                 "nothing has that name, and a path is neither expanded nor split: give one log "
                 'directory, or a list of one broker\'s, load(["/d1", "/d2"]); its topics are '
                 "chosen with subscribe or subscribePattern"
             )
-            raise OptionError("path", path, accepted)
+            raise OptionError("path", found if is_url(found) else path, accepted)
 
 
 def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartition]:
@@ -100,7 +222,7 @@ def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartit
         return sorted(set(options.assign) - set(missing))
     if options.subscribe:
         return [each for each in known if each.topic in options.subscribe]
-    pattern = re.compile(options.subscribe_pattern or "")
+    pattern = compile_topic_pattern(options.subscribe_pattern or "")
     return [
         each for each in known if each.topic not in INTERNAL_TOPICS and pattern.search(each.topic)
     ]
@@ -112,29 +234,3 @@ def _unknown(directory: LogDirectory, topic: str) -> UnknownTopicOrPartitionErro
     except UnknownTopicOrPartitionError as error:
         return error
     return UnknownTopicOrPartitionError(topic, -1, ", ".join(directory.paths))
-
-
-def _resolve(
-    options: ReadOptions, log: Log, asked: tuple[int, int], latest: int
-) -> tuple[int, int]:
-    """The range of one partition in numbers, checked against the existing offsets."""
-    earliest = log.log_start_offset
-    start = earliest if asked[0] == EARLIEST else asked[0]
-    end = latest if asked[1] == LATEST else asked[1]
-    if asked[0] >= 0 and asked[1] >= 0 and start > end:
-        accepted = (
-            f"{log.topic_partition} would start at {start} and end at {end}: give a start that is "
-            "not behind the one of endingOffsets"
-        )
-        raise OptionError(options.starting_offsets.option, options.starting_offsets.text, accepted)
-    if earliest <= start and max(start, end) <= latest:
-        return start, end
-    missing = start if not earliest <= start <= latest else end
-    if options.fail_on_data_loss:
-        raise OffsetOutOfRangeError(str(log.topic_partition), missing, earliest, latest)
-    logger.warning(
-        "%s: offsets [%d, %d) are asked for, [%d, %d) are there; reading those, because "
-        "failOnDataLoss is false",
-        log.topic_partition, start, end, earliest, latest,
-    )  # fmt: skip
-    return max(start, earliest), min(end, latest)

@@ -1,9 +1,12 @@
-"""The Python process that a task runs in, which Spark uses again for the next task."""
+"""The Python processes that Spark plans and reads in, and uses again."""
 
 import functools
 import gc
+import sys
 
-__all__ = ["freeze_modules"]
+__all__ = ["freeze_modules", "plans_without_filters"]
+
+_PLAN_WORKER = "pyspark.sql.worker.plan_data_source_read"
 
 
 @functools.cache
@@ -16,3 +19,17 @@ def freeze_modules() -> None:
     """
     gc.collect()  # otherwise existing garbage would be kept
     gc.freeze()
+
+
+def plans_without_filters() -> bool:
+    """Whether Spark plans a read in this process and pushes no filters to it.
+
+    There Spark refuses a reader that overrides ``pushFilters``, unless
+    ``spark.sql.python.filterPushdown.enabled`` is on.  With filters, it plans in another process.
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is None:
+        return False
+    return spec.name == _PLAN_WORKER or (
+        spec.name == "pyspark.daemon" and sys.argv[1:2] == [_PLAN_WORKER]
+    )

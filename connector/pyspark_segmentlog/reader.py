@@ -1,27 +1,34 @@
 """A batch query's reader: slices on the driver, Arrow batches in the tasks."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_segmentlog.options import ReadOptions
 from pyspark_segmentlog.plain_errors import PlainErrors
-from pyspark_segmentlog.python_worker import freeze_modules
+from pyspark_segmentlog.python_worker import freeze_modules, plans_without_filters
+from segmentlog.files.paths import readable_path
 from segmentlog.model import LogSlice
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
 
-__all__ = ["SegmentLogReader", "SlicePartition"]
+    from pyspark_segmentlog.filters import Bounds
+    from pyspark_segmentlog.planner import LateRange
+
+__all__ = ["NarrowingReader", "SegmentLogReader", "TaskPartition", "make_reader"]
 
 
-class SlicePartition(InputPartition):
-    """A slice on its way to the task that reads it."""
+class TaskPartition(InputPartition):
+    """Slices, or ranges with edges to look up, on their way to the task that reads them."""
 
-    def __init__(self, log_slice: LogSlice) -> None:
-        super().__init__(log_slice)
-        self.log_slice = log_slice
+    def __init__(self, parts: "tuple[LogSlice | LateRange, ...]") -> None:
+        super().__init__(parts)
+        self.parts = parts
 
 
 class SegmentLogReader(DataSourceReader):
@@ -31,27 +38,79 @@ class SegmentLogReader(DataSourceReader):
     ----------
     options : checked options.
     columns : the columns wanted, in order.
+    text : the columns among them that are wanted as text.
     """
 
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+    _bounds: "Bounds | None" = None
+
+    def __init__(
+        self, options: ReadOptions, columns: tuple[str, ...], text: tuple[str, ...] = ()
+    ) -> None:
         self._options = options
         self._columns = columns
+        self._text = text
 
     @PlainErrors()
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition for each slice; for an empty list, Spark makes one without a slice."""
-        from pyspark_segmentlog.planner import plan_slices
+        """One partition for each task; for an empty list, Spark makes one that is None."""
+        from pyspark_segmentlog.planner import plan_tasks
 
-        return [SlicePartition(log_slice) for log_slice in plan_slices(self._options)]
+        return [TaskPartition(parts) for parts in plan_tasks(self._options, self._bounds)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Arrow batches of one slice."""
-        if not isinstance(partition, SlicePartition):
+        """Arrow batches of one task."""
+        if not isinstance(partition, TaskPartition):
             return
-        from segmentlog.read.scan import scan_slice  # the compiled kernels load in the task
-
         with PlainErrors():
-            yield from scan_slice(
-                partition.log_slice, columns=self._columns, policy=self._options.policy
-            )
+            for part in partition.parts:
+                yield from self._read(part)
         freeze_modules()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In a task: take the credentials in URLs, which paths in slices do not hold."""
+        self.__dict__.update(state)
+        for path in self._options.paths:
+            readable_path(path)
+
+    def _read(self, part: "LogSlice | LateRange") -> "Iterator[pa.RecordBatch]":
+        from pyspark_segmentlog.task import read_part
+        from segmentlog.records.text import TextColumns
+
+        if not self._text:
+            yield from read_part(part, self._columns, self._options)
+            return
+        text = TextColumns(self._columns, self._text, self._options.on_invalid_utf8)
+        for batch in read_part(part, text.scanned, self._options):
+            yield text.convert(batch, part.topic_partition)
+
+
+class NarrowingReader(SegmentLogReader):
+    """A reader that leaves out rows which the filters of the query would leave out."""
+
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
+        """Remember the bounds that `filters` put on the read; Spark applies all of them, too."""
+        from pyspark_segmentlog.filters import bounds_of
+
+        self._bounds = bounds_of(filters)
+        policy = self._options.policy._replace(timestamps=self._bounds.timestamps)
+        self._options = replace(self._options, policy=policy)
+        return filters
+
+
+def make_reader(options: ReadOptions, schema: "StructType") -> SegmentLogReader:
+    """The reader of a query, which narrows the read if that is asked for.
+
+    Spark refuses a reader that overrides ``pushFilters`` while
+    ``spark.sql.python.filterPushdown.enabled`` is off.  So the override is hidden in the process
+    in which Spark would refuse it, where ``pushFilters`` is never called.
+
+    Raises
+    ------
+    ColumnError
+        If `schema` has a column that cannot be read so.
+    """
+    from pyspark_segmentlog.schema import selected_columns, text_columns
+
+    narrows = options.filter_pushdown and not plans_without_filters()
+    kind = NarrowingReader if narrows else SegmentLogReader
+    return kind(options, selected_columns(schema), text_columns(schema))

@@ -13,7 +13,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["row_schema", "selected_columns"]
+__all__ = ["row_schema", "selected_columns", "text_columns"]
+
+#: Columns of bytes that a schema may also have as ``string``.
+_BYTES_OR_TEXT = ("key", "value")
 
 _HEADERS = StructField(
     "headers",
@@ -42,7 +45,7 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
     """Names that a schema selects, in its order.
 
     A schema given with ``spark.read.schema(…)`` may leave columns out and change their order.
-    Columns that are left out are not decoded.
+    Columns that are left out are not decoded.  Keys and values may be binary or string.
 
     Raises
     ------
@@ -61,7 +64,8 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
             raise ColumnError(field.name, "unknown", accepted)
         found = field.dataType.simpleString()
         expected = known[field.name].dataType.simpleString()
-        if found != expected:
+        is_text = field.name in _BYTES_OR_TEXT and field.dataType == StringType()
+        if found != expected and not is_text:
             accepted = f"read it as {expected}, then convert it"
             if field.name != "headers":
                 cast = f"cast({field.name} as {found}) as {field.name}"
@@ -73,3 +77,12 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
         if schema.names.count(field.name) > 1:
             raise ColumnError(field.name, "there more than once", "leave out all but one")
     return tuple(schema.names)
+
+
+def text_columns(schema: StructType) -> tuple[str, ...]:
+    """Names of the keys and values that a checked schema has as ``string``."""
+    return tuple(
+        field.name
+        for field in schema.fields
+        if field.name in _BYTES_OR_TEXT and field.dataType == StringType()
+    )

@@ -48,48 +48,22 @@ class SegmentLogDataSource(DataSource):
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Reader of a batch query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
-        from pyspark_segmentlog.options import ReadOptions
-        from pyspark_segmentlog.reader import SegmentLogReader
-        from pyspark_segmentlog.schema import selected_columns
+        from pyspark_segmentlog.options import ReadOptions, warn_of_unused
+        from pyspark_segmentlog.reader import make_reader
 
-        options = ReadOptions.parse(options_of_query(self.options, schema))
-        return SegmentLogReader(options, selected_columns(schema))
+        given = options_of_query(self.options, schema)
+        reader = make_reader(ReadOptions.parse(given), schema)
+        warn_of_unused(given)
+        return reader
 
     @PlainErrors()
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         """Writer of a batch query; options and columns are checked here."""
         from pyspark_segmentlog.python_worker import freeze_modules
-        from pyspark_segmentlog.sink_schema import check_sink_schema
-        from pyspark_segmentlog.write_options import WriteOptions
+        from pyspark_segmentlog.write_job import begin_write_job
         from pyspark_segmentlog.writer import SegmentLogWriter
-        from segmentlog.errors import OptionError
-        from segmentlog.producer.job import WriteJob
-        from segmentlog.producer.left_out import warn_of_columns_left_out
 
-        options = WriteOptions.parse(dict(self.options))
-        check_sink_schema(schema, options.topic, options.config)
-        if overwrite != options.deletes_records:
-            mode = "overwrite" if overwrite else "append"
-            accepted = (
-                'a log only grows: use mode("append"); or give deleteRecords=true to have the '
-                "topic's earlier records deleted in the same step"
-                if overwrite
-                else 'deleteRecords=true is for mode("overwrite")'
-            )
-            raise OptionError("mode", mode, accepted)
-        job = WriteJob.begin(
-            options.directory,
-            options.config,
-            topic=options.topic,
-            num_partitions=options.num_partitions,
-            creates_topics=options.auto_create_topics,
-            lock_timeout_seconds=options.lock_timeout_seconds,
-            sink=options.sink,
-            deletes_records=options.deletes_records,
-        )
-        warn_of_columns_left_out(
-            job.directory, schema.names, job.config, keeps="preserve=true", reads="preserve=true"
-        )
+        job = begin_write_job(self.options, schema, overwrite=overwrite)
         freeze_modules()
         return SegmentLogWriter(job)
 

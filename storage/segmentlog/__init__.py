@@ -8,6 +8,7 @@
 Importing this package is cheap: the compiled kernels load with the first scan.
 """
 
+from segmentlog.arrow_dataset.open_dataset import dataset
 from segmentlog.cleanup.delete_records import DeletedRecords, delete_records
 from segmentlog.cleanup.delete_topic import DeletedTopic, delete_topic
 from segmentlog.cleanup.retain import RemovedSegment, retain
@@ -20,6 +21,7 @@ from segmentlog.errors import (
     CorruptLogError,
     ErrorCode,
     InvalidRecordError,
+    InvalidUtf8Error,
     LogChangedError,
     LogDirectoryError,
     LogLockedError,
@@ -69,6 +71,7 @@ __all__ = [
     "DeletedTopic",
     "ErrorCode",
     "InvalidRecordError",
+    "InvalidUtf8Error",
     "IsolationLevel",
     "Log",
     "LogChangedError",
@@ -102,6 +105,7 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
     "alter_settings",
+    "dataset",
     "delete_records",
     "delete_topic",
     "open_log_dir",

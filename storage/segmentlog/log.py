@@ -1,28 +1,25 @@
 """One topic-partition on disk: its segments, its offsets, and reads of it."""
 
-import functools
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import cached_property
-from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from segmentlog.errors import (
     CorruptCheckpointError,
-    CorruptLogError,
     LogChangedError,
     OffsetOutOfRangeError,
-    SegmentLogError,
 )
-from segmentlog.files.metadata import read_topic_id
+from segmentlog.files.metadata import known_topic_id, read_topic_id
 from segmentlog.files.readable import is_file
-from segmentlog.files.system_errors import is_gone, storage_error
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
     IsolationLevel,
     LogSlice,
+    OffsetRange,
     OnCorruptBatch,
     ReadUpTo,
     ScanPolicy,
@@ -30,52 +27,19 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.read.listed import ListedSegments
-from segmentlog.read.lookup import find_offset_by_timestamp
+from segmentlog.read.look_again import looks_again
+from segmentlog.read.lookup import find_offset_by_timestamp, offset_up_to_which_all_are_older
 from segmentlog.read.moment import Listing
 from segmentlog.read.plan import cut_slices
+from segmentlog.read.time_range import one_bound
 from segmentlog.segments.listing import list_segments, lone_segment
 from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
+from segmentlog.summary import html_table, in_a_line
 
 __all__ = ["Log"]
 
 logger = logging.getLogger(__name__)
-
-
-_ATTEMPTS = 5  # a broker can overtake a look-up only so often
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def _looks_again(
-    method: "Callable[Concatenate[Log, _P], _R]",
-) -> "Callable[Concatenate[Log, _P], _R]":
-    """List the segments again if a file was renamed, replaced or cut since they were listed.
-
-    Retention and compaction do that to a healthy log.  An error in a file that is still the listed
-    one is a true error, and is raised.
-    """
-
-    @functools.wraps(method)
-    def looking_again(self: "Log", /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        for _ in range(_ATTEMPTS):
-            try:
-                return method(self, *args, **kwargs)
-            except SegmentLogError as error:
-                listed = self.__dict__.get("_listed")
-                is_corrupt = isinstance(error, CorruptLogError)
-                if not is_corrupt or (listed is not None and not listed.has_changed()):
-                    raise
-                change: Exception = error
-            except OSError as error:
-                if not is_gone(error):
-                    raise storage_error(error, self.path) from error
-                change = error
-            self.__dict__.pop("_listed", None)  # listed again on the next request
-        raise LogChangedError(self.path, -1, -1, str(change)) from change
-
-    return looking_again
 
 
 class Log:
@@ -92,6 +56,7 @@ class Log:
     high_watermark_checkpoint : its entry in ``replication-offset-checkpoint``, or None; or the
         error, if that file cannot be read.
     list_files : lists the partition directory; by default as it is, even beside a writer.
+    is_file : whether `path` is a file, if that is known; by default, the disk is asked.
     """
 
     def __init__(
@@ -102,16 +67,22 @@ class Log:
         log_start_checkpoint: int = 0,
         high_watermark_checkpoint: int | CorruptCheckpointError | None = None,
         list_files: Callable[[TopicPartition, str], Listing] | None = None,
+        is_file: bool | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.path = path
         self._log_start_checkpoint = log_start_checkpoint
         self._high_watermark_checkpoint = high_watermark_checkpoint
-        self._list_files = list_files or _list_as_it_is
+        self._list_files = list_files or (lambda _, path: Listing(list_segments(path)))
         self._open_transactions: dict[int, dict[int, int]] = {}
+        if is_file is not None:
+            self._is_file = is_file
 
     def __repr__(self) -> str:
-        return f"Log({str(self.topic_partition)!r}, {self.path!r})"
+        return f"Log({in_a_line(self)})"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.path, [self])
 
     @property
     def high_watermark_checkpoint(self) -> int | None:
@@ -145,7 +116,7 @@ class Log:
         return ListedSegments(listing, self._log_start_checkpoint, committed_to)
 
     @property
-    @_looks_again
+    @looks_again
     def segments(self) -> tuple[Segment, ...]:
         """Segments in the order of their base offsets; the last one is the active segment."""
         return self._listed.segments
@@ -161,19 +132,19 @@ class Log:
         return sum(segment.size for segment in self.segments)
 
     @property
-    @_looks_again
+    @looks_again
     def tail(self) -> LogEnd:
-        """Where the last segment ends."""
+        """End of the last segment."""
         return self._listed.tail
 
     @property
-    @_looks_again
+    @looks_again
     def log_start_offset(self) -> int:
         """First offset that a reader may see: retention and DeleteRecords move it up."""
         return self._listed.log_start_offset
 
     @property
-    @_looks_again
+    @looks_again
     def log_end_offset(self) -> int:
         """The offset that the next record will get; a torn tail does not count.
 
@@ -198,7 +169,7 @@ class Log:
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> int:
-        """Where a read of the newest data ends: the high watermark if known, or the log end.
+        """End of a read of the newest data: the high watermark if known, or the log end.
 
         For committed data, it is the last stable offset.
 
@@ -217,14 +188,12 @@ class Log:
             if is_torn and not reads_all:
                 return promised
             if not self._is_file:  # one segment alone need not reach to the end
-                logger.warning(
-                    "%s: the high watermark is %d, but the log ends at %d; reading to the log end",
-                    self.path, promised, self.log_end_offset,
-                )  # fmt: skip
+                told = "%s: the high watermark is %d, the log ends at %d; reading to the log end"
+                logger.warning(told, self.path, promised, self.log_end_offset)
         high_watermark = self.high_watermark
         return self.log_end_offset if high_watermark is None or reads_all else high_watermark
 
-    @_looks_again
+    @looks_again
     def open_transactions(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> dict[int, int]:
         """Transactions that have no end marker below `end_offset`: first offsets by producer id.
 
@@ -249,7 +218,7 @@ class Log:
         first = min(opened, default=self.end_offset(read_up_to))
         return max(first, self.log_start_offset)
 
-    @_looks_again
+    @looks_again
     def offset_for_timestamp(
         self,
         timestamp_ms: int,
@@ -280,6 +249,24 @@ class Log:
             self._listed.newest_timestamps, timestamp_ms, self.log_start_offset, end_offset
         )
 
+    @looks_again
+    def offset_up_to_which_all_are_older(self, timestamp_ms: int) -> int:
+        """An offset below which every record is older than `timestamp_ms`, near the first other.
+
+        It is the log end if all records are older.  Time indexes and batch headers tell it, and
+        nothing is decoded.
+        """
+        found = offset_up_to_which_all_are_older(self._listed.newest_timestamps, timestamp_ms)
+        return self.log_end_offset if found is None else max(found, self.log_start_offset)
+
+    @looks_again
+    def newest_timestamp(self, log_slice: LogSlice) -> int | None:
+        """Epoch milliseconds that no record of a slice is above, by time indexes and headers.
+
+        None if that is not known, because a file was replaced since the slice was cut.
+        """
+        return self._listed.newest_of_slices.of(log_slice)
+
     def slices(self, start_offset: int, end_offset: int, max_bytes: int = 0) -> list[LogSlice]:
         """Cut ``[start_offset, end_offset)`` into pieces that can be read side by side.
 
@@ -295,24 +282,67 @@ class Log:
         """
         return self._slices(max(start_offset, self.log_start_offset), end_offset, max_bytes)
 
-    @_looks_again
+    @looks_again
     def _slices(self, start_offset: int, end_offset: int, max_bytes: int) -> list[LogSlice]:
-        earliest = self.log_start_offset
+        listed = self._listed
+        earliest = listed.log_start_offset
         if start_offset < min(earliest, end_offset):
             reason = f"the log begins at offset {earliest} now"
             raise LogChangedError(self.path, start_offset, min(earliest, end_offset), reason)
-        return cut_slices(
-            self.topic_partition, self.segments, self.tail, start_offset, end_offset, max_bytes
-        )
+        slices = cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
+        return [each._replace(topic_id=self._known_topic_id) for each in slices]
+
+    @cached_property
+    def _known_topic_id(self) -> str:
+        return known_topic_id(self._directory)
+
+    def bounds(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        starting_timestamp: datetime | int | None = None,
+        ending_timestamp: datetime | int | None = None,
+        read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
+    ) -> OffsetRange:
+        """The offsets that `scan` reads with the same arguments.
+
+        Raises
+        ------
+        OffsetOutOfRangeError
+            If either offset is outside the log.
+        OptionError
+            If an offset and a time are given for the same bound, or a datetime has no time zone.
+        """
+        isolation_level, read_up_to = IsolationLevel(isolation_level), ReadUpTo(read_up_to)
+        last = newest = self.end_offset(read_up_to, isolation_level)
+        if isolation_level == IsolationLevel.READ_UNCOMMITTED:
+            last = max(newest, self.log_end_offset)
+
+        def find(timestamp_ms: int) -> int:
+            found = self.offset_for_timestamp(timestamp_ms, read_up_to, isolation_level)
+            return newest if found is None else found.offset
+
+        earliest = self.log_start_offset
+        for offset in (start_offset, end_offset):
+            if offset is not None and not earliest <= offset <= last:
+                raise OffsetOutOfRangeError(str(self.topic_partition), offset, earliest, last)
+        starts, ends = ("start_offset", "starting_timestamp"), ("end_offset", "ending_timestamp")
+        start = one_bound(starts, start_offset, starting_timestamp, find)
+        end = one_bound(ends, end_offset, ending_timestamp, find)
+        return OffsetRange(earliest if start is None else start, newest if end is None else end)
 
     def scan(
         self,
         start_offset: int | None = None,
         end_offset: int | None = None,
         *,
+        starting_timestamp: datetime | int | None = None,
+        ending_timestamp: datetime | int | None = None,
         columns: Sequence[str] | None = None,
         include_headers: bool = False,
-        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
         on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
         max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
@@ -323,6 +353,11 @@ class Log:
         ----------
         start_offset : by default the log start.
         end_offset : exclusive; by default the result of `end_offset` for `read_up_to`.
+        starting_timestamp, ending_timestamp : times instead of offsets: epoch milliseconds, or a
+            datetime with a time zone.  Each stands for the offset that `offset_for_timestamp`
+            finds, as with Spark's options of these names, or for the end if no record is as new.
+            Records are in the order of their offsets, so a record between the two bounds may be
+            older than the first, or newer than the second.
         columns : names of the requested columns, in order; by default all.
         include_headers : whether "all" includes ``headers``.
         read_up_to : where the newest data ends.
@@ -336,36 +371,25 @@ class Log:
         OffsetOutOfRangeError
             If either offset is outside the log.
         OptionError
-            If a column does not exist.
+            If a column does not exist, an offset and a time are given for the same bound, or a
+            datetime has no time zone.
         CorruptLogError, UnsupportedFormatError, LogChangedError
             While the stream is read.
         """
         from segmentlog.read.scan import scan_slice  # the compiled kernels load here
         from segmentlog.records.columns import record_schema
 
-        isolation_level = IsolationLevel(isolation_level)
-        start = self.log_start_offset if start_offset is None else start_offset
-        newest = self.end_offset(read_up_to, isolation_level)
-        last = newest
-        if isolation_level == IsolationLevel.READ_UNCOMMITTED:
-            last = max(newest, self.log_end_offset)
-        end = newest if end_offset is None else end_offset
-        for offset in (start, end):
-            if not self.log_start_offset <= offset <= last:
-                raise OffsetOutOfRangeError(
-                    str(self.topic_partition), offset, self.log_start_offset, last
-                )
+        offsets = self.bounds(
+            start_offset, end_offset,
+            starting_timestamp=starting_timestamp, ending_timestamp=ending_timestamp,
+            read_up_to=read_up_to, isolation_level=isolation_level,
+        )  # fmt: skip
         schema = record_schema(columns, include_headers=include_headers)
-        policy = ScanPolicy(
-            isolation_level, OnCorruptBatch(on_corrupt_batch), max_inflated_batch_bytes
-        )
+        level, on_corrupt = IsolationLevel(isolation_level), OnCorruptBatch(on_corrupt_batch)
+        policy = ScanPolicy(level, on_corrupt, max_inflated_batch_bytes)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for log_slice in self.slices(start, end):
+            for log_slice in self.slices(*offsets):
                 yield from scan_slice(log_slice, columns=schema.names, policy=policy)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-def _list_as_it_is(_: TopicPartition, path: str) -> Listing:
-    return Listing(list_segments(path))

@@ -10,6 +10,7 @@ from segmentlog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
+from segmentlog.files.location import is_url
 from segmentlog.files.metadata import read_meta_properties
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -19,8 +20,9 @@ from segmentlog.files.names import (
     parse_partition_directory,
 )
 from segmentlog.files.partitions import list_partitions
-from segmentlog.files.paths import local_path, why_not_there
-from segmentlog.files.readable import FileType, exists, is_file, list_names
+from segmentlog.files.paths import readable_path, why_not_there
+from segmentlog.files.readable import FileType, exists, is_file, list_names, survey
+from segmentlog.files.requests import side_by_side
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.journal.state import STATE_FILE
@@ -32,11 +34,14 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.read.moment import Census
+from segmentlog.read.without_collector import without_collector
+from segmentlog.summary import html_table
 
 __all__ = ["LogDirectory", "open_log_dir"]
 
 logger = logging.getLogger(__name__)
 
+_MOST_SHOWN = 20  # partitions, in a notebook
 _MOST_NAMED = 5  # partitions that a warning lists before it says "and … more"
 
 
@@ -111,7 +116,21 @@ class LogDirectory:
                 self._add(topic_partition, directory, partition_path)
 
     def __repr__(self) -> str:
-        return f"LogDirectory({', '.join(map(repr, self.paths))})"
+        n_topics, n_partitions = len({each.topic for each in self._places}), len(self._places)
+        counted = f"topics={n_topics}, partitions={n_partitions}"
+        return f"LogDirectory({', '.join(map(repr, self.paths))}, {counted})"
+
+    def _repr_html_(self) -> str:
+        shown = [
+            each
+            for each in self.topic_partitions()
+            if each.topic not in INTERNAL_TOPICS and each not in self._doubled
+        ]
+        try:
+            logs = [self.log(*each) for each in shown[:_MOST_SHOWN]]
+        except CorruptCheckpointError as error:
+            return html_table(f"{self!r}: {error}", [], len(shown))
+        return html_table(repr(self), logs, len(shown) - len(logs))
 
     def _add(self, topic_partition: TopicPartition, directory: _Directory, path: str) -> None:
         known = self._places.get(topic_partition)
@@ -170,6 +189,7 @@ class LogDirectory:
                     promised if isinstance(promised, CorruptCheckpointError) else end
                 ),
                 list_files=directory.census.list_partition,
+                is_file=None if path in self.paths else False,
             )
         return self._logs[topic_partition]
 
@@ -182,6 +202,7 @@ class LogDirectory:
         hint = f"did you mean {near[0]!r}?" if near else _held(sorted(self.topics()))
         return UnknownTopicOrPartitionError(topic, -1, ", ".join(self.paths), hint)
 
+    @without_collector()
     def end_offsets(
         self,
         topic_partitions: Iterable[TopicPartition],
@@ -194,6 +215,9 @@ class LogDirectory:
         behind them; ``readUpTo=logEnd`` reads these batches, too.  Records behind the last stable
         offset are held back by open transactions.
         """
+        topic_partitions = list(topic_partitions)
+        if any(map(is_url, self.paths)):
+            side_by_side(lambda each: self.log(*each).log_end_offset, topic_partitions)
         ends: dict[TopicPartition, int] = {}
         beyond, undecided = [], []
         for topic_partition in topic_partitions:
@@ -201,10 +225,11 @@ class LogDirectory:
             end = log.end_offset(read_up_to)
             if end < log.log_end_offset:
                 beyond.append(f"{topic_partition}: {log.log_end_offset - end} from {end}")
-            ends[topic_partition] = log.end_offset(read_up_to, isolation_level)
-            if ends[topic_partition] < end:
-                stable = ends[topic_partition]
-                undecided.append(f"{topic_partition}: {end - stable} from {stable}")
+            ends[topic_partition] = end
+            if isolation_level == IsolationLevel.READ_COMMITTED:
+                ends[topic_partition] = stable = log.last_stable_offset(read_up_to)
+                if stable < end:
+                    undecided.append(f"{topic_partition}: {end - stable} from {stable}")
         self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them")
         self._warn("behind the first open transaction", undecided, ": it was neither committed "
                    "nor aborted")  # fmt: skip
@@ -285,13 +310,14 @@ def _holds_log_file(path: str) -> bool:
 
 
 @storage_errors()
+@without_collector()
 def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) -> LogDirectory:
     """Open one or several of a broker's log directories for reading.
 
     Parameters
     ----------
     path, more : each a log directory, one partition directory (``…/orders-0``), or one ``.log``
-        file; relative paths, ``~`` and ``file:`` URIs are accepted.
+        file; relative paths, ``~`` and URLs (``file:``, ``s3:`` and others) are accepted.
 
     Raises
     ------
@@ -301,4 +327,7 @@ def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) ->
     StorageError
         If a directory cannot be read.
     """
-    return LogDirectory(local_path(each) for each in (path, *more))
+    paths = [readable_path(each) for each in (path, *more)]
+    for each in paths:
+        survey(each)
+    return LogDirectory(paths)

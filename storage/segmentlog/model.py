@@ -15,10 +15,12 @@ __all__ = [
     "LogSlice",
     "OffsetRange",
     "OnCorruptBatch",
+    "OnInvalidUtf8",
     "ReadUpTo",
     "ScanPolicy",
     "SliceFile",
     "TimestampAndOffset",
+    "TimestampRange",
     "TimestampType",
     "TopicPartition",
 ]
@@ -61,6 +63,13 @@ class OffsetRange(NamedTuple):
 ALL_OFFSETS = OffsetRange(-(2**63), 2**63 - 1)
 
 
+class TimestampRange(NamedTuple):
+    """Timestamps in epoch milliseconds, from `start_ms` on, below `end_ms`."""
+
+    start_ms: int
+    end_ms: int
+
+
 class TimestampType(IntEnum):
     """Origin of a record's timestamp (``org.apache.kafka.common.record.TimestampType``)."""
 
@@ -100,12 +109,25 @@ class OnCorruptBatch(StrEnum):
     SKIP = "skip"  #: go on behind it, and log the offsets left out
 
 
+class OnInvalidUtf8(StrEnum):
+    """What becomes of bytes that are wanted as text, and are not UTF-8."""
+
+    FAIL = "fail"
+    NULL = "null"
+    REPLACE = "replace"  #: with U+FFFD in place of the bad bytes, as in Java
+
+
 class ScanPolicy(NamedTuple):
-    """How to read a slice, the same for all slices of a read."""
+    """How to read a slice, the same for all slices of a read.
+
+    With `timestamps`, batches are left out if their headers tell that no record is of these times.
+    Other batches come with all of their records.
+    """
 
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL
     max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES
+    timestamps: TimestampRange | None = None
 
 
 class TimestampAndOffset(NamedTuple):
@@ -139,6 +161,8 @@ class LogSlice(NamedTuple):
     """Offsets ``[start_offset, end_offset)`` of one partition, and the bytes that hold them.
 
     A slice is small and picklable: it travels from the Spark driver to the task that reads it.
+    ``topic_id`` is the id of the topic, as Kafka prints it, or empty if it is unknown; if it
+    differs, another topic has the name.
     """
 
     topic: str
@@ -146,6 +170,7 @@ class LogSlice(NamedTuple):
     start_offset: int
     end_offset: int
     files: tuple[SliceFile, ...]
+    topic_id: str = ""
 
     @property
     def topic_partition(self) -> TopicPartition:

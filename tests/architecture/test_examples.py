@@ -81,6 +81,19 @@ def test_the_documents_show_every_command_of_the_command_line() -> None:
     assert names <= {command.split()[0] for command, _ in COMMANDS}
 
 
+def test_the_python_of_the_documents_runs(tmp_path: Path) -> None:
+    """The blocks of `storage/docs/python.md`, in their order, on a copy."""
+    text = DOCUMENTS["storage/docs/python.md"]
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    shutil.copytree(EXAMPLES / "data", tmp_path / "examples" / "data")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(blocks)], cwd=tmp_path,
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def test_polars_and_duckdb_take_the_stream(example_data: str) -> None:
     """A scan is an Arrow stream, without a conversion of ours."""
     log = segmentlog.open_log_dir(example_data).log("orders", 0)

@@ -42,7 +42,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/files",
-        "durable owners partitions readable snapshot sync_together",
+        "durable owners partitions snapshot sync_together",
         "producer/test_places producer/test_many_partitions recovery/test_recover_log ../crash",
         "what they do shows in what a crash, a mount or another user leaves of a job",
     ),
@@ -72,9 +72,15 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/read",
-        "damage listed lookup moment planned_file read_committed scan",
+        "damage listed look_again planned_file read_committed scan",
         "test_log segments/test_segment test_damage ../crash ../interop",
         "steps of one read, which is tested beside commits and damage",
+    ),
+    (
+        "segmentlog/arrow_dataset",
+        "log_scanner no_file_system open_dataset projection snapshot",
+        "arrow_dataset/test_log_dataset arrow_dataset/test_narrowing",
+        "parts of a dataset, tested by what DuckDB, Polars and pyarrow see of it",
     ),
     (
         "segmentlog/commit",
@@ -90,7 +96,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/recovery",
-        "broken deleted put_aside recover_directory swaps unfinished valid_end",
+        "broken deleted put_aside recover_directory unfinished valid_end",
         (
             "recovery/test_recover_log cleanup/test_delete_topic cleanup/test_retain "
             "tools/test_recover ../crash"
@@ -105,8 +111,8 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/producer",
-        "config job left_out sink_columns",
-        "producer/test_writer producer/test_refusals producer/test_clocks ../connector",
+        "config left_out sink_columns",
+        "producer/test_writer producer/test_refusals ../connector",
         "parts of the writer, tested by what it writes and refuses",
     ),
     (
@@ -132,7 +138,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "pyspark_segmentlog",
-        "catalog_table parsing py_files sink_schema source",
+        "catalog_table option_names parsing py_files sink_schema source",
         "test_sql test_options test_reader test_writer ../architecture/test_packaging",
         "tested by the statements, options and packages that a user has",
     ),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from first_hour.bare import TOP, environment_without_us
+from quick_java import FLAGS
 
 COMPILING = "compiling segmentlog's kernels"
 
@@ -86,7 +87,13 @@ def test_a_first_query_says_once_that_it_compiles(machine: Machine) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["segmentlog.zip", "pyspark_segmentlog-0-py3-none-any.whl"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "segmentlog.zip",
+        pytest.param("pyspark_segmentlog-0-py3-none-any.whl", marks=pytest.mark.slow),
+    ],
+)
 def test_py_files_reach_the_workers_and_compile_nothing(
     wheel: Path, machine: Machine, tmp_path: Path, example_data: str, name: str
 ) -> None:
@@ -97,7 +104,8 @@ def test_py_files_reach_the_workers_and_compile_nothing(
     archive = shutil.copy(wheel, tmp_path / name)
     (tmp_path / "read.py").write_text(READ)
     before = machine.kernels()
-    submit: list[str | Path] = [home / "bin" / "spark-submit", "--py-files", archive, "read.py"]
+    submit: list[str | Path] = [home / "bin" / "spark-submit", "--py-files", archive]
+    submit += ["--driver-java-options", " ".join(FLAGS), "read.py"]
     printed, errors = run(
         [*submit, example_data, "register"], tmp_path,
         SPARK_HOME=str(home), PYSPARK_PYTHON=str(machine.python),
@@ -110,6 +118,7 @@ def test_py_files_reach_the_workers_and_compile_nothing(
     assert before == machine.kernels()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None:
     """`pip install -e`: two plain paths in a `.pth` file, which Spark's scan sees."""

@@ -86,18 +86,34 @@ print(seconds, peak(), len(slices))
 """
 
 
-def plan(scratch: Path, n_partitions: int, rounds: int) -> Row:
-    """Planning of ten segments in each of `n_partitions`, each time in a new interpreter."""
+def make_directory(scratch: Path, n_partitions: int, *, has_checkpoints: bool = False) -> None:
+    """Ten segments of one batch in each of `n_partitions`, and perhaps a broker's small files."""
     batch = encode_batch([Record(i, 0, b"k", bytes(20)) for i in range(10)])
+    names = []
     for number in range(n_partitions):
-        partition = scratch / f"topic{number // 100}-{number % 100}"
+        topic, partition_number = f"topic{number // 100}", number % 100
+        names.append(f"{topic} {partition_number}")
+        partition = scratch / f"{topic}-{partition_number}"
         partition.mkdir()
+        if has_checkpoints:
+            (partition / "partition.metadata").write_text(f"version: 0\ntopic_id: {'A' * 22}")
         for segment in range(10):
             stem = partition / f"{segment * 10:020d}"
             data = (segment * 10).to_bytes(8, "big") + batch[8:]
             stem.with_suffix(".log").write_bytes(data)
             stem.with_suffix(".index").write_bytes(b"")
             stem.with_suffix(".timeindex").write_bytes(b"")
+    if has_checkpoints:
+        (scratch / ".kafka_cleanshutdown").touch()
+        for file, offset in (("replication", 100), ("log-start", 0)):
+            lines = [f"{name} {offset}" for name in names]
+            text = "\n".join(["0", str(len(lines)), *lines, ""])
+            (scratch / f"{file}-offset-checkpoint").write_text(text)
+
+
+def plan(scratch: Path, n_partitions: int, rounds: int) -> Row:
+    """Planning of ten segments in each of `n_partitions`, each time in a new interpreter."""
+    make_directory(scratch, n_partitions)
     runs = [run_program(_PLAN, os.environ, str(scratch)) for _ in range(rounds + 1)][1:]
     seconds = statistics.median(run[0] for run in runs)
     most = max(run[1] for run in runs)

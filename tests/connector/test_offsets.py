@@ -4,21 +4,30 @@ import json
 
 import pytest
 
-from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound, parse_assign
+from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound
+from pyspark_segmentlog.options import OPTIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
+TABLE = {option.name: option for option in OPTIONS}
+
+
 def start(text: str) -> OffsetBound:
     """A value of `startingOffsets`."""
-    return OffsetBound.parse("startingOffsets", text, refused=LATEST)
+    return TABLE["startingOffsets"].value_of(text)
 
 
 def end(text: str) -> OffsetBound:
     """A value of `endingOffsets`."""
-    return OffsetBound.parse("endingOffsets", text, refused=EARLIEST)
+    return TABLE["endingOffsets"].value_of(text)
+
+
+def parse_assign(text: str) -> tuple[TopicPartition, ...]:
+    """A value of `assign`."""
+    return TABLE["assign"].value_of(text)
 
 
 @pytest.mark.parametrize("text", ["earliest", "EARLIEST", " Earliest "])
@@ -115,6 +124,8 @@ def test_the_refusal_names_the_partition() -> None:
         '{"a":{"0":true}}',
         '{"a":{"0":null}}',
         '{"a":{"0":-3}}',
+        '{"a":{"0":9223372036854775808}}',
+        '{"a":{"2147483648":5}}',
         '{"a":{"0":"earliest"}}',
         pytest.param("[" * 100_000, id="deep"),
     ],
@@ -125,7 +136,7 @@ def test_another_form_is_refused_with_an_example(text: str) -> None:
         start(text)
 
     assert ("startingOffsets", text) == (caught.value.option, caught.value.value)
-    assert '{"topicA":{"0":23,"1":-1},"topicB":"earliest"}' in str(caught.value)
+    assert '{"a":{"0":23,"1":-2},"b":"earliest"}' in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +145,14 @@ def test_another_form_is_refused_with_an_example(text: str) -> None:
 )
 def test_a_name_that_stands_twice_is_refused(text: str) -> None:
     """JSON would let the last one win."""
-    with pytest.raises(OptionError, match="names a topic or a partition twice"):
+    with pytest.raises(OptionError, match=r"it names '(a|0)' twice"):
         start(text)
+
+
+def test_a_topic_with_a_word_and_with_partitions_is_refused() -> None:
+    """The message names it, and says what to give."""
+    with pytest.raises(OptionError, match="'a' twice: give each topic once, by a word or by its"):
+        start('{"a":"earliest","b":{"0":1},"a":{"0":1}}')
 
 
 def test_a_partition_written_in_two_ways_is_refused() -> None:
@@ -210,7 +227,7 @@ def test_another_form_of_assign_is_refused_with_an_example(text: str) -> None:
         parse_assign(text)
 
     assert ("assign", text) == (caught.value.option, caught.value.value)
-    assert '{"topicA":[0,1],"topicB":[2,4]}' in str(caught.value)
+    assert 'JSON such as {"a":[0,1]}' in str(caught.value)
 
 
 def test_a_topic_that_is_assigned_twice_is_refused() -> None:

@@ -1,33 +1,20 @@
 """Options of a batch read: every rule, without Spark."""
 
+import logging
 import pickle
+import re
 from collections.abc import Callable
 
 import pytest
 
-from pyspark_segmentlog.options import OPTIONS, ReadOptions
+from pyspark_segmentlog.bounds import LastDuration, LastRecords
+from pyspark_segmentlog.offsets import EARLIEST, LATEST, OffsetBound
+from pyspark_segmentlog.options import OPTIONS, ReadOptions, warn_of_unused
+from pyspark_segmentlog.parsing import Option
+from pyspark_segmentlog.timestamps import NoMatch, TimestampBound
 from pyspark_segmentlog.write_options import WRITE_OPTIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo, TopicPartition
-
-IGNORED = [
-    "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-]
-NOT_YET = [
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-]
 
 
 def parse(**options: str) -> ReadOptions:
@@ -52,12 +39,15 @@ def test_a_path_alone_reads_everything() -> None:
         options.subscribe_pattern,
         options.assign,
     )
-    assert (-2, -1) == (options.starting_offsets.everywhere, options.ending_offsets.everywhere)
+    assert OffsetBound("startingOffsets", "earliest", EARLIEST) == options.start
+    assert OffsetBound("endingOffsets", "latest", LATEST) == options.end
     assert (False, True) == (options.include_headers, options.fail_on_data_loss)
-    assert (ReadUpTo.HIGH_WATERMARK, 128 << 20) == (
-        options.read_up_to,
+    assert (None, None, 128 << 20) == (
+        options.min_partitions,
+        options.max_records_per_partition,
         options.max_bytes_per_partition,
     )
+    assert (ReadUpTo.HIGH_WATERMARK, False) == (options.read_up_to, options.late_binding)
 
 
 def test_options_travel_to_a_task_unchanged() -> None:
@@ -73,17 +63,34 @@ GOOD_VALUES = {
     "subscribe": "a",
     "subscribePattern": "a.*",
     "assign": '{"a":[0]}',
-    "startingOffsets": "earliest",
-    "endingOffsets": "latest",
+    "startingTimestamp": "5",
+    "startingOffsetsByTimestamp": '{"a":{"0":5}}',
+    "startingOffsets": '{"a":{"0":5}}',
+    "startingOffsetsByTimestampStrategy": "latest",
+    "lastRecords": "5",
+    "lastDuration": "5 minutes",
+    "endingTimestamp": "5",
+    "endingOffsetsByTimestamp": '{"a":{"0":5}}',
+    "endingOffsets": '{"a":{"0":5}}',
+    "lateBinding": "true",
     "includeHeaders": "true",
     "preserve": "true",
     "failOnDataLoss": "false",
     "kafka.isolation.level": "read_committed",
     "onCorruptBatch": "skip",
     "maxInflatedBatchBytes": "1m",
+    "onInvalidUtf8": "replace",
+    "filterPushdown": "true",
     "readUpTo": "logEnd",
+    "minPartitions": "3",
+    "maxRecordsPerPartition": "100",
+    "maxPartitions": "8",
+    "partitionAssignor": "range",
     "maxBytesPerPartition": "1m",
-}
+} | {option.name: "1" for option in OPTIONS if not option.is_used}
+
+
+USED = {option.name for option in OPTIONS if option.is_used}
 
 
 def test_every_option_has_a_good_value_here() -> None:
@@ -99,7 +106,8 @@ def test_names_are_taken_in_any_case(name: str, change: Callable[[str], str]) ->
     expected = ReadOptions.parse({**raw, name: GOOD_VALUES[name]})
 
     assert expected == ReadOptions.parse({**raw, change(name): GOOD_VALUES[name]})
-    assert name == "path" or expected != ReadOptions.parse(raw) or name.endswith("Offsets")
+    is_used = not name.endswith("Strategy") and name in USED  # a strategy alone decides nothing
+    assert name == "path" or is_used == (expected != ReadOptions.parse(raw))
 
 
 @pytest.mark.parametrize(
@@ -123,45 +131,55 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: str) -
     assert f"did you mean {nearest!r}?" in str(error)
 
 
-def test_a_name_like_no_other_is_answered_with_all_names() -> None:
-    """Nothing is near, so everything is told."""
-    error = refusal({"zzzzzz": "x"})
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_a_refusal_says_what_the_reference_says(option: Option) -> None:
+    """The third column of the table in the README, in words."""
+    if option.parse is None:
+        assert "" == option.value_of("")
+        return
+    with pytest.raises(OptionError) as caught:
+        option.value_of("")
 
-    assert [] == [option.name for option in OPTIONS if option.name not in str(error)]
+    assert (option.name, "") == (caught.value.option, caught.value.value)
+    assert caught.value.accepted.startswith("give " + option.accepts.replace("`", ""))
 
 
-@pytest.mark.parametrize("name", NOT_YET)
-@pytest.mark.parametrize("change", [str, str.lower])
-def test_an_option_of_the_kafka_source_that_is_missing_is_said_to_be(
-    name: str, change: type[str]
-) -> None:
-    """It exists elsewhere, so it is no typing mistake; its name is given as Spark writes it."""
-    error = refusal({change(name): "1"})
+def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Those of the client, of streams, and names like no other; they change no row."""
+    unused = {
+        "Kafka.Bootstrap.Servers": "host:9092",
+        "kafka.group.id": "g",
+        "kafka.SSL.truststore.location": "/t",
+        "groupIdPrefix": "p",
+        "maxOffsetsPerTrigger": "many",
+        "zzzzzz": "x",
+    }
+    used = {"path": "/d", "subscribe": "a", "KAFKA.isolation.level": "read_committed"}
+
+    assert ReadOptions.parse(used) == ReadOptions.parse(used | unused)
+    assert [] == caplog.messages
+    with caplog.at_level(logging.WARNING):
+        warn_of_unused(used)
+        assert [] == caplog.messages
+        warn_of_unused(used | unused)
+    (message,) = caplog.messages
+    assert message.endswith(": " + ", ".join(sorted(unused)))
+
+
+@pytest.mark.parametrize("name", ["topics", "Topic_", "numPartition"])
+def test_a_name_that_is_nearly_one_of_a_write_s_is_refused(name: str) -> None:
+    """Without effect, a read for one topic would give the rows of all."""
+    error = refusal({name: "orders"})
 
     assert name == error.option
-    assert "does not have that option of the kafka source" in str(error)
+    assert "is one of writes; a read names its topics with subscribe" in str(error)
 
 
-@pytest.mark.parametrize("name", IGNORED)
-@pytest.mark.parametrize("change", [str, str.lower])
-def test_an_option_that_steers_the_client_alone_is_taken(name: str, change: type[str]) -> None:
-    """It changes no row, so queries written for the kafka source keep working."""
-    assert parse() == parse(**{change(name): "1"})
+def test_an_option_of_the_client_that_is_nearly_one_of_a_read_is_refused() -> None:
+    """It would have changed rows, and a client would only have warned."""
+    error = refusal({"kafka.isolation_level": "read_committed"})
 
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "kafka.bootstrap.servers",
-        "kafka.security.protocol",
-        "kafka.group.id",
-        "kafka.fetch.max.bytes",
-        "KAFKA.SSL.Truststore.Location",
-    ],
-)
-def test_options_of_the_client_are_taken_and_not_used(name: str) -> None:
-    """There is no client."""
-    assert parse() == parse(**{name: "anything"})
+    assert "did you mean 'kafka.isolation.level'?" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +238,7 @@ def test_corrupt_batches_and_bounds_are_taken_as_given() -> None:
     """Both reach the tasks."""
     policy = parse(onCorruptBatch="Skip", maxInflatedBatchBytes="1m").policy
 
-    assert (OnCorruptBatch.SKIP, 1 << 20) == policy[1:]
+    assert (OnCorruptBatch.SKIP, 1 << 20) == policy[1:3]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +316,7 @@ def test_subscribe_is_topics_between_commas(text: str, topics: tuple[str, ...]) 
 @pytest.mark.parametrize("text", ["", " ", ",", " , ,"])
 def test_subscribing_to_nothing_is_refused(text: str) -> None:
     """It is not the same as subscribing to everything."""
-    assert "at least one topic" in str(refusal({"subscribe": text}))
+    assert "give topics such as a,b, at least one" in str(refusal({"subscribe": text}))
 
 
 def test_a_pattern_is_taken_without_blanks_around_it() -> None:
@@ -312,7 +330,7 @@ def test_a_pattern_that_is_none_is_refused(text: str) -> None:
     error = refusal({"subscribePattern": text})
 
     assert ("subscribePattern", text) == (error.option, error.value)
-    assert "give a regular expression" in str(error)
+    assert re.search("give a (Java )?regular expression|repeat|closed", str(error))
 
 
 def test_assign_is_partitions_sorted_and_once() -> None:
@@ -388,6 +406,130 @@ def test_sizes_are_bytes_or_have_a_unit(text: str, n_bytes: int) -> None:
 def test_another_form_of_size_is_refused(text: str) -> None:
     """Fractions, signs and other units are not guessed at."""
     assert "such as 64m" in str(refusal({"maxBytesPerPartition": text}))
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({"startingTimestamp": "5"}, TimestampBound("startingTimestamp", "5", 5)),
+        ({"lastRecords": " 7 "}, LastRecords(7)),
+        ({"lastDuration": "2 days"}, LastDuration("lastDuration", "2 days", 2 * 86_400_000)),
+    ],
+)
+def test_a_read_starts_by_offset_by_time_or_before_its_end(
+    options: dict[str, str], start: object
+) -> None:
+    """Each form of start has its own type."""
+    found = parse(**options).start
+    is_by_time = isinstance(start, TimestampBound)
+
+    assert found == (start.with_no_match(NoMatch.ERROR) if is_by_time else start)
+
+
+def test_an_option_of_lower_precedence_is_not_even_parsed() -> None:
+    """By `kafka` either: a timestamp for all comes before a map, and a map before offsets."""
+    bad = "no value at all"
+    by_map = {"startingOffsetsByTimestamp": '{"a":{"0":5}}', "startingOffsets": bad}
+    end_by_map = {"endingOffsetsByTimestamp": '{"a":{"0":6}}', "endingOffsets": bad}
+    by_one = {"startingTimestamp": "5", "startingOffsetsByTimestamp": bad, "startingOffsets": bad}
+    end_by_one = {"endingTimestamp": "6", "endingOffsetsByTimestamp": bad, "endingOffsets": bad}
+
+    for options, value in ((by_map | end_by_map, None), (by_one | end_by_one, 5)):
+        found = parse(**options).start
+        assert isinstance(found, TimestampBound)
+        assert value == found.everywhere
+    assert "startingTimestamp" == refusal({**by_one, "startingTimestamp": bad}).option
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("startingTimestamp", "x"),
+        ("startingTimestamp", "-1"),
+        ("startingTimestamp", "1.5"),
+        ("startingTimestamp", ""),
+        ("endingTimestamp", "9223372036854775808"),
+        ("endingTimestamp", '{"a":{"0":5}}'),
+    ],
+)
+def test_a_timestamp_is_one_number_or_a_time(name: str, value: str) -> None:
+    """The message shows both."""
+    error = refusal({name: value})
+
+    assert (name, value) == (error.option, error.value)
+    assert "give milliseconds since 1970, or a time with its zone such as 2026" in str(error)
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    """The zone of the session is never used."""
+    error = refusal({"startingTimestamp": "2026-01-31T10:00:00"})
+
+    assert "this time has no zone, and none is guessed: add Z for UTC, or an offset" in str(error)
+
+
+def test_an_unknown_strategy_is_refused_even_if_it_is_not_used() -> None:
+    """As by `kafka`."""
+    assert "give error or latest" in str(refusal({"startingOffsetsByTimestampStrategy": "never"}))
+
+
+@pytest.mark.parametrize(
+    "name", ["minPartitions", "maxPartitions", "maxRecordsPerPartition", "lastRecords"]
+)
+@pytest.mark.parametrize("value", ["a", "1.0", "0", "-1", "", "9223372036854775808"])
+def test_numbers_of_tasks_and_records_are_whole_and_positive(name: str, value: str) -> None:
+    """The values that Spark's own suite tries, and one behind the largest."""
+    error = refusal({name: value})
+
+    assert (name, value, "give a number from 1") == (error.option, error.value, error.accepted)
+
+
+@pytest.mark.parametrize("other", ["startingTimestamp", "startingOffsets", "lastDuration"])
+def test_a_relative_start_stands_alone(other: str) -> None:
+    """Two starts would contradict each other."""
+    error = refusal({"lastRecords": "5", other: GOOD_VALUES[other]})
+
+    assert "lastRecords" == error.option
+    assert f"{other} is given, too" in str(error)
+
+
+@pytest.mark.parametrize("value", ["", "10", "minutes", "10 fortnights", "0 s", "-1 day", "1.5 h"])
+def test_a_duration_has_numbers_and_units(value: str) -> None:
+    """The message shows two."""
+    error = refusal({"lastDuration": value})
+
+    assert error.accepted == "give a duration such as 10 minutes or 2 days"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [
+        ('{"a":{"0":1,"1":2}}', '{"a":{"0":5}}', "names other partitions: give a-1 in both"),
+        ('{"a":{"0":1}}', '{"a":{"0":5},"b":{"3":6}}', "names other partitions: give b-3 in both"),
+        ('{"a":{"0":6}}', '{"a":{"0":5}}', "a-0 would start at 6 and end at 5"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["Offsets", "OffsetsByTimestamp"])
+def test_two_maps_that_do_not_fit_together_are_refused(
+    start: str, end: str, said: str, suffix: str
+) -> None:
+    """At once, without a look at the directory."""
+    error = refusal({"starting" + suffix: start, "ending" + suffix: end})
+
+    assert ("starting" + suffix, start) == (error.option, error.value)
+    assert said in str(error)
+
+
+def test_maps_with_words_are_compared_where_both_have_numbers() -> None:
+    """A word stands for partitions that are not known yet; -2 and -1 for any offset."""
+    parse(
+        startingOffsets='{"a":"earliest","b":{"0":3}}', endingOffsets='{"a":{"0":1},"b":"latest"}'
+    )
+    parse(startingOffsets='{"a":{"0":3}}', endingOffsets='{"a":{"0":-1}}')
+    parse(startingOffsets='{"a":{"0":3}}', endingOffsetsByTimestamp='{"b":{"0":1}}')
+    error = refusal({"startingOffsets": '{"a":{"0":3},"b":"earliest"}',
+                     "endingOffsets": '{"a":{"0":2},"b":"latest"}'})  # fmt: skip
+
+    assert "a-0 would start at 3" in str(error)
 
 
 def test_a_start_at_latest_and_an_end_at_earliest_are_refused() -> None:

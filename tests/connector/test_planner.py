@@ -1,13 +1,16 @@
 """From options to slices, without Spark."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from planned_reads import ranges, write_times
+from stores_here import serve, store_of
 
 from pyspark_segmentlog.options import ReadOptions
-from pyspark_segmentlog.planner import plan_slices
-from segmentlog.errors import LogDirectoryError, OptionError
+from pyspark_segmentlog.planner import plan_slices, plan_tasks
+from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
 
 
 def test_a_partition_that_is_not_read_may_be_in_two_directories(
@@ -25,18 +28,6 @@ def test_a_partition_that_is_not_read_may_be_in_two_directories(
     assert {"orders", "payments"} == {each.topic for each in slices}
     with pytest.raises(LogDirectoryError, match="leave one of the two out"):
         plan_slices(ReadOptions.parse(options | {"subscribe": "__consumer_offsets"}))
-
-
-def test_a_start_behind_its_end_is_told_as_it_was_given(example_data: str) -> None:
-    """The text of the option, and the partition, offsets and remedy behind it."""
-    start = '{"payments": {"0": 50}}'
-    ends = {"endingOffsets": '{"payments": {"0": 10}}', "subscribe": "payments"}
-    options = ReadOptions.parse({"path": example_data, "startingOffsets": start} | ends)
-
-    with pytest.raises(OptionError, match=r"payments-0 .* 50 .* 10.*endingOffsets") as refused:
-        plan_slices(options)
-
-    assert ("startingOffsets", start) == (refused.value.option, refused.value.value)
 
 
 def test_assigned_partitions_that_are_not_there_are_told_of(
@@ -71,3 +62,104 @@ def test_a_path_that_is_not_there_is_no_list_of_paths(tmp_path: Path) -> None:
     """The plain case keeps its sentence."""
     with pytest.raises(LogDirectoryError, match="no such file"):
         plan_slices(ReadOptions.parse({"path": str(tmp_path / "gone")}))
+
+
+def test_a_pattern_at_a_url_is_refused_without_its_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A URL's own question mark is no pattern."""
+    (tmp_path / "kafka").mkdir()
+    (tmp_path / "kafka" / "meta.properties").write_text("")
+    url = serve(monkeypatch, store_of(tmp_path), "bucket")
+
+    with pytest.raises(OptionError, match="neither expanded nor split") as caught:
+        plan_slices(ReadOptions.parse({"path": f"{url}/kaf*?token=topsecret"}))
+    assert "topsecret" not in str(caught.value)
+    assert [] == plan_slices(ReadOptions.parse({"path": f"{url}/kafka?token=topsecret"}))
+
+
+def test_fewer_tasks_than_pieces(example_data: str) -> None:
+    """Each piece is read by one task; `lateBinding` shares the same pieces."""
+    options = {"path": example_data, "maxRecordsPerPartition": "50"}
+    slices = plan_slices(ReadOptions.parse(options))
+    for assignor in ("bytes", "range", "RoundRobin", "sticky"):
+        few = options | {"maxPartitions": "3", "partitionAssignor": assignor}
+        tasks = plan_tasks(ReadOptions.parse(few))
+        late = plan_tasks(ReadOptions.parse(few | {"lateBinding": "true"}))
+
+        assert 3 == len(tasks) == len(late)
+        assert slices == sorted(part for task in tasks for part in task)
+        assert len(slices) == sum(map(len, late))
+
+    assert [(each,) for each in slices] == plan_tasks(ReadOptions.parse(options))
+
+
+def test_more_tasks_than_the_most(example_data: str) -> None:
+    """Two options that contradict each other."""
+    options = {"path": example_data, "minPartitions": "5", "maxPartitions": "4"}
+    with pytest.raises(OptionError, match="minPartitions asks for 5") as refused:
+        ReadOptions.parse(options)
+    assert ("maxPartitions", "4") == (refused.value.option, refused.value.value)
+
+
+def test_an_end_below_the_log_start_is_told_even_if_data_loss_is_allowed(
+    example_data: str, tmp_path: Path
+) -> None:
+    """`kafka` finds the start behind its end, too: earliest is an offset like any other."""
+    shutil.copytree(Path(example_data, "payments-0"), tmp_path / "payments-0")
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 50\n")
+    ends = {"endingOffsets": '{"payments":{"0":10}}', "failOnDataLoss": "false"}
+
+    with pytest.raises(OptionError, match="payments-0 would start at 50 and end at 10"):
+        plan_slices(ReadOptions.parse({"path": str(tmp_path), **ends}))
+
+
+@pytest.mark.parametrize(
+    ("n_records", "bounds", "n_tasks", "expected"),
+    [
+        (
+            [4],
+            {"startingOffsets": {"0": 1}, "endingOffsets": {"0": 4}},
+            3,
+            [(1, 2), (2, 3), (3, 4)],
+        ),
+        ([4], {}, 3, [(-2, 1), (1, 2), (2, -1)]),
+        (
+            [100, 4],
+            {"endingOffsets": {"0": -1, "1": 3}},
+            4,
+            [(-2, 33), (33, 66), (66, -1), (-2, 3)],
+        ),
+        (
+            [100, 4],
+            {"startingOffsets": {"0": 0, "1": 0}, "endingOffsets": {"0": 100, "1": 3}},
+            4,
+            [(0, 33), (33, 66), (66, 100), (0, 3)],
+        ),
+    ],
+)
+def test_the_ranges_of_spark_s_offset_reader(
+    tmp_path: Path,
+    n_records: list[int],
+    bounds: dict[str, dict[str, int]],
+    n_tasks: int,
+    expected: list[tuple[int, int]],
+) -> None:
+    """The cases of ``KafkaOffsetReaderSuite``: sentinels stay at the outer edges."""
+    write_times(tmp_path, {i: [1000] * n for i, n in enumerate(n_records)})
+    options = {name: json.dumps({"t": value}) for name, value in bounds.items()}
+    found = ranges(tmp_path, **options, minPartitions=str(n_tasks), lateBinding="true")
+
+    assert expected == [(start, end) for _, start, end in found]
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsetsByTimestamp"])
+def test_a_map_is_checked_before_a_log_is_opened(tmp_path: Path, option: str) -> None:
+    """The mistake of the query is told first, and at once; here the logs cannot be read."""
+    write_times(tmp_path, {0: [1000], 1: [1000]})
+    (tmp_path / "replication-offset-checkpoint").write_text("no checkpoint")
+
+    with pytest.raises(OptionError, match="exactly the partitions"):
+        plan_slices(ReadOptions.parse({"path": str(tmp_path), option: '{"t":{"0":0}}'}))
+    with pytest.raises(CorruptCheckpointError):
+        plan_slices(ReadOptions.parse({"path": str(tmp_path), option: '{"t":{"0":0,"1":0}}'}))

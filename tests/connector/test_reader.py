@@ -2,17 +2,19 @@
 
 import gc
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 import segmentlog
 from pyspark_segmentlog.source import SegmentLogDataSource
+from segmentlog.testing.reference import Record, encode_batch
 
 pytestmark = pytest.mark.spark
 
@@ -20,6 +22,12 @@ pytestmark = pytest.mark.spark
 def load(spark: SparkSession, path: str, **options: str) -> DataFrame:
     """A read of `path` with `options`, without any call to register the source."""
     return spark.read.format("segmentlog").options(**options).load(path)
+
+
+def write(directory: Path, n_rows: int, topic: str = "t") -> None:
+    """A job from plain Python; workers import this file, so it imports no helper of tests."""
+    with segmentlog.open_writer(directory, topic) as writer:
+        writer.append(pa.table({"value": ["v"] * n_rows}))
 
 
 def test_the_columns_are_those_of_the_kafka_source(spark: SparkSession, example_data: str) -> None:
@@ -98,6 +106,27 @@ def test_a_users_schema_selects_columns(spark: SparkSession, example_data: str) 
     assert row.headers[0].key == "source"
 
 
+def test_a_schema_without_columns_has_rows(spark: SparkSession, example_data: str) -> None:
+    """They can be counted."""
+    assert 1062 == spark.read.schema(StructType()).format("segmentlog").load(example_data).count()
+
+
+def test_keys_and_values_are_read_as_text(spark: SparkSession, tmp_path: Path) -> None:
+    """As a cast would have them, but for bytes that are no text."""
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=1) as writer:
+        writer.append(pa.table({"key": [b"k", None, b"\xffk"], "value": [b"", None, b"\xc3\xa4"]}))
+
+    def read(on_invalid: str) -> list[tuple[str, ...]]:
+        reader = spark.read.schema("value string, key string").format("segmentlog")
+        frame = reader.option("onInvalidUtf8", on_invalid).load(str(tmp_path))
+        return [tuple(row) for row in frame.collect()]
+
+    assert [("", "k"), (None, None), ("ä", None)] == read("NULL")
+    assert [("", "k"), (None, None), ("ä", "\ufffdk")] == read("replace")
+    with pytest.raises(PySparkException, match="t-0: the key of the record at offset 2 is not"):
+        read("fail")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -109,10 +138,24 @@ def test_a_users_schema_selects_columns(spark: SparkSession, example_data: str) 
         ({"includeHeaders": "yes"}, ["includeHeaders", "'yes'", "true or false"]),
         ({"kafka.isolation.level": "committed"}, ["give read_uncommitted or read_committed"]),
         ({"kafka.auto.offset.reset": "latest"}, ["kafka.auto.offset.reset", "startingOffsets"]),
-        ({"minPartitions": "4"}, ["minPartitions", "does not have that option"]),
+        ({"minPartitions": "0"}, ["minPartitions", "'0'", "give a number from 1"]),
+        ({"startingTimestamp": "tomorrow"}, ["startingTimestamp", "'tomorrow'", "milliseconds"]),
+        ({"startingTimestamp": "9999999999999"}, ["customers-0 has none from 9999999999999 ms"]),
         (
             {"assign": '{"orders":[0]}', "startingOffsets": '{"orders":{"0":999}}'},
-            ["orders-0", "offset 999", "[0, 335)"],
+            ["orders-0 would start at 999 and end at 335", "endingOffsets"],
+        ),
+        (
+            {
+                "assign": '{"orders":[0]}',
+                "startingOffsets": '{"orders":{"0":300}}',
+                "endingOffsets": '{"orders":{"0":999}}',
+            },
+            ["orders-0", "offset 999", "[0, 335)", "failOnDataLoss=false"],
+        ),
+        (
+            {"subscribe": "orders", "endingOffsetsByTimestamp": '{"orders":{"0":1,"9":1}}'},
+            ["endingOffsetsByTimestamp", "exactly the partitions", "orders-9"],
         ),
         (
             {"subscribe": "orders", "startingOffsets": '{"orders":{"0":1}}'},
@@ -128,6 +171,34 @@ def test_a_bad_option_is_explained(
         load(spark, example_data, **options).collect()
 
     assert [] == [word for word in words if word not in str(caught.value)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subscribe": "orders", "subscribePattern": "o"},
+        {"assign": "orders"},
+        {"subscribe": ","},
+        {"maxRecordsPerPartition": "1.0"},
+        {"kafka.enable.auto.commit": "true"},
+        {"startingOffsets": '{"orders":{"0":-1}}'},
+        {"endingOffsets": '{"orders":{"0":-2}}'},
+        {"startingOffsets": '{"a":{"0":5}}', "endingOffsets": '{"a":{"0":4}}'},
+        {"endingTimestamp": "noon"},
+        {"startingOffsetsByTimestampStrategy": "never"},
+        {"kafka.isolation.level": "committed"},
+        {"lastDuration": "a while"},
+    ],
+)
+def test_what_the_options_alone_show_is_told_by_load(
+    spark: SparkSession, example_data: str, options: dict[str, str]
+) -> None:
+    """Before any action; with a schema of the user's, Spark asks for nothing until then."""
+    with pytest.raises(PySparkException, match="is '"):
+        load(spark, example_data, **options)
+    frame = spark.read.schema("offset bigint").format("segmentlog").options(**options)
+    with pytest.raises(PySparkException, match="is '"):
+        frame.load(example_data).collect()
 
 
 def test_a_schema_that_does_not_fit_is_explained(spark: SparkSession, example_data: str) -> None:
@@ -236,21 +307,115 @@ def test_a_data_frame_keeps_the_ends_of_its_first_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Spark plans a loaded path once: later queries of it, and of views, see the same records."""
-    rows = pa.table({"value": ["v"] * 5})
-
-    def append() -> None:
-        with segmentlog.open_writer(tmp_path, "t") as writer:
-            writer.append(rows)
-
-    append()
+    write(tmp_path, 5)
     frame = load(spark, str(tmp_path))
     frame.createOrReplaceTempView("kept")
-    append()
+    write(tmp_path, 5)
     assert 10 == frame.count()
-    append()
+    write(tmp_path, 5)
     twice = frame.select("offset").union(frame.select("offset"))
     assert [10, 20, 10] == [frame.count(), twice.count(), spark.table("kept").count()]
     assert 15 == load(spark, str(tmp_path)).count()
+
+
+def test_a_data_frame_that_is_bound_late_sees_new_records(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As one of `kafka`: also with tasks that divide a partition; a view of it, too."""
+    write(tmp_path, 6)
+    frames = [
+        load(spark, str(tmp_path), lateBinding="true", minPartitions="3"),
+        load(spark, str(tmp_path), lateBinding="true"),
+        load(spark, str(tmp_path), lateBinding="true", endingOffsets='{"t":{"0":6}}'),
+    ]
+    frames[1].createOrReplaceTempView("late")
+
+    assert [6, 6, 6] == [frame.count() for frame in frames]
+    assert 3 == frames[0].rdd.getNumPartitions()
+    write(tmp_path, 4)
+    assert [10, 10, 6] == [frame.count() for frame in frames]
+    assert 10 == spark.table("late").count()
+
+
+def test_a_data_frame_joined_with_itself_and_in_a_union(
+    spark: SparkSession, example_data: str
+) -> None:
+    """Each row meets itself once, and comes twice."""
+    for options in ({}, {"lateBinding": "true"}, {"minPartitions": "7"}):
+        frame = load(spark, example_data, subscribe="orders", **options)
+        frame = frame.select("partition", "offset")
+        joined = frame.alias("a").join(frame.alias("b"), ["partition", "offset"])
+        counts = frame.union(frame).groupBy("partition", "offset").count()
+
+        assert 900 == joined.count() == counts.where("count = 2").count()
+        assert 900 == counts.count()
+
+
+def test_a_read_by_time(spark: SparkSession, example_data: str) -> None:
+    """The rows are those that a filter on the column leaves, in each partition."""
+    everything = load(spark, example_data, subscribe="orders").select(
+        "partition", "offset", functions.unix_millis("timestamp").alias("ms")
+    )
+    by_partition: dict[int, list[tuple[int, int]]] = {}
+    for row in everything.sort("partition", "offset").collect():
+        by_partition.setdefault(row.partition, []).append((row.offset, row.ms))
+    middle = by_partition[0][100][1]
+    expected = {
+        each: [at for at, _ in rows if at >= next(at for at, ms in rows if ms >= middle)]
+        for each, rows in by_partition.items()
+    }
+
+    for value in (str(middle), datetime.fromtimestamp(middle / 1000, UTC).isoformat()):
+        found = load(spark, example_data, subscribe="orders", startingTimestamp=value)
+        rows = (
+            found.groupBy("partition").agg(functions.min("offset"), functions.count("*")).collect()
+        )
+        assert {each: (at[0], len(at)) for each, at in expected.items()} == {
+            row[0]: (row[1], row[2]) for row in rows
+        }
+    rest = load(spark, example_data, subscribe="orders", endingTimestamp=str(middle)).count()
+    assert 900 == rest + sum(map(len, expected.values()))
+
+
+def test_as_many_tasks_as_asked_for(spark: SparkSession, example_data: str) -> None:
+    """Three partitions in six tasks or more, and every row once."""
+    whole = load(spark, example_data, subscribe="orders").select("partition", "offset")
+    for options in ({"minPartitions": "6"}, {"maxRecordsPerPartition": "100"}):
+        frame = load(spark, example_data, subscribe="orders", **options)
+
+        assert frame.rdd.getNumPartitions() >= 6
+        assert sorted(whole.collect()) == sorted(frame.select("partition", "offset").collect())
+
+
+def test_a_table_sees_new_records_in_each_query(spark: SparkSession, tmp_path: Path) -> None:
+    """The catalog plans each query anew; partitions that have appeared since are read, too."""
+    logs = tmp_path / "logs"
+    write(logs, 5)
+    spark.sql(f"CREATE TABLE planned USING segmentlog OPTIONS (path '{logs}')")
+    try:
+        assert 5 == spark.table("planned").count()
+        write(logs, 3)
+        write(logs, 2, topic="another")
+        assert 10 == spark.table("planned").count()
+    finally:
+        spark.sql("DROP TABLE planned")
+
+
+def test_a_timestamp_beyond_microseconds_is_told_with_its_record(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Somebody wrote nanoseconds; the other columns can be read."""
+    nanoseconds = 1_769_821_200_000_000_000
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    records = [Record(7, 1000, None, b"v"), Record(8, nanoseconds, None, b"v")]
+    (partition / "00000000000000000007.log").write_bytes(encode_batch(records))
+
+    message = f"t-0: the record at offset 8 has timestamp {nanoseconds} ms"
+    with pytest.raises(PySparkException, match=message):
+        load(spark, str(tmp_path)).collect()
+    found = spark.read.schema("offset bigint").format("segmentlog").load(str(tmp_path))
+    assert [(7,), (8,)] == [tuple(row) for row in found.collect()]
 
 
 class WatchedSource(SegmentLogDataSource):

@@ -1,5 +1,7 @@
 """Schemas that a user gives, and what is said of those that do not do."""
 
+import random
+
 import pytest
 from pyspark.sql.types import (
     BinaryType,
@@ -10,7 +12,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_segmentlog.schema import selected_columns
+from pyspark_segmentlog.schema import row_schema, selected_columns, text_columns
 from segmentlog.errors import OptionError
 
 
@@ -18,12 +20,13 @@ from segmentlog.errors import OptionError
     ("field", "said"),
     [
         (
-            StructField("key", StringType()),
+            StructField("key", LongType()),
             (
-                "column 'key' is string; read it as binary, then convert it: "
-                'selectExpr("cast(key as string) as key")'
+                "column 'key' is bigint; read it as binary, then convert it: "
+                'selectExpr("cast(key as bigint) as key")'
             ),
         ),
+        (StructField("Key", BinaryType()), "column 'Key' is unknown; did you mean 'key'?"),
         (
             StructField("timestamp", LongType()),
             (
@@ -65,3 +68,25 @@ def test_a_column_that_stands_twice() -> None:
     twice = StructType([StructField("key", BinaryType())] * 2)
     with pytest.raises(OptionError, match="'key' is there more than once; leave out all but one"):
         selected_columns(twice)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_columns_in_any_order(seed: int) -> None:
+    """A schema that is a part of the whole is taken as it stands."""
+    draw = random.Random(seed)
+    fields = row_schema(include_headers=True).fields
+    chosen = draw.sample(fields, draw.randrange(len(fields) + 1))
+
+    assert tuple(field.name for field in chosen) == selected_columns(StructType(chosen))
+    assert () == text_columns(StructType(chosen))
+
+
+def test_keys_and_values_may_be_text() -> None:
+    """Both, or one of them."""
+    text = [StructField(name, StringType()) for name in ("value", "topic", "key")]
+    both = StructType([text[0], StructField("offset", LongType()), *text[1:]])
+    one = StructType([StructField("value", BinaryType()), text[2]])
+
+    assert ("value", "offset", "topic", "key") == selected_columns(both)
+    assert ("value", "key") == text_columns(both)
+    assert ("key",) == text_columns(one)

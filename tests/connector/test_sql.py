@@ -109,7 +109,6 @@ def test_options_of_a_table_do_not_follow_its_schema(sql: SparkSession, logs: st
         ("OPTIONS (path '{}', topic 'orders')", "an option of writes; .* subscribe"),
         ("OPTIONS (subscribe 'orders')", "CREATE TABLE t USING segmentlog OPTIONS"),
         ("LOCATION 'kafka/logs'", "a table needs an absolute path"),
-        ("LOCATION 'hdfs://node/logs'", "scheme 'hdfs' is not supported"),
     ],
 )
 def test_a_table_that_could_not_be_read_is_not_created(

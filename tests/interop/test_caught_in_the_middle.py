@@ -51,7 +51,7 @@ class Load:
     def _run(self) -> None:
         producer = self._client.producer(batch_size=4000, linger_ms=1, compression_type="none")
         with contextlib.closing(producer):
-            while not self._stop.is_set():
+            while not self._stop.wait(0.1):  # whoever looks needs the processor, too
                 records = [record(self.acknowledged + i) for i in range(200)]
                 for topic in ("growing", "expiring", "compacted"):
                     self._client.send(producer, topic, records)
@@ -96,8 +96,9 @@ def check_rows(topic: str, log: segmentlog.Log, **how: Any) -> int:
     return len(offsets)
 
 
+@pytest.mark.parametrize("seconds", [4, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_broker_under_load_is_read_right_or_not_at_all(
-    busy: tuple[Broker, JavaClient, Load],
+    busy: tuple[Broker, JavaClient, Load], seconds: int
 ) -> None:
     """Every read of a directory that changes under it: right rows, or a typed error about it."""
     broker, _, load = busy
@@ -110,7 +111,7 @@ def test_a_broker_under_load_is_read_right_or_not_at_all(
         return load.acknowledged > 2000 and has_changed and min(seen.values()) > 1000
 
     begun = time.monotonic()
-    while (lasted := time.monotonic() - begun) < 20 or (lasted < 120 and not is_enough()):
+    while (lasted := time.monotonic() - begun) < seconds or (lasted < 120 and not is_enough()):
         for topic in seen:
             directory = segmentlog.open_log_dir(broker.log_dir)
             log = directory.log(topic, 0)
@@ -177,7 +178,7 @@ def test_copies_taken_under_load_are_read_right_or_not_at_all(
     refused = 0
     while load.acknowledged < 1000:
         time.sleep(0.1)
-    for number in range(12):
+    for number in range(6):
         time.sleep(0.4)
         acknowledged = load.acknowledged
         copy = tmp_path / f"copy-{number}"
@@ -194,7 +195,7 @@ def test_copies_taken_under_load_are_read_right_or_not_at_all(
             assert rows[-1] == log.log_end_offset - 1
         shutil.rmtree(copy)
 
-    assert refused < 12
+    assert refused < 6
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,9 @@ def _topics(broker: Broker) -> set[str]:
 
 def test_a_broker_starts_without_it(new_version: str, tmp_path: Path) -> None:
     """It removes what a crash has left, and makes again, empty, what its cluster knows."""
-    broker = Broker(tmp_path / "kafka", new_version, settings={"log.segment.delete.delay.ms": 100})
+    # A broker begins to delete 30 s after its start.
+    settings = {"log.segment.delete.delay.ms": 100, "log.initial.task.delay.ms": 100}
+    broker = Broker(tmp_path / "kafka", new_version, settings=settings)
     with broker, JavaClient(broker) as client:
         for topic in ("known", "kept"):
             client.create_topic(topic, 2)

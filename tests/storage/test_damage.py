@@ -70,9 +70,6 @@ class Case(NamedTuple):
     lost: range = range(20, 24)  # with onCorruptBatch=skip
 
 
-#: Batches are decoded together: where a header tells nothing, no row of its segment has come.
-DECODED = range(16)
-
 #: A bit that turns in a header field is noticed by the checksum, where that reaches.
 FLIPPED = {
     f"{field} flipped": Case(damage.flip_bit(1, field), ChecksumMismatchError, "checksum")
@@ -109,18 +106,18 @@ CASES: dict[str, Case] = FLIPPED | {
     ),
     "unknown codec": Case(
         damage.set_field(1, "attributes", 7, repair=True), UnsupportedFormatError, "codec 7",
-        kind=FindingKind.UNSUPPORTED_BATCH, before=DECODED,
+        kind=FindingKind.UNSUPPORTED_BATCH,
     ),
     "another codec": Case(
         damage.set_field(1, "attributes", 4, repair=True), MalformedBatchError, "zstd",
-        kind=FindingKind.CORRUPT_RECORDS, before=DECODED,
+        kind=FindingKind.CORRUPT_RECORDS,
     ),
     "one record too many": Case(
         damage.add_to_field(1, "records_count", 1, repair=True), MalformedBatchError, "count"
     ),
     "one record too few": Case(
         damage.add_to_field(1, "records_count", -1, repair=True), MalformedBatchError,
-        "left over", kind=FindingKind.CORRUPT_RECORDS, before=DECODED,
+        "left over", kind=FindingKind.CORRUPT_RECORDS,
     ),
     "billions of records": Case(
         damage.set_field(1, "records_count", 2**31 - 1, repair=True), MalformedBatchError, "count"
@@ -130,11 +127,10 @@ CASES: dict[str, Case] = FLIPPED | {
     ),
     "garbled records": Case(
         damage.garble_records(1), MalformedBatchError, kind=FindingKind.CORRUPT_RECORDS,
-        before=DECODED,
     ),
     "bomb": Case(
         damage.bomb(1, 200 << 20), MalformedBatchError, "inflate beyond 1048576 bytes",
-        kind=FindingKind.CORRUPT_RECORDS, before=DECODED,
+        kind=FindingKind.CORRUPT_RECORDS,
     ),
     "zeros": Case(damage.zero_batch(1), MalformedBatchError, "length"),
     "garbage before it": Case(damage.insert_garbage(1, 33), CorruptLogError, lost=range(0)),

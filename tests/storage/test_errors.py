@@ -37,6 +37,7 @@ ERRORS = [
     errors.StagedFileError("/d/segmentlog.1.0.2.stage", "/d/segmentlog.1.0.2.stage: short"),
     errors.CommitInDoubtError("/d/segmentlog.unfinished.1", "Input/output error"),
     errors.ColumnError("value", "missing", "the rows have: key"),
+    errors.InvalidUtf8Error("orders", 7, 42, "value"),
 ]
 
 
@@ -59,6 +60,7 @@ CODES = [
     "LOG_DIRECTORY", "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_OUT_OF_RANGE", "LOG_CHANGED",
     "TIMESTAMP_OVERFLOW", "OPTION", "LOG_LOCKED", "COMMIT_IN_DOUBT", "INVALID_RECORD",
     "RECORD_TOO_LARGE", "SYNC_FAILED", "OFFSETS_OUT_OF_ORDER", "STAGED_FILE", "COLUMN", "STORAGE",
+    "INVALID_UTF8",
 ]  # fmt: skip
 
 
@@ -119,6 +121,7 @@ def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
         (errors.RecordTooLargeError, ValueError),
         (errors.UnknownTopicOrPartitionError, LookupError),
         (errors.OffsetOutOfRangeError, LookupError),
+        (errors.InvalidUtf8Error, ValueError),
         (errors.TimestampOverflowError, OverflowError),
         (errors.StorageError, OSError),
     ],
@@ -153,6 +156,7 @@ def test_an_unsupported_format_is_not_called_corrupt() -> None:
         (ERRORS[15], ["'subscribe'", "empty or not given", "name at least one topic"]),
         (ERRORS[17], ["orders-7: ", "row 42", "has no key"]),
         (ERRORS[18], ["orders: ", "row 42", "has no key"]),
+        (ERRORS[-1], ["orders-7: ", "value", "offset 42", "onInvalidUtf8"]),
         (ERRORS[19], ["orders-7: ", "row 42", "2000000", "1048588", "max.message.bytes"]),
     ],
     ids=lambda value: type(value).__name__,

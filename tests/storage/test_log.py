@@ -2,6 +2,7 @@
 
 import logging
 import struct
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -120,7 +121,7 @@ def test_a_high_watermark_behind_the_log_end_is_said(
         end = opened(partition, high_watermark=99).end_offset()
 
     assert 30 == end
-    assert "high watermark is 99, but the log ends at 30" in caplog.text
+    assert "high watermark is 99, the log ends at 30" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -382,3 +383,21 @@ def test_nothing_stays_open(partition: Path) -> None:
     assert (list(range(30)), (11_000, 11)) == (read, found)
     assert held > before
     assert before == psutil.Process().num_fds()
+
+
+def test_times_are_bounds_of_a_scan(partition: Path) -> None:
+    """By the rule of a look-up by time; with a zone or in milliseconds; not beside an offset."""
+    log = opened(partition)
+    at_12 = datetime(1970, 1, 1, 0, 0, 12, tzinfo=UTC)
+
+    assert [*range(12, 30)] == offsets_of(log.scan(starting_timestamp=at_12))
+    assert [12, 13] == offsets_of(log.scan(starting_timestamp=at_12, ending_timestamp=13_001))
+    assert [*range(5, 12)] == offsets_of(log.scan(5, ending_timestamp=at_12))
+    assert [] == offsets_of(log.scan(starting_timestamp=30_000))
+    assert [*range(30)] == offsets_of(log.scan(ending_timestamp=30_000))
+    assert [] == offsets_of(log.scan(starting_timestamp=20_000, ending_timestamp=10_000))
+    assert (12, 30) == log.bounds(starting_timestamp=at_12)
+    with pytest.raises(OptionError, match="give start_offset or starting_timestamp, not both"):
+        log.scan(3, starting_timestamp=at_12)
+    with pytest.raises(OptionError, match="needs a time zone"):
+        log.scan(ending_timestamp=at_12.replace(tzinfo=None))

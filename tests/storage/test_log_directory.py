@@ -1,10 +1,14 @@
 """Log directories: what they hold, what is refused, and what is said about it."""
 
 import logging
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from plain_writes import write
 
 import segmentlog
 from segmentlog.errors import (
@@ -12,6 +16,7 @@ from segmentlog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
+from segmentlog.journal.json_file import from_json
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -373,3 +378,49 @@ def test_what_was_listed_stays(log_dir: Path) -> None:
     shutil.rmtree(log_dir / "orders-1")
 
     assert {"orders": [0, 1], "pay.ments": [10]} == directory.topics()
+
+
+def test_a_plan_opens_two_files_of_a_partition(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the last segment and its index are looked at, once; the others are read whole."""
+    for base in (3, 6):
+        data = encode_batch([Record(base + i, 1, None, b"v") for i in range(3)])
+        (log_dir / "orders-1" / f"{base:020d}.log").write_bytes(data)
+    write_checkpoint(log_dir, "replication-offset", "orders 1 9")
+    real, opened = os.open, []
+
+    def counting(path: str, flags: int) -> int:
+        opened.append(Path(path))
+        return real(path, flags)
+
+    monkeypatch.setattr("os.open", counting)
+    directory = segmentlog.open_log_dir(log_dir)
+    (end,) = directory.end_offsets([TopicPartition("orders", 1)]).values()
+    slices = directory.log("orders", 1).slices(0, end)
+
+    of_partition = [path.name for path in opened if path.parent.name == "orders-1"]
+    assert ["00000000000000000006.index", "00000000000000000006.log"] == sorted(of_partition)
+    assert [3] == [len(each.files) for each in slices]
+
+
+def test_opening_decodes_no_state(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state may hold a hundred thousand sinks, and a reader needs it after a commit only."""
+    rows = pa.table({"value": [b"x"], "partition": [0]})
+    write_checkpoint(log_dir, "replication-offset", "orders 0 3", "orders 1 3")
+    write(log_dir, rows, topic="orders")
+    decoded = []
+
+    def counting(*arguments: Any) -> Any:
+        decoded.append(arguments)
+        return from_json(*arguments)
+
+    monkeypatch.setattr("segmentlog.journal.state.from_json", counting)
+    directory = segmentlog.open_log_dir(log_dir)
+    ends = directory.end_offsets([TopicPartition("orders", 0)])
+
+    assert {TopicPartition("orders", 0): 4} == ends
+    assert [] == decoded
+    write(log_dir, rows, topic="orders")
+    assert 3 == directory.log("orders", 1).log_end_offset
+    assert 2 == len(decoded)

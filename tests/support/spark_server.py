@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyspark
 from kafka_here.broker import free_port
+from ready_worker import ready_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,12 +51,13 @@ class SparkServer:
         self._output = directory / "spark.out"
         self._home = directory / "spark-home"
         self._home.mkdir()
+        self._python = ready_python(directory)
         for path in Path(pyspark.__file__).parent.iterdir():
             if path.name != "work":  # where executors of a local cluster run
                 (self._home / path.name).symlink_to(path)
 
     def __enter__(self) -> Self:
-        places = {"SPARK_HOME": str(self._home), "PYSPARK_PYTHON": sys.executable}
+        places = {"SPARK_HOME": str(self._home), "PYSPARK_PYTHON": self._python}
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 self._command, env={**os.environ, **places}, stdin=subprocess.PIPE,

@@ -99,12 +99,14 @@ def delete_topic(
             if partition_directories(directory, topic):
                 _delete(directory, topic)
             forget_settings(directory, topic)
+            # The guard has gone by now: a removal may take long, and a crash in it must not keep
+            # a broker from starting.  The broker removes the rest.
             remove_taken_out(directory, topic)
     return found
 
 
 def _found(directory: str, topic: str) -> DeletedTopic:
-    """The topic to delete; raises if it cannot be deleted."""
+    """Count what would be deleted; raise if the topic cannot be deleted."""
     known = partition_directories(directory, topic)
     paths = [path for _, path in known]
     for path in paths:

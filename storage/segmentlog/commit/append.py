@@ -44,9 +44,9 @@ class LogAppender:
     ----------
     partition_path : the partition's directory.
     config : of the topic.
-    sizes : of the active segment, as they are; its indexes must be right and trimmed.
-    syncs : takes the files that are to be synced, or None to sync nothing.  Files to which nothing
-        was appended are left out: they were synced before, or are new and empty.
+    sizes : present sizes of the active segment; its indexes must be right and trimmed.
+    syncs : takes the files that are to be synced, or None to sync nothing.  A file to which
+        nothing was appended is left out: it was synced before, or it is new and empty.
     is_moved : whether the segment's files were moved there, and are not synced yet.
     """
 
@@ -77,7 +77,7 @@ class LogAppender:
             raise
 
     def append(self, batches: ScannedBatches) -> None:
-        """Append batches whose bytes follow each other in their buffer."""
+        """Append batches that lie next to each other in their buffer."""
         begin, headers = 0, batches.headers
         entries: Int64s = np.empty((len(headers), growth.ENTRY_COLUMNS), np.int64)
         while begin < len(headers):
@@ -105,7 +105,7 @@ class LogAppender:
 
     @property
     def base_offset(self) -> int:
-        """Sizes of the active segment."""
+        """Base offset of the active segment."""
         return int(self._state[growth.BASE_OFFSET])
 
     @property
@@ -127,7 +127,7 @@ class LogAppender:
             os.close(descriptor)
 
     def _end_segment(self) -> None:
-        """End it as a broker does when it rolls or stops: with its largest timestamp."""
+        """Add the largest timestamp, as a broker does when it rolls or stops; close the files."""
         try:
             self._write(FileKind.TIME_INDEX, last_time(self._state))
             if self._syncs is not None:

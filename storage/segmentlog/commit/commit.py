@@ -4,8 +4,9 @@ The order of the durable steps gives this property; each is on the disk before t
 
 1. The guard is made, with the intent in it.  From here on no broker starts, and readers take the
    ends of the partitions from the intent, not from the files.
-2. The mark of a clean stop moves into the guard, so that it cannot vouch for the next steps.  The
-   move is on the disk with step 4.  Until then the guard stands, and an undo leaves the mark true.
+2. The mark of a clean stop moves into the guard: it must not vouch for the next steps.  The move
+   is on the disk with step 4.  A power cut before that may bring the mark back, which does no
+   harm: the guard stands, and the undo makes the mark true again.
 3. Batches and index entries are written behind the ends that the intent names.
 4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.
 5. Kafka's checkpoints are derived from the intent.  Then the mark comes back, and the guard goes.
@@ -17,7 +18,7 @@ that crashed behind it.
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from segmentlog.commit.append import LogAppender
@@ -51,7 +52,7 @@ from segmentlog.recovery.unfinished import finish, give_up
 from segmentlog.segments.listing import list_segments
 from segmentlog.topic_config import TopicConfig
 
-__all__ = ["commit_staged"]
+__all__ = ["CommitSettings", "commit_staged"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,17 +60,34 @@ _MOST_NAMED = 10  #: topics in a warning
 _LARGEST_END = 2**63 - 1  #: Java's largest long, which checkpoints are written with
 
 
+@dataclass(frozen=True, slots=True)
+class CommitSettings:
+    """Settings of one commit.
+
+    Attributes
+    ----------
+    config : of the topics.
+    flush : whether everything is synced before it is decided.
+    sink : name and number of the write; topics that have this version, or a later one, are left
+        out.
+    topic : a topic for which `sink` counts even without extents.
+    emptied : partitions that keep no earlier record (``DeleteRecords``).
+    rolls : whether each partition begins a new segment first.
+    """
+
+    config: TopicConfig
+    flush: bool = True
+    sink: SinkVersion | None = None
+    topic: str | None = None
+    emptied: Collection[TopicPartition] = ()
+    rolls: bool = False
+
+
 def commit_staged(
     directory: str,
     token: str,
     extents: Iterable[Extent] | JobExtents,
-    config: TopicConfig,
-    *,
-    flush: bool = True,
-    sink: SinkVersion | None = None,
-    topic: str | None = None,
-    emptied: Iterable[TopicPartition] = (),
-    rolls: bool = False,
+    settings: CommitSettings,
 ) -> bool:
     """Commit staged batches; the caller holds the lock, and has recovered.
 
@@ -78,13 +96,6 @@ def commit_staged(
     directory : the log directory.
     token : of the job, without a dash.
     extents : in the order in which their records are to follow each other.
-    config : of the topics.
-    flush : whether everything is synced before it is decided.
-    sink : name and number of the write; topics that have this version, or a later one, are left
-        out.
-    topic : a topic for which `sink` counts even without extents.
-    emptied : partitions that keep no earlier record (``DeleteRecords``).
-    rolls : whether each partition begins a new segment first.
 
     Returns
     -------
@@ -105,35 +116,17 @@ def commit_staged(
         If another step before the decision failed; nothing is visible then.
     """
     state, staged = State.read(directory), JobExtents.of(extents)
-    emptied = set(emptied)
-    partitions = [*dict.fromkeys([*sorted(emptied), *staged.topic_partitions])]
-    topics = {each.topic for each in partitions} | ({topic} if topic else set())
-    left_out = sink.left_out(state.sinks, topics) if sink else {}
-    if sink and left_out:
-        _say_left_out(directory, sink, left_out)
-        if len(left_out) == len(topics):
-            return False
-        topics -= left_out.keys()
-        partitions = [each for each in partitions if each.topic in topics]
-    commit = _Commit(directory, Guard.of_job(directory, token), config, flush, rolls)
-    intent = commit.intend(partitions, emptied, staged, state)
-    replaced = delete_replaced(directory, state.replaced, config.file_delete_delay_ms)
-    try:
-        commit.stand(intent)
-        for each in intent.partitions:
-            commit.append(each, staged.extents(each.topic_partition))
-        commit.syncs.finish()
-        now_ms = int(time.time() * 1000)  # after appending: readers get their whole minute
-        replaced += _replaced_by(intent, now_ms)
-        commit.decide(state.next(token, sink, topics, replaced, now_ms))
-    except (SyncFailedError, LogLockedError):
-        raise
-    except BaseException:
-        if State.read(directory).token != token:  # an interrupt may follow the decision
-            give_up(directory, commit.guard, intent)
-        raise
-    finally:
-        commit.syncs.abandon()
+    partitions = [*dict.fromkeys([*sorted(settings.emptied), *staged.topic_partitions])]
+    topics = {each.topic for each in partitions}
+    if settings.topic:
+        topics.add(settings.topic)
+    left_out = _left_out(directory, settings.sink, state, topics)
+    if left_out and len(left_out) == len(topics):
+        return False
+    topics -= left_out
+    commit = _Commit(directory, Guard.of_job(directory, token), settings)
+    intent = commit.intend([each for each in partitions if each.topic in topics], staged, state)
+    commit.carry_out(intent, staged, state, topics)
     try:
         finish(directory, commit.guard, intent)
     except (OSError, SegmentLogError) as error:
@@ -148,15 +141,12 @@ class _Commit:
 
     directory: str
     guard: Guard
-    config: TopicConfig
-    flush: bool
-    rolls: bool
+    settings: CommitSettings
     syncs: SyncTogether = field(default_factory=SyncTogether)
 
     def intend(
         self,
         topic_partitions: Sequence[TopicPartition],
-        emptied: Set[TopicPartition],
         staged: JobExtents,
         state: State,
     ) -> Intent:
@@ -165,9 +155,16 @@ class _Commit:
             check_partition_path(partition_path(self.directory, topic_partition))
         was_clean = exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
         ready = ready_to_append(
-            self.directory, topic_partitions, self.config, is_clean=was_clean, flush=self.flush
+            self.directory,
+            topic_partitions,
+            self.settings.config,
+            is_clean=was_clean,
+            flush=self.settings.flush,
         )
+        # Before the guard stands: a reader that has looked for guards by then has no other bound,
+        # and would take the log end while batches are appended.
         visible = visible_ends(self.directory, {each: ready[each][1] for each in topic_partitions})
+        emptied = set(self.settings.emptied)
         partitions = []
         for topic_partition in topic_partitions:
             sizes, end = ready[topic_partition]
@@ -183,7 +180,42 @@ class _Commit:
                     *topic_partition, sizes, end, visible[topic_partition], new_end, new_start
                 )
             )
-        return Intent(self.guard.token, state.token, was_clean, self.flush, partitions)
+        return Intent(self.guard.token, state.token, was_clean, self.settings.flush, partitions)
+
+    def carry_out(
+        self, intent: Intent, staged: JobExtents, state: State, topics: Iterable[str]
+    ) -> None:
+        """Steps 1 to 4; a failure undoes them.
+
+        Parameters
+        ----------
+        state : the state before.
+        topics : topics for which the number of the write counts.
+        """
+        token = self.guard.token
+        # Outside the guard: a deletion needs no undo.  Until the decision, the state before names
+        # these segments, so a crash here leaves them to the next commit.
+        replaced = delete_replaced(
+            self.directory, state.replaced, self.settings.config.file_delete_delay_ms
+        )
+        try:
+            self.stand(intent)
+            for each in intent.partitions:
+                self.append(each, staged.extents(each.topic_partition))
+            # Synced before the decision: in the other order, a power cut leaves a commit that is
+            # decided for all partitions, and has batches in some of them only.
+            self.syncs.finish()
+            now_ms = int(time.time() * 1000)  # after appending: readers get their whole minute
+            replaced += _replaced_by(intent, now_ms)
+            self.decide(state.next(token, self.settings.sink, topics, replaced, now_ms))
+        except (SyncFailedError, LogLockedError):
+            raise
+        except BaseException:
+            if State.read(self.directory).token != token:  # an interrupt may follow the decision
+                give_up(self.directory, self.guard, intent)
+            raise
+        finally:
+            self.syncs.abandon()
 
     def stand(self, intent: Intent) -> None:
         """Steps 1 and 2."""
@@ -194,11 +226,11 @@ class _Commit:
         path = partition_path(self.directory, intent.topic_partition)
         epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
         epoch = epochs[-1][0] if epochs else 0
-        syncs = self.syncs if self.flush else None
-        appender = LogAppender(path, self.config, intent.sizes, syncs=syncs)
+        syncs = self.syncs if self.settings.flush else None
+        appender = LogAppender(path, self.settings.config, intent.sizes, syncs=syncs)
         try:
             next_offset = max(intent.end_offset, intent.new_start)
-            has_to_roll = intent.new_start >= 0 or self.rolls
+            has_to_roll = intent.new_start >= 0 or self.settings.rolls
             if has_to_roll and next_offset > appender.base_offset:
                 appender.roll(next_offset)
             for extent in extents:
@@ -213,12 +245,13 @@ class _Commit:
     def _append_extent(
         self, path: str, appender: LogAppender, extent: Extent, next_offset: int, epoch: int
     ) -> LogAppender:
-        """Copy the batches of an extent to the end of a log, or move its file there."""
+        """Move the file of an extent to the end of a log, or copy its batches there."""
         shift = 0 if extent.has_offsets else next_offset
         base_offset = max(extent.first_offset, next_offset)
         if not appender.size:  # the new segment replaces an empty one
             base_offset = appender.base_offset
-        plan = plan_segment(self.directory, extent, base_offset, shift, epoch, self.config)
+        config = self.settings.config
+        plan = plan_segment(self.directory, extent, base_offset, shift, epoch, config)
         if plan is None or not enter_partition(self.guard.path, path, extent, plan):
             for batches in staged_batches(self.directory, extent, shift, epoch):
                 appender.append(batches)
@@ -226,23 +259,32 @@ class _Commit:
         appender.close()
         sizes = move_segment(self.directory, self.guard.path, path, extent, plan)
         # This appender syncs the moved files.
-        syncs = self.syncs if self.flush else None
-        return LogAppender(path, self.config, sizes, syncs=syncs, is_moved=True)
+        syncs = self.syncs if self.settings.flush else None
+        return LogAppender(path, config, sizes, syncs=syncs, is_moved=True)
 
     def decide(self, state: State) -> None:
         """Step 4."""
         decide(self.directory, self.guard, state)
 
 
-def _say_left_out(directory: str, sink: SinkVersion, left_out: dict[str, int]) -> None:
-    """Warn: a counter that has begun again would lose job after job in silence."""
-    named = [f"{topic!r}, which has version {left_out[topic]}" for topic in sorted(left_out)]
-    if len(named) > _MOST_NAMED:
-        named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} more"]
-    logger.warning(
-        "%s: version %d of %r is not written to %s",
-        directory, sink.version, sink.app_id, "; ".join(named),
-    )  # fmt: skip
+def _left_out(
+    directory: str, sink: SinkVersion | None, state: State, topics: Set[str]
+) -> Set[str]:
+    """Topics that have the write already.
+
+    They are named in a warning: a counter that has begun again would lose job after job in
+    silence.
+    """
+    left_out = sink.left_out(state.sinks, topics) if sink else {}
+    if sink and left_out:
+        named = [f"{topic!r}, which has version {left_out[topic]}" for topic in sorted(left_out)]
+        if len(named) > _MOST_NAMED:
+            named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} more"]
+        logger.warning(
+            "%s: version %d of %r is not written to %s",
+            directory, sink.version, sink.app_id, "; ".join(named),
+        )  # fmt: skip
+    return left_out.keys()
 
 
 def _new_bounds(
@@ -253,7 +295,7 @@ def _new_bounds(
     *,
     is_emptied: bool,
 ) -> tuple[int, int]:
-    """Log start, or -1 when it stays, and log end of a partition behind the commit.
+    """Log start and log end of a partition after the commit; the start is -1 if it stays.
 
     Parameters
     ----------

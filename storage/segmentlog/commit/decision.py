@@ -1,7 +1,6 @@
-"""The two steps by which a commit becomes known: its guard stands, and its state decides.
+"""The first and the last step of a commit: the guard stands, and the state decides.
 
-`segmentlog.commit.commit` says which steps come between the two.  The deletion of a topic has
-none.
+`segmentlog.commit.commit` has the steps between the two.  The deletion of a topic has none.
 """
 
 import contextlib
@@ -21,10 +20,10 @@ __all__ = ["decide", "stand"]
 def stand(directory: str, guard: Guard, intent: Intent) -> None:
     """Make the guard, and put the mark of a clean stop into it.
 
-    The lock excludes other writers, unless it was lost while its holder was held up: a lease of a
-    network file system expired, or a machine was suspended.  Another writer's commit, finished or
-    in progress, is detected here.  Our intent then describes an outdated state and must never be
-    used to undo.
+    The lock excludes other writers unless it was lost while its holder was held up: a lease of a
+    network file system expired, or the machine was suspended.  Another writer's commit, finished
+    or in progress, is detected here.  Our intent then describes an outdated state and must never
+    be used to undo.
 
     Raises
     ------
@@ -35,12 +34,16 @@ def stand(directory: str, guard: Guard, intent: Intent) -> None:
     adopt(guard.path)
     replace_file(guard.intent_path, intent.encode())
     sync_directory(directory)
+    # Our guard stands before we look for another's: of two writers that looked first, each would
+    # find itself alone.
     guards = [each.path for each in list_guards(directory)]
     is_alone = guards == [guard.path]
     if is_alone and State.read(directory).token == intent.after:
         renew_stamp(directory)  # before the first byte is written, for readers
         if not intent.was_clean:
             return
+        # The mark moves once nothing can make us withdraw: `withdraw` deletes a mark that it finds
+        # in the guard, and then the next start would check every log.
         mark = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
         with contextlib.suppress(FileNotFoundError):  # another's commit has it
             os.rename(mark, os.path.join(guard.path, CLEAN_SHUTDOWN_FILE))
@@ -60,6 +63,8 @@ def decide(directory: str, guard: Guard, state: State) -> None:
     """
     path = os.path.join(directory, STATE_FILE)
     write_new_file(guard.state_path, state.encode())
+    # Before the rename: a file that got its time afterwards could have the stamp of the state
+    # before for a moment, and a listing across the decision would pass for one of one moment.
     with contextlib.suppress(PermissionError):  # a mount that forces another owner
         set_later(guard.state_path, path)
     try:

@@ -1,7 +1,7 @@
 """Delete the segments that a commit has removed from a log, once nobody reads them any more.
 
-As with a broker's ``DeleteRecords``, the log start moves first, and the files stay for a minute:
-a reader that holds the old bounds still finds the old records.  Segments that retention removes
+As with a broker's ``DeleteRecords``, the log start moves at once, and the files stay for a minute,
+so that a reader with the old bounds still finds the old records.  Segments that retention removes
 have other names meanwhile (`segmentlog.recovery.put_aside`), as with a broker.
 """
 
@@ -41,8 +41,8 @@ def delete_replaced(
 
     Accepted: a clock that has jumped forward by a minute or more deletes files that readers of the
     old bounds still need.  Such a reader fails with `LogChangedError`, and reads nothing wrong.
-    A clock that has gone back keeps the files until it reaches the time again, but at most a
-    minute longer.
+    If a clock has gone back, the files stay until it reaches that time again, but at most a minute
+    longer.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def delete_replaced(
 
     Returns
     -------
-    later : segments that are to be deleted by a later call.
+    later : segments to be deleted by a later call.
     """
     now_ms = int(time.time() * 1000)
     starts = read_offsets(directory, LOG_START_CHECKPOINT)

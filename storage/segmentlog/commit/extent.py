@@ -1,4 +1,4 @@
-"""Where the staged batches of one partition lie."""
+"""The place of one partition's staged batches: a file, and the bytes in it."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ RELATIVE = -1  #: in the place of an offset: offsets count from 0
 
 
 class Extent(NamedTuple):
-    """Batches of one partition, one behind the other in a staged file.
+    """Batches of one partition that follow each other in a staged file.
 
     An extent is small and picklable: it travels from the writing task to the commit on the driver.
     """

@@ -1,11 +1,11 @@
-"""Make a staged file a segment of the log where it stands, without copying it.
+"""Make a staged file a segment of the log without copying it.
 
 Only the base offset and the leader epoch of each batch change, and no checksum covers these two
 fields.  They are overwritten, 16 bytes a batch, and the indexes are built from the headers alone.
 
-No memory map is used.  A mapped page that cannot be read ends the process, and so does a page for
-which a file system that copies on write has no room.  Linux also marks the whole large folio
-around a written page as dirty: a sync wrote all of 1 GB again, although 32 MB had changed.
+No memory map is used.  A mapped page that cannot be read ends the process.  So does a page for
+which a file system that copies on write has no room.  And Linux marks the whole large folio around
+a written page as dirty: a sync wrote all of 1 GB again, although 32 MB had changed.
 """
 
 import errno
@@ -115,7 +115,7 @@ def plan_segment(
     if end < len(headers):
         return None
     if not shift and (headers["leader_epoch"] == leader_epoch).all():
-        # All of the first segment of a new log, and so what one task brings to it.
+        # Nothing changes in the first segment of a new log if one task brings all of it.
         positions, headers = [], headers[:0]
     headers["base_offset"] += shift
     headers["leader_epoch"] = leader_epoch

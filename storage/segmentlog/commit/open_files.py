@@ -1,8 +1,8 @@
 """Files that a writing task appends to: far more files than it may have open at a time.
 
-The system reports an error of writing back only once, to a descriptor that was open then.  So a
-file that has to be on the disk in the end is synced before it is closed, however early.  Files
-that are closed early are synced together.
+The system reports an error of writing back only once, to a descriptor that was open at that
+moment.  So a file that has to be on the disk in the end is synced before it is closed, however
+early that is.  Files that are closed early are synced together.
 """
 
 import contextlib

@@ -66,7 +66,7 @@ def ready_to_append(
     config : of their topics.
     is_clean : whether the last writer has stopped cleanly: all bytes are then synced, and indexes
         can be trusted.
-    flush : whether active segments are synced, too, if they may not be.
+    flush : whether an active segment that may not be synced is synced.
 
     Raises
     ------
@@ -79,13 +79,15 @@ def ready_to_append(
     for each in partitions:
         path, point = partition_path(directory, each), points.get(each, 0)
         plan = _plan(path, point, starts.get(each, 0), is_clean=is_clean)
-        remove_indexes_without_log(path)
+        remove_indexes_without_log(path)  # after the plan: a log that is refused stays as it is
         if plan is not None:
             _recover(plan, config, flush=flush)
         ready[each] = _sizes(path, config), _end(path) if plan is None else plan.end_offset
         if not is_clean:
             sizes, end = ready[each]
             synced_to[each] = end if flush else max(sizes.base_offset, point)
+    # Points move once all logs are recovered.  If a crash came between a point that moved first
+    # and its log, the next writer would refuse the log, as one that has lost synced bytes.
     if synced_to != {each: points.get(each) for each in synced_to}:
         write_offsets(directory, RECOVERY_POINT_CHECKPOINT, {**points, **synced_to})
     lower_high_watermarks(directory, {each: end for each, (_, end) in ready.items()})
@@ -114,7 +116,7 @@ def _plan(path: str, point: int, log_start: int, *, is_clean: bool) -> RecoveryP
     segments = list_segments(path)
     if not segments or any(each.is_swap for each in segments):
         reason = "holds no segment" if not segments else "holds a compaction's .swap files"
-        raise LogDirectoryError(path, f"{reason}; segmentlog recover sees to that")
+        raise LogDirectoryError(path, f"{reason}; segmentlog recover mends that")
     if is_clean:
         active = Segment(segments[-1], is_sealed=False)
         end = find_log_end(active, warns=False)

@@ -27,8 +27,8 @@ __all__ = ["STAGE_SUFFIX", "Extent", "TaskStage", "least_moved_bytes"]
 
 STAGE_SUFFIX = ".stage"
 
-#: Most files for partitions that have a large piece, but not enough for a segment yet.  Without
-#: this bound, 10,000 partitions with a piece each would be 10,000 files.
+#: Files for partitions that have one large piece, but not enough for a segment yet.  Without a
+#: bound, 10,000 partitions with a piece each would be 10,000 files.
 _MOST_EARLY_FILES = 256
 
 
@@ -118,7 +118,7 @@ class TaskStage:
         )
 
     def _file_of(self, topic_partition: TopicPartition, n_bytes: int) -> tuple[_File, bool]:
-        """Where the next bytes of a partition go, and whether that file is its own."""
+        """The file for a partition's next bytes, and whether it holds that partition alone."""
         staged = self._staged.get(topic_partition, 0)
         self._staged[topic_partition] = staged + n_bytes
         own = self._own.get(topic_partition)
@@ -134,7 +134,7 @@ class TaskStage:
             self._own[topic_partition] = self._new_file()
             return self._own[topic_partition], True
         # Later rows must not go back to the partition's own file: a moved file is one extent.
-        # When they did, rows were written twice, or every commit failed.
+        # When they went back, rows were written twice, or every commit failed.
         self._own.pop(topic_partition, None)
         if self._shared is None:
             self._shared = self._new_file()
@@ -156,6 +156,7 @@ class TaskStage:
         SyncFailedError
             If the disk did not keep some of the bytes.
         """
+        # Grouped before the sync: the commit takes the new file, and the old one is removed.
         self._group_shared()
         self._open.finish()
         return TaskExtents.of(self._extents)
@@ -189,7 +190,7 @@ class TaskStage:
         self._files.remove(shared)
 
     def _copy_run(self, run: list[Extent], target: _File) -> Extent:
-        """Copy extents of one partition behind each other, with offsets that count on."""
+        """Copy extents of one partition to the end of a file, as one extent."""
         start, n_records = target.size, 0
         for extent in run:
             shift = 0 if extent.has_offsets else n_records

@@ -40,13 +40,13 @@ def staged_batches(
     Parameters
     ----------
     directory : the log directory.
-    extent : whose base offsets count from 0.
-    next_offset : the log end, and so the offset of the first record.
+    extent : the extent; its base offsets count from 0.
+    next_offset : the log end; the first record gets this offset.
     leader_epoch : of the partition.
 
     Yields
     ------
-    batches : valid until the next step; their offsets are the log's
+    batches : valid until the next step, with the offsets of the log.
 
     Raises
     ------

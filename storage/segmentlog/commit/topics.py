@@ -101,8 +101,8 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     Parameters
     ----------
     directory : the log directory.
-    topic : whose; the name is a legal one.
-    n_partitions : of a topic that is not there yet.
+    topic : a legal name.
+    n_partitions : number of partitions, for a topic that does not exist yet.
 
     Raises
     ------
@@ -172,6 +172,8 @@ def _create(path: str, topic_id: str) -> None:
     metadata = f"version: 0\ntopic_id: {topic_id}"
     replace_file(os.path.join(path, PARTITION_METADATA_FILE), metadata.encode())
     write_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT), [(0, 0)])
+    # All of it stands before the ``.log``: a partition with a ``.log`` counts as made, and what it
+    # lacked then would never be added.
     for kind in _FILES:
         with contextlib.suppress(FileExistsError):
             os.close(create_file(os.path.join(path, segment_file_name(0, kind))))

@@ -18,11 +18,12 @@
     ├─ LogLockedError                  path: stop the broker, or wait for the other writer
     ├─ CommitInDoubtError              path, reason: look at it, then write again
     ├─ StagedFileError (ValueError)    path, finding: run the job again
-    ├─ SyncFailedError                 path, reason: see to the disk, then write again
+    ├─ SyncFailedError                 path, reason: check the disk, then write again
     ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
     ├─ RecordTooLargeError (ValueError)  topic, partition, row, size, limit
     ├─ OffsetsOutOfOrderError (ValueError)  topic, partition, offset, end_offset: sort the rows
     ├─ StorageError (OSError)          errno, strerror, filename: make room, or be the owner
+    ├─ InvalidUtf8Error (ValueError)   topic, partition, offset, column: read it as binary
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
     └─ OptionError (ValueError)        option, value, accepted: correct the option
         └─ ColumnError                 the same of a column: select or cast it
@@ -45,6 +46,7 @@ from segmentlog.errors.read import (
     CorruptCheckpointError,
     CorruptIndexError,
     CorruptLogError,
+    InvalidUtf8Error,
     LogChangedError,
     LogDirectoryError,
     MalformedBatchError,
@@ -74,6 +76,7 @@ __all__ = [
     "CorruptLogError",
     "ErrorCode",
     "InvalidRecordError",
+    "InvalidUtf8Error",
     "LogChangedError",
     "LogDirectoryError",
     "LogLockedError",

@@ -40,6 +40,7 @@ class ErrorCode(StrEnum):
     STAGED_FILE = "STAGED_FILE"
     COLUMN = "COLUMN"
     STORAGE = "STORAGE"
+    INVALID_UTF8 = "INVALID_UTF8"
 
 
 class SegmentLogError(Exception):
@@ -92,14 +93,24 @@ _REMEDIES = {
 }
 
 
+#: The same for a file at a URL: no disk of this machine is at fault.
+_REMEDIES_OF_STORES = {
+    codes.EACCES: "give credentials in the environment of every process that reads, or in the URL",
+    codes.ETIMEDOUT: "check the network and the endpoint, then do it again",
+    codes.ENOENT: "check the bucket and the path",
+}
+_REMEDY_OF_STORES = "check the network, the endpoint and the state of the store, then do it again"
+
+
 class StorageError(SegmentLogError, OSError):
-    """The system refused or failed an operation on a file or directory.
+    """The system or a store refused or failed an operation on a file or directory.
 
     Parameters
     ----------
     errno : number of the system's error, or 0 if it gives none.
     strerror : the system's message.
-    filename : the file or directory, or the empty string if the system does not name it.
+    filename : the file or directory, or the empty string if the system does not name it; at a URL
+        it has its scheme.
     """
 
     code = ErrorCode.STORAGE
@@ -108,8 +119,9 @@ class StorageError(SegmentLogError, OSError):
         super().__init__(errno, strerror, filename)
 
     def __str__(self) -> str:
-        remedy = _REMEDIES.get(
-            self.errno or 0, "check that it is there and readable, then do it again"
-        )
+        remedies, other = _REMEDIES, "check that it is there and readable, then do it again"
+        if "://" in str(self.filename):
+            remedies, other = _REMEDIES_OF_STORES, _REMEDY_OF_STORES
+        remedy = remedies.get(self.errno or 0, other)
         where = f"{self.filename}: " if self.filename else ""
         return f"{where}{self.strerror}: {remedy}"

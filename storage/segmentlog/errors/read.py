@@ -7,6 +7,7 @@ __all__ = [
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptLogError",
+    "InvalidUtf8Error",
     "LogChangedError",
     "LogDirectoryError",
     "MalformedBatchError",
@@ -299,4 +300,30 @@ class TimestampOverflowError(SegmentLogError, OverflowError):
             f"{self.timestamp_ms} ms, which does not fit a timestamp in microseconds; its "
             "producer probably wrote nanoseconds. Read without the timestamp column, "
             "or skip that offset"
+        )
+
+
+class InvalidUtf8Error(SegmentLogError, ValueError):
+    """A key or value that is wanted as text, and is not UTF-8.
+
+    Parameters
+    ----------
+    topic, partition, offset : of the record.
+    column : ``key`` or ``value``.
+    """
+
+    code = ErrorCode.INVALID_UTF8
+
+    def __init__(self, topic: str, partition: int, offset: int, column: str) -> None:
+        super().__init__(topic, partition, offset, column)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.column = column
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition}: the {self.column} of the record at offset "
+            f"{self.offset} is not UTF-8; read the column as binary, or set onInvalidUtf8 to null "
+            "or replace"
         )

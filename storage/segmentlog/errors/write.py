@@ -42,7 +42,16 @@ class LogLockedError(SegmentLogError):
         )
 
 
-class CommitInDoubtError(SegmentLogError):
+class _FailedWriteError(SegmentLogError):
+    """A failure of the disk under a write: `path` is where, `reason` what the system says."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+
+class CommitInDoubtError(_FailedWriteError):
     """A commit whose decision may or may not be on the disk; its guard stands.
 
     Parameters
@@ -52,11 +61,6 @@ class CommitInDoubtError(SegmentLogError):
     """
 
     code = ErrorCode.COMMIT_IN_DOUBT
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
 
     def __str__(self) -> str:
         return (
@@ -88,7 +92,7 @@ class StagedFileError(SegmentLogError, ValueError):
         )
 
 
-class SyncFailedError(SegmentLogError):
+class SyncFailedError(_FailedWriteError):
     """The disk could not keep the written bytes; a second sync would not report this again.
 
     Parameters
@@ -98,11 +102,6 @@ class SyncFailedError(SegmentLogError):
     """
 
     code = ErrorCode.SYNC_FAILED
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
 
     def __str__(self) -> str:
         return (

@@ -3,19 +3,19 @@
 A broker trims the index of its active segment in place, and a process that has the file mapped
 then dies of SIGBUS at the next touch.  So only indexes of closed segments in a directory that was
 cleanly shut down are mapped; all others are read with ``pread``, eight or twelve bytes at a time,
-and a file that shrinks under the reader gives a short answer instead of a signal.
+and a file that shrinks under the reader gives a short answer instead of a signal.  An index at a
+URL is one read, if it is not large.
 """
 
 import mmap
-from types import TracebackType
-from typing import Self
 
+from segmentlog.files.closing import Closing
 from segmentlog.files.readable import FileType, ReadableFile, open_file
 
 __all__ = ["IndexFile"]
 
 
-class IndexFile:
+class IndexFile(Closing):
     """An open index; a missing index counts as empty.
 
     Parameters
@@ -26,7 +26,7 @@ class IndexFile:
 
     def __init__(self, path: str, *, mapped: bool) -> None:
         self.size = 0
-        self._map: mmap.mmap | None = None
+        self._map: mmap.mmap | bytes | None = None
         self._file: ReadableFile | None = None
         try:
             file = open_file(path)
@@ -37,7 +37,7 @@ class IndexFile:
             file.close()
             return
         self._file, self.size = file, status.size
-        if mapped:
+        if mapped or file.never_cut:
             self._map = file.map()
         if self._map is not None:
             file.close()
@@ -56,24 +56,14 @@ class IndexFile:
     @property
     def is_mapped(self) -> bool:
         """Whether the file is memory-mapped."""
-        return self._map is not None
+        return isinstance(self._map, mmap.mmap)
 
     def close(self) -> None:
         """Close the file; later reads give zeros."""
         if self._map is not None:
-            self._map.close()
+            if isinstance(self._map, mmap.mmap):
+                self._map.close()
             self._map = None
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -8,10 +8,11 @@ import re
 from collections.abc import Mapping
 
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.files.location import is_url
 from segmentlog.files.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
 from segmentlog.files.whole import read_whole
 
-__all__ = ["read_meta_properties", "read_properties", "read_topic_id"]
+__all__ = ["known_topic_id", "read_meta_properties", "read_properties", "read_topic_id"]
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _FROM_REPLICA = "restore the file from a replica"
@@ -88,3 +89,17 @@ def read_topic_id(partition_path: str) -> str | None:
         reason = f"expected 'version: 0' and 'topic_id: …', found {text[:80]!r}"
         raise CorruptCheckpointError(path, 1, reason, _FROM_REPLICA)
     return match[2].rstrip("=")
+
+
+def known_topic_id(partition_path: str) -> str:
+    """The same; empty if nothing tells it, or if the file cannot be read.
+
+    It is empty at a URL: nobody makes topics anew in a copy, and planning asks a store for
+    listings alone.
+    """
+    if is_url(partition_path):
+        return ""
+    try:
+        return read_topic_id(partition_path) or ""
+    except (CorruptCheckpointError, OSError):
+        return ""

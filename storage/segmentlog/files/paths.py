@@ -1,11 +1,12 @@
-"""Paths as users write them, and the local files or directories that they name."""
+"""Paths as users write them, and the files or directories that they name."""
 
 import os
 from urllib.parse import unquote, urlsplit
 
 from segmentlog.errors import LogDirectoryError
+from segmentlog.files.location import path_of_url
 
-__all__ = ["is_pattern", "local_path", "why_not_there"]
+__all__ = ["is_pattern", "local_path", "readable_path", "why_not_there"]
 
 _OF_PATTERNS = "*?["
 
@@ -18,7 +19,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
     Raises
     ------
     LogDirectoryError
-        If the path is empty, of another scheme, on another host, or holds a null character.
+        If the path is empty, a URL, on another host, or holds a null character.
     """
     text = os.fspath(path)
     if "\0" in text:
@@ -34,9 +35,25 @@ def local_path(path: str | os.PathLike[str]) -> str:
             raise LogDirectoryError(text, "the URI names no path; write file:///var/lib/kafka")
         text = unquote(uri.path)
     elif "://" in text:
-        reason = f"scheme {text.split('://')[0]!r} is not supported; give a local path or file://"
-        raise LogDirectoryError(text, reason)
+        reason = (
+            "a directory at a URL is only read: a write needs the locks, renames and syncs of a "
+            "file system; write to a local directory, and copy it there"
+        )
+        raise LogDirectoryError(path_of_url(text), reason)
     return os.path.abspath(os.path.expanduser(text))
+
+
+def readable_path(path: str | os.PathLike[str]) -> str:
+    """Path of a log directory to read: a local path, or a URL in the form of a path.
+
+    Raises
+    ------
+    LogDirectoryError
+        As `local_path` does; or if a URL names no bucket.
+    """
+    text = os.fspath(path)
+    is_local = "://" not in text or text[:5].lower() == "file:" or "\0" in text
+    return local_path(text) if is_local else path_of_url(text)
 
 
 def is_pattern(path: str) -> bool:

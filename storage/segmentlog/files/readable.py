@@ -1,9 +1,9 @@
 """The one door for reading: every byte and every name of a log directory comes through it.
 
 `Disk` is the contract, and `LocalDisk` is the implementation for mounted file systems.  No module
-above `segmentlog.files` calls the system to read.  To read another store (objects, a broker's
-tiered storage) takes a class here, a line in `disk_of`, and its scheme in `paths.local_path`.
-Writing has no such door: it needs locks, renames and syncs.
+above `segmentlog.files` calls the system to read.  `segmentlog.files.object_store` has the
+implementation for copies at URLs; `disk_of` tells them apart.  Writing has no such door: it needs
+locks, renames and syncs.
 
 The contract is short, because little is the same everywhere:
 
@@ -23,10 +23,13 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
+from segmentlog.errors import StorageError
+from segmentlog.files.closing import Closing
+
 __all__ = [
-    "Disk", "Entry", "FileStatus", "FileType", "LocalDisk", "LocalFile", "ReadableFile", "disk_of",
-    "exists", "is_directory", "is_file", "list_entries", "list_names", "open_file", "status_of",
-    "statuses_of",
+    "Disk", "Entry", "FileStatus", "FileType", "LocalDisk", "LocalFile", "Measured",
+    "ReadableFile", "disk_of", "exists", "is_directory", "is_file", "list_entries", "list_names",
+    "measure", "open_file", "status_of", "survey",
 ]  # fmt: skip
 
 
@@ -78,6 +81,22 @@ class FileStatus(NamedTuple):
         return _TYPES.get(stat.S_IFMT(self.mode), FileType.OTHER)
 
 
+class Measured(NamedTuple):
+    """Facts about the files of a listing, in its order: a column takes less than an object each.
+
+    Attributes
+    ----------
+    sizes, inodes : as in `FileStatus`.
+    types : types of those that are no plain files, by their number in the listing.
+    is_remembered : whether the size of one of them may be out of date.
+    """
+
+    sizes: list[int]
+    inodes: list[int]
+    types: dict[int, FileType]
+    is_remembered: bool
+
+
 class Entry(NamedTuple):
     """A name in a directory, and the type of its file."""
 
@@ -90,6 +109,9 @@ class ReadableFile(Protocol):
 
     path: str
 
+    #: Whether no byte of the open file ever goes: then it may be mapped.
+    never_cut: bool
+
     def status(self) -> FileStatus:
         """Status of the open file, even if its name leads to another file by now."""
 
@@ -99,7 +121,22 @@ class ReadableFile(Protocol):
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Fill `buffer` from byte `position`; returns their number, fewer at the file's end."""
 
-    def map(self) -> mmap.mmap | None:
+    def expect(self, start: int, end: int) -> None:
+        """Prepare for a read of the bytes ``[start, end)``, in their order.
+
+        A file in a store is opened anew for it: then `status` is that of the opened file.
+        """
+
+    def check_unchanged(self) -> None:
+        """Check, after such a read, that all of its bytes were of the same file.
+
+        Raises
+        ------
+        StorageError
+            If another file has taken its place.
+        """
+
+    def map(self) -> mmap.mmap | bytes | None:
         """All of the file as memory, or None if it cannot be mapped; outlives the context.
 
         Map only files that nobody writes to any more: a process that touches a page behind the end
@@ -140,8 +177,8 @@ class Disk(Protocol):
             If there is no such file.
         """
 
-    def statuses(self, directory: str, names: Iterable[str]) -> list[FileStatus]:
-        """Status of each of some files in a directory, links not followed: a call for a listing.
+    def measure(self, directory: str, names: Iterable[str]) -> Measured:
+        """Measure some files in a directory, links not followed: a call for a listing.
 
         Raises
         ------
@@ -162,10 +199,12 @@ class Disk(Protocol):
         """The same, with types."""
 
 
-class LocalFile:
+class LocalFile(Closing):
     """A file that the system has opened."""
 
     __slots__ = ("_descriptor", "path")
+
+    never_cut = False
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
@@ -191,6 +230,12 @@ class LocalFile:
             error.filename = self.path
             raise
 
+    def expect(self, start: int, end: int) -> None:
+        """See `ReadableFile`; the system reads ahead by itself."""
+
+    def check_unchanged(self) -> None:
+        """See `ReadableFile`; an open file stays the same."""
+
     def map(self) -> mmap.mmap | None:
         """See `ReadableFile`; an empty file cannot be mapped."""
         if not os.fstat(self._descriptor).st_size:
@@ -202,17 +247,6 @@ class LocalFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class LocalDisk:
@@ -227,9 +261,20 @@ class LocalDisk:
         """See `Disk`."""
         return _status(os.stat(path) if follow else os.lstat(path))
 
-    def statuses(self, directory: str, names: Iterable[str]) -> list[FileStatus]:
+    def measure(self, directory: str, names: Iterable[str]) -> Measured:
         """See `Disk`."""
-        return [_status(os.lstat(f"{directory}/{name}")) for name in names]
+        lstat = os.lstat
+        found = [lstat(f"{directory}/{name}") for name in names]
+        types: dict[int, FileType] = {}
+        if not all(map(stat.S_ISREG, {each.st_mode for each in found})):
+            kinds = [_TYPES.get(stat.S_IFMT(each.st_mode), FileType.OTHER) for each in found]
+            types = {i: kind for i, kind in enumerate(kinds) if kind is not FileType.FILE}
+        return Measured(
+            [each.st_size for each in found],
+            [each.st_ino for each in found],
+            types,
+            not all(map(os.major, {each.st_dev for each in found})),
+        )
 
     def names(self, path: str) -> list[str]:
         """See `Disk`."""
@@ -267,8 +312,26 @@ _LOCAL = LocalDisk()
 
 
 def disk_of(path: str) -> Disk:
-    """The disk that holds a path: for now, there is one."""
+    """The disk that holds a path."""
+    if "://" in path:  # local paths are absolute, without empty names
+        from segmentlog.files.object_store import remote_disk  # and clients of stores
+
+        return remote_disk(path)
     return _LOCAL
+
+
+def survey(path: str) -> None:
+    """Take one listing of a log directory at a URL, which answers what comes; else nothing.
+
+    Raises
+    ------
+    StorageError
+        If the store cannot be asked.
+    """
+    if "://" in path:
+        from segmentlog.files.object_store import remote_disk
+
+        remote_disk(path).survey(path)
 
 
 def open_file(path: str, *, follow: bool = True) -> ReadableFile:
@@ -281,9 +344,9 @@ def status_of(path: str, *, follow: bool = False) -> FileStatus:
     return disk_of(path).status(path, follow=follow)
 
 
-def statuses_of(directory: str, names: Iterable[str]) -> list[FileStatus]:
-    """Call `Disk.statuses` of the same disk."""
-    return disk_of(directory).statuses(directory, names)
+def measure(directory: str, names: Iterable[str]) -> Measured:
+    """`Disk.measure`, the same way."""
+    return disk_of(directory).measure(directory, names)
 
 
 def list_names(path: str) -> list[str]:
@@ -300,6 +363,8 @@ def _type_behind(path: str) -> FileType | None:
     """Type of the file to which a name leads, or None if there is none."""
     try:
         return status_of(path, follow=True).type
+    except StorageError:  # a store could not be asked
+        raise
     except (OSError, ValueError):  # a path with a null byte leads nowhere either
         return None
 

@@ -6,9 +6,8 @@ is a hint, and its users check each entry against the log.
 """
 
 from abc import ABC, abstractmethod
-from types import TracebackType
-from typing import Self
 
+from segmentlog.files.closing import Closing
 from segmentlog.files.index_file import IndexFile
 
 __all__ = ["SparseIndex"]
@@ -18,7 +17,7 @@ __all__ = ["SparseIndex"]
 _WARM_BYTES = 8192
 
 
-class SparseIndex(ABC):
+class SparseIndex(Closing, ABC):
     """Entries of one index file, opened for a few look-ups.
 
     Parameters
@@ -36,15 +35,8 @@ class SparseIndex(ABC):
         self._file = IndexFile(path, mapped=mapped)
         self.n_entries = self._count_entries()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def _raw(self, slot: int) -> bytes:

@@ -1,8 +1,8 @@
 """Deleted topics, as `segmentlog.state` remembers them.
 
-A topic may be made again under its name.  Offsets of the old topic do not apply to the new one,
-and file systems reuse inodes.  A reader that opened the directory before recognizes the deletion
-by its token.
+A topic may be made again under its name.  Offsets of the old topic mean nothing in the new one,
+and inodes do not tell the two apart, because file systems reuse them.  A reader that has opened
+the directory before recognizes the deletion by its token.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def decode_deletions(found: Sequence[Sequence[Any]]) -> tuple[Deletion, ...]:
 
 
 def forget_deletions(deletions: Sequence[Deletion], now_ms: int) -> tuple[Deletion, ...]:
-    """The deletions that an open reader may still need; no reader stays open for longer.
+    """The deletions of the last 30 days; no reader is expected to stay open for longer.
 
     Accepted: if a clock jumps forward by as much, an open reader may mistake a topic that was made
     again for the topic that it has opened.

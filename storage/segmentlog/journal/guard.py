@@ -200,6 +200,7 @@ class Guard:
     def _bar(self) -> None:
         while not is_directory(self.state_path):
             for name in list_names(self.path):
+                # To finish or undo takes the intent, and puts the mark back.
                 if name not in {INTENT_FILE, CLEAN_SHUTDOWN_FILE}:
                     os.unlink(os.path.join(self.path, name))
             try:
@@ -213,7 +214,10 @@ class Guard:
 
 
 def list_guards(directory: str) -> list[Guard]:
-    """Guards of unfinished commits; writers exclude each other, so a second one is of a crash."""
+    """Guards of unfinished commits.
+
+    Writers exclude each other, so a writer that finds a guard finds one that a crash has left.
+    """
     names = sorted(name for name in list_names(directory) if name.startswith(_GUARD_PREFIX))
     # A topic may have a guard's name, but the directories of its partitions have a dash.
     return [
@@ -224,7 +228,7 @@ def list_guards(directory: str) -> list[Guard]:
 
 
 def _is_no_link(path: str) -> bool:
-    """Whether the path is a directory, and no link: brokers pass over files of any name."""
+    """Whether the path is a directory and no link; brokers pass over everything else."""
     try:
         return status_of(path).type is FileType.DIRECTORY
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""The last version of each numbered sink in each topic: a write that is retried is done once.
+"""The last version of each numbered sink in each topic, so that a retried write is done once.
 
-Every commit reads and writes the table, and a program with a new name for each of its runs fills
-it.  The table is therefore four columns in the file, plain tuples in memory, and it forgets.
+Every commit reads and writes the whole table, and a program that takes a new name for each run
+adds a row each time.  So the table is kept small: four columns in the file, plain tuples in
+memory, and old rows are forgotten.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,15 +54,15 @@ def forget_sinks(sinks: Sinks, last_ms: int, now_ms: int) -> Sinks:
     """Sinks whose last commit is recent enough to be remembered.
 
     A version that is forgotten too early may be written twice.  A version that is kept too long
-    costs a few bytes.  A clock that has moved forward by more than `FORGOTTEN_AFTER_MS` since the
-    last commit is therefore not believed.  It was wrong then, or it is wrong now: a machine that
-    has just started may not have asked for the time yet.  Each version keeps its age.  A time that
-    is more than `FORGOTTEN_AFTER_MS` ahead counts as now: either the clock that gave it was wrong,
-    or this clock is.  So a clock that goes years off and comes back, in either order, makes no
-    version forgotten.
+    costs a few bytes.  So a clock that has moved forward by more than `FORGOTTEN_AFTER_MS` since
+    the last commit is not believed: it was wrong then, or it is wrong now (a machine that has just
+    started may not have asked for the time yet).  All times are then moved by as much, and each
+    version keeps its age.  A time that is more than `FORGOTTEN_AFTER_MS` ahead counts as now.  A
+    clock that goes years off and comes back therefore makes no version forgotten, whichever way it
+    went first.
 
-    Accepted: the first commit after a pause of that length forgets nothing, either.  A clock that
-    is off by less makes versions forgotten as much earlier or later.
+    Accepted: the first commit after a pause of that length forgets nothing, either.  If a clock is
+    off by less, versions are forgotten earlier or later by the same amount.
 
     Parameters
     ----------

@@ -1,16 +1,17 @@
 """The stamp of a log directory: changed before a commit touches a log, and when it is decided.
 
 A reader takes the stamp before and after it lists a partition.  If the stamp is the same, no
-commit changed the partition meanwhile.  One ``fstat`` suffices for the stamp, whereas guards would
-have to be looked for among ten thousand names in a directory with ten thousand partitions.
+commit changed the partition meanwhile.  The stamp takes one ``fstat``.  A search for guards would
+take a listing of the log directory, which may hold ten thousand partitions.
 
 The stamp is the inode, the size and the times of `segmentlog.state`.  The decision of a commit
-replaces this file and gives the new file a later time: inode and size may equal those of an
-earlier state, and so may the time if the clock was set back or has coarse steps.  A commit also
-sets the file's time when it begins, once its guard and intent can be found and before it writes
-into a log.  So a listing with a byte of the commit was made after that moment: either the stamp
-has changed around the listing, or the guard could be found before it.  A commit that fails leaves
-no other trace, because its guard has come and gone.
+replaces this file and gives the new file a later time.  The inode and the size alone may equal
+those of an earlier state, and so may the time, if the clock was set back or has coarse steps.
+
+A commit also sets the file's time when it begins: after its guard and intent can be found, and
+before it writes into a log.  So a listing with a byte of the commit was made after that moment.
+Either the stamp has changed around the listing, or the guard could be found before it.  The stamp
+is the only trace of a commit that has failed: its guard has come and gone.
 """
 
 import contextlib

@@ -1,14 +1,23 @@
 """``segmentlog.state``: the state of a log directory after its last commit."""
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.journal.deletions import Deletion, decode_deletions, forget_deletions
-from segmentlog.journal.json_file import REMEDY, check_types, read_json, to_json
+from segmentlog.journal.json_file import (
+    REMEDY,
+    check_types,
+    from_json,
+    read_bytes,
+    read_json,
+    to_json,
+)
 from segmentlog.journal.sink_versions import (
     Sinks,
     SinkVersion,
@@ -19,14 +28,14 @@ from segmentlog.journal.sink_versions import (
 )
 from segmentlog.model import TopicPartition
 
-__all__ = ["STATE_FILE", "Replaced", "State"]
+__all__ = ["STATE_FILE", "Replaced", "State", "UnreadState"]
 
 STATE_FILE = "segmentlog.state"
 _STATE_FORMAT = 2  #: in format 1, versions of sinks had no topics and no times
 
 
 class Replaced(NamedTuple):
-    """Segments below `end_offset` have not been part of a log since `time_ms` (epoch)."""
+    """Segments below `end_offset`, which a commit has removed from a log at `time_ms` (epoch)."""
 
     topic: str
     partition: int
@@ -65,7 +74,7 @@ class State:
     token : of the last commit.
     time_ms : time of the last commit, by the clock of its machine (epoch).
     sinks : the last version of each sink in each topic.
-    replaced : segments that commits have removed from logs, and whose files still serve readers.
+    replaced : segments that commits have removed from logs; readers may still need their files.
     deleted : deleted topics; a topic that has the same name now is another one.
     """
 
@@ -129,7 +138,7 @@ class State:
         return State(self.sequence + 1, token, now_ms, sinks, replaced, deleted)
 
     def without(self, topic: str, token: str, now_ms: int) -> "State":
-        """The state once the deletion of a topic is decided; versions of sinks go with it."""
+        """The state once the deletion of a topic is decided, without its versions of sinks."""
         left = [each for each in self.replaced if each.topic != topic]
         after = self.next(token, None, (), left, now_ms)
         sinks = {key: found for key, found in after.sinks.items() if key[1] != topic}
@@ -150,3 +159,29 @@ class State:
                 "sinks": encode_sinks(self.sinks),
             },
         )
+
+
+class UnreadState:
+    """The state file of a log directory, read now and decoded on request.
+
+    A reader needs the state only once the directory has changed, and the table of sinks may have
+    a hundred thousand rows.  A file that cannot be understood names no deletions: only a commit
+    needs more of it.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._path = os.path.join(directory, STATE_FILE)
+        self._bytes = b""
+        with contextlib.suppress(FileNotFoundError, CorruptCheckpointError):
+            self._bytes = read_bytes(self._path)
+
+    @cached_property
+    def deletions(self) -> Mapping[str, str]:
+        """Token of the last deletion of each topic."""
+        if not self._bytes:
+            return {}
+        try:
+            found = from_json(self._bytes, self._path, (_STATE_FORMAT, 1))
+            return {each.topic: each.token for each in decode_deletions(found.get("deleted", ()))}
+        except (CorruptCheckpointError, TypeError):
+            return {}

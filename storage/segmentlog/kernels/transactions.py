@@ -17,7 +17,7 @@ transaction while one is open, and compaction removes a marker only after the da
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import kernel
+from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.crc32c import crc32c
 from segmentlog.kernels.memory import Bytes, Int64s, load_i16, load_i32, load_i64, load_u8
 from segmentlog.kernels.varint import read_varint, read_varlong
@@ -80,24 +80,14 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
         if magic > layout.MAGIC:
             return st.BAD_MAGIC, position, n_batches
         size = layout.LOG_OVERHEAD + length
-        first = last = load_i64(buf, position)
-        attributes, producer_id, count = layout.LEGACY_MASK, -1, 0
         if position + layout.HEADER_SIZES[magic] > end:
             return st.NEED_MORE, position, n_batches
+        first = last = load_i64(buf, position)
+        attributes, producer_id, count = layout.LEGACY_MASK, -1, 0
         if magic == layout.MAGIC:
-            attributes = load_i16(buf, position + layout.ATTRIBUTES_AT) & 0xFF
-            delta = load_i32(buf, position + layout.LAST_OFFSET_DELTA_AT)
-            if delta < 0 or first > _LARGEST_OFFSET - 1 - delta:
-                return st.BAD_OFFSET_DELTA, position, n_batches
-            last = first + delta
-            producer_id = load_i64(buf, position + layout.PRODUCER_ID_AT)
-            count = load_i32(buf, position + layout.RECORDS_COUNT_AT)
-            if attributes & layout.CONTROL_MASK != 0:
-                if position + size > end:
-                    return st.NEED_MORE, position, n_batches
-                stored = load_i32(buf, position + layout.CRC_AT) & 0xFFFFFFFF
-                if crc32c(buf, position + layout.ATTRIBUTES_AT, position + size) != stored:
-                    return st.BAD_CRC, position, n_batches
+            code, last, attributes, producer_id, count = _read_header(buf, position, size, end)
+            if code != st.OK:
+                return code, position, n_batches
         headers[n_batches, layout.POSITION] = position
         headers[n_batches, layout.SIZE] = size
         headers[n_batches, layout.BASE_OFFSET] = first
@@ -113,6 +103,30 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
         n_batches += 1
         position += size
     return st.OK, position, n_batches
+
+
+@inlined
+def _read_header(buf: Bytes, position: int, size: int, end: int) -> tuple[int, int, int, int, int]:
+    """Status, last offset, attributes, producer id and record count of a header of magic 2.
+
+    A control batch has to lie in front of `end` as a whole, with the right checksum.
+    """
+    first = load_i64(buf, position)
+    attributes = load_i16(buf, position + layout.ATTRIBUTES_AT) & 0xFF
+    delta = load_i32(buf, position + layout.LAST_OFFSET_DELTA_AT)
+    producer_id = load_i64(buf, position + layout.PRODUCER_ID_AT)
+    count = load_i32(buf, position + layout.RECORDS_COUNT_AT)
+    code = st.OK
+    if delta < 0 or first > _LARGEST_OFFSET - 1 - delta:
+        code = st.BAD_OFFSET_DELTA
+    elif attributes & layout.CONTROL_MASK != 0:
+        if position + size > end:
+            code = st.NEED_MORE
+        else:
+            stored = load_i32(buf, position + layout.CRC_AT) & 0xFFFFFFFF
+            if crc32c(buf, position + layout.ATTRIBUTES_AT, position + size) != stored:
+                code = st.BAD_CRC
+    return code, first + delta, attributes, producer_id, count
 
 
 @kernel

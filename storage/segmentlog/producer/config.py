@@ -1,4 +1,4 @@
-"""Settings of a producer, by which rows become batches, under Kafka's names."""
+"""Settings of a producer, under Kafka's names: how rows become batches."""
 
 from dataclasses import dataclass, field, replace
 

@@ -1,36 +1,45 @@
-"""Prepare a log directory for a job: make it, check its owner, remove leftovers of jobs."""
+"""Prepare a log directory for a job: make it, check permissions, mark a new one."""
 
-import contextlib
-import logging
 import os
 from pathlib import Path
 
-from segmentlog.commit.stage import STAGE_SUFFIX
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.durable import create_file, sync_ancestors
+from segmentlog.files.mounts import refuse_object_store
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
-    LOCK_FILE,
     is_of_logs,
     parse_segment_file,
     segment_file_name,
 )
 from segmentlog.files.owners import MAY_WRITE, is_own, may_write, user, why_not_written
 from segmentlog.files.paths import is_pattern, why_not_there
-from segmentlog.files.readable import FileStatus, exists, list_names, status_of
+from segmentlog.files.readable import exists, list_names
 from segmentlog.journal.state import STATE_FILE
+from segmentlog.producer.job_files import JobFiles
 
-__all__ = ["JOB_SUFFIX", "check_owner", "make_directory", "mark_new", "sweep"]
-
-logger = logging.getLogger(__name__)
-
-JOB_SUFFIX = ".job"  #: of the mark, a file that stands from the start of a job to its end
-
-_ORPHAN_NS = 7 * 24 * 3600 * 10**9
-_NOTICE = b"nothing was written for a week: removed a week later, unless the job goes on\n"
+__all__ = ["mark_new", "prepare_directory"]
 
 
-def make_directory(directory: str) -> None:
+def prepare_directory(directory: str, token: str) -> None:
+    """Make the directory if it is missing; refuse one that this user cannot write to.
+
+    Parameters
+    ----------
+    token : of the job.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the path cannot be a log directory, or this user cannot write for its owner.
+    """
+    refuse_object_store(directory)
+    _make_directory(directory)
+    if not is_own(directory):
+        _check_owner(directory, token)
+
+
+def _make_directory(directory: str) -> None:
     """Make the directory if it is missing; refuse a path that cannot be a log directory."""
     path = Path(directory)
     if is_pattern(directory) and not exists(directory):
@@ -71,16 +80,15 @@ def _why_not_made(directory: str, error: OSError) -> str:
     return ""
 
 
-def check_owner(directory: str, token: str) -> None:
+def _check_owner(directory: str, token: str) -> None:
     """Refuse early to make files that the owner of the directory could not use.
 
-    The user's number does not tell whether files can be given away: a root user may lack this
-    right, and some file systems give all files one owner.  So a file is made and removed again.
+    The user's number does not tell whether files can be given away: root may lack this right, and
+    some file systems give all files one owner.  So a file is made, and removed again.
     """
-    if not is_own(directory):
-        probe = Path(directory, f"segmentlog.{token}{JOB_SUFFIX}")
-        os.close(create_file(str(probe)))
-        probe.unlink()  # after a crash, `sweep` removes it like a job's file
+    probe = JobFiles(directory, token)
+    probe.make_mark()
+    probe.mark.unlink()  # after a crash, `sweep_jobs` removes it like a job's file
 
 
 def mark_new(directory: str) -> None:
@@ -91,38 +99,3 @@ def mark_new(directory: str) -> None:
         os.path.join(directory, STATE_FILE)
     ):  # the process that made it may have died before its sync
         sync_ancestors(directory)
-
-
-def sweep(directory: str) -> None:
-    """Remove the leftovers of jobs; the caller holds the lock.
-
-    A job that has ended removes its mark and then its staged files.  A task that is killed later,
-    with its executor or by Spark's ``killTimeout``, leaves the files that it has made since.
-    Marks are made under the lock and before tasks begin, so files without a mark belong to no job.
-
-    The mark of a job stays if its driver died.  A job that has written nothing for a week gets a
-    notice in its mark, which makes the mark young again.  If the job has still written nothing a
-    week later, its files are removed.  One look is not enough: if a clock jumps ahead, every
-    running job looks dead.  An age is the difference of two times of the file system, which on a
-    network is not this machine's clock.
-    """
-    found: dict[str, dict[Path, FileStatus]] = {}
-    for name in list_names(directory):
-        if name.startswith("segmentlog.") and name.endswith((JOB_SUFFIX, STAGE_SUFFIX)):
-            path = Path(directory, name)
-            with contextlib.suppress(FileNotFoundError):
-                found.setdefault(name.split(".")[1], {})[path] = status_of(str(path))
-    lock = os.path.join(directory, LOCK_FILE)
-    os.utime(lock)
-    before_ns = status_of(lock).modified_ns - _ORPHAN_NS
-    for token, files in found.items():
-        mark = Path(directory, f"segmentlog.{token}{JOB_SUFFIX}")
-        if mark in files:
-            if max(each.modified_ns for each in files.values()) >= before_ns:
-                continue
-            if not files[mark].size:
-                mark.write_bytes(_NOTICE)
-                continue
-        logger.warning("%s: removing what job %s has left", directory, token)
-        for path in sorted(files, key=lambda each: each != mark):  # as `WriteJob.abort` does
-            path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Warn once of columns of a log's rows that a write does not use, because this is no error."""
+"""Warn of columns of a log's rows that a write leaves out: legal, and easily overlooked."""
 
 import logging
 from collections.abc import Sequence

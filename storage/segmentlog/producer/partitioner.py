@@ -1,4 +1,4 @@
-"""Partition of every row, as the producers of Kafka choose it (``BuiltInPartitioner``)."""
+"""Choose partitions for rows as Kafka's producers do (``BuiltInPartitioner``)."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Rows of a task to staged batches, a buffer at a time."""
+"""Turn the rows of a task into staged batches, a buffer at a time."""
 
 import time
 from collections.abc import Callable
@@ -32,11 +32,11 @@ from segmentlog.records.source import pooled_array, record_source
 
 __all__ = ["RowStager"]
 
-#: Full batches of each partition to hold before any is written.  Then only one batch in so many is
-#: cut short, and with few partitions the rows are still in the processor's caches.
+#: Full batches of each partition to hold before they are written.  With more, fewer batches are
+#: cut short; with fewer, the rows of few partitions are still in the processor's caches.
 _HELD_BATCHES = 16
 
-#: A row counts as at least so many bytes: columns of nulls alone have no bytes.
+#: The least that a row counts: a row of nulls alone has no bytes.
 _LEAST_ROW_BYTES = 16
 
 _COLUMNS = (

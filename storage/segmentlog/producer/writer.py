@@ -29,7 +29,7 @@ class LogWriter:
 
     Parameters
     ----------
-    begin : makes the job for the next rows; its argument is whether no job was committed before.
+    begin : begins the job for the next rows; called with whether it is the writer's first commit.
     """
 
     def __init__(self, begin: "Callable[[bool], WriteJob]") -> None:
@@ -138,7 +138,7 @@ class LogWriter:
         self._check_refused()
         if self._job is not None:
             try:
-                self._job.renew()
+                self._job.files.renew()
             except FileNotFoundError:
                 if self._has_rows:
                     self._job.check_begun()  # raises, and names the cause
@@ -150,7 +150,7 @@ class LogWriter:
 
     @contextlib.contextmanager
     def _refusing(self) -> Iterator[None]:
-        """Remember that a row was refused, and others were lost with it."""
+        """Remember that a row was refused, because other rows were lost with it."""
         try:
             yield
         except BaseException:
@@ -158,7 +158,7 @@ class LogWriter:
             raise
 
     def _check_refused(self) -> None:
-        """Refuse to commit the rest of rows of which one was refused."""
+        """Refuse to commit rows if another row since the last `flush` was refused."""
         if self._has_refused:
             accepted = "abort, and append the others again, from the last flush on"
             raise OptionError("writer", "one that has refused a row", accepted)
@@ -198,7 +198,6 @@ def open_writer(
             writer.append(table)
             writer.flush()  # visible from here on
             writer.append(another_table)
-
 
     Parameters
     ----------

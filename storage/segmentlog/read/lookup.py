@@ -13,7 +13,7 @@ from segmentlog.files.readable import open_file
 from segmentlog.model import TimestampAndOffset
 from segmentlog.segments.segment import PlacedHeader, Segment
 
-__all__ = ["NewestTimestamps", "find_offset_by_timestamp"]
+__all__ = ["NewestTimestamps", "find_offset_by_timestamp", "offset_up_to_which_all_are_older"]
 
 
 class NewestTimestamps:
@@ -64,6 +64,23 @@ def find_offset_by_timestamp(
         return None
     found = _find_in_segment(segment, timestamp_ms, start_offset)
     return found if found is not None and found.offset < end_offset else None
+
+
+def offset_up_to_which_all_are_older(newest: NewestTimestamps, timestamp_ms: int) -> int | None:
+    """An offset below which every record is older than `timestamp_ms`; None if all records are.
+
+    It is that of an entry of the time index, at most one interval of the index before the first
+    record that is not older.  No record is decoded.  Unlike `find_offset_by_timestamp`, it leaves
+    no newer record out: compaction may empty the batch to which a broker's look-up leads, which
+    then finds nothing, even if later segments hold newer records.
+
+    Parameters
+    ----------
+    newest : of the log's segments.
+    timestamp_ms : epoch milliseconds.
+    """
+    segment = newest.first_reaching(timestamp_ms)
+    return None if segment is None else _offset_before(segment, timestamp_ms - 1)
 
 
 def _find_in_segment(

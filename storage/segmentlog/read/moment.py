@@ -8,7 +8,9 @@ which the directory was opened (`Census.list_partition`).
 
 import contextlib
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError, LogChangedError, LogDirectoryError
@@ -21,7 +23,7 @@ from segmentlog.files.names import (
 from segmentlog.files.readable import exists, is_directory
 from segmentlog.journal.guard import PartitionIntent, list_guards
 from segmentlog.journal.stamp import Stamp, read_stamp
-from segmentlog.journal.state import State
+from segmentlog.journal.state import State, UnreadState
 from segmentlog.model import TopicPartition
 from segmentlog.segments.listing import SegmentFiles, list_segments
 
@@ -29,7 +31,7 @@ __all__ = ["Bounds", "Census", "Listing", "Moment", "take_moment"]
 
 
 class Bounds(NamedTuple):
-    """Where a log begins and ends, according to the files beside it.
+    """Start and end of a log, according to the files beside it.
 
     `log_start` is 0 without an entry, and `high_watermark` None.
     """
@@ -56,8 +58,8 @@ class Moment(NamedTuple):
 
     `log_starts` and `high_watermarks` are the bounds for readers: while a commit is unfinished,
     its intent has them.  Either is an error if its checkpoint cannot be read.  `undecided` has the
-    partitions of an undecided commit.  `deleted` has the token of the last deletion of a topic,
-    and `gone` the topics whose deletion is decided and whose directories may still stand.
+    partitions of an undecided commit.  `state` has the last deletion of each topic, and `gone` the
+    topics whose deletion is decided and whose directories may still stand.
     """
 
     stamp: Stamp | None
@@ -65,7 +67,7 @@ class Moment(NamedTuple):
     log_starts: "Mapping[TopicPartition, int] | CorruptCheckpointError"
     high_watermarks: "Mapping[TopicPartition, int] | CorruptCheckpointError"
     undecided: Mapping[TopicPartition, PartitionIntent]
-    deleted: Mapping[str, str]
+    state: UnreadState
     gone: frozenset[str] = frozenset()
 
     def bounds(self, topic_partition: TopicPartition) -> Bounds:
@@ -123,7 +125,7 @@ def _take(directory: str) -> Moment:
         elif token == intent.after:
             undecided.update((each.topic_partition, each) for each in intent.partitions)
         # With any other state the intent is void: its writer had lost the lock.
-    deleted = _deleted(directory)
+    state = UnreadState(directory)
     starts = _checkpoint(directory, LOG_START_CHECKPOINT)
     ends = _checkpoint(directory, HIGH_WATERMARK_CHECKPOINT)
     # Read after the intents: a guard that was removed meanwhile has left complete checkpoints.
@@ -140,15 +142,7 @@ def _take(directory: str) -> Moment:
     if isinstance(ends, dict):
         ends.update((each.topic_partition, each.new_end) for each in decided)
         ends.update((each, intent.visible_end) for each, intent in undecided.items())
-    return Moment(stamp, is_clean, starts, ends, undecided, deleted, frozenset(gone - {""}))
-
-
-def _deleted(directory: str) -> dict[str, str]:
-    """Tokens of deletions; of none, where nobody but a commit would miss the file."""
-    try:
-        return {each.topic: each.token for each in State.read(directory).deleted}
-    except CorruptCheckpointError:
-        return {}
+    return Moment(stamp, is_clean, starts, ends, undecided, state, frozenset(gone - {""}))
 
 
 def _checkpoint(directory: str, name: str) -> "dict[TopicPartition, int] | CorruptCheckpointError":
@@ -190,6 +184,7 @@ class Census:
                 found = self.partitions.items()
                 self.partitions = {each: path for each, path in found if each.topic not in gone}
             self._listed = self._list_unbounded()
+            self._unasked = set(self._listed)
             if stamp == self.opened.stamp == read_stamp(directory):
                 return
             stamp = self.opened.stamp
@@ -224,29 +219,25 @@ class Census:
         LogDirectoryError
             If the partition cannot be listed.
         """
-        if topic_partition in self._listed:
-            return self._listed.pop(topic_partition)  # a second request means that it has changed
-        while True:
-            moment = self._now()
-            try:
-                files = list_segments(path)
-            except LogDirectoryError as error:
-                if is_directory(path):
-                    raise
-                raise self._changed(topic_partition, path, "the partition is gone") from error
-            if read_stamp(self.path) == moment.stamp:
-                break
-        topic = topic_partition.topic
-        is_another = moment.deleted.get(topic) != self.opened.deleted.get(topic)
-        if is_another or topic in moment.gone:
+        if topic_partition in self._unasked:
+            self._unasked.remove(topic_partition)
+            return self._listed[topic_partition]  # a second request means that it has changed
+        files = self._list(topic_partition, path)
+        moment = self._newest
+        if self._was_deleted(topic_partition.topic):
             raise self._changed(topic_partition, path, "its topic was deleted")
         intent = moment.undecided.get(topic_partition)
         if intent is not None:
             files = _before(intent, files)
+        if moment is self.opened:
+            return Listing(files, moment.is_clean)
         now, then = moment.bounds(topic_partition), self.opened.bounds(topic_partition)
         if now == then:
             return Listing(files, moment.is_clean)
         if then.high_watermark is None:
+            as_opened = self._as_opened(topic_partition, then.log_start)
+            if as_opened is not None:
+                return as_opened
             reason = "a writer has come to it, and nothing had said where it ended"
             raise self._changed(topic_partition, path, reason)
         # Segments that an overwrite has replaced stay for a minute.  Then they are deleted one by
@@ -258,10 +249,46 @@ class Census:
         # a crashed broker there may have been more records, which cannot be told from later ones.
         return Listing(files, moment.is_clean, then.high_watermark)
 
-    def _now(self) -> Moment:
-        if read_stamp(self.path) != self._newest.stamp:
+    def _list(self, topic_partition: TopicPartition, path: str) -> tuple[SegmentFiles, ...]:
+        """The segments of a partition at the newest moment, which is taken anew if need be.
+
+        No stamp comes a second time.  If the stamp is the newest moment's after the listing, it
+        was so before the listing, too.
+        """
+        while True:
+            try:
+                files = list_segments(path)
+            except LogDirectoryError as error:
+                if is_directory(path):
+                    raise
+                raise self._changed(topic_partition, path, "the partition is gone") from error
+            if read_stamp(self.path) == self._newest.stamp:
+                return files
             self._newest = take_moment(self.path)
-        return self._newest
+
+    def _as_opened(self, topic_partition: TopicPartition, log_start: int) -> Listing | None:
+        """The listing of the opening, if its files are still there; None if they are not.
+
+        Files wholly below the log start are left out: an overwrite had removed their records from
+        the log before the directory was opened, and the files go a minute later.
+        """
+        listing = self._listed.get(topic_partition)
+        if listing is None:
+            return None
+        first = bisect_right(listing.files, log_start, key=attrgetter("base_offset")) - 1
+        files = listing.files[max(first, 0) :]
+        if not all(each.is_still_there() for each in files):
+            return None
+        return listing._replace(files=files)
+
+    def _was_deleted(self, topic: str) -> bool:
+        """Whether a topic has been deleted since the directory was opened, or is being deleted."""
+        if topic in self._newest.gone:
+            return True
+        if self._newest is self.opened:
+            return False
+        before, after = self.opened.state.deletions, self._newest.state.deletions
+        return before.get(topic) != after.get(topic)
 
     def _changed(self, topic_partition: TopicPartition, path: str, reason: str) -> LogChangedError:
         start, end = self.opened.bounds(topic_partition)

@@ -10,18 +10,20 @@ does.  The task reads these bytes, verifies them, and drops their rows: a walk a
 exact batch would trust lengths before their checksums are verified.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from segmentlog.files.location import is_url
+from segmentlog.files.requests import side_by_side
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.model import LogSlice, SliceFile, TopicPartition
+from segmentlog.read.listed import ListedSegments
+from segmentlog.read.moment import Listing
 from segmentlog.segments.listing import list_segments
-from segmentlog.segments.log_end import LogEnd, find_log_end
 from segmentlog.segments.segment import Segment
 
-__all__ = ["UNCHECKED", "cut_slices", "find_again"]
+__all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
 
 #: Takes the place of the first batch's checksum if planning has seen no batch: the file is read
 #: from its first byte and was not opened, or the bytes are no batch.
@@ -44,8 +46,7 @@ class _Piece(NamedTuple):
 
 def cut_slices(
     topic_partition: TopicPartition,
-    segments: Sequence[Segment],
-    log_end: LogEnd,
+    listed: ListedSegments,
     start_offset: int,
     end_offset: int,
     max_bytes: int,
@@ -55,28 +56,65 @@ def cut_slices(
     Parameters
     ----------
     topic_partition : partition of the slices.
-    segments : in the order of their base offsets.
-    log_end : end of the last segment.
+    listed : its segments.
     start_offset, end_offset : half-open range; an empty range has no slices.
     max_bytes : 0 for one slice, however large.
     """
-    if start_offset >= end_offset:
+    files = listed.files
+    if start_offset >= end_offset or not files:
         return []
     pieces: list[_Piece] = []
-    bases = [segment.base_offset for segment in segments]
-    first = max(bisect_right(bases, start_offset) - 1, 0)
-    for i in range(first, len(segments)):
-        if bases[i] >= end_offset:
+    last = len(files) - 1
+    is_far = max_bytes and is_url(files[0].path)
+    cut = _cut_side_by_side(listed, start_offset, end_offset, max_bytes) if is_far else {}
+    for i in range(listed.index_of(start_offset), len(files)):
+        base, path, size, _, inode = files[i]
+        if base >= end_offset:
             break
-        segment, limit = segments[i], segments[i].size
-        if i + 1 == len(segments) and end_offset <= log_end.offset:
-            limit = log_end.position  # a read to a promised end behind it reports damage
-        is_cut = i + 1 == len(segments) or end_offset < bases[i + 1]
-        end = _ceiling(segment, end_offset, limit) if is_cut else _Cut(limit, -1)
+        is_cut = i == last or end_offset < files[i + 1].base_offset
+        if not is_cut and start_offset <= base and (not max_bytes or size <= max_bytes):
+            if size:  # most segments are read whole: no index is asked
+                pieces.append(_Piece(base, SliceFile(path, 0, size, base, UNCHECKED, -1, inode)))
+            continue
+        if i in cut:
+            pieces += cut[i]
+            continue
+        segment = listed.segment(i)
+        end = _Cut(size, -1)
+        if i == last and end_offset <= listed.tail.offset:
+            end = _Cut(
+                listed.tail.position, -1
+            )  # a read to a promised end behind it reports damage
+        if is_cut and not (i == last and end_offset == listed.tail.offset):
+            end = _ceiling(segment, end_offset, end.position)
         piece = _first_piece(segment, start_offset, end)
         if piece is not None:
             pieces += _cut_piece(segment, piece, end_offset, max_bytes)
     return _group(topic_partition, pieces, start_offset, end_offset, max_bytes)
+
+
+def _cut_side_by_side(
+    listed: ListedSegments, start_offset: int, end_offset: int, max_bytes: int
+) -> dict[int, list[_Piece]]:
+    """Pieces of large segments that are read whole, by the segments' numbers.
+
+    At a URL, each index and each header is a request, and requests wait for no other ones.
+    """
+    files = listed.files
+    numbers = [
+        i
+        for i in range(listed.index_of(start_offset), len(files) - 1)
+        if files[i].base_offset >= start_offset
+        and files[i + 1].base_offset <= end_offset
+        and files[i].size > max_bytes
+    ]
+
+    def pieces_of(i: int) -> list[_Piece]:
+        segment = listed.segment(i)
+        piece = _first_piece(segment, start_offset, _Cut(segment.size, -1))
+        return [] if piece is None else [*_cut_piece(segment, piece, end_offset, max_bytes)]
+
+    return dict(zip(numbers, side_by_side(pieces_of, numbers), strict=True))
 
 
 def _ceiling(segment: Segment, end_offset: int, limit: int) -> _Cut:
@@ -186,6 +224,18 @@ def _group(
     ]
 
 
+def cut_by_file(log_slice: LogSlice) -> list[LogSlice]:
+    """The slices of single files that together hold the rows of `log_slice`."""
+    files = log_slice.files
+    starts = [log_slice.start_offset, *(each.first_offset for each in files[1:])]
+    ends = [*starts[1:], log_slice.end_offset]
+    return [
+        log_slice._replace(start_offset=start, end_offset=end, files=(file,))
+        for file, start, end in zip(files, starts, ends, strict=True)
+        if start < end
+    ]
+
+
 def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> LogSlice | None:
     """The rest of a slice from `next_offset` on, in the files that the partition has now.
 
@@ -200,11 +250,10 @@ def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> Lo
     files = list_segments(partition_path)
     if not files or files[0].base_offset > next_offset:
         return None
-    segments = [Segment(file, is_sealed=False) for file in files]
-    log_end = find_log_end(segments[-1])
-    if log_end.offset < log_slice.end_offset:
+    listed = ListedSegments(Listing(files), 0, -1)
+    if listed.tail.offset < log_slice.end_offset:
         return None
-    slices = cut_slices(
-        log_slice.topic_partition, segments, log_end, next_offset, log_slice.end_offset, 0
-    )
-    return slices[0] if slices else log_slice._replace(start_offset=next_offset, files=())
+    slices = cut_slices(log_slice.topic_partition, listed, next_offset, log_slice.end_offset, 0)
+    if slices:
+        return slices[0]._replace(topic_id=log_slice.topic_id)
+    return log_slice._replace(start_offset=next_offset, files=())

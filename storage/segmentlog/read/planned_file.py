@@ -5,8 +5,8 @@ safe.  The rest of the slice is planned again.
 """
 
 from types import TracebackType
-from typing import Self
 
+from segmentlog.files.closing import Closing
 from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.kernels import layout
 from segmentlog.model import SliceFile
@@ -20,7 +20,7 @@ class FileChangedError(Exception):
     """A file has changed since planning."""
 
 
-class PlannedFile:
+class PlannedFile(Closing):
     """A file of a slice, opened; a context that closes it.
 
     Parameters
@@ -43,8 +43,9 @@ class PlannedFile:
         self.planned = planned
         self.opened = _open(planned)
 
-    def __enter__(self) -> Self:
-        return self
+    def close(self) -> None:
+        """Close the file."""
+        self.opened.close()
 
     def __exit__(
         self,
@@ -52,7 +53,11 @@ class PlannedFile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.opened.close()
+        try:
+            if kind is None:
+                self.opened.check_unchanged()
+        finally:
+            self.close()
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Read as `ReadableFile` does, but at least one byte: all planned bytes must exist.
@@ -101,6 +106,7 @@ def _open(file: SliceFile) -> ReadableFile:
             opened = open_file(file.path + ".deleted")
         except FileNotFoundError:
             raise missing from None  # users know the original name, not the renamed file's
+    opened.expect(file.start, file.end)
     if file.inode not in (0, opened.status().inode):
         opened.close()
         message = f"{file.path} is another file than when it was planned"

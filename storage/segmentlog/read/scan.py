@@ -8,17 +8,28 @@ A corrupt batch ends the read with an error, or, on request, is left out and log
 """
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.errors import CorruptLogError, LogChangedError, LogDirectoryError
+from segmentlog.errors import (
+    CorruptLogError,
+    LogChangedError,
+    LogDirectoryError,
+)
+from segmentlog.files.metadata import known_topic_id
 from segmentlog.files.readable import is_directory
 from segmentlog.files.system_errors import is_gone, storage_errors
 from segmentlog.kernels import layout
-from segmentlog.model import IsolationLevel, LogSlice, OnCorruptBatch, ScanPolicy
+from segmentlog.model import (
+    IsolationLevel,
+    LogSlice,
+    OnCorruptBatch,
+    ScanPolicy,
+    TimestampRange,
+)
 from segmentlog.read.damage import DamagePolicy
 from segmentlog.read.plan import find_again
 from segmentlog.read.planned_file import FileChangedError, PlannedFile
@@ -50,7 +61,7 @@ def scan_slice(
     log_slice : offsets and bytes, as `segmentlog.read.plan` cuts them.
     columns : names of the requested columns, in order; by default all.
     include_headers : whether "all" includes ``headers``.
-    policy : isolation level, treatment of corrupt batches, and the bound of inflating.
+    policy : isolation level, treatment of corrupt batches, the bound of inflating, and times.
 
     Yields
     ------
@@ -90,7 +101,7 @@ def _find_again(
     log_slice: LogSlice, next_offset: int, attempt: int, change: Exception
 ) -> LogSlice:
     """The rest of the slice, in the files that now hold it."""
-    path = str(Path(log_slice.files[0].path).parent)
+    path = os.path.dirname(log_slice.files[0].path)
     logger.info("looking up offset %d of %s again: %s", next_offset, path, change)
     end_offset = log_slice.end_offset
     if next_offset >= end_offset:
@@ -122,17 +133,28 @@ class _SliceReader:
         self._damage = DamagePolicy(log_slice.offsets, skips=skips)
         self._committed: CommittedBatches | None = None
         if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
-            partition_path = str(Path(log_slice.files[0].path).parent)
+            partition_path = os.path.dirname(log_slice.files[0].path)
             self._committed = CommittedBatches(partition_path, skips=skips)
+        self._timestamps = policy.timestamps
         self._windows = BatchWindows(_WINDOW_BYTES)
         self._reached = -1  # offset behind the files that are done
         self._scanned_to = 0  # byte of the file behind the last batch whose checksum is right
         self.next_offset = log_slice.start_offset
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for planned in self._slice.files:
+        for i, planned in enumerate(self._slice.files):
             with PlannedFile(planned) as file:
+                if i == 0:  # once it is open: a file of an earlier topic stays that topic's
+                    self._check_topic()
                 yield from self._file(file)
+
+    def _check_topic(self) -> None:
+        """Refuse a topic that was made since planning, with the name of a deleted one."""
+        planned, path = self._slice.topic_id, os.path.dirname(self._slice.files[0].path)
+        found = known_topic_id(path) if planned else ""
+        if found and found != planned:
+            reason = f"its topic was deleted, and another one made (id {found}, not {planned})"
+            raise LogChangedError(path, *self._slice.offsets, reason)
 
     def _file(self, file: PlannedFile) -> Iterator[pa.RecordBatch]:
         scanner = BatchScanner(file.planned.path, file.least_offset())
@@ -178,9 +200,23 @@ class _SliceReader:
             next_offset = batches.next_offset if len(batches.headers) else 0
         batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= self._slice.start_offset)
         batches = self._damage.readable(batches, self._decoder)
-        if self._committed is None or not len(batches.headers):
-            return batches
-        return self._committed.select(batches, next_offset)
+        if self._committed is not None and len(batches.headers):
+            batches = self._committed.select(batches, next_offset)
+        return batches if self._timestamps is None else _of_times(batches, self._timestamps)
+
+
+def _of_times(batches: ScannedBatches, wanted: TimestampRange) -> ScannedBatches:
+    """The batches that may hold records of these times.
+
+    Only the largest timestamp of a batch is known, and if it is an append time, it is that of all
+    records.  The base timestamp is the first record's, and no bound of the others'.
+    """
+    headers = batches.headers
+    newest = headers[:, layout.MAX_TIMESTAMP]
+    is_append_time = headers[:, layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0
+    return batches.only(
+        (newest >= wanted.start_ms) & ~(is_append_time & (newest >= wanted.end_ms))
+    )
 
 
 def _behind_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches:

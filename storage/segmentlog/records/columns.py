@@ -17,7 +17,8 @@ from segmentlog.kernels import output
 from segmentlog.kernels.memory import COPY_SLACK, Int64s
 from segmentlog.model import TimestampType, TopicPartition
 
-__all__ = ["COLUMNS", "RECORD_SCHEMA", "Constants", "Output", "decode_as_java", "record_schema"]
+__all__ = ["COLUMNS", "CONSTANT_COLUMNS", "RECORD_SCHEMA", "Constants", "Output",
+           "decode_as_java", "record_schema"]  # fmt: skip
 
 _HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -40,6 +41,9 @@ _ALL = pa.schema(
 )
 
 COLUMNS: tuple[str, ...] = tuple(_ALL.names)
+
+#: Columns with one value for all rows of a batch on disk: its header and its partition have them.
+CONSTANT_COLUMNS = frozenset({"topic", "partition", "timestampType"})
 
 #: The columns that a scan yields by default: all but ``headers``.
 RECORD_SCHEMA: pa.Schema = pa.schema([_ALL.field(name) for name in COLUMNS[:-1]])
@@ -97,6 +101,24 @@ class Constants:
             known = pa.repeat(self._scalars[name], n_rows)
             self._arrays[name] = known
         return known.slice(0, n_rows)
+
+    def record_batch(
+        self, schema: pa.Schema, n_rows: int, timestamp_type: TimestampType
+    ) -> pa.RecordBatch:
+        """`n_rows` of a schema whose columns all have one value."""
+        arrays = [
+            self.array(timestamp_type if name == "timestampType" else name, n_rows)
+            for name in schema.names
+        ]
+        return _record_batch(arrays, schema, n_rows)
+
+
+def _record_batch(arrays: list[pa.Array], schema: pa.Schema, n_rows: int) -> pa.RecordBatch:
+    """The arrays as a batch, which has its rows even if it has no columns."""
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    rows = pa.Array.from_buffers(pa.struct([]), n_rows, [None])
+    return pa.RecordBatch.from_struct_array(rows)
 
 
 class _Buffer:
@@ -195,7 +217,7 @@ class Output:
         arrays = [
             self._array(name, state, constants, timestamp_type) for name in self._schema.names
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return _record_batch(arrays, self._schema, int(state[output.N_ROWS]))
 
     def _array(
         self, name: str, state: Int64s, constants: Constants, timestamp_type: TimestampType

@@ -22,7 +22,7 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.records.batch_error import batch_error
-from segmentlog.records.columns import Constants, Output
+from segmentlog.records.columns import CONSTANT_COLUMNS, Constants, Output
 from segmentlog.records.filler import RecordFiller
 from segmentlog.records.header import parse_header
 from segmentlog.records.scanned_batches import ScannedBatches
@@ -136,6 +136,7 @@ class RecordDecoder:
     ) -> None:
         self._offsets = offsets
         self._schema = schema
+        self._is_constant = CONSTANT_COLUMNS.issuperset(schema.names)
         self._constants = Constants(topic_partition)
         self._filler = RecordFiller(
             offsets, max_inflated_batch_bytes, in_microseconds=topic_partition
@@ -144,6 +145,9 @@ class RecordDecoder:
 
     def decode(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
         """Rows of `batches`, whose headers are written to; control batches are left out.
+
+        Columns that have one value for all rows need only headers: then records are not parsed,
+        and compressed batches not inflated.
 
         Raises
         ------
@@ -154,16 +158,53 @@ class RecordDecoder:
         """
         n_batches, any_attributes, all_attributes = select_batches(batches.headers, *self._offsets)
         batches = batches.only(slice(n_batches))
+        if self._is_constant:
+            yield from self._count(batches)
+            return
         # Nearly always nothing is to be inflated, and there is one timestamp type.  Then no loop
         # over the batches is needed.
         varied = any_attributes & layout.CODEC_MASK or (
             (any_attributes ^ all_attributes) & _TIMESTAMP_MASKS
         )
+        yield from self._fill_runs(batches) if varied else self._fill(batches)
+
+    def _count(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
+        """Rows whose columns all have one value: the headers have their number.
+
+        The records are parsed where the range of offsets cuts a batch, and where a header lacks
+        the number: of a wrapper.
+        """
+        headers = batches.headers
+        start, end = self._offsets
+        is_counted = (headers[:, layout.BASE_OFFSET] >= start) & (
+            headers[:, layout.LAST_OFFSET] < end
+        )
+        is_counted &= headers[:, layout.RECORDS_COUNT] > 0
+        types = headers[:, layout.ATTRIBUTES] & _TIMESTAMP_MASKS
+        kinds: Int64s = np.where(is_counted, types, -1)
         begin = 0
-        while begin < n_batches:
-            until = n_batches
-            if varied:
-                until = self._run(batches, begin)
+        while begin < len(headers):
+            until = begin + _length_of_first_run(kinds[begin:])
+            if kinds[begin] < 0:
+                yield from self._fill_runs(batches.only(slice(begin, until)))
+            else:
+                n_rows = int(headers[begin:until, layout.RECORDS_COUNT].sum())
+                yield from self._rows(n_rows, _timestamp_type(int(kinds[begin])))
+            begin = until
+
+    def _rows(self, n_rows: int, timestamp_type: TimestampType) -> Iterator[pa.RecordBatch]:
+        """`n_rows` whose columns all have one value."""
+        while n_rows:
+            n_next = min(n_rows, self._n_rows)
+            yield self._constants.record_batch(self._schema, n_next, timestamp_type)
+            self._n_rows = _MOST_ROWS
+            n_rows -= n_next
+
+    def _fill_runs(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of `batches`, which may be compressed, and of several timestamp types."""
+        begin = 0
+        while begin < len(batches.headers):
+            until = self._run(batches, begin)
             yield from self._fill(batches.only(slice(begin, until)))
             begin = until
 

@@ -62,9 +62,15 @@ class RecordFiller:
         """Inflate compressed batches and point headers at the result; return the rows ready.
 
         A call inflates about `_INFLATE_BYTES`, because a window of a few MiB may inflate to
-        gigabytes.  It overwrites the result of the call before.
+        gigabytes.  It overwrites the result of the call before.  It ends before a bad batch, so
+        that the rows before that batch come before its error.
 
         No other Python loop runs once for each batch, so this loop does as little as possible.
+
+        Raises
+        ------
+        MalformedBatchError, UnsupportedFormatError
+            If the first of `batches` cannot be inflated.
         """
         self._inflater.clear()
         headers = batches.headers
@@ -86,18 +92,26 @@ class RecordFiller:
                     break
                 ranges.append(append(codec, view[begin:end], is_magic_0=is_magic_0))
         except (InflateError, ValueError) as error:
-            raise _inflate_error(batches, int(rows[len(ranges)]), error) from error
+            if rows[len(ranges)] == 0:
+                raise _inflate_error(batches, 0, error) from error
         done = rows[: len(ranges)]
         headers[done, layout.RECORDS_START] = [begin for begin, _ in ranges]
         headers[done, layout.RECORDS_END] = [end for _, end in ranges]
         n_ready = len(headers) if len(done) == len(rows) else int(rows[len(done)])
         code, row = resolve_wrappers(self._inflater.buffer, headers[:n_ready])
-        if code != status.OK:
+        if code == status.OK:
+            return n_ready
+        if row == 0:
             raise self._error(batches, row, code)
-        return n_ready
+        again = done >= row  # by the next call
+        headers[done[again], layout.RECORDS_START] = np.array(begins)[: len(done)][again]
+        headers[done[again], layout.RECORDS_END] = np.array(ends)[: len(done)][again]
+        return row
 
     def fill(self, batches: ScannedBatches, make_room: MakeRoom) -> Iterator[Output]:
         """Columns of `batches`, whose records are all inflated; `state` has the number of rows.
+
+        The records of the batches before a bad one come before the error.
 
         Raises
         ------
@@ -106,25 +120,31 @@ class RecordFiller:
         TimestampOverflowError
             If a record's timestamp is wanted and does not fit microseconds.
         """
-        headers, state = batches.headers, self.state
+        headers, state, error = batches.headers, self.state, None
         scale = 1000 if self._in_microseconds else 1
         state[output.BATCH], state[output.RECORD] = 0, -1
         n_bytes = n_headers = 0
         while state[output.BATCH] < len(headers):
             room = make_room(headers[state[output.BATCH] :], n_bytes, n_headers)
+            begun = state.copy()
             room.begin(state)
             code = fill_records(
                 batches.buf, self._inflater.buffer, headers, *self._offsets, scale, room.arrays,
                 state,
             )  # fmt: skip
             if code not in (status.OK, status.OUTPUT_FULL):
-                raise self._error(batches, int(state[output.BATCH]), code)
+                bad = int(state[output.BATCH])
+                error = self._error(batches, bad, code)
+                headers, state[:] = headers[:bad], begun
+                continue
             n_bytes = n_headers = 0
             if code == status.OUTPUT_FULL:
                 # The record that did not fit gets enough room in the next output.
                 n_bytes, n_headers = int(state[output.DETAIL]), int(state[output.DETAIL_2])
             if state[output.N_ROWS]:
                 yield room
+        if error is not None:
+            raise error
 
     def _error(self, batches: ScannedBatches, row: int, code: int) -> SegmentLogError:
         """The error for a status of `fill_records`, with its place."""

@@ -66,6 +66,13 @@ class BatchHeader(NamedTuple):
         return TimestampType(int(bool(self.attributes & layout.TIMESTAMP_TYPE_MASK)))
 
     @property
+    def first_timestamp(self) -> int:
+        """Timestamp of the first record, or the largest one if the header lacks the first."""
+        is_known = self.delete_horizon_ms is None and self.base_timestamp >= 0
+        is_append_time = self.timestamp_type == TimestampType.LOG_APPEND_TIME
+        return self.base_timestamp if is_known and not is_append_time else self.max_timestamp
+
+    @property
     def is_transactional(self) -> bool:
         """Whether the batch belongs to a transaction."""
         return bool(self.attributes & layout.TRANSACTIONAL_MASK)

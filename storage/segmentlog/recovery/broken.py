@@ -29,7 +29,7 @@ def is_zeros(path: str, position: int) -> bool:
 
 
 def keep_tail(path: str, position: int) -> str:
-    """Copy the bytes of a segment from `position` on, durably; returns the path of the copy.
+    """Copy the bytes of a segment from `position` on, durably, and return the path of the copy.
 
     A recovery that is repeated after a crash finds its own copy, and makes no other.
     """
@@ -65,7 +65,7 @@ def keep_segment(path: str) -> str:
 
 
 def _names(path: str, position: int) -> "itertools.chain[str]":
-    """Names for the copy; the first one is free unless there was damage before."""
+    """Possible names for the copy; the first one is taken only after earlier damage."""
     directory, name = os.path.split(path)
     stem = os.path.join(directory, f"segmentlog.{name}.{position}")
     again = (f"{stem}.{number}.broken" for number in itertools.count(2))

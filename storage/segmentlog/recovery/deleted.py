@@ -1,4 +1,4 @@
-"""The directories of a topic on their way out: renamed as a broker does it, and then removed.
+"""Take the partitions of a deleted topic out: rename them as a broker does, then remove them.
 
 A starting broker removes directories with such names, and no reader takes them for partitions.
 Every function here can be repeated: it passes over steps that are already done.
@@ -54,8 +54,9 @@ def taken_out(directory: str, topic: str) -> list[str]:
 def take_out(directory: str, topic: str) -> None:
     """Rename the partitions of a topic, and remove its entries from the checkpoints.
 
-    The directories are renamed first.  A partition with a directory, but without a high watermark,
-    would be read to the log end; without a log start, it would be read from its first segment on.
+    The directories are renamed first.  A partition that still has its directory, but no longer its
+    high watermark, would be read to the log end.  Without its log start, it would be read from its
+    first segment on.
     """
     for topic_partition, path in partition_directories(directory, topic):
         os.rename(path, os.path.join(directory, deleted_directory_name(topic_partition)))

@@ -1,8 +1,8 @@
 """Bring a whole log directory to the state that a clean stop would have left.
 
 First, unfinished commits are finished or undone.  Then, without the mark of a clean stop, every
-log is recovered as a starting broker recovers it.  High watermarks and recovery points follow, and
-the mark comes last.  After a crash before that, the next recovery begins again.
+log is recovered as a starting broker recovers it.  Then high watermarks and recovery points are
+corrected.  The mark comes last: after a crash before it, the next recovery begins again.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from segmentlog.recovery.recover_log import (
     recover_log,
 )
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
-from segmentlog.recovery.unfinished import recover_commits
+from segmentlog.recovery.unfinished import Fate, fate_of, recover_commits
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.orphans import indexes_without_log, remove_indexes_without_log
@@ -113,15 +113,15 @@ class DirectoryRecovery:
         if not self._dry_run:
             yield from recover_commits(self._directory, is_asked=True)
             return
-        token = State.read(self._directory).token
+        state = State.read(self._directory)
         for guard in list_guards(self._directory):
-            intent = guard.intent()
-            if intent is None or token not in {guard.token, intent.after}:
-                yield f"would remove {guard.path}, which had not begun to write"
-            elif guard.token == token:
-                yield f"would finish the commit of {guard.path}"
-            else:
-                yield f"would undo the commit of {guard.path}"
+            match fate_of(guard, guard.intent(), state):
+                case Fate.NOT_BEGUN:
+                    yield f"would remove {guard.path}, which had not begun to write"
+                case Fate.DECIDED:
+                    yield f"would finish the commit of {guard.path}"
+                case Fate.UNDECIDED:
+                    yield f"would undo the commit of {guard.path}"
 
     def _plan(
         self, path: str, recovery_point: int, log_start: int, *, is_clean: bool

@@ -9,7 +9,7 @@ Each step is on the disk before the next begins, and all steps can be repeated f
 1. The bytes behind the last good batch of its segment are copied to a ``.broken`` file.
 2. The indexes of later segments are removed, and then these segments are renamed to such files.
    Until all of them are out of the log, the bad batch that condemns them stays where it is.
-   Where the log start lies behind that batch, its own segment and those before it go after them.
+   If the log start lies behind that batch, its segment and the earlier ones go last.
 3. The segment is cut.  Every segment that was read is synced.
 4. Indexes, producer snapshots and leader epochs are built again from the batches.
 """
@@ -47,8 +47,8 @@ class RecoveryPlan(NamedTuple):
     path : of the partition's directory.
     log_start : by its checkpoint, or 0.
     segments : all of them, before any cut.
-    first : index of the first segment that is read.
-    last : index of the last segment that stays, or -1 if none stays.
+    first : number of the first segment that is read.
+    last : number of the last segment that stays, or -1 if none stays.
     end : end of the last segment.
     lost_to : offset behind the last good batch that is cut off, or the log end if none is.
     n_reached : number of segments up to the bad batch, or of all segments if none is bad.
@@ -198,11 +198,9 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
 
 
 def _begin_again(plan: RecoveryPlan) -> Segment:
-    """Make an empty segment at the log start, in a log without segments.
-
-    No epoch is known there.  Once the segment exists, a repeated recovery keeps the epochs that it
-    finds.
-    """
+    """Make an empty segment at the log start, where no epoch is known; the log has no segment."""
+    # Epochs go before the segment comes: once it exists, a recovery that is repeated keeps the
+    # epochs that it finds, and these would be of records that are cut off.
     epochs = EpochStarts(plan.path)
     epochs.truncate_from_end(0)
     epochs.write()
@@ -240,7 +238,7 @@ def _outside(path: str, log_start: int, end: int) -> list[int]:
 
 
 def _remove_strays(plan: RecoveryPlan, segments: list[Segment]) -> None:
-    """Keep snapshots at the bases of segments, and the newest one if behind the last base."""
+    """Remove snapshots between the bases of segments; one behind the last base stays."""
     bases = [each.base_offset for each in segments]
     strays = [each for each in list_snapshots(plan.path) if each not in bases]
     remove_snapshots(plan.path, [each for each in strays if each < max(strays[0], bases[-1])])

@@ -1,8 +1,8 @@
 """Finish or undo a compaction whose broker died (``LogLoader``, steps before loading).
 
 Compaction writes ``.cleaned`` files, renames them to ``.swap`` from the last to the first, and
-then puts them in the place of the segments that they replace.  Before the last rename to ``.swap``
-it is undone, and after it finished.
+then puts them in the place of the segments that they replace.  If a ``.cleaned`` file is left,
+the compaction is undone; otherwise it is finished.
 """
 
 import os
@@ -22,7 +22,7 @@ def has_swaps(path: str) -> bool:
 
 
 def finish_swaps(path: str) -> None:
-    """Undo or finish the compaction; the caller holds the lock.  Every step can be done twice."""
+    """Undo or finish the compaction; the caller holds the lock.  Every step can be repeated."""
     files = _parsed(path)
     cleaned = {name: each for name, each in files.items() if each.state == FileState.CLEANED}
     swaps = {name: each for name, each in files.items() if each.state == FileState.SWAP}
@@ -40,13 +40,21 @@ def finish_swaps(path: str) -> None:
     ]
     first = min((each.base_offset for each in logs), default=0)
     behind = max(map(next_offset_of, logs), default=0)
+    # The old segments go before any new file takes its place: the first new log has the name of
+    # the first old one.  Their removal is synced: an old segment that came back once no .swap is
+    # left would hold offsets that the new ones hold, too.
     for name, each in files.items():
         if each.state == FileState.LIVE and first <= each.offset < behind:
             os.unlink(os.path.join(path, name))
-    for name in finished:
-        full = os.path.join(path, name)
-        os.replace(full, full.removesuffix(f".{FileState.SWAP}"))
     sync_directory(path)
+    # The logs go first.  A recovery that finds the .swap of a log removes the files in its range,
+    # and would take an index that has its place already for one of an old segment.
+    for is_log in (True, False):
+        for name, each in finished.items():
+            if (each.kind == FileKind.LOG) is is_log:
+                full = os.path.join(path, name)
+                os.replace(full, full.removesuffix(f".{FileState.SWAP}"))
+        sync_directory(path)
 
 
 def _parsed(path: str) -> dict[str, SegmentFileName]:

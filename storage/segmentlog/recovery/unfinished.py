@@ -1,8 +1,8 @@
 """Finish a decided commit, or undo an undecided one, of any writer.
 
-Before the decision, bytes behind the old ends are cut off.  After it, Kafka's checkpoints are
-derived from the intent.  Both give the same result when they are repeated, so after a crash in the
-middle of either it is begun again.
+To undo, bytes behind the old ends are cut off.  To finish, Kafka's checkpoints are derived from
+the intent.  Both give the same result when they are repeated, so either can be begun again after
+a crash in the middle.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import time
+from enum import Enum, auto
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
@@ -31,7 +32,7 @@ from segmentlog.journal.state import State
 from segmentlog.recovery.deleted import remove_taken_out, take_out
 from segmentlog.recovery.put_aside import put_aside
 
-__all__ = ["finish", "give_up", "recover_commits", "withdraw"]
+__all__ = ["Fate", "fate_of", "finish", "give_up", "recover_commits", "withdraw"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,25 @@ _MOST_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 
 _KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+
+
+class Fate(Enum):
+    """How far the commit of a guard has come."""
+
+    NOT_BEGUN = auto()  #: the guard is only removed
+    UNDECIDED = auto()  #: the commit is undone
+    DECIDED = auto()  #: the commit is finished
+
+
+def fate_of(guard: Guard, intent: Intent | None, state: State) -> Fate:
+    """How far a commit has come, by its intent and the state of the directory.
+
+    An intent that builds on another state than the present one has begun nothing either: its
+    writer had lost the lock (`segmentlog.commit.decision.stand`).
+    """
+    if intent is None or state.token not in {guard.token, intent.after}:
+        return Fate.NOT_BEGUN
+    return Fate.DECIDED if state.token == guard.token else Fate.UNDECIDED
 
 
 def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
@@ -62,14 +82,15 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
     """
     done = []
     for found in list_guards(directory):
+        # Seized before the state is read: a writer that is only slow could otherwise decide in
+        # between, and its decided commit would be undone.
         guard = found.seize()
-        intent, token = guard.intent(), State.read(directory).token
-        if intent is None or token not in {guard.token, intent.after}:
-            # The commit had not begun, or its writer had lost the lock: see `stand` in
-            # `segmentlog.commit.decision`.
+        intent = guard.intent()
+        fate = fate_of(guard, intent, State.read(directory))
+        if intent is None or fate is Fate.NOT_BEGUN:
             withdraw(directory, guard)
             done.append(f"removed {found.path}, which had not begun to write")
-        elif token == guard.token:
+        elif fate is Fate.DECIDED:
             finish(directory, guard, intent)
             done.append(f"finished the commit of {found.path}")
             if intent.deletes:
@@ -94,7 +115,9 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
         each.topic_partition: each.new_start for each in intent.partitions if each.new_start >= 0
     }
     news = {LOG_START_CHECKPOINT: starts, HIGH_WATERMARK_CHECKPOINT: ends}
-    if intent.is_flushed:  # and all records before its own are synced, too
+    # The point moves only over synced bytes; all bytes before the commit's own are synced by then.
+    # A power cut may take the others, and a loss below the point counts as damage.
+    if intent.is_flushed:
         news[RECOVERY_POINT_CHECKPOINT] = ends
     for name, offsets in news.items():
         if offsets:
@@ -102,11 +125,17 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
     if intent.removes:
         for topic_partition, start in starts.items():
             put_aside(partition_path(directory, topic_partition), start)
+    # The guard goes last: without it, readers take the high watermarks of the checkpoint, and the
+    # earlier ones hide the records of the commit.  The mark vouches for all bytes, so it does not
+    # come back if some were not synced.
     _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
 
 
 def _remove_deleted(directory: str, topic: str) -> None:
-    """Or leave it to a broker, which does that when it starts: nobody waits for the room."""
+    """Remove the files of a deleted topic; a failure is only a warning.
+
+    A starting broker removes them, too, and nothing waits for their disk space.
+    """
     try:
         remove_taken_out(directory, topic)
     except OSError as error:
@@ -125,9 +154,9 @@ def give_up(directory: str, guard: Guard, intent: Intent) -> None:
 def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = False) -> None:
     """Cut every log back to its earlier size; every step can be done twice.
 
-    A file that is shorter than that has lost bytes that an earlier job with ``flush=none`` never
-    synced, and the next writer looks for its end.  If all bytes had been synced, something else
-    has cut the file.
+    A file that is shorter than its earlier size has lost bytes.  If an earlier job with
+    ``flush=none`` never synced them, the next writer finds the new end of the log.  If they had
+    been synced, something else has cut the file.
     """
     is_whole = True
     for each in intent.partitions:
@@ -169,7 +198,7 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
 
 
 def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
-    """Put the mark of a clean stop back, if it is still true, and remove the guard.
+    """Put the mark of a clean stop back if it is still true, and remove the guard.
 
     The mark comes first: a crash in between leaves a guard, and does no harm.
     """

@@ -1,4 +1,4 @@
-"""The end of a segment's good batches, where recovery cuts it."""
+"""The end of a segment's good batches: recovery cuts the segment there."""
 
 from typing import NamedTuple
 

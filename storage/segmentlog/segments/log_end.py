@@ -10,7 +10,7 @@ import logging
 from typing import NamedTuple
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.files.readable import open_file
+from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.kernels import layout
 from segmentlog.records.header import parse_header
 from segmentlog.segments.resync import behind_damage
@@ -27,7 +27,7 @@ _SEARCH_BYTES = 16 << 20
 
 
 class LogEnd(NamedTuple):
-    """Where the last segment ends: the next offset, and the byte behind the last good batch.
+    """End of the last segment: the next offset, and the byte behind the last good batch.
 
     `damaged_from` is the first offset that bad bytes before the end have hidden, or None: the log
     goes on behind the bad bytes, and a read reports them.
@@ -46,36 +46,35 @@ def find_log_end(segment: Segment, *, warns: bool = True) -> LogEnd:
     if segment.size == 0:
         return LogEnd(segment.base_offset, 0)
     start = LogEnd(segment.base_offset, 0)
-    position = _last_indexed(segment)
-    end = _last_good(segment, start._replace(position=position))
-    if end.position == position:  # the batch that the index leads to is the damaged one
-        end = _last_good(segment, start)
-    while end.position < segment.size:
-        behind = _behind_damage(segment, end, warns=warns)
-        if behind is None:
-            break
-        end = _last_good(segment, behind)
+    with open_file(segment.path) as file:
+        position = _last_indexed(segment, file)
+        end = _last_good(segment, file, start._replace(position=position))
+        if end.position == position > 0:  # the batch that the index leads to is damaged
+            end = _last_good(segment, file, start)
+        while end.position < segment.size:
+            behind = _behind_damage(segment, file, end, warns=warns)
+            if behind is None:
+                break
+            end = _last_good(segment, file, behind)
     return end
 
 
-def _last_indexed(segment: Segment) -> int:
+def _last_indexed(segment: Segment, file: ReadableFile) -> int:
     """Position of the last index entry whose batch is there; the newest batch may be torn."""
     with segment.offset_index() as index:
         # A writer may have appended behind the listed size of the segment.
         last = index.slot_at_or_before_position(segment.size - 1)
         for entry in map(index.entry, range(last, max(last - _ENTRIES_TRIED, -1), -1)):
-            if segment.header_at(entry.position, up_to_offset=entry.offset) is not None:
+            found = segment.header_at(entry.position, up_to_offset=entry.offset, file=file)
+            if found is not None:
                 return entry.position
     return 0
 
 
-def _last_good(segment: Segment, end: LogEnd) -> LogEnd:
+def _last_good(segment: Segment, file: ReadableFile, end: LogEnd) -> LogEnd:
     """End of the good batches that follow `end`, or `end` itself when there is none."""
-    with (
-        open_file(segment.path) as file,
-        contextlib.suppress(CorruptLogError, UnsupportedFormatError),
-    ):
-        for placed in segment.headers(end.position):
+    with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+        for placed in segment.headers(end.position, file=file):
             header = placed.header
             if header.base_offset < end.offset or placed.checksum(file) != header.crc:
                 break
@@ -83,16 +82,17 @@ def _last_good(segment: Segment, end: LogEnd) -> LogEnd:
     return end
 
 
-def _behind_damage(segment: Segment, end: LogEnd, *, warns: bool) -> LogEnd | None:
-    """Where the log goes on behind bad bytes at `end`; None if these bytes are its torn tail."""
+def _behind_damage(
+    segment: Segment, file: ReadableFile, end: LogEnd, *, warns: bool
+) -> LogEnd | None:
+    """End of the bad bytes at `end` if the log goes on there; None if they are a torn tail."""
     damaged_from = end.offset if end.damaged_from is None else end.damaged_from
     n_bytes = segment.size - end.position
-    with open_file(segment.path) as file:
-        rest = file.read(end.position, min(n_bytes, _SEARCH_BYTES))
-        if not rest.strip(b"\0"):
-            return None  # preallocated, or a page that was never written
-        limit = end.position + len(rest)
-        found = behind_damage(file, end.position, limit, end.offset)
+    rest = file.read(end.position, min(n_bytes, _SEARCH_BYTES))
+    if not rest.strip(b"\0"):
+        return None  # preallocated, or a page that was never written
+    limit = end.position + len(rest)
+    found = behind_damage(file, end.position, limit, end.offset)
     if found is not None:
         return LogEnd(found.base_offset, found.position, damaged_from)
     if is_newer_format(rest, end.offset, len(rest)):

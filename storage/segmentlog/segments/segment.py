@@ -7,6 +7,7 @@ index gives.  If the header does not fit, the look-up begins at the start of the
 import logging
 import zlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import crc32c
@@ -28,6 +29,7 @@ __all__ = ["PlacedHeader", "Segment"]
 
 logger = logging.getLogger(__name__)
 
+_FIRST_WINDOW_BYTES = 4 << 10  # Kafka's default of index.interval.bytes
 _HEADER_WINDOW_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20
 
@@ -88,17 +90,17 @@ class Segment:
 
     @property
     def offset_index_path(self) -> str:
-        """Where its ``.index`` is, or would be."""
+        """Path of its ``.index``; the file may be missing."""
         return self._index_path("index")
 
     @property
     def time_index_path(self) -> str:
-        """Where its ``.timeindex`` is, or would be."""
+        """Path of its ``.timeindex``; the file may be missing."""
         return self._index_path("timeindex")
 
     @property
     def transaction_index_path(self) -> str:
-        """Where its ``.txnindex`` is, or would be; only a segment with aborts has this file."""
+        """Path of its ``.txnindex``; only a segment with aborts has this file."""
         return self._index_path("txnindex")
 
     def offset_index(self) -> OffsetIndex:
@@ -109,13 +111,21 @@ class Segment:
         """The ``.timeindex`` beside the file, opened."""
         return TimeIndex(self.time_index_path, self.base_offset, mapped=self.is_sealed)
 
-    def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
+    def headers(
+        self, position: int, end: int | None = None, file: ReadableFile | None = None
+    ) -> Iterator[PlacedHeader]:
         """Batch headers from byte `position` on; their checksums are not verified.
 
         In the active segment, the headers end before the first batch that is not whole.
 
-        Only headers are read, a window of 64 KiB at a time, so large batches cost one small read
-        each, and small ones share it.  A message of magic 0 or 1 is a batch of its own.
+        Only headers are read, in windows that small batches share.  The first window is about as
+        large as the log between two index entries, which is all that a look-up needs; each later
+        one is twice as large, up to 64 KiB.  A message of magic 0 or 1 is a batch of its own.
+
+        Parameters
+        ----------
+        position, end : bytes of the file; by default up to its listed size.
+        file : the file, if the caller has it open.
 
         Raises
         ------
@@ -129,13 +139,14 @@ class Segment:
             If the file is gone.
         """
         limit = self.size if end is None else min(end, self.size)
-        with open_file(self.path) as file:
-            window, window_at = b"", 0
+        with self._opened(file) as file:
+            window, window_at, window_bytes = b"", 0, _FIRST_WINDOW_BYTES
             while position + layout.SMALLEST_BATCH_BYTES <= limit:
                 at = position - window_at
                 if at < 0 or at + layout.HEADER_BYTES > len(window):
-                    n_bytes = min(_HEADER_WINDOW_BYTES, limit - position)
+                    n_bytes = min(window_bytes, limit - position)
                     window, window_at, at = file.read(position, n_bytes), position, 0
+                    window_bytes = min(2 * window_bytes, _HEADER_WINDOW_BYTES)
                 placed = self._placed(window, at, position)
                 if placed is None or placed.end > limit:
                     break
@@ -144,6 +155,10 @@ class Segment:
             if position < limit == self.size and not self.is_active:
                 at = position - window_at
                 raise self._truncated(window[at : at + layout.LOG_OVERHEAD], position)
+
+    def _opened(self, file: ReadableFile | None) -> AbstractContextManager[ReadableFile]:
+        """The ``.log`` file, which the context closes if it is opened here."""
+        return open_file(self.path) if file is None else nullcontext(file)
 
     def _truncated(self, prefix: bytes, position: int) -> TruncatedBatchError:
         """The error for the batch that begins with `prefix` and is not whole."""
@@ -167,7 +182,9 @@ class Segment:
             return None
         return PlacedHeader(position, parse_header(window, at))
 
-    def header_at(self, position: int, *, up_to_offset: int) -> BatchHeader | None:
+    def header_at(
+        self, position: int, *, up_to_offset: int, file: ReadableFile | None = None
+    ) -> BatchHeader | None:
         """Header of the batch at an index's `position`, or None when no such batch is there.
 
         Everything that needs no further bytes is checked: the format, that the batch is whole, and
@@ -175,7 +192,7 @@ class Segment:
         """
         if not 0 <= position < self.size:
             return None
-        with open_file(self.path) as file:
+        with self._opened(file) as file:
             head = file.read(position, layout.HEADER_BYTES)
         try:
             placed = self._placed(head, 0, position)

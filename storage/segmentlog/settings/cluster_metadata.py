@@ -19,10 +19,10 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.files.names import partition_path
 from segmentlog.files.readable import is_directory, list_names, status_of
 from segmentlog.model import METADATA_TOPIC, TopicPartition
+from segmentlog.read.listed import ListedSegments
+from segmentlog.read.moment import Listing
 from segmentlog.read.plan import cut_slices
 from segmentlog.segments.listing import SegmentFiles, list_segments
-from segmentlog.segments.log_end import find_log_end
-from segmentlog.segments.segment import Segment
 from segmentlog.settings.message_format import Field, Kind, Message, Schema, decode_message
 
 __all__ = ["ClusterSettings", "metadata_path", "read_cluster_settings"]
@@ -143,18 +143,17 @@ def _scan(path: str, files: Sequence[SegmentFiles], begin: int) -> Iterator[Mess
     """Known records from an offset on."""
     from segmentlog.read.scan import scan_slice  # the compiled kernels load here
 
-    segments = [Segment(each, is_sealed=False, is_active=each is files[-1]) for each in files]
-    if not segments:
+    listed = ListedSegments(Listing(tuple(files)), 0, -1)
+    if not listed.files:
         return
-    if segments[0].base_offset > begin:
-        first = segments[0].base_offset
+    first, end = listed.files[0].base_offset, listed.tail
+    if first > begin:
         reason = f"begins at offset {first}, and no snapshot reaches beyond offset {begin}"
         raise LogDirectoryError(path, f"{reason}; {_REMEDY}")
-    end = find_log_end(segments[-1])
     if end.damaged_from is not None:
         reason = f"is damaged from offset {end.damaged_from} on"
-        raise LogDirectoryError(segments[-1].path, f"{reason}; {_REMEDY}")
-    for log_slice in cut_slices(_PARTITION, segments, end, begin, end.offset, 0):
+        raise LogDirectoryError(listed.files[-1].path, f"{reason}; {_REMEDY}")
+    for log_slice in cut_slices(_PARTITION, listed, begin, end.offset, 0):
         for batch in scan_slice(log_slice, columns=["offset", "value"]):
             values, offsets = batch["value"].to_pylist(), batch["offset"].to_pylist()
             for offset, value in zip(offsets, values, strict=True):

@@ -125,7 +125,7 @@ class _Seen:
         self.formats.add(header.magic)
         if header.records_count:  # compaction leaves empty batches without a codec
             self.codecs.add(header.codec)
-        for time in (_first_time(header), header.max_timestamp):
+        for time in (header.first_timestamp, header.max_timestamp):
             self.add_time(time)
 
     def add_time(self, time: int) -> None:
@@ -133,13 +133,6 @@ class _Seen:
         if time >= 0:
             self.first_ms = time if self.first_ms is None else min(self.first_ms, time)
             self.last_ms = time if self.last_ms is None else max(self.last_ms, time)
-
-
-def _first_time(header: BatchHeader) -> int:
-    """Timestamp of a batch's first record, or its newest one if the header lacks the first."""
-    is_known = header.delete_horizon_ms is None and header.base_timestamp >= 0
-    is_append_time = header.timestamp_type > 0
-    return header.base_timestamp if is_known and not is_append_time else header.max_timestamp
 
 
 def _every_header(log: Log) -> _Seen:

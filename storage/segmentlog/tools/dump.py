@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from segmentlog.errors import LogDirectoryError, SegmentLogError
+from segmentlog.files.location import is_url, without_options
 from segmentlog.files.names import parse_partition_directory, parse_segment_file
-from segmentlog.files.paths import local_path
-from segmentlog.files.readable import ReadableFile, is_file, open_file, status_of
+from segmentlog.files.paths import readable_path
+from segmentlog.files.readable import ReadableFile, is_file, open_file, status_of, survey
 from segmentlog.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import TopicPartition
 from segmentlog.records.header import BatchHeader
@@ -63,7 +64,8 @@ def dump_paths(
     """
     is_valid = True
     for given in paths:
-        path = local_path(given)
+        path = readable_path(given)
+        survey(path)
         if is_file(path) and is_index_file(path):
             is_valid &= _dump_entries(given, path, sink)
             continue
@@ -81,7 +83,7 @@ def size_of(
     try:
         return sum(
             source.segment.size
-            for path in map(local_path, paths)
+            for path in map(readable_path, paths)
             if not (is_file(path) and is_index_file(path))
             for source in _sources(path, topics, partitions, selection)
         )
@@ -90,9 +92,14 @@ def size_of(
 
 
 def as_given(file: str, paths: Sequence[str]) -> str:
-    """Path of `file`, below or beside one of `paths`, with the beginning that the user wrote."""
+    """Path of `file`, below or beside one of `paths`, with the beginning that the user wrote.
+
+    At a URL, it is the path without options.
+    """
+    if is_url(file):
+        return without_options(file)
     for given in paths:
-        begin, root = given, local_path(given)
+        begin, root = given, readable_path(given)
         if is_file(root):
             begin, root = os.path.dirname(begin), os.path.dirname(root)
         below = os.path.relpath(file, root)

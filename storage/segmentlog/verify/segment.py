@@ -62,6 +62,7 @@ class SegmentCheck:
             If a file cannot be read.
         """
         with open_file(self._segment.path) as file:
+            file.expect(0, self._segment.size)
             position: int | None = 0
             while position is not None:
                 try:

@@ -1,6 +1,7 @@
 """Deleting a topic: whole or not at all, whatever is cut off, and whoever reads meanwhile."""
 
 import os
+import pickle
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ from segmentlog.files.names import deleted_directory_name, is_deleted_directory
 from segmentlog.journal.guard import list_guards
 from segmentlog.model import TopicPartition
 from segmentlog.read.moment import Census
+from segmentlog.read.scan import scan_slice
 from segmentlog.recovery.deleted import CHECKPOINTS
 from segmentlog.recovery.unfinished import recover_commits
 
@@ -374,3 +376,32 @@ def _but_for_guards(refused: Callable[[str], None]) -> Callable[..., None]:
         return refused(path)
 
     return rmdir
+
+
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_a_slice_of_a_deleted_topic_reads_nothing_of_the_next(
+    directory: Path, n_rows: int
+) -> None:
+    """A task that was planned before and runs later has no directory held open."""
+    opened = segmentlog.open_log_dir(directory)
+    log = opened.log("t", 0)
+    slices = pickle.loads(pickle.dumps(log.slices(0, log.log_end_offset)))
+    segmentlog.delete_topic(directory, "t")
+    rows = pa.table({"value": [b"x"] * n_rows, "partition": [0] * n_rows})
+    write_three(directory, rows=rows)
+
+    with pytest.raises(LogChangedError, match="its topic was deleted, and another one made"):
+        list(scan_slice(slices[0]))
+
+
+def test_a_slice_is_read_where_nothing_tells_the_topic(directory: Path) -> None:
+    """The file with the id is gone since, or cannot be understood."""
+    log = segmentlog.open_log_dir(directory).log("t", 0)
+    (planned,) = log.slices(0, log.log_end_offset)
+    n_rows = sum(each.num_rows for each in scan_slice(planned))
+    metadata = directory / "t-0" / "partition.metadata"
+    metadata.write_text("none")
+
+    assert n_rows == sum(each.num_rows for each in scan_slice(planned))
+    metadata.unlink()
+    assert n_rows == sum(each.num_rows for each in scan_slice(planned)) > 0

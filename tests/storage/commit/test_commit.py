@@ -6,11 +6,12 @@ import pyarrow as pa
 from plain_writes import values, write
 from soundness import assert_tidy
 
-from segmentlog.commit.commit import commit_staged
+from segmentlog.commit.commit import CommitSettings, commit_staged
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.model import TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
+from segmentlog.topic_config import TopicConfig
 
 
 def test_a_commit_empties_the_partitions_that_it_names_and_no_other(tmp_path: Path) -> None:
@@ -23,13 +24,8 @@ def test_a_commit_empties_the_partitions_that_it_names_and_no_other(tmp_path: Pa
     extents = stager.close()
 
     with DirectoryLock(str(tmp_path), 1):
-        commit_staged(
-            str(tmp_path),
-            job.token,
-            extents,
-            ProducerConfig().topic_config,
-            emptied=[TopicPartition("a", 0)],
-        )
+        settings = CommitSettings(TopicConfig(), emptied=[TopicPartition("a", 0)])
+        commit_staged(str(tmp_path), job.token, extents, settings)
     job.abort()
 
     assert [b"new"] == values(tmp_path, "a")

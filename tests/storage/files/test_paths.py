@@ -69,9 +69,9 @@ def test_symbolic_links_keep_the_name_that_the_user_gave(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("written", "named"),
     [
-        ("hdfs://namenode/kafka", "'hdfs'"),
-        ("s3a://bucket/kafka", "'s3a'"),
-        ("S3://bucket", "'S3'"),
+        ("hdfs://namenode/kafka", "hdfs://namenode/kafka: a directory at a URL is only read"),
+        ("s3a://bucket/kafka", "copy it there"),
+        ("S3://bucket", "locks, renames and syncs"),
         ("file://otherhost/kafka", "'otherhost'"),
         ("", "empty"),
         ("  ", "empty"),
@@ -81,7 +81,7 @@ def test_symbolic_links_keep_the_name_that_the_user_gave(tmp_path: Path) -> None
     ],
 )
 def test_what_is_not_on_this_machine_is_refused(written: str, named: str) -> None:
-    """Other schemes, other hosts and empty paths are errors that say so."""
+    """For a writer: URLs, other hosts and empty paths are errors that say so."""
     with pytest.raises(LogDirectoryError, match=named):
         local_path(written)
 

@@ -100,7 +100,7 @@ def test_a_machine_whose_clock_is_a_year_ahead(
         _other_job(tmp_path)
     monkeypatch.undo()
     job.check_begun()
-    assert not job.mark.stat().st_size  # not so much as suspected
+    assert not job.files.mark.stat().st_size  # not so much as suspected
 
 
 def test_what_a_dead_driver_has_left_goes_in_two_steps(

@@ -106,7 +106,7 @@ def test_a_task_has_one_extent_for_each_partition_of_its_shared_file(
                 stager.add(pa.RecordBatch.from_pydict({**rows, "offset": [0] * 200}))
     extents = stager.close()
     assert 3 <= len(extents) <= (3 if keeps_offsets else 5)
-    names = {extent.name for extent in extents} | {job.mark.name}
+    names = {extent.name for extent in extents} | {job.files.mark.name}
     assert names == {path.name for path in tmp_path.glob("segmentlog.*")}
     job.commit(extents)
 

@@ -168,10 +168,9 @@ def test_a_topic_that_is_left_out_beside_another_is_not_emptied(tmp_path: Path) 
     stager = job.stager(0)
     stager.add(to_topics("t", "u").to_batches()[0])
     emptied = [TopicPartition("t", 0), TopicPartition("u", 0)]
+    settings = commit.CommitSettings(TopicConfig(), sink=sink, emptied=emptied)
     with DirectoryLock(str(tmp_path)):
-        commit.commit_staged(
-            str(tmp_path), job.token, stager.close(), TopicConfig(), sink=sink, emptied=emptied
-        )
+        commit.commit_staged(str(tmp_path), job.token, stager.close(), settings)
     job.abort()
     logs = [segmentlog.open_log_dir(tmp_path).log(topic, 0) for topic in ("t", "u")]
     assert [(0, 1), (1, 2)] == [(log.log_start_offset, log.log_end_offset) for log in logs]

@@ -278,7 +278,8 @@ def test_a_writer_that_was_taken_over_undoes_nothing(
     def overtaken(itself: commit._Commit, state: State) -> None:
         monkeypatch.setattr(commit._Commit, "decide", decide)
         recover_commits(itself.directory)
-        commit.commit_staged(itself.directory, other.token, other_extents, TopicConfig())
+        settings = commit.CommitSettings(TopicConfig())
+        commit.commit_staged(itself.directory, other.token, other_extents, settings)
         decide(itself, state)
 
     monkeypatch.setattr(commit._Commit, "decide", overtaken)

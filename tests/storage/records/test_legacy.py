@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 import segmentlog
-from segmentlog.model import TimestampAndOffset
+from segmentlog.errors import MalformedBatchError
+from segmentlog.model import Codec, TimestampAndOffset
+from segmentlog.testing.legacy import encode_wrapper
+from segmentlog.testing.reference import Record
 
 #: Records (1000, "k1", "v1") and (1005, null, "v2") at offsets 10 and 11, written by the record
 #: classes of Apache Kafka 4.0.
@@ -107,3 +110,22 @@ def test_every_flipped_byte_is_noticed(log: segmentlog.Log) -> None:
             continue
 
         assert whole != rows, at
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_before_a_bad_wrapper_come_before_its_error(tmp_path: Path, magic: int) -> None:
+    """Its checksum is right, its offsets inside go back, and all are inflated together."""
+    wrappers = [
+        encode_wrapper([Record(each, 5, b"k", b"v") for each in inside], Codec.GZIP, magic=magic)
+        for inside in ([0, 1], [2, 3], [5, 4], [6, 7])
+    ]
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    (partition / "00000000000000000000.log").write_bytes(b"".join(wrappers))
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    scan = log.scan(0, 8, columns=["offset"])
+
+    assert [0, 1, 2, 3] == scan.read_next_batch()["offset"].to_pylist()
+    with pytest.raises(MalformedBatchError, match="message inside") as caught:
+        scan.read_next_batch()
+    assert len(wrappers[0] + wrappers[1]) == caught.value.position

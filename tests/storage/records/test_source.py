@@ -139,7 +139,7 @@ def test_rows_without_keys_can_be_copied_in_vectors(key: bytes | None) -> None:
 def test_bounds_that_are_not_in_order_are_refused(
     bounds: list[int], has_null: bool, column: str
 ) -> None:
-    """None of the bytes that they say are there is read; Arrow sees to the first and the last."""
+    """None of the bytes that they say are there is read; Arrow adds the first and the last."""
     bitmap = pa.py_buffer(b"\x05") if has_null else None
     buffers = [bitmap, pa.py_buffer(np.array(bounds).tobytes()), pa.py_buffer(b"abcd")]
     array = pa.Array.from_buffers(pa.large_binary(), 3, buffers, int(has_null))

@@ -86,7 +86,7 @@ def test_no_arguments_show_the_commands(run: Run) -> None:
         (["describe", "{}/nothing"], "there is no such file or directory"),
         (["describe", "{}"], "holds neither a directory named"),
         (["verify", "{}"], "holds neither a directory named"),
-        (["dump", "s3://bucket/x"], "scheme 's3' is not supported"),
+        (["recover", "s3://bucket/x"], "a directory at a URL is only read"),
         (["dump", "{}/\x1b[31m"], r"\x1b[31m"),
     ],
 )

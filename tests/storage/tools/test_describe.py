@@ -75,8 +75,8 @@ def test_only_few_headers_are_read_by_default(
     path = write_log([[(i, T0 + i) for i in range(500)], [(i, T0 + i) for i in range(500, 900)]])
     read, original = [], Segment.headers
 
-    def counted(self: Segment, *arguments: Any) -> object:
-        for placed in original(self, *arguments):
+    def counted(self: Segment, *arguments: Any, **named: Any) -> object:
+        for placed in original(self, *arguments, **named):
             read.append(placed)
             yield placed
 

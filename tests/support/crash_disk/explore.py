@@ -42,8 +42,11 @@ class Explorer:
         write_tree(tree or {}, root)
         return root
 
-    def explore(self, run: Run) -> int:
+    def explore(self, run: Run, every: int = 1) -> int:
         """Check all that a power cut during a run may leave; how many states were opened.
+
+        With `every`, one of so many states is opened in which one step has another fate than the
+        others; those in which all steps share it are opened always.
 
         Raises
         ------
@@ -51,7 +54,7 @@ class Explorer:
             With the step, and with what was lost.
         """
         before = self.n_opened
-        for state, promise in _promised_states(run):
+        for state, promise in _promised_states(run, every):
             try:
                 self._open(run, state, promise)
             except BrokenPromiseError as error:
@@ -59,16 +62,21 @@ class Explorer:
                 raise BrokenPromiseError(error.who, what) from error
         return self.n_opened - before
 
-    def explore_recoveries(self, run: Run, depth: int) -> int:
-        """The same of recoveries from all of these states, and of recoveries from theirs."""
+    def explore_recoveries(self, run: Run, depth: int, every: int = 1) -> int:
+        """The same of recoveries from all of these states, and of recoveries from theirs.
+
+        With `every`, also one of so many recoveries is cut off.
+        """
         before = self.n_opened
-        states = [(state.tree, promise) for state, promise in _promised_states(run)]
+        states = [(state.tree, promise) for state, promise in _promised_states(run, every)]
         for _ in range(depth):
-            runs = [*self._recoveries(run, states)]
+            runs = [*self._recoveries(run, states)][::every]
             for each in runs:
-                self.explore(each)
+                self.explore(each, every)
             states = [
-                (state.tree, promise) for each in runs for state, promise in _promised_states(each)
+                (state.tree, promise)
+                for each in runs
+                for state, promise in _promised_states(each, every)
             ]
         return self.n_opened - before
 
@@ -105,9 +113,14 @@ class Explorer:
         self._kept.add(key)
 
 
-def _promised_states(run: Run) -> Iterator[tuple[CrashState, Promise]]:
-    """All states of a run, with what is promised there."""
+def _promised_states(run: Run, every: int) -> Iterator[tuple[CrashState, Promise]]:
+    """States of a run, with what is promised there."""
+    n_mixed = 0
     for state in crash_states(run.recorder.image, run.recorder.steps):
+        if state.index >= 0:
+            n_mixed += 1
+            if n_mixed % every:
+                continue
         for promise in run.promises_at(state.n_steps):
             yield state, promise
 

@@ -6,6 +6,7 @@ no requirement names is not there.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -14,6 +15,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
+
+from quick_java import spark_variables
+
+from segmentlog.kernel_cache import store_of
+from segmentlog.tools.warmup import compile_kernels
 
 __all__ = ["TOP", "Bare", "build_wheel", "environment_without_us", "link_libraries"]
 
@@ -42,6 +48,7 @@ class Bare:
             "PYTHONUNBUFFERED": "1",
             "COLUMNS": "200",
             "TZ": "UTC",
+            **spark_variables(),  # nothing of it is seen
         }
         return kept | own | more
 
@@ -61,6 +68,22 @@ class Bare:
             quietly = ["install", "--quiet", "--no-deps", str(wheel)]
             subprocess.run([*command, *quietly], check=True, timeout=120)
         return bare
+
+    def take_kernels(self) -> None:
+        """Have the kernels that these tests have compiled: the wheel's are the same."""
+        store = store_of("segmentlog.kernels")
+        if not store.is_warmed():
+            list(compile_kernels())
+        if store.path is not None:
+            shutil.copytree(store.path, self._kernels / store.path.name, dirs_exist_ok=True)
+
+    def drop_kernels(self) -> None:
+        """Have no compiled kernels, as a new user."""
+        shutil.rmtree(self._kernels, ignore_errors=True)
+
+    @property
+    def _kernels(self) -> Path:
+        return self.root / "cache" / "segmentlog"
 
 
 def build_wheel(target: Path) -> Path:

@@ -5,15 +5,26 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyspark
 
-__all__ = ["ArtifactsError", "java", "kafka_jars", "logging_jars", "py4j_jar", "spark_kafka_jars"]
+__all__ = [
+    "ArtifactsError",
+    "cache",
+    "java",
+    "kafka_jars",
+    "kept",
+    "logging_jars",
+    "py4j_jar",
+    "s3proxy_jars",
+    "spark_kafka_jars",
+]
 
 #: Kafka logs through SLF4J 1, also in version 4, and brings no provider.
 _SLF4J_SIMPLE = "1.7.36"
+_S3PROXY = "2.6.0"
 _SECONDS = 600
 
 
@@ -40,14 +51,15 @@ def py4j_jar() -> Path:
     return next(_pyspark_jars().glob("py4j-*.jar"))
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """Where everything is that is made or fetched once."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "segmentlog-tests"
 
 
 def _retrieve(into: Path, coordinates: Sequence[str], *options: str) -> None:
     command = [java(), "-cp", str(_pyspark_jars() / "*"), "org.apache.ivy.Main"]
-    command += ["-cache", str(_cache() / "ivy"), "-dependency", *coordinates, *options]
+    command += ["-cache", str(cache() / "ivy"), "-dependency", *coordinates, *options]
     command += ["-confs", "default", "-retrieve", str(into / "[artifact]-[revision].[ext]")]
     command += ["-types", "jar", "bundle"]
     try:
@@ -62,22 +74,30 @@ def _retrieve(into: Path, coordinates: Sequence[str], *options: str) -> None:
         raise ArtifactsError(message)
 
 
-def _cached(name: str, *wanted: tuple[Sequence[str], Sequence[str]]) -> Path:
-    """Directory of jars, fetched now if it is not there; whole or absent, never half."""
-    cache = _cache()
-    cache.mkdir(parents=True, exist_ok=True)
-    final = cache / name
-    with (cache / f"{name}.lock").open("w") as lock:
+def kept(name: str, make: Callable[[Path], None]) -> Path:
+    """Directory in the cache, made now if it is not there; whole or absent, never half."""
+    cache().mkdir(parents=True, exist_ok=True)
+    final = cache() / name
+    with (cache() / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not final.exists():
-            partial = Path(tempfile.mkdtemp(dir=cache, prefix=f"{name}-"))
+            partial = Path(tempfile.mkdtemp(dir=cache(), prefix=f"{name}-"))
             try:
-                for coordinates, options in wanted:
-                    _retrieve(partial, coordinates, *options)
+                make(partial)
                 partial.rename(final)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     return final
+
+
+def _fetched(name: str, *wanted: tuple[Sequence[str], Sequence[str]]) -> Path:
+    """Directory of jars."""
+
+    def fetch(into: Path) -> None:
+        for coordinates, options in wanted:
+            _retrieve(into, coordinates, *options)
+
+    return kept(name, fetch)
 
 
 def kafka_jars(version: str) -> Path:
@@ -93,19 +113,24 @@ def kafka_jars(version: str) -> Path:
     ]
     if version[0] != "2":
         wanted.append((("org.apache.kafka", "kafka-tools", version), ()))
-    return _cached(f"kafka-{version}", *wanted)
+    return _fetched(f"kafka-{version}", *wanted)
 
 
 def logging_jars() -> Path:
     """Directory with what lets a broker of any version print what it logs."""
     wanted = (("org.slf4j", "slf4j-simple", _SLF4J_SIMPLE), ("-notransitive",))
-    return _cached(f"slf4j-simple-{_SLF4J_SIMPLE}", wanted)
+    return _fetched(f"slf4j-simple-{_SLF4J_SIMPLE}", wanted)
+
+
+def s3proxy_jars() -> Path:
+    """Directory with S3Proxy, a server that speaks S3."""
+    return _fetched(f"s3proxy-{_S3PROXY}", (("org.gaul", "s3proxy", _S3PROXY), ()))
 
 
 def spark_kafka_jars() -> list[str]:
     """Jars of Spark's own ``kafka`` source, for the setting ``spark.jars``."""
     alone = ("-notransitive",)
-    directory = _cached(
+    directory = _fetched(
         "spark-kafka",
         (("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"), alone),
         (("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"), alone),

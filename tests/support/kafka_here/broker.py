@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,8 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from kafka_here.artifacts import java, kafka_jars, logging_jars
-from kafka_here.gateway import QUICK_START, gateway
+from quick_java import FLAGS
+
+from kafka_here.artifacts import java, kafka_jars, kept, logging_jars
+from kafka_here.class_data import ClassData
+from kafka_here.gateway import gateway
 
 __all__ = ["Broker", "free_port"]
 
@@ -54,7 +58,8 @@ class Broker:
         self.log_dirs = [directory / f"logs{i}" for i in range(n_log_dirs)]
         self.output = directory / "broker.out"
         self._settings = dict(settings or {})
-        self._java_options = [] if is_measured else list(QUICK_START)
+        self._java_options = [] if is_measured else list(FLAGS)
+        self._class_data = ClassData(f"kafka-{version}", [self.jars, logging_jars()])
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
@@ -115,9 +120,23 @@ class Broker:
         return path
 
     def _prepare(self, settings: Path) -> None:
-        """Format its log directories, once."""
+        """Format its log directories, once; one that is alone is a copy of one that was."""
         if (self.log_dir / "meta.properties").exists():
             return
+        if len(self.log_dirs) > 1:
+            self._format(settings)
+            return
+
+        def make(into: Path) -> None:
+            given = settings.read_text().replace(str(self.log_dir), str(into))
+            elsewhere = self.directory / "format.properties"
+            elsewhere.write_text(given)
+            self._format(elsewhere)
+
+        formatted = kept(f"formatted-{self.version}", make)
+        shutil.copytree(formatted, self.log_dir, dirs_exist_ok=True)
+
+    def _format(self, settings: Path) -> None:
         command = self._command(
             "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings)
         )
@@ -126,8 +145,8 @@ class Broker:
             message = f"the directory cannot be formatted: {done.stderr.decode()[-2000:]}"
             raise RuntimeError(message)
 
-    def _command(self, main: str, *arguments: str) -> list[str]:
-        options = ["-Xmx512m", "-XX:+UseSerialGC", *self._java_options]
+    def _command(self, main: str, *arguments: str, class_data: Sequence[str] = ()) -> list[str]:
+        options = ["-Xmx512m", "-XX:+UseSerialGC", *self._java_options, *class_data]
         options.append("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         classpath = f"{self.jars}/*:{logging_jars()}/*"
         return [java(), *options, "-cp", classpath, main, *arguments]
@@ -143,9 +162,10 @@ class Broker:
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = self._write_settings()
         self._prepare(settings)
+        flags = self._class_data.flags() if self._java_options else ()
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
-                self._command("kafka.Kafka", str(settings)),
+                self._command("kafka.Kafka", str(settings), class_data=flags),
                 stdout=output,
                 stderr=output,
                 stdin=subprocess.DEVNULL,
@@ -191,6 +211,7 @@ class Broker:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        self._class_data.keep(is_whole=process.returncode != -signal.SIGKILL)
 
     def __enter__(self) -> Self:
         return self if self.is_running else self.start()

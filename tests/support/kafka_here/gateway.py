@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from quick_java import FLAGS
 
 from kafka_here.artifacts import java, py4j_jar
 
-__all__ = ["QUICK_START", "Gateway", "gateway"]
-
-#: Compile once and quickly: no test runs long enough to win by the second compiler's work.
-QUICK_START = ("-XX:TieredStopAtLevel=1",)
+__all__ = ["Gateway", "gateway"]
 
 
 class Gateway:
@@ -23,7 +21,7 @@ class Gateway:
     """
 
     def __init__(self, jars: Path) -> None:
-        options = [*QUICK_START, "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+        options = [*FLAGS, "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         port, token = launch_gateway(
             jarpath=str(py4j_jar()),
             classpath=str(jars / "*"),

@@ -1,0 +1,85 @@
+"""Split ranges of offsets into tasks (Spark's ``KafkaOffsetRangeCalculator``), to the number.
+
+A size is the difference of two offsets.  Compaction and end markers of transactions leave gaps, so
+the number of records may be smaller.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from segmentlog.model import TopicPartition
+
+__all__ = ["PartitionRange", "split_ranges"]
+
+
+class PartitionRange(NamedTuple):
+    """Offsets of a partition from `start_offset` on, below `end_offset`."""
+
+    topic_partition: TopicPartition
+    start_offset: int
+    end_offset: int
+
+    @property
+    def size(self) -> int:
+        """Number of offsets."""
+        return self.end_offset - self.start_offset
+
+
+def split_ranges(
+    ranges: Iterable[PartitionRange],
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+) -> list[PartitionRange]:
+    """Ranges for tasks that together hold the same offsets, in the same order.
+
+    Parameters
+    ----------
+    ranges : at most one of a partition; ranges without offsets are left out.
+    min_partitions : a hint for the least number of ranges; it divides the large ones.
+    max_records : most offsets of a range; it is applied first.
+    """
+    found = [each for each in ranges if each.size > 0]
+    if max_records is not None:
+        found = [piece for each in found for piece in _divide(each, -(-each.size // max_records))]
+    if min_partitions is not None and min_partitions > len(found):
+        found = _split_to_at_least(found, min_partitions)
+    return found
+
+
+def _split_to_at_least(ranges: Sequence[PartitionRange], n_ranges: int) -> list[PartitionRange]:
+    """Divide the ranges in proportion to their sizes; small ones stay whole.
+
+    If `max_records` has divided a partition, and one of its pieces stays whole, all of them do,
+    as in Spark.
+    """
+    total = sum(each.size for each in ranges)
+    whole = [each for each in ranges if _n_parts(each.size, total, n_ranges) == 1]
+    are_whole = {each.topic_partition for each in whole}
+    of_others = total - sum(each.size for each in whole)
+    n_others = max(n_ranges - len(whole), 1)
+    return [
+        piece
+        for each in ranges
+        for piece in _divide(
+            each,
+            1 if each.topic_partition in are_whole else _n_parts(each.size, of_others, n_others),
+        )
+        if piece.size > 0
+    ]
+
+
+def _n_parts(size: int, total: int, n_ranges: int) -> int:
+    # As Java rounds: half a part counts as one.
+    return max(math.floor(size / total * n_ranges + 0.5), 1)
+
+
+def _divide(whole: PartitionRange, n_parts: int) -> list[PartitionRange]:
+    """Parts of one range, of which the last ones take what the division leaves over."""
+    parts = []
+    start = whole.start_offset
+    for left in range(n_parts, 0, -1):
+        end = start + (whole.end_offset - start) // left
+        parts.append(whole._replace(start_offset=start, end_offset=end))
+        start = end
+    return parts

@@ -1,0 +1,128 @@
+"""What a task reads: a slice that was planned, or a range whose edges it looks up itself."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark_segmentlog.bounds import available
+from pyspark_segmentlog.offsets import LATEST
+from pyspark_segmentlog.options import ReadOptions
+from segmentlog import open_log_dir
+from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOrPartitionError
+from segmentlog.model import LogSlice, OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_segmentlog.planner import LateRange
+    from segmentlog.log import Log
+
+__all__ = ["read_late_range", "read_part", "read_slice"]
+
+logger = logging.getLogger(__name__)
+
+
+def read_part(
+    part: "LogSlice | LateRange", columns: Sequence[str], options: ReadOptions
+) -> "Iterator[pa.RecordBatch]":
+    """Arrow batches of a slice, or of a range whose edges are looked up now."""
+    if isinstance(part, LogSlice):
+        return read_slice(part, columns, options)
+    return read_late_range(part, columns, options)
+
+
+def read_slice(
+    log_slice: LogSlice, columns: Sequence[str], options: ReadOptions
+) -> "Iterator[pa.RecordBatch]":
+    """Arrow batches of a slice; a part that was deleted since planning may be left out.
+
+    Retention may delete records while a query runs.  A read that starts at earliest goes on at the
+    new log start; with ``failOnDataLoss=false`` any read does, and logs the offsets.
+
+    Raises
+    ------
+    LogChangedError, OffsetOutOfRangeError
+        If records that planning promised are gone, and may not be left out.
+    CorruptLogError, UnsupportedFormatError, StorageError
+        If records cannot be read.
+    """
+    from segmentlog.read.scan import scan_slice  # the compiled kernels load in the task
+
+    slices = [log_slice]
+    while slices:
+        log_slice = slices.pop(0)
+        try:
+            yield from scan_slice(log_slice, columns=columns, policy=options.policy)
+        except LogChangedError as change:
+            if change.end_offset < 0:
+                raise
+            slices = _rest(options, log_slice, change) + slices
+
+
+def _rest(options: ReadOptions, log_slice: LogSlice, change: LogChangedError) -> list[LogSlice]:
+    """What is left of a slice behind its deleted records."""
+    topic_partition = log_slice.topic_partition
+    asked = OffsetRange(change.next_offset, log_slice.end_offset)
+    log = _log(options, topic_partition, asked)
+    if log is None:
+        return []
+    there = OffsetRange(log.log_start_offset, log.log_end_offset)
+    left = available(
+        topic_partition,
+        asked,
+        there,
+        fail_on_data_loss=options.fail_on_data_loss,
+        follows_retention=options.follows_retention(topic_partition),
+    )
+    if left == asked:  # they are there: the log changes faster than it can be read
+        raise change
+    logger.info("%s: going on at offset %d: %s", topic_partition, left.start_offset, change)
+    return log.slices(*left)
+
+
+def read_late_range(
+    late: "LateRange", columns: Sequence[str], options: ReadOptions
+) -> "Iterator[pa.RecordBatch]":
+    """Arrow batches of a range whose edges are looked up now.
+
+    Raises
+    ------
+    OffsetOutOfRangeError
+        If fixed offsets of the range are gone, unless ``failOnDataLoss=false``.
+    LogChangedError, CorruptLogError, UnsupportedFormatError, StorageError
+        As from `read_slice`.
+    """
+    topic_partition = late.topic_partition
+    asked = OffsetRange(late.start_offset, late.end_offset)
+    log = _log(options, topic_partition, asked)
+    if log is None:
+        return
+    there = OffsetRange(
+        log.log_start_offset, log.end_offset(options.read_up_to, options.policy.isolation_level)
+    )
+    left = available(
+        topic_partition,
+        asked,
+        there,
+        fail_on_data_loss=options.fail_on_data_loss,
+        follows_retention=options.follows_retention(topic_partition),
+    )
+    for log_slice in log.slices(*left):
+        yield from read_slice(log_slice, columns, options)
+
+
+def _log(
+    options: ReadOptions, topic_partition: TopicPartition, asked: OffsetRange
+) -> "Log | None":
+    """The log as it is now; None if it is gone, and may be left out."""
+    try:
+        return open_log_dir(*options.paths).log(*topic_partition)
+    except (UnknownTopicOrPartitionError, LogDirectoryError) as error:
+        if options.fail_on_data_loss:
+            raise
+        end = "latest" if asked.end_offset == LATEST else asked.end_offset
+        logger.warning(
+            "%s: offsets [%d, %s) are skipped, because failOnDataLoss is false: %s",
+            topic_partition, asked.start_offset, end, error,
+        )  # fmt: skip
+        return None

@@ -1,0 +1,61 @@
+"""Begin the job of a write that Spark has planned, or refuse it before any task runs."""
+
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructType
+
+from pyspark_segmentlog.sink_schema import check_sink_schema
+from pyspark_segmentlog.write_options import WriteOptions
+from segmentlog.errors import OptionError
+from segmentlog.producer.job import WriteJob
+from segmentlog.producer.left_out import warn_of_columns_left_out
+
+__all__ = ["begin_write_job"]
+
+
+def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteJob:
+    """Check the options and columns of a write, and begin its job.
+
+    Parameters
+    ----------
+    raw : Spark's option strings.
+    schema : of the rows.
+    overwrite : whether the write was asked for with ``mode("overwrite")``.
+
+    Raises
+    ------
+    OptionError
+        If an option or a column is wrong, or does not go with the mode.
+    LogDirectoryError, LogLockedError, UnknownTopicOrPartitionError, StorageError
+        See `WriteJob.begin`.
+    """
+    options = WriteOptions.parse(dict(raw))
+    check_sink_schema(schema, options.topic, options.config)
+    _check_mode(overwrite=overwrite, deletes_records=options.deletes_records)
+    job = WriteJob.begin(
+        options.directory,
+        options.config,
+        topic=options.topic,
+        num_partitions=options.num_partitions,
+        creates_topics=options.auto_create_topics,
+        lock_timeout_seconds=options.lock_timeout_seconds,
+        sink=options.sink,
+        deletes_records=options.deletes_records,
+    )
+    warn_of_columns_left_out(
+        job.directory, schema.names, job.config, keeps="preserve=true", reads="preserve=true"
+    )
+    return job
+
+
+def _check_mode(*, overwrite: bool, deletes_records: bool) -> None:
+    """Refuse a mode that contradicts the option ``deleteRecords``."""
+    if overwrite == deletes_records:
+        return
+    if overwrite:
+        accepted = (
+            'a log only grows: use mode("append"); or give deleteRecords=true to have the '
+            "topic's earlier records deleted in the same step"
+        )
+        raise OptionError("mode", "overwrite", accepted)
+    raise OptionError("mode", "append", 'deleteRecords=true is for mode("overwrite")')

@@ -1,0 +1,171 @@
+"""Records per interval of time, mostly from batch headers.
+
+The header of a batch has the number of its records, the timestamp of the first one and the largest
+timestamp.  If both lie in one interval, the records are counted there, and the batch is not
+decoded.  Of other batches the timestamps are decoded.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from segmentlog.errors import OptionError
+from segmentlog.kernels import layout
+from segmentlog.log import Log
+from segmentlog.model import IsolationLevel, OffsetRange, ScanPolicy, TopicPartition
+from segmentlog.read.look_again import looks_again
+
+__all__ = ["Counts", "count_by_headers", "count_rows", "counts_table", "interval_milliseconds"]
+
+_Int64s = NDArray[np.int64]
+
+#: Numbers of records by the number of the interval since 1970.
+Counts = dict[int, int]
+
+#: If more batches than this part of a few have to be decoded, all of the few are: a read of many
+#: short ranges takes longer.
+_MOST_SINGLE = 1 / 8
+_MOST_MILLISECONDS = (2**63 - 1) // 1000  # that Arrow's microseconds hold
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def interval_milliseconds(interval: timedelta) -> int:
+    """Milliseconds of an interval.
+
+    Raises
+    ------
+    OptionError
+        If it is not a positive, whole number of them.
+    """
+    if interval <= timedelta() or interval % _MILLISECOND:
+        accepted = "it is a timedelta of whole milliseconds: timedelta(minutes=1)"
+        raise OptionError("interval", str(interval), accepted)
+    return interval // _MILLISECOND
+
+
+def count_rows(batches: Iterator[pa.RecordBatch], interval_ms: int, counts: Counts) -> None:
+    """Add the rows of `batches`, whose only column is ``timestamp``, to `counts`."""
+    for batch in batches:
+        times = batch.column(0).cast(pa.int64()).to_numpy() // 1000  # Arrow's are microseconds
+        _add(counts, times // interval_ms, np.ones_like(times))
+
+
+def _add(counts: Counts, intervals: _Int64s, numbers: _Int64s) -> None:
+    found, which = np.unique(intervals, return_inverse=True)
+    sums = np.zeros(len(found), np.int64)
+    np.add.at(sums, which, numbers)
+    for interval, n_records in zip(found.tolist(), sums.tolist(), strict=True):
+        counts[interval] = counts.get(interval, 0) + n_records
+
+
+def count_by_headers(
+    log: Log, offsets: OffsetRange, interval_ms: int, policy: ScanPolicy
+) -> Counts:
+    """Records of one partition by interval.
+
+    Raises
+    ------
+    CorruptLogError, UnsupportedFormatError, LogChangedError
+        If a header, or a batch that has to be decoded, cannot be read.
+    """
+    from segmentlog.read.scan import scan_slice  # the compiled kernels load here
+
+    counts, ranges = _count_headers(log, offsets, interval_ms, policy)
+    for start, end in ranges:
+        for log_slice in log.slices(start, end):
+            batches = scan_slice(log_slice, columns=["timestamp"], policy=policy)
+            count_rows(batches, interval_ms, counts)
+    return counts
+
+
+@looks_again
+def _count_headers(
+    log: Log, offsets: OffsetRange, interval_ms: int, policy: ScanPolicy
+) -> tuple[Counts, list[tuple[int, int]]]:
+    """What headers tell, and the ranges of offsets that have to be decoded."""
+    from segmentlog.segments.batches import walk_batches
+
+    counts: Counts = {}
+    ranges: list[tuple[int, int]] = []
+    reached = start = max(offsets.start_offset, log.log_start_offset)
+    wanted = OffsetRange(start, offsets.end_offset)
+    reads_all = policy.isolation_level == IsolationLevel.READ_UNCOMMITTED
+    for walked in walk_batches(log.segments, start):
+        headers = walked.scanned.headers
+        if int(headers[0, layout.BASE_OFFSET]) >= wanted.end_offset:
+            break
+        # A copy may hold a merged segment, and the segments that were merged into it.
+        headers = headers[headers[:, layout.LAST_OFFSET] >= reached]
+        # A wrapper does not tell its first offset: it is behind the batch before.
+        begins = np.concatenate([[reached], headers[:-1, layout.LAST_OFFSET] + 1])
+        reached = max(reached, walked.next_offset)
+        has_records = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK == 0
+        has_records &= (headers[:, layout.RECORDS_COUNT] != 0) | _is_legacy(headers)
+        headers, begins = headers[has_records], begins[has_records]
+        is_decided = _is_decided(headers, wanted, interval_ms)
+        is_decided &= reads_all | (headers[:, layout.ATTRIBUTES] & layout.TRANSACTIONAL_MASK == 0)
+        if np.count_nonzero(~is_decided) > _MOST_SINGLE * len(headers):
+            is_decided[:] = False
+        counted = headers[is_decided]
+        intervals = counted[:, layout.MAX_TIMESTAMP] // interval_ms
+        _add(counts, intervals, counted[:, layout.RECORDS_COUNT])
+        ends = np.minimum(headers[:, layout.LAST_OFFSET] + 1, wanted.end_offset)
+        _extend(ranges, begins[~is_decided], ends[~is_decided])
+    return counts, ranges
+
+
+def _is_legacy(headers: _Int64s) -> NDArray[np.bool_]:
+    return np.asarray(headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0)
+
+
+def _is_decided(headers: _Int64s, offsets: OffsetRange, interval_ms: int) -> NDArray[np.bool_]:
+    """Whether all records of a batch are counted in one interval; batches of magic 0 and 1 never.
+
+    The base timestamp is the first record's, unless it is a delete horizon (KIP-534).  If the
+    timestamps are append times, all are the largest.
+    """
+    attributes = headers[:, layout.ATTRIBUTES]
+    newest = headers[:, layout.MAX_TIMESTAMP]
+    is_append_time = attributes & layout.TIMESTAMP_TYPE_MASK != 0
+    first = np.where(is_append_time, newest, headers[:, layout.BASE_TIMESTAMP])
+    is_known = is_append_time | (attributes & layout.DELETE_HORIZON_MASK == 0)
+    is_whole = headers[:, layout.BASE_OFFSET] >= offsets.start_offset
+    is_whole &= headers[:, layout.LAST_OFFSET] < offsets.end_offset
+    is_in_order = (first <= newest) & (np.abs(first) <= _MOST_MILLISECONDS)
+    is_in_order &= newest <= _MOST_MILLISECONDS
+    is_in_one = first // interval_ms == newest // interval_ms
+    return np.asarray(is_known & ~_is_legacy(headers) & is_whole & is_in_order & is_in_one)
+
+
+def _extend(ranges: list[tuple[int, int]], begins: _Int64s, ends: _Int64s) -> None:
+    """Add half-open ranges to `ranges`; one that begins where the last one ends extends it."""
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        if ranges and ranges[-1][1] == begin:
+            ranges[-1] = (ranges[-1][0], end)
+        elif begin < end:
+            ranges.append((begin, end))
+
+
+def counts_table(counts: Sequence[tuple[TopicPartition, Counts]], interval_ms: int) -> pa.Table:
+    """A row for each partition and interval with records.
+
+    Returns
+    -------
+    pyarrow.Table
+        ``topic``, ``partition``, ``timestamp`` (begin of the interval) and ``count``.
+    """
+    rows = [
+        (topic, partition, 1000 * interval_ms * interval, n_records)
+        for (topic, partition), found in counts
+        for interval, n_records in sorted(found.items())
+    ]
+    topics, partitions, times, numbers = zip(*rows, strict=True) if rows else ((),) * 4
+    return pa.table({
+        "topic": pa.array(topics, pa.string()),
+        "partition": pa.array(partitions, pa.int32()),
+        "timestamp": pa.array(times, pa.timestamp("us", "UTC")),
+        "count": pa.array(numbers, pa.int64()),
+    })  # fmt: skip

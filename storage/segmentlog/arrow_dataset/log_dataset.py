@@ -1,0 +1,327 @@
+"""The dataset itself: what pyarrow, DuckDB and Polars call."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from segmentlog.arrow_dataset.count_by_time import (
+    Counts,
+    count_by_headers,
+    count_rows,
+    counts_table,
+    interval_milliseconds,
+)
+from segmentlog.arrow_dataset.log_scanner import LogScanner
+from segmentlog.arrow_dataset.narrowing import narrow, slice_guarantee, timestamp_range
+from segmentlog.arrow_dataset.no_file_system import NO_FILES
+from segmentlog.arrow_dataset.snapshot import Snapshot
+from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TopicPartition
+from segmentlog.records.columns import record_schema
+
+__all__ = ["LogDataset", "LogFragment"]
+
+#: Options of Arrow's scanners for its own threads, files and memory, which have no meaning here.
+_OF_ARROW = frozenset(
+    {
+        "batch_readahead",
+        "cache_metadata",
+        "fragment_readahead",
+        "fragment_scan_options",
+        "memory_pool",
+    }
+)
+
+
+class _Scannable:
+    """The methods that datasets and fragments share: each is one query."""
+
+    policy: ScanPolicy
+    _schema: pa.Schema
+    _condition: pc.Expression | None
+
+    def slices(self, condition: pc.Expression | None = None) -> Iterator[LogSlice]:
+        """Slices that may hold rows for which `condition` is true, in the order of their rows."""
+        raise NotImplementedError
+
+    def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
+        """A slice in pieces of about `n_bytes` of log."""
+        raise NotImplementedError
+
+    def scanner(
+        self,
+        columns: Sequence[str] | Mapping[str, pc.Expression] | None = None,
+        filter: pc.Expression | None = None,
+        batch_size: int | None = None,
+        *,
+        order: str = "offset",
+        use_threads: bool = True,
+        **options: Any,  # noqa: ANN401
+    ) -> LogScanner:
+        """A query of the dataset.
+
+        Parameters
+        ----------
+        columns : names, or expressions by name; by default all columns.
+        filter : rows for which it is true are kept.  Partitions and slices that cannot have such
+            rows, by their topic, partition, offsets and largest timestamp, are not opened.
+        batch_size : most rows of a batch; by default they are as large as the decoder makes them,
+            at most 50,000 rows and about 32 MiB.
+        order : ``offset``: topics and partitions one after the other; or ``timestamp``, which
+            merges all partitions into one timeline.  There a row takes its place by the largest
+            timestamp up to it in its partition, so that each partition keeps its order.
+        use_threads : whether slices are read side by side.  Rows come in the same order.  A
+            timeline is read by one thread.
+        options : other options of pyarrow's scanners are accepted, and have no effect.
+        """
+        for name in options:
+            if name not in _OF_ARROW:
+                message = f"scanner() got an unexpected keyword argument {name!r}"
+                raise TypeError(message)
+        return LogScanner(
+            self, self._schema, columns, _both(self._condition, filter),
+            order=order, batch_size=batch_size, use_threads=use_threads,
+        )  # fmt: skip
+
+    def scan(self, *args: Any, **kwargs: Any) -> pa.RecordBatchReader:  # noqa: ANN401
+        """A stream of Arrow batches, as `Log.scan` has it; parameters as for `scanner`."""
+        return self.scanner(*args, **kwargs).to_reader()
+
+    def to_batches(self, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401
+        """Batches, read while they are taken; parameters as for `scanner`."""
+        return self.scanner(*args, **kwargs).to_batches()
+
+    def to_table(self, *args: Any, **kwargs: Any) -> pa.Table:  # noqa: ANN401
+        """All rows in memory; parameters as for `scanner`."""
+        return self.scanner(*args, **kwargs).to_table()
+
+    def head(self, num_rows: int, *args: Any, **kwargs: Any) -> pa.Table:  # noqa: ANN401
+        """The first rows; other parameters as for `scanner`."""
+        return self.scanner(*args, **kwargs).head(num_rows)
+
+    def take(self, indices: Any, *args: Any, **kwargs: Any) -> pa.Table:  # noqa: ANN401
+        """Rows by their numbers; other parameters as for `scanner`."""
+        return self.scanner(*args, **kwargs).take(indices)
+
+    def count_rows(
+        self,
+        filter: pc.Expression | None = None,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> int:
+        """Number of rows for which `filter` is true; they are decoded, but no column is made."""
+        return self.scanner([], filter, **kwargs).count_rows()
+
+
+class LogFragment(_Scannable):
+    """One slice of a dataset, with the methods of ``pyarrow.dataset.Fragment``.
+
+    Parameters
+    ----------
+    log_slice : its rows.
+    policy, schema : of the dataset.
+    condition : rows for which it is not true are left out.
+    """
+
+    def __init__(
+        self,
+        log_slice: LogSlice,
+        policy: ScanPolicy,
+        schema: pa.Schema,
+        condition: pc.Expression | None,
+    ) -> None:
+        self.log_slice = log_slice
+        self.policy = policy
+        self._schema = schema
+        self._condition = condition
+
+    def __repr__(self) -> str:
+        name, (start, end) = self.log_slice.topic_partition, self.log_slice.offsets
+        return f"LogFragment({str(name)!r}, offsets [{start}, {end}))"
+
+    @property
+    def physical_schema(self) -> pa.Schema:
+        """Schema of the rows."""
+        return self._schema
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        """Condition that all rows fulfil."""
+        return slice_guarantee(self.log_slice)
+
+    def slices(self, condition: pc.Expression | None = None) -> Iterator[LogSlice]:
+        return iter([self.log_slice])
+
+    def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
+        return [log_slice]
+
+
+class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
+    """Log directories as a ``pyarrow.dataset.Dataset``; `segmentlog.dataset` makes it.
+
+    Rows come in the order of topic, partition and offset.  The dataset can be read any number of
+    times, by several threads at once, and pickled: it is opened again with the same bounds.
+
+    Parameters
+    ----------
+    snapshot : the partitions and their bounds.
+    include_headers : whether there is a column ``headers``.
+    condition : rows for which it is not true are left out by every query.
+    narrowing : slices that cannot hold a row for which it is true are left out.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        *,
+        include_headers: bool = False,
+        condition: pc.Expression | None = None,
+        narrowing: pc.Expression | None = None,
+    ) -> None:
+        schema = record_schema(include_headers=include_headers)
+        # Arrow's C++ may be handed this dataset, as a part of a union for example.  It then finds
+        # a file that cannot be opened, and says so.
+        file = ds.IpcFileFormat().make_fragment("log", filesystem=NO_FILES)
+        super().__init__(
+            schema, [ds.FileSystemDataset([file], schema, ds.IpcFileFormat(), NO_FILES)]
+        )
+        self._schema = schema
+        self._snapshot = snapshot
+        self.policy = snapshot.policy._replace(timestamps=timestamp_range(narrowing))
+        self._condition = condition
+        self._narrowing = narrowing
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns: those of Spark's ``kafka`` source."""
+        return self._schema
+
+    def __repr__(self) -> str:
+        names = dict.fromkeys(each.topic_partition.topic for each in self._snapshot.partitions)
+        return f"LogDataset({', '.join(map(repr, self._snapshot.paths))}, topics={list(names)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        has_headers = "headers" in self._schema.names
+        return _make, (self._snapshot, has_headers, self._condition, self._narrowing)
+
+    def slices(self, condition: pc.Expression | None = None) -> Iterator[LogSlice]:
+        return narrow(self._snapshot, _both(self._narrowing, condition))
+
+    def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
+        partitions = {each.topic_partition: each for each in self._snapshot.partitions}
+        return partitions[log_slice.topic_partition].cut(log_slice, n_bytes)
+
+    def get_fragments(
+        self,
+        filter: pc.Expression | None = None,
+    ) -> Iterator[LogFragment]:
+        """Slices that may hold rows for which `filter` is true."""
+        for log_slice in self.slices(_both(self._condition, filter)):
+            yield LogFragment(log_slice, self.policy, self._schema, self._condition)
+
+    def filter(self, expression: pc.Expression) -> "LogDataset":
+        """The dataset without the rows for which `expression` is not true."""
+        has_headers = "headers" in self._schema.names
+        condition = _both(self._condition, expression)
+        return _make(self._snapshot, has_headers, condition, self._narrowing)
+
+    def count_by_time(self, interval: timedelta, *, exact: bool = False) -> pa.Table:
+        """Number of records by partition and interval, without decoding most batches.
+
+        A batch whose first and largest timestamps lie in one interval is counted there by its
+        header.  So a record that is older than the first of its batch may be counted with it, an
+        interval too late.  Of other batches, the timestamps are decoded.  Batches that are
+        counted by their headers are not verified.
+
+        Parameters
+        ----------
+        interval : of whole milliseconds; intervals begin at multiples of it since 1970 UTC.
+        exact : whether all timestamps are decoded, and checksums verified.  That is also done if
+            the dataset has a filter, or skips damage.
+
+        Returns
+        -------
+        pyarrow.Table
+            ``topic``, ``partition``, ``timestamp`` (begin of the interval) and ``count``, sorted;
+            without intervals that have no records.
+
+        Raises
+        ------
+        OptionError
+            If the interval is not positive.
+        CorruptLogError, UnsupportedFormatError, LogChangedError
+            If the log cannot be read.
+        """
+        interval_ms = interval_milliseconds(interval)
+        is_plain = self._condition is None and self._narrowing is None
+        skips = self.policy.on_corrupt_batch == OnCorruptBatch.SKIP
+        if is_plain and not skips and not exact:
+            counts = [
+                (each.topic_partition,
+                 count_by_headers(each.log, each.offsets, interval_ms, self.policy))
+                for each in self._snapshot.partitions
+            ]  # fmt: skip
+        else:
+            found: dict[TopicPartition, Counts] = {}
+            for log_slice in self.slices(self._condition):
+                fragment = LogFragment(log_slice, self.policy, self._schema, self._condition)
+                counted = found.setdefault(log_slice.topic_partition, {})
+                count_rows(fragment.to_batches(["timestamp"]), interval_ms, counted)
+            counts = list(found.items())
+        return counts_table(counts, interval_ms)
+
+    def narrowed(self, condition: pc.Expression) -> "LogDataset":
+        """The dataset without slices that cannot hold a row for which `condition` is true.
+
+        Other rows for which it is not true stay.
+        """
+        has_headers = "headers" in self._schema.names
+        narrowing = _both(self._narrowing, condition)
+        return _make(self._snapshot, has_headers, self._condition, narrowing)
+
+    def replace_schema(self, schema: pa.Schema) -> "LogDataset":
+        """The dataset itself; another schema is refused, as the columns of a record are fixed."""
+        if schema.equals(self._schema):
+            return self
+        reason = "the columns of a log are fixed; give scanner() expressions to make others"
+        raise pa.ArrowNotImplementedError(reason)
+
+    def sort_by(self, sorting: Any, **kwargs: Any) -> ds.InMemoryDataset:  # noqa: ANN401
+        """The rows sorted, in memory, as pyarrow does it."""
+        return ds.InMemoryDataset(self.to_table()).sort_by(sorting, **kwargs)
+
+    def join(self, right_dataset: ds.Dataset, *args: Any, **kwargs: Any) -> ds.InMemoryDataset:  # noqa: ANN401
+        """A join in memory, as pyarrow does it."""
+        return _in_memory(self).join(_in_memory(right_dataset), *args, **kwargs)
+
+    def join_asof(
+        self,
+        right_dataset: ds.Dataset,
+        *args: Any,  # noqa: ANN401
+        **kwargs: Any,  # noqa: ANN401
+    ) -> ds.InMemoryDataset:
+        """A join by nearest key, in memory, as pyarrow does it."""
+        return _in_memory(self).join_asof(_in_memory(right_dataset), *args, **kwargs)
+
+
+def _make(
+    snapshot: Snapshot,
+    include_headers: bool,
+    condition: pc.Expression | None,
+    narrowing: pc.Expression | None,
+) -> LogDataset:
+    return LogDataset(
+        snapshot, include_headers=include_headers, condition=condition, narrowing=narrowing
+    )
+
+
+def _in_memory(dataset: ds.Dataset) -> ds.Dataset:
+    return ds.InMemoryDataset(dataset.to_table()) if isinstance(dataset, LogDataset) else dataset
+
+
+def _both(first: pc.Expression | None, second: pc.Expression | None) -> pc.Expression | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second

@@ -1,0 +1,202 @@
+"""One query of a dataset: what it reads, and the ways to take the result."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import groupby
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from segmentlog.arrow_dataset.narrowing import timestamp_range
+from segmentlog.arrow_dataset.ordered_reads import read_in_order
+from segmentlog.arrow_dataset.projection import Projection
+from segmentlog.arrow_dataset.timeline import merge_by_timestamp
+from segmentlog.errors import OptionError
+from segmentlog.model import LogSlice, ScanPolicy
+
+__all__ = ["LogScanner", "LogSource"]
+
+_MOST_THREADS = 8  # more of them would wait for the consumer
+_Columns = Sequence[str] | Mapping[str, pc.Expression] | None
+
+#: Bytes that a merge holds of all partitions together, and at least and at most of one.
+_MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 32 << 20, 32 << 10, 1 << 20
+
+
+class LogSource(Protocol):
+    """What a scanner reads: a dataset, or one slice of it."""
+
+    @property
+    def policy(self) -> ScanPolicy:
+        """How to read it."""
+
+    def slices(self, condition: pc.Expression | None) -> Iterator[LogSlice]:
+        """Slices that may hold rows for which `condition` is true, in the order of their rows."""
+
+    def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
+        """A slice in smaller pieces."""
+
+
+class LogScanner:
+    """A query, with the methods of ``pyarrow.dataset.Scanner``; it can be run several times.
+
+    It is no ``Scanner`` by type: Arrow's C++ reads from those past Python.  For
+    ``pyarrow.dataset.write_dataset`` and the like take `to_reader`.
+
+    Parameters
+    ----------
+    source : what to read.
+    dataset_schema : its columns.
+    columns, condition : see `segmentlog.arrow_dataset.projection.Projection`.
+    order : ``offset``: topics and partitions one after the other; or ``timestamp``, see
+        `segmentlog.arrow_dataset.timeline`.
+    batch_size : most rows of a batch.
+    use_threads : whether several slices are read side by side; the order of rows is the same.
+    """
+
+    def __init__(
+        self,
+        source: LogSource,
+        dataset_schema: pa.Schema,
+        columns: _Columns = None,
+        condition: pc.Expression | None = None,
+        *,
+        order: str = "offset",
+        batch_size: int | None = None,
+        use_threads: bool = True,
+    ) -> None:
+        if order not in ("offset", "timestamp"):
+            raise OptionError("order", str(order), "it is 'offset' or 'timestamp'")
+        self._source = source
+        self._condition = condition
+        self._is_timeline = order == "timestamp"
+        self._columns = dataset_schema.names if columns is None else columns
+        self._projection = Projection(dataset_schema, columns, condition)
+        self._batch_size = batch_size
+        self._n_threads = min(pa.cpu_count(), _MOST_THREADS) if use_threads else 1
+        self.dataset_schema = dataset_schema
+
+    @cached_property
+    def _policy(self) -> ScanPolicy:
+        """How to read: batches of times that the filter leaves out are not decoded."""
+        policy = self._source.policy
+        if policy.timestamps is None:
+            return policy._replace(timestamps=timestamp_range(self._condition))
+        return policy
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """Schema of the result."""
+        return self._projection.schema
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Batches in the order of the scan, read while they are taken."""
+        return self._batches(self._n_threads)
+
+    def _batches(self, n_threads: int) -> Iterator[pa.RecordBatch]:
+        if self._is_timeline:
+            return self._merged()
+        slices = self._source.slices(self._condition)
+        return read_in_order((partial(self._read, each) for each in slices), n_threads)
+
+    def _read(self, log_slice: LogSlice) -> Iterator[pa.RecordBatch]:
+        """Rows of one slice that are kept."""
+        for kept in self._scan(log_slice, self._projection):
+            yield from _cut(kept, self._batch_size)
+
+    def _scan(self, log_slice: LogSlice, projection: Projection) -> Iterator[pa.RecordBatch]:
+        from segmentlog.read.scan import scan_slice  # the compiled kernels load here
+
+        for batch in scan_slice(log_slice, columns=projection.needed, policy=self._policy):
+            yield from projection.apply(batch)
+
+    def _merged(self) -> Iterator[pa.RecordBatch]:
+        """Rows of all partitions by time: filtered, then merged, then made into the columns."""
+        decoded = [
+            name
+            for name in self.dataset_schema.names
+            if name in (*self._projection.needed, "timestamp")
+        ]
+        kept = Projection(self.dataset_schema, decoded, self._condition)
+        made = Projection(kept.schema, self._columns, None)
+        slices = list(self._source.slices(self._condition))
+        partitions = [list(each) for _, each in groupby(slices, lambda each: each[:2])]
+        n_bytes = _MERGED_BYTES // 2 // max(len(partitions), 1)
+        n_bytes = min(max(n_bytes, _LEAST_BYTES), _MOST_BYTES)
+        most_bytes = max(_MERGED_BYTES, 2 * n_bytes * len(partitions))
+        tables = [self._tables(each, kept, n_bytes) for each in partitions]
+        for merged in merge_by_timestamp(tables, most_bytes):
+            for batch in made.apply(merged):
+                yield from _cut(batch, self._batch_size)
+
+    def _tables(
+        self, slices: Sequence[LogSlice], projection: Projection, n_bytes: int
+    ) -> Iterator[pa.Table]:
+        """Rows of one partition in tables of about `n_bytes`; then no file is open, mostly."""
+        for log_slice in slices:
+            for piece in self._source.cut(log_slice, n_bytes):
+                held: list[pa.RecordBatch] = []
+                for batch in self._scan(piece, projection):
+                    held.append(batch)
+                    if sum(each.nbytes for each in held) >= n_bytes:
+                        yield _compact(held)
+                        held = []
+                if held:
+                    yield _compact(held)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The result as a stream."""
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
+
+    def to_table(self) -> pa.Table:
+        """The result in memory."""
+        return pa.Table.from_batches(self.to_batches(), self.projected_schema)
+
+    def head(self, num_rows: int) -> pa.Table:
+        """The first rows; nothing behind their batch is read."""
+        taken: list[pa.RecordBatch] = []
+        missing = num_rows
+        batches = self._batches(1)
+        while missing > 0:
+            batch = next(batches, None)
+            if batch is None:
+                break
+            taken.append(batch.slice(0, missing))
+            missing -= taken[-1].num_rows
+        return pa.Table.from_batches(taken, self.projected_schema)
+
+    def count_rows(self) -> int:
+        """Number of rows of the result."""
+        return sum(batch.num_rows for batch in self.to_batches())
+
+    def take(self, indices: Any) -> pa.Table:  # noqa: ANN401
+        """Rows by their numbers in the result, in the order of `indices`."""
+        wanted = np.asarray(indices, np.int64)
+        rising = np.unique(wanted)
+        taken, begin = [], 0
+        for batch in self.to_batches():
+            end = begin + batch.num_rows
+            first, last = np.searchsorted(rising, (begin, end))
+            if first < last:
+                taken.append(batch.take(pa.array(rising[first:last] - begin)))
+            begin = end
+            if last == len(rising):
+                break
+        found = pa.Table.from_batches(taken, self.projected_schema)
+        if found.num_rows < len(rising):
+            reason = f"Index {rising[found.num_rows]} out of bounds: there are {begin} rows"
+            raise pa.ArrowIndexError(reason)
+        return found.take(pa.array(np.searchsorted(rising, wanted)))
+
+
+def _compact(batches: list[pa.RecordBatch]) -> pa.Table:
+    """The batches in one piece: those of the decoder keep memory for more rows than they have."""
+    return pa.Table.from_batches(batches).combine_chunks()
+
+
+def _cut(batch: pa.RecordBatch, n_rows: int | None) -> Iterator[pa.RecordBatch]:
+    """`batch` in parts of at most `n_rows` rows, not copied; nothing if it is empty."""
+    for begin in range(0, batch.num_rows, n_rows or max(batch.num_rows, 1)):
+        yield batch.slice(begin, n_rows)

@@ -1,0 +1,180 @@
+"""Which partitions and slices may hold rows that a filter keeps.
+
+Arrow has no way to look into an expression from Python.  But it simplifies a filter by what is
+known of a fragment's rows, to leave out files of a partitioned dataset.  So partitions and slices
+are dressed as files of such a dataset, which nobody opens, and Arrow says which of them remain.
+
+The filter itself is evaluated on every row that is read.  Narrowing only saves reading.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from segmentlog.arrow_dataset.no_file_system import NO_FILES
+from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
+from segmentlog.model import LogSlice, TimestampRange
+from segmentlog.read.plan import cut_by_file
+from segmentlog.records.columns import record_schema
+
+__all__ = ["narrow", "slice_guarantee", "timestamp_range"]
+
+_SCHEMA = record_schema(include_headers=True)
+_FORMAT = ds.IpcFileFormat()
+_MOST_FILES = 1_000  # that a filter is compared with, one by one
+_MOST_TIGHTENED = 16  # slices whose ends are found exactly, which takes some milliseconds each
+_LEAST_TIGHTENED = 1_000  # offsets; less are quickly read
+_MOST_MILLISECONDS = (2**63 - 1) // 1000  # that Arrow's microseconds hold
+_BEFORE_ALL = pa.scalar(-(2**63), _SCHEMA.field("timestamp").type)
+
+
+def narrow(snapshot: Snapshot, condition: pc.Expression | None) -> Iterator[LogSlice]:
+    """Slices that may hold rows for which `condition` is true, in the order of their rows.
+
+    Parameters
+    ----------
+    snapshot : to choose from.
+    condition : a filter over the columns of a record, or None for all.
+    """
+    partitions = [each for each in snapshot.partitions if each.offsets[0] < each.offsets[1]]
+    if condition is not None:
+        guarantees = [_partition_guarantee(each) for each in partitions]
+        partitions = [partitions[i] for i in _may_match(guarantees, condition)]
+    for partition in partitions:
+        slices = partition.slices()
+        if condition is not None:
+            slices = _narrow_slices(partition, slices, condition)
+        yield from slices
+
+
+def timestamp_range(condition: pc.Expression | None) -> TimestampRange | None:
+    """Times of all rows for which `condition` can be true; None if it bounds no times.
+
+    They are found by bisection over the whole milliseconds that timestamps of records are.
+    The scan leaves out batches of other times, as far as their headers tell.
+    """
+    timestamp, kind = pc.field("timestamp"), _BEFORE_ALL.type
+    if condition is None or len(_may_match(
+        [timestamp <= _BEFORE_ALL, timestamp >= pa.scalar(2**63 - 1, kind)], condition
+    )) == 2:  # fmt: skip
+        return None
+
+    def ends_before(timestamp_ms: int) -> bool:
+        newest = pa.scalar(1000 * timestamp_ms, kind)
+        return not _may_match([timestamp <= newest], condition)
+
+    def begins_behind(timestamp_ms: int) -> bool:
+        oldest = pa.scalar(1000 * timestamp_ms, kind)
+        return not _may_match([timestamp >= oldest], condition)
+
+    times = range(-_MOST_MILLISECONDS, _MOST_MILLISECONDS)
+    first = bisect_left(times, True, key=lambda each: not ends_before(each))
+    behind = bisect_left(times, True, key=begins_behind)
+    if first == len(times):  # it is true for no row at all
+        return None
+    start_ms = times[first] if first else -(2**63)
+    end_ms = times[behind] if behind < len(times) else 2**63 - 1
+    return TimestampRange(start_ms, end_ms)
+
+
+def slice_guarantee(log_slice: LogSlice) -> pc.Expression:
+    """Condition that all rows of a slice fulfil."""
+    start, end = (pa.scalar(each, pa.int64()) for each in log_slice.offsets)
+    offset = pc.field("offset")
+    return _is_in(log_slice.topic, log_slice.partition) & (offset >= start) & (offset < end)
+
+
+def _partition_guarantee(partition: PartitionSnapshot) -> pc.Expression:
+    start, end = partition.offsets
+    return slice_guarantee(LogSlice(*partition.topic_partition, start, end, ()))
+
+
+def _is_in(topic: str, partition: int) -> pc.Expression:
+    return (pc.field("topic") == pa.scalar(topic, pa.string())) & (
+        pc.field("partition") == pa.scalar(partition, pa.int32())
+    )
+
+
+def _narrow_slices(
+    partition: PartitionSnapshot, slices: Sequence[LogSlice], condition: pc.Expression
+) -> list[LogSlice]:
+    """Slices that remain; of slices with small segments, the segments that remain.
+
+    A slice of which every segment remains is not divided: it is quicker to read as a whole.
+    """
+    slices = _by_offset(slices, condition)
+    divided = [[each] for each in slices]
+    if sum(len(each.files) for each in slices) <= _MOST_FILES:
+        divided = [cut_by_file(each) for each in slices]
+    parts = [part for each in divided for part in each]
+    remaining = set(_by_time(partition, _by_offset(parts, condition), condition))
+    kept = []
+    for whole, its_parts in zip(slices, divided, strict=True):
+        its_remaining = [each for each in its_parts if each in remaining]
+        kept += [whole] if len(its_remaining) == len(its_parts) else its_remaining
+    if len(kept) > _MOST_TIGHTENED:
+        return kept
+    return [each for one in kept for each in _tighten(partition, one, condition)]
+
+
+def _tighten(
+    partition: PartitionSnapshot, log_slice: LogSlice, condition: pc.Expression
+) -> list[LogSlice]:
+    """The part of a slice that remains by its offsets, unless it is nearly the whole."""
+    start, end = log_slice.offsets
+
+    def can_match(first: int, behind: int) -> bool:
+        part = log_slice._replace(start_offset=first, end_offset=behind)
+        return bool(_may_match([slice_guarantee(part)], condition))
+
+    quarter = (end - start) // 4
+    if quarter < _LEAST_TIGHTENED // 4 or (
+        can_match(start, start + quarter) and can_match(end - quarter, end)
+    ):
+        return [log_slice]
+    # The more offsets, the sooner one of them matches: both ends are found by bisection.
+    ends = range(start + 1, end + 1)
+    first = start + bisect_left(ends, True, key=lambda each: can_match(start, each))
+    starts = range(first + 1, end)
+    behind = first + 1 + bisect_left(starts, True, key=lambda each: not can_match(each, end))
+    tight = log_slice._replace(start_offset=first, end_offset=behind)
+    return partition.cut(tight, 0)
+
+
+def _by_offset(slices: Sequence[LogSlice], condition: pc.Expression) -> list[LogSlice]:
+    return [slices[i] for i in _may_match([slice_guarantee(each) for each in slices], condition)]
+
+
+def _by_time(
+    partition: PartitionSnapshot, slices: Sequence[LogSlice], condition: pc.Expression
+) -> list[LogSlice]:
+    """Slices that remain by their largest timestamps."""
+    # Times are read from the disk.  They can only help if the filter leaves out rows that are
+    # older than all times.
+    guarantees = [slice_guarantee(each) for each in slices]
+    oldest = [each & (pc.field("timestamp") <= _BEFORE_ALL) for each in guarantees]
+    if len(_may_match(oldest, condition)) == len(slices):
+        return list(slices)
+    timed = []
+    for log_slice, guarantee in zip(slices, guarantees, strict=True):
+        newest = partition.newest_timestamp(log_slice)
+        if newest is not None and newest <= _MOST_MILLISECONDS:
+            newest_time = pa.scalar(1000 * newest, _BEFORE_ALL.type)
+            timed.append(guarantee & (pc.field("timestamp") <= newest_time))
+        else:
+            timed.append(guarantee)
+    return [slices[i] for i in _may_match(timed, condition)]
+
+
+def _may_match(guarantees: Sequence[pc.Expression], condition: pc.Expression) -> list[int]:
+    """Indexes of the guarantees under which `condition` can be true, in order."""
+    fragments: list[Any] = [
+        _FORMAT.make_fragment(str(i), filesystem=NO_FILES, partition_expression=each)
+        for i, each in enumerate(guarantees)
+    ]
+    files = ds.FileSystemDataset(fragments, _SCHEMA, _FORMAT, NO_FILES)
+    return sorted(int(each.path) for each in files.get_fragments(filter=condition))

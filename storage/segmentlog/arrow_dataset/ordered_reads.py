@@ -1,0 +1,150 @@
+"""Reads slices on several threads, and hands out their batches in the order of the slices."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+__all__ = ["read_in_order"]
+
+Read = Callable[[], Iterator[pa.RecordBatch]]
+
+#: Bytes that a thread may be ahead with in one slice; one batch more, to be exact.
+_AHEAD_BYTES = 16 << 20
+
+
+class _Reads:
+    """What threads have read and nobody has taken yet.
+
+    Each thread reads the first slice that nobody reads.  It begins none that is further ahead of
+    the consumer than there are threads, so that memory is bounded.
+    """
+
+    def __init__(self, reads: Iterator[Read], n_threads: int) -> None:
+        self._reads = reads
+        self._n_threads = n_threads
+        self._changed = threading.Condition()
+        self._queues: dict[int, _Queue] = {}
+        self._n_begun = 0
+        self._current = 0  # the slice of which the consumer takes
+        self._is_last_begun = False
+        self._is_closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"segmentlog-{i}", daemon=True)
+            for i in range(n_threads)
+        ]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All batches, in order; closing it ends the threads."""
+        for each in self._threads:
+            each.start()
+        try:
+            while (queue := self._next_queue()) is not None:
+                while (batch := self._take(queue)) is not None:
+                    yield batch
+        finally:
+            with self._changed:
+                self._is_closed = True
+                self._changed.notify_all()
+            for each in self._threads:
+                each.join()
+
+    def _next_queue(self) -> "_Queue | None":
+        """The queue of the next slice, or None behind the last."""
+        with self._changed:
+            i = self._current
+            self._changed.wait_for(lambda: i in self._queues or self._is_last_begun)
+            return self._queues.pop(i, None)
+
+    def _take(self, queue: "_Queue") -> pa.RecordBatch | None:
+        """The next batch of a slice, or None behind its last."""
+        with self._changed:
+            self._changed.wait_for(lambda: queue.batches or queue.is_done)
+            if queue.batches:
+                batch = queue.batches.popleft()
+                queue.n_bytes -= batch.nbytes
+            elif queue.error is not None:
+                raise queue.error
+            else:
+                batch = None
+                self._current += 1
+            self._changed.notify_all()
+            return batch
+
+    def _work(self) -> None:
+        queue = self._begin()
+        while queue is not None:
+            try:
+                for batch in queue.read():
+                    if not self._put(queue, batch):
+                        return
+            except BaseException as error:  # noqa: BLE001 - the consumer raises it
+                queue.error = error
+            with self._changed:
+                queue.is_done = True
+                self._changed.notify_all()
+            queue = self._begin()
+
+    def _begin(self) -> "_Queue | None":
+        """The slice to read next, once the consumer is near enough; None at the end."""
+
+        def is_near() -> bool:
+            is_over = self._is_closed or self._is_last_begun
+            return is_over or self._n_begun <= self._current + self._n_threads
+
+        with self._changed:
+            self._changed.wait_for(is_near)
+            if self._is_closed or self._is_last_begun:
+                return None
+            try:
+                read = next(self._reads, None)
+            except BaseException as error:  # noqa: BLE001 - the consumer raises it
+                read = None
+                self._queues[self._n_begun] = _Queue(lambda: iter(()), error=error, is_done=True)
+            self._changed.notify_all()
+            if read is None:
+                self._is_last_begun = True
+                return None
+            queue = self._queues[self._n_begun] = _Queue(read)
+            self._n_begun += 1
+            return queue
+
+    def _put(self, queue: "_Queue", batch: pa.RecordBatch) -> bool:
+        """Hand over a batch; False if nobody wants more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or queue.n_bytes < _AHEAD_BYTES)
+            queue.batches.append(batch)
+            queue.n_bytes += batch.nbytes
+            self._changed.notify_all()
+            return not self._is_closed
+
+
+@dataclass(eq=False)
+class _Queue:
+    """One slice that a thread reads."""
+
+    read: Read
+    batches: deque[pa.RecordBatch] = field(default_factory=deque)
+    n_bytes: int = 0
+    error: BaseException | None = None
+    is_done: bool = False
+
+
+def read_in_order(reads: Iterable[Read], n_threads: int) -> Iterator[pa.RecordBatch]:
+    """Batches of all `reads`, in their order; the result is the same on any number of threads.
+
+    Parameters
+    ----------
+    reads : each begins to read one slice.
+    n_threads : how many are read side by side; with 1, the calling thread reads.
+
+    Notes
+    -----
+    At most ``n_threads + 1`` slices are in memory, each with at most 16 MiB of batches and one
+    batch more.  Closing the iterator ends the threads.
+    """
+    if n_threads > 1:
+        return _Reads(iter(reads), n_threads).batches()
+    return (batch for read in reads for batch in read())

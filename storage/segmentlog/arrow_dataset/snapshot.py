@@ -1,0 +1,139 @@
+"""The partitions of a dataset, each with the offsets that it had when the dataset was opened."""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from segmentlog.errors import OptionError
+from segmentlog.log import Log
+from segmentlog.log_directory import LogDirectory, open_log_dir
+from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
+
+__all__ = ["PartitionSnapshot", "Snapshot", "take_snapshot"]
+
+_SLICE_BYTES = 16 << 20
+_MOST_SLICES = 1_000  # of a partition: a filter is compared with each
+
+
+class PartitionSnapshot:
+    """One partition, and its offsets to read.
+
+    Parameters
+    ----------
+    log : the partition.
+    offsets : half-open range.
+    """
+
+    def __init__(self, log: Log, offsets: OffsetRange) -> None:
+        self.log = log
+        self.offsets = offsets
+        self._slices: list[LogSlice] | None = None
+        self._newest: dict[LogSlice, int | None] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition."""
+        return self.log.topic_partition
+
+    def slices(self) -> list[LogSlice]:
+        """The offsets, cut into pieces that can be read side by side; cut at the first call.
+
+        Raises
+        ------
+        LogChangedError
+            If records were deleted since the snapshot.
+        """
+        with self._lock:
+            if self._slices is None:
+                n_bytes = max(_SLICE_BYTES, self.log.size_bytes // _MOST_SLICES)
+                self._slices = self.log.slices(*self.offsets, n_bytes)
+            return self._slices
+
+    def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
+        """A slice of this partition in smaller pieces."""
+        with self._lock:
+            return self.log.slices(*log_slice.offsets, n_bytes)
+
+    def newest_timestamp(self, log_slice: LogSlice) -> int | None:
+        """`Log.newest_timestamp` of a slice, looked up once."""
+        with self._lock:
+            if log_slice not in self._newest:
+                self._newest[log_slice] = self.log.newest_timestamp(log_slice)
+            return self._newest[log_slice]
+
+
+class Snapshot(NamedTuple):
+    """Partitions in the order of topic and partition, and how they are read."""
+
+    paths: tuple[str, ...]
+    partitions: tuple[PartitionSnapshot, ...]
+    policy: ScanPolicy
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """The offsets travel: the directory is opened again where they arrive."""
+        ranges = {each.topic_partition: each.offsets for each in self.partitions}
+        return _open_again, (self.paths, ranges, self.policy)
+
+
+def _open_again(
+    paths: tuple[str, ...], ranges: Mapping[TopicPartition, OffsetRange], policy: ScanPolicy
+) -> Snapshot:
+    directory = open_log_dir(*paths)
+    partitions = (
+        PartitionSnapshot(directory.log(*each), offsets) for each, offsets in ranges.items()
+    )
+    return Snapshot(paths, tuple(partitions), policy)
+
+
+def take_snapshot(
+    directory: LogDirectory,
+    topics: Sequence[str] | None,
+    *,
+    starting_offsets: Mapping[tuple[str, int], int],
+    ending_offsets: Mapping[tuple[str, int], int],
+    times: tuple[datetime | int | None, datetime | int | None],
+    read_up_to: ReadUpTo,
+    policy: ScanPolicy,
+) -> Snapshot:
+    """Find the bounds of all partitions now; see `segmentlog.dataset` for parameters and errors.
+
+    One warning says what lies beyond the ends.
+    """
+    chosen = _choose(directory, topics, [*starting_offsets, *ending_offsets])
+    directory.end_offsets(chosen, read_up_to, policy.isolation_level)
+    partitions = []
+    for topic_partition in chosen:
+        log = directory.log(*topic_partition)
+        start, end = starting_offsets.get(topic_partition), ending_offsets.get(topic_partition)
+        offsets = log.bounds(
+            start,
+            end,
+            starting_timestamp=times[0] if start is None else None,
+            ending_timestamp=times[1] if end is None else None,
+            read_up_to=read_up_to,
+            isolation_level=policy.isolation_level,
+        )
+        partitions.append(PartitionSnapshot(log, offsets))
+    return Snapshot(directory.paths, tuple(partitions), policy)
+
+
+def _choose(
+    directory: LogDirectory, topics: Sequence[str] | None, named: Iterable[tuple[str, int]]
+) -> list[TopicPartition]:
+    """Partitions of `topics`; those in `named` have to be among them."""
+    there = directory.topics(internal=topics is not None)
+    for topic in topics or ():
+        if topic not in there:
+            directory.log(topic, 0)  # raises
+    names = sorted(there if topics is None else set(topics))
+    chosen = [TopicPartition(topic, each) for topic in names for each in there[topic]]
+    for topic, partition in named:
+        if (topic, partition) not in chosen:
+            directory.log(topic, partition)
+            accepted = f"topics are {', '.join(names)}"
+            raise OptionError(
+                "starting_offsets or ending_offsets", f"{topic}-{partition}", accepted
+            )
+    return chosen

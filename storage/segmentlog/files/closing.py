@@ -1,0 +1,27 @@
+"""Contexts that close what they hold."""
+
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Closing"]
+
+
+class Closing:
+    """A context at whose end `close` is called, with an error and without."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Close it; twice is no error."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,163 @@
+"""URLs of log directories in object stores, as paths that name one file each.
+
+A URL holds options behind its path: ``s3://bucket/kafka?endpoint_override=http://minio:9000``.  A
+path has to end with the name of its file, so that names can be joined to it and cut off from it::
+
+    s3://bucket;endpoint_override=http:%2F%2Fminio:9000/kafka/orders-0/00000000000000000000.log
+
+Credentials never stand in a path, because paths stand in messages.  A path has a short digest of
+them instead, and this process remembers them by the digest.  A process that is handed such a path
+has to be handed the URL as well (`readable_path`), or finds the credentials in its environment.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, unquote
+
+from segmentlog.errors import LogDirectoryError
+
+__all__ = [
+    "Location",
+    "is_url",
+    "location_of",
+    "path_of_url",
+    "without_options",
+    "without_secrets",
+]
+
+#: Options that are shown in paths; any other may hold a password or a token.
+_SHOWN = {
+    "scheme", "region", "endpoint_override", "anonymous", "allow_bucket_creation",
+    "allow_bucket_deletion", "force_virtual_addressing", "role_arn", "project_id",
+    "enable_tls", "replication", "buffer_size",
+}  # fmt: skip
+
+#: Names that Hadoop has for the same store.
+_ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
+
+#: Schemes whose URLs may begin with a path.
+_WITHOUT_HOST = {"hdfs", "viewfs", "memory"}
+
+_DIGEST = "credentials"
+_OF_ENVIRONMENT = (
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_CLIENT_SECRET",
+    "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN",
+)  # fmt: skip
+
+#: What a digest stands for: user, password, and options that are not shown.
+_secrets: "dict[str, _Secrets]" = {}
+
+
+class _Secrets(NamedTuple):
+    user: str
+    password: str
+    options: Mapping[str, str]
+
+
+class Location(NamedTuple):
+    """The parts of a path at a URL.
+
+    Attributes
+    ----------
+    scheme : in lower case, such as ``s3``.
+    root : beginning of the path, up to the first slash of its key.
+    host : bucket, account or server; with a port if there is one.
+    user, password : empty without.
+    options : of the URL, those that are not shown too.
+    key : path below the root, without a slash at either end.
+    """
+
+    scheme: str
+    root: str
+    host: str
+    user: str
+    password: str
+    options: Mapping[str, str]
+    key: str
+
+
+def is_url(path: str) -> bool:
+    """Whether a path names a file at a URL: local paths are absolute and have no empty names."""
+    return "://" in path
+
+
+def path_of_url(url: str) -> str:
+    """The path for a URL that a user gives; a path that was made here stays as it is.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the URL names no bucket or server.
+    """
+    scheme, _, rest = url.partition("://")
+    scheme = _ALIASES.get(scheme.lower(), scheme.lower())
+    before, question, query = rest.partition("?")
+    authority, _, key = before.partition("/")
+    if ";" in authority:
+        return url.rstrip("/")
+    userinfo, at, host = authority.rpartition("@")
+    if not host and scheme not in _WITHOUT_HOST:
+        shown = f"{scheme}://{'…@' * bool(at)}/{key}"
+        raise LogDirectoryError(shown, f"the URL names no bucket; write {scheme}://bucket/path")
+    given = dict(parse_qsl(query, keep_blank_values=True)) if question else {}
+    user, _, password = (unquote(part) for part in userinfo.partition(":"))
+    options = [f"{name}={quote(value, ':')}" for name, value in given.items() if name in _SHOWN]
+    hidden = {name: value for name, value in given.items() if name not in _SHOWN}
+    is_secret = bool(password or hidden)
+    if is_secret:
+        secrets = _Secrets(user, password, hidden)
+        digest = hashlib.sha256(repr(secrets).encode()).hexdigest()[:8]
+        _secrets[digest] = secrets
+        options.append(f"{_DIGEST}={digest}")
+    shown_user = f"{quote(user)}@" if user and not is_secret else ""
+    root = ";".join([f"{scheme}://{shown_user}{host}", *options])
+    key = unquote(key).strip("/")
+    return f"{root}/{key}" if key else root
+
+
+def location_of(path: str) -> Location:
+    """The parts of a path that `path_of_url` has made, or names joined to one.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the path stands for credentials that this process was not given.
+    """
+    scheme, _, rest = path.partition("://")
+    authority, _, key = rest.partition("/")
+    server, *given = authority.split(";")
+    options = {name: unquote(value) for name, _, value in (each.partition("=") for each in given)}
+    user, _, host = server.rpartition("@")
+    user, password = unquote(user), ""
+    digest = options.pop(_DIGEST, None)
+    if digest is not None:
+        if digest not in _secrets:
+            reason = (
+                "its URL had credentials, and this process was not given them; give them in the "
+                "environment, or open the URL here first"
+            )
+            raise LogDirectoryError(path, reason)
+        user, password, hidden = _secrets[digest]
+        options |= hidden
+    root = f"{scheme}://{authority}"
+    return Location(scheme, root, host, user, password, options, key.strip("/"))
+
+
+def without_options(path: str) -> str:
+    """A path without options: the way in which a user knows the place."""
+    scheme, _, rest = path.partition("://")
+    authority, slash, key = rest.partition("/")
+    return f"{scheme}://{authority.partition(';')[0]}{slash}{key}"
+
+
+def without_secrets(text: str) -> str:
+    """A message of a store, with known credentials left out."""
+    values = [os.environ.get(name, "") for name in _OF_ENVIRONMENT]
+    for secrets in _secrets.values():
+        values += [secrets.user, secrets.password, *secrets.options.values()]
+    for value in sorted(values, key=len, reverse=True):
+        if len(value) > 3:
+            text = text.replace(value, "…")
+    return text

@@ -1,0 +1,92 @@
+"""Logs as a Polars LazyFrame: columns, predicates and limits reach the reader.
+
+``polars.scan_pyarrow_dataset(segmentlog.dataset(path))`` does nearly the same.  Here, a predicate
+is evaluated by Polars itself, and a limit ends the read.  Polars is imported by the first call.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from segmentlog.arrow_dataset.open_dataset import dataset
+from segmentlog.log_directory import LogDirectory
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from segmentlog.arrow_dataset.log_dataset import LogDataset
+
+__all__ = ["scan_log"]
+
+
+def scan_log(
+    path: str | os.PathLike[str] | LogDirectory,
+    *more: str | os.PathLike[str],
+    **options: Any,  # noqa: ANN401 - those of `segmentlog.dataset`
+) -> "pl.LazyFrame":
+    """Records of all partitions as a LazyFrame, which reads when it is collected.
+
+    Partitions, slices and segments that cannot have rows for a predicate, by their topic,
+    partition, offsets and largest timestamp, are not opened.
+
+    Parameters
+    ----------
+    path, more, options : as `segmentlog.dataset` takes them, with its errors.
+    """
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+    logs = dataset(path, *more, **options)
+    nothing = pl.from_arrow(logs.schema.empty_table())
+
+    def source(
+        with_columns: list[str] | None,
+        predicate: "pl.Expr | None",
+        n_rows: int | None,
+        batch_size: int | None,
+    ) -> "Iterator[pl.DataFrame]":
+        columns = logs.schema.names if with_columns is None else with_columns
+        used = [] if predicate is None else predicate.meta.root_names()
+        decoded = [name for name in logs.schema.names if name in {*columns, *used}]
+        narrowed = _narrow(logs, predicate)
+        for batch in narrowed.scanner(decoded, batch_size=batch_size).to_batches():
+            part = batch if n_rows is None else batch.slice(0, n_rows)
+            rows = pl.DataFrame(pa.Table.from_batches([part]))
+            yield (rows if predicate is None else rows.filter(predicate)).select(columns)
+            if n_rows is not None:
+                n_rows -= part.num_rows
+                if not n_rows:
+                    return
+
+    return register_io_source(source, schema=pl.DataFrame(nothing).schema)
+
+
+class _Probe:
+    """Stands for a dataset, and notes the filter that Polars hands to it."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.filter: Any = None
+
+    def to_batches(self, *, filter: Any = None, **_: Any) -> list[pa.RecordBatch]:  # noqa: ANN401
+        self.filter = filter
+        return []
+
+
+def _narrow(logs: "LogDataset", predicate: "pl.Expr | None") -> "LogDataset":
+    """The slices that may hold rows for which `predicate` is true.
+
+    Polars translates predicates for Arrow only within a scan of a dataset of Arrow's.  It leaves
+    out what it cannot translate, and then nothing is narrowed.
+    """
+    import polars as pl
+
+    if predicate is None:
+        return logs
+    probe = _Probe(logs.schema)
+    with contextlib.suppress(pl.exceptions.PolarsError):  # of the predicate, which rows will meet
+        pl.scan_pyarrow_dataset(probe).filter(predicate).collect()
+    return logs if probe.filter is None else logs.narrowed(probe.filter)

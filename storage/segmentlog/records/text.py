@@ -1,0 +1,84 @@
+"""Keys and values as text, for readers that ask for strings in place of bytes.
+
+Arrow validates the column of a batch without a copy.  Only if that fails are its values looked at
+one by one.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from segmentlog.errors import InvalidUtf8Error
+from segmentlog.model import OnInvalidUtf8, TopicPartition
+from segmentlog.records.columns import decode_as_java, record_schema
+
+__all__ = ["TextColumns"]
+
+
+class TextColumns:
+    """Makes text of keys or values.
+
+    Parameters
+    ----------
+    columns : names of the requested columns, in order.
+    text : the columns among them that are wanted as text: ``key``, ``value`` or both.
+    on_invalid : what becomes of bytes that are not UTF-8.
+
+    Attributes
+    ----------
+    scanned : names of the columns to scan; an error needs the offsets.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], text: Sequence[str], on_invalid: OnInvalidUtf8
+    ) -> None:
+        self._text = frozenset(text)
+        self._on_invalid = on_invalid
+        fields = [
+            field.with_type(pa.string()) if field.name in self._text else field
+            for field in record_schema(columns)
+        ]
+        self._schema = pa.schema(fields)
+        needs_offset = on_invalid == OnInvalidUtf8.FAIL and "offset" not in columns
+        self.scanned = (*columns, "offset") if needs_offset else tuple(columns)
+
+    def convert(self, batch: pa.RecordBatch, topic_partition: TopicPartition) -> pa.RecordBatch:
+        """The requested columns of a batch with the scanned columns.
+
+        Raises
+        ------
+        InvalidUtf8Error
+            If bytes are not UTF-8, and that is not allowed.
+        """
+        arrays = [
+            self._to_text(batch, name, topic_partition)
+            if name in self._text
+            else batch.column(name)
+            for name in self._schema.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _to_text(
+        self, batch: pa.RecordBatch, name: str, topic_partition: TopicPartition
+    ) -> pa.Array:
+        column = batch.column(name)
+        try:
+            return column.cast(pa.string())
+        except pa.ArrowInvalid:
+            values = column.to_pylist()
+        if self._on_invalid == OnInvalidUtf8.FAIL:
+            row = next(row for row, value in enumerate(values) if not _is_utf8(value))
+            raise InvalidUtf8Error(*topic_partition, batch.column("offset")[row].as_py(), name)
+        if self._on_invalid == OnInvalidUtf8.NULL:
+            found = [value if _is_utf8(value) else None for value in values]
+        else:
+            found = [None if value is None else decode_as_java(value) for value in values]
+        return pa.array(found, pa.string())
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    """Whether a value is null or text."""
+    try:
+        return value is None or value.decode() is not None
+    except UnicodeDecodeError:
+        return False

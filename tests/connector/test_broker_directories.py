@@ -1,0 +1,87 @@
+"""Reads of real brokers' directories: transactions, compaction, retention and deleted records."""
+
+import json
+from pathlib import Path
+
+import pytest
+from planned_reads import offsets_by_partition, plan, ranges
+
+import segmentlog
+from segmentlog.errors import OffsetOutOfRangeError, OptionError
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1"
+
+COMMITTED = {"kafka.isolation.level": "read_committed"}
+#: Of `transactions`: a time at which only an end marker is as new, and the marker's offset.
+OF_LAST_MARKER, LAST_MARKER = 1_795_234_745_000, 46
+LAST_STABLE, END = 42, 49
+
+
+def offset_map(topic: str, offset: int) -> str:
+    """A map for partition 0."""
+    return json.dumps({topic: {"0": offset}})
+
+
+def test_a_time_is_looked_up_below_the_end_of_the_isolation_level() -> None:
+    """As a broker answers ``ListOffsets``: markers count, and nothing behind the stable offset."""
+    at = {"subscribe": "transactions", "startingTimestamp": str(OF_LAST_MARKER)}
+
+    assert [(0, LAST_MARKER, END)] == ranges(GOLDEN, **at)
+    with pytest.raises(OptionError, match=f"transactions-0 has none from {OF_LAST_MARKER} ms on"):
+        plan(GOLDEN, **at, **COMMITTED)
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert [] == ranges(GOLDEN, **at, **COMMITTED, **latest)
+    end = {"subscribe": "transactions", "endingTimestamp": str(OF_LAST_MARKER)}
+    assert [(0, 0, LAST_MARKER)] == ranges(GOLDEN, **end)
+    assert [(0, 0, LAST_STABLE)] == ranges(GOLDEN, **end, **COMMITTED)
+
+
+@pytest.mark.parametrize("level", [{}, COMMITTED])
+@pytest.mark.parametrize("late", ["true", "false"])
+@pytest.mark.parametrize("n_tasks", ["1", "7"])
+def test_end_markers_and_aborted_records_are_no_data_loss(
+    level: dict[str, str], late: str, n_tasks: str
+) -> None:
+    """They have offsets, and no rows; pieces that begin among them lose nothing else."""
+    options = {"subscribe": "transactions", "lateBinding": late, "minPartitions": n_tasks, **level}
+    log = segmentlog.open_log_dir(GOLDEN).log("transactions", 0)
+    isolation = level.get("kafka.isolation.level", "read_uncommitted")
+    rows = log.scan(columns=["offset"], isolation_level=isolation).read_all()
+    expected = rows["offset"].to_pylist()
+
+    assert len(expected) < END
+    assert {0: expected} == offsets_by_partition(GOLDEN, **options)
+
+
+@pytest.mark.parametrize("topic", ["compacted", "compacted-transactions"])
+def test_what_compaction_left_out_is_no_data_loss(topic: str) -> None:
+    """At the bounds of the range and inside it; each row comes once."""
+    log = segmentlog.open_log_dir(GOLDEN).log(topic, 0)
+    there = log.scan(columns=["offset"]).read_all()["offset"].to_pylist()
+    gaps = sorted(set(range(log.log_start_offset, log.log_end_offset)) - set(there))
+    assert gaps
+
+    for first in gaps:
+        options = {"subscribe": topic, "startingOffsets": offset_map(topic, first)}
+        found = offsets_by_partition(GOLDEN, **options, maxRecordsPerPartition="5")
+        assert found.get(0, []) == [at for at in there if at >= first]
+
+
+@pytest.mark.parametrize("topic", ["deleted-records", "retention-by-size", "retention-by-time"])
+@pytest.mark.parametrize("late", ["true", "false"])
+def test_a_start_below_the_log_start_is_data_loss(
+    topic: str, late: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Allowed, it reads what exists, once, and names what does not; earliest never is one."""
+    log = segmentlog.open_log_dir(GOLDEN).log(topic, 0)
+    there = log.scan(columns=["offset"]).read_all()["offset"].to_pylist()
+    options = {"subscribe": topic, "lateBinding": late}
+    from_zero = options | {"startingOffsets": offset_map(topic, 0)}
+    assert log.log_start_offset > 0
+
+    assert {0: there} == offsets_by_partition(GOLDEN, **options)
+    with pytest.raises(OffsetOutOfRangeError, match=f"{topic}-0: offset 0 is outside the log"):
+        plan(GOLDEN, **from_zero)
+    assert [] == caplog.messages
+    assert {0: there} == offsets_by_partition(GOLDEN, **from_zero, failOnDataLoss="false")
+    assert f"{topic}-0: offsets [0, {log.log_start_offset}) are not there" in caplog.text

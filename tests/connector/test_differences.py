@@ -1,0 +1,189 @@
+"""The table of differences from the ``kafka`` source: each row has a test."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from planned_reads import offsets_by_partition, plan, ranges, write_times
+
+from pyspark_segmentlog.options import ReadOptions
+from segmentlog.errors import OptionError
+
+README = Path(__file__).parents[2] / "connector" / "README.md"
+
+#: A row by its first cell, and the test that shows our side of it.
+TESTS = {
+    "where the data is": "test_options:test_options_without_effect_are_named_in_one_warning",
+    "none of `subscribe`, `subscribePattern`, `assign`": (
+        "test_reader:test_all_topics_but_internal_ones_are_read"
+    ),
+    "`assign` without a partition, such as `{}`": (
+        "test_offsets:test_another_form_of_assign_is_refused_with_an_example"
+    ),
+    "`subscribePattern`": "test_reader:test_topics_are_chosen_as_by_the_kafka_source",
+    "a schema of your own": "test_reader:test_a_users_schema_selects_columns",
+    "when ends are fixed": "test_reader:test_a_data_frame_keeps_the_ends_of_its_first_query",
+    "deleted records below a start at `earliest`": (
+        "test_task:test_a_read_from_earliest_follows_retention_in_silence"
+    ),
+    "`latest`": "test_differences:test_latest_is_what_the_broker_has_checkpointed",
+    "tasks": "test_differences:test_one_partition_is_read_by_many_tasks",
+    "`maxRecordsPerPartition` alone, from earliest to latest": (
+        "test_differences:test_a_bound_on_records_divides_the_default_range"
+    ),
+    'a topic with `"earliest"` or `"latest"` in a map of offsets': (
+        "test_offsets:test_a_topic_may_have_one_word_for_all_its_partitions"
+    ),
+    "timestamps": "test_timestamps:test_a_timestamp_is_milliseconds_or_a_time_with_its_zone",
+    "a start before the end": "test_differences:test_the_last_records_of_each_partition",
+    "a name that is nearly an option's": (
+        "test_options:test_an_unknown_name_is_answered_with_the_nearest"
+    ),
+    "blanks around a value": "test_differences:test_blanks_around_a_value_do_not_count",
+    '`mode("overwrite")`': "test_writer:test_overwriting_has_to_be_meant",
+    "a bad option; an error in a task": "test_reader:test_a_bad_option_is_explained",
+}
+
+
+def test_each_row_of_the_table_has_a_test() -> None:
+    """And each test is there."""
+    section = README.read_text().split('## Differences from `format("kafka")`')[1]
+    table = section.split("\n## ")[0]
+    rows = re.findall(r"^\| (.*?) \| .* \| .* \|$", table, re.MULTILINE)[1:]
+
+    assert rows == list(TESTS)
+    for place in TESTS.values():
+        module, name = place.split(":")
+        assert f"def {name}(" in Path(__file__).with_name(f"{module}.py").read_text()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Two partitions of 100 records, and one without; one second from record to record."""
+    times = [1000 * i for i in range(100)]
+    write_times(tmp_path, {0: times, 1: times, 2: []}, segment_bytes=2000)
+    return tmp_path
+
+
+def test_latest_is_what_the_broker_has_checkpointed(log: Path) -> None:
+    """`readUpTo=logEnd` reads to the last whole batch."""
+    (log / "replication-offset-checkpoint").write_text("0\n2\nt 0 50\nt 1 100\n")
+
+    assert [(0, 0, 50), (1, 0, 100)] == ranges(log)
+    assert [(0, 0, 100), (1, 0, 100)] == ranges(log, readUpTo="logEnd")
+
+
+def test_one_partition_is_read_by_many_tasks(log: Path) -> None:
+    """About so many bytes each; 0 stands for one task, and pieces by offsets are cut further."""
+    one = {"assign": '{"t":[0]}'}
+    n_bytes = sum(each.stat().st_size for each in log.glob("t-0/*.log"))
+
+    assert [(0, 0, 100), (1, 0, 100)] == ranges(log, maxBytesPerPartition="0")
+    by_bytes = ranges(log, **one, maxBytesPerPartition=str(n_bytes // 4))
+    assert len(by_bytes) > 2
+    by_offsets = ranges(log, **one, maxBytesPerPartition="0", minPartitions="2")
+    assert [(0, 0, 50), (0, 50, 100)] == by_offsets
+    both = ranges(log, **one, maxBytesPerPartition=str(n_bytes // 4), minPartitions="2")
+    assert len(both) > 3
+    assert {50} < {start for _, start, _ in both}
+
+
+@pytest.mark.parametrize("late", ["true", "false"])
+def test_a_bound_on_records_divides_the_default_range(log: Path, late: str) -> None:
+    """`kafka` takes the difference of the words -2 and -1 for one record."""
+    options = {"maxRecordsPerPartition": "40", "lateBinding": late, "assign": '{"t":[0,2]}'}
+    edges = ((-2, -1), [(2, -2, -1)]) if late == "true" else ((0, 100), [])
+
+    expected = [(0, edges[0][0], 33), (0, 33, 66), (0, 66, edges[0][1]), *edges[1]]
+    assert expected == ranges(log, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"lastRecords": "10"}, [(90, 100), (90, 100)]),
+        ({"lastRecords": "1000"}, [(0, 100), (0, 100)]),
+        ({"lastRecords": "10", "endingTimestamp": "50000"}, [(40, 50), (40, 50)]),
+        (
+            {"lastRecords": "10", "endingOffsets": '{"t":{"0":5,"1":-1,"2":-1}}'},
+            [(0, 5), (90, 100)],
+        ),
+        ({"lastDuration": "5 seconds"}, [(45, 100), (45, 100)]),
+        ({"lastDuration": "5 seconds", "endingTimestamp": "47000"}, [(45, 47), (45, 47)]),
+        ({"lastDuration": "5 seconds", "endingTimestamp": "40000"}, []),
+        ({"lastDuration": "1 day"}, [(0, 100), (0, 100)]),
+    ],
+)
+def test_the_last_records_of_each_partition(
+    log: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    expected: list[tuple[int, int]],
+) -> None:
+    """Before its end, or before the planning of the read, which is 50 seconds into the log."""
+    monkeypatch.setattr("time.time_ns", lambda: 50_000_000_000)
+    rows = {each: list(range(*bounds)) for each, bounds in enumerate(expected)}
+
+    assert rows == offsets_by_partition(log, **options)
+
+
+def test_a_duration_without_a_record_is_empty(log: Path) -> None:
+    """It is no error: nothing has happened in that time."""
+    assert [] == ranges(log, lastDuration="10 minutes")
+
+
+def test_a_relative_start_is_fixed_when_the_read_is_planned(log: Path) -> None:
+    """A late end is not: then there are more records."""
+    found = ranges(log, lastRecords="10", lateBinding="true")
+
+    assert [(0, 90, -1), (1, 90, -1), (2, 0, -1)] == found
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("subscribe", " t "),
+        ("subscribePattern", " t "),
+        ("assign", ' {"t":[0]} '),
+        ("startingOffsets", " earliest "),
+        ("endingOffsets", ' {"t":{"0":5}} '),
+        ("startingTimestamp", " 5 "),
+        ("endingOffsetsByTimestamp", ' {"t":{"0":5}} '),
+        ("startingOffsetsByTimestampStrategy", " latest "),
+        ("minPartitions", " 5 "),
+        ("maxBytesPerPartition", " 5m "),
+        ("includeHeaders", " true "),
+        ("kafka.isolation.level", " read_committed "),
+    ],
+)
+def test_blanks_around_a_value_do_not_count(name: str, value: str) -> None:
+    """Around any value; the text is kept for messages alone."""
+    found, expected = (
+        ReadOptions.parse({"path": "/d", name: text}) for text in (value, value.strip())
+    )
+    for field in ReadOptions.__dataclass_fields__:
+        pair = getattr(found, field), getattr(expected, field)
+        if field in {"start", "end"}:
+            assert pair[0].everywhere == pair[1].everywhere
+            assert pair[0].partitions == pair[1].partitions
+        else:
+            assert pair[0] == pair[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("startingOffsets", {"t": {"0": 0, "1": 0}}),
+        ("startingOffsets", {"t": "earliest", "u": "earliest"}),
+        ("endingOffsets", {"t": {"0": 0, "1": 0, "2": 0, "3": 0}}),
+        ("startingOffsetsByTimestamp", {"u": {"0": 0}}),
+        ("endingOffsetsByTimestamp", {"t": {"0": 0, "1": 0, "2": 0, "3": 0}}),
+    ],
+)
+def test_maps_name_exactly_the_partitions_that_are_read(
+    log: Path, name: str, value: dict[str, object]
+) -> None:
+    """Of offsets and of timestamps, at both ends, as with `kafka`."""
+    with pytest.raises(OptionError, match=f"'{name}' .* exactly the partitions"):
+        plan(log, **{name: json.dumps(value)})

@@ -1,0 +1,197 @@
+"""What a task reads of a log that has changed since its query was planned."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from planned_reads import offsets_by_partition, plan, ranges, read, write_times
+
+from segmentlog.errors import (
+    LogChangedError,
+    LogDirectoryError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from segmentlog.model import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+N_RECORDS = 60
+LATE = {"lateBinding": "true"}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Two partitions of several segments each."""
+    times = list(range(1000, 1000 + N_RECORDS))
+    write_times(tmp_path, {0: times, 1: times}, segment_bytes=500)
+    assert len(segments(tmp_path)) > 3
+    return tmp_path
+
+
+def segments(directory: Path, partition: int = 0) -> list[Path]:
+    """The ``.log`` files, in order."""
+    return sorted((directory / f"t-{partition}").glob("*.log"))
+
+
+def delete_head(directory: Path, n_segments: int = 2) -> int:
+    """As retention does; the new log start."""
+    gone = segments(directory)[:n_segments]
+    for path in gone:
+        for each in (path, path.with_suffix(".index"), path.with_suffix(".timeindex")):
+            each.unlink()
+    return int(segments(directory)[0].stem)
+
+
+@pytest.mark.parametrize("options", [{}, LATE, {"maxBytesPerPartition": "0"}, LATE | {
+    "maxRecordsPerPartition": "7"}, {"maxRecordsPerPartition": "7"}])  # fmt: skip
+def test_a_read_from_earliest_follows_retention_in_silence(
+    log: Path, options: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In every piece of the partition; other partitions are whole."""
+    planned = plan(log, **options)
+    start = delete_head(log)
+    found = read(planned, log, **options)
+
+    assert 0 < start < N_RECORDS
+    assert {T0: list(range(start, N_RECORDS)), T1: list(range(N_RECORDS))} == found
+    assert [] == caplog.messages
+
+
+STARTS = [
+    {"startingOffsets": '{"t":{"0":1,"1":0}}'},
+    {"startingTimestamp": "1001"},
+    {"lastRecords": "59"},
+]
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("late", [{}, LATE])
+def test_another_read_of_deleted_records_is_an_error(
+    log: Path, start: dict[str, str], late: dict[str, str]
+) -> None:
+    """Whoever has named a start expects what is there."""
+    planned = plan(log, **start, **late)
+    delete_head(log)
+
+    with pytest.raises(OffsetOutOfRangeError, match="t-0: offset 1 is outside the log"):
+        read(planned, log, **start, **late)
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("late", [{}, LATE])
+def test_deleted_records_may_be_skipped(
+    log: Path, start: dict[str, str], late: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names their offsets; none of the others is read twice."""
+    options = {**start, **late, "failOnDataLoss": "false"}
+    planned = plan(log, **options)
+    first = delete_head(log)
+    found = read(planned, log, **options)
+
+    assert list(range(first, N_RECORDS)) == found[T0]
+    (message,) = caplog.messages
+    assert f"t-0: offsets [1, {first}) are not there, and are skipped" in message
+
+
+def test_a_query_that_is_planned_after_retention_skips_its_part_then(
+    log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same words, on the driver."""
+    first = delete_head(log)
+    options = STARTS[0] | {"endingOffsets": '{"t":{"0":99,"1":5}}', "failOnDataLoss": "false"}
+
+    assert {0: list(range(first, N_RECORDS)), 1: [0, 1, 2, 3, 4]} == offsets_by_partition(
+        log, **options
+    )
+    (message,) = caplog.messages
+    assert f"t-0: offsets [1, {first}) and [60, 99) are not there" in message
+    assert f"the log holds [{first}, 60)" in message
+
+
+def test_records_that_a_snapshot_has_promised_may_be_cut_off(
+    log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker cuts its log back to its leader's."""
+    options = {"failOnDataLoss": "false"}
+    planned = plan(log, **options)
+    last = segments(log)[-1]
+    last.unlink()
+    end = int(last.stem)
+
+    assert list(range(end)) == read(planned, log, **options)[T0]
+    assert f"offsets [{end}, 60) are not there" in caplog.text
+    with pytest.raises(OffsetOutOfRangeError, match=rf"offset 60 is outside .* \[0, {end}\)"):
+        read(planned, log)
+
+
+def test_a_topic_that_is_deleted_ends_its_tasks_or_fails_them(
+    log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By failOnDataLoss; of the log, only another topic is left."""
+    write_times(log, {0: [1]}, topic="u")
+    for options in ({}, LATE):
+        skipping = {**options, "failOnDataLoss": "false", "subscribe": "t"}
+        planned = plan(log, **skipping)
+        shutil.move(log / "t-0", log.parent / "aside")
+        with pytest.raises(UnknownTopicOrPartitionError, match="partition 0 of topic 't'"):
+            read(planned, log, **options)
+        caplog.clear()
+        assert {T1: list(range(N_RECORDS))} == read(planned, log, **skipping)
+        assert "are skipped, because failOnDataLoss is false" in caplog.text
+        shutil.move(log.parent / "aside", log / "t-0")
+    shutil.rmtree(log)
+    with pytest.raises(LogDirectoryError):
+        read(planned, log, **LATE)
+
+
+def test_an_error_that_names_no_offsets_is_raised(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing says where to go on; nor does a log that holds what cannot be found."""
+    planned = plan(log)
+    for next_offset, end_offset in ((-1, -1), (0, N_RECORDS)):
+        error = LogChangedError(str(log), next_offset, end_offset, "it goes round and round")
+
+        def scan(*_: object, error: Exception = error, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr("segmentlog.read.scan.scan_slice", scan)
+        with pytest.raises(LogChangedError, match="round"):
+            read(planned, log)
+
+
+def test_a_snapshot_does_not_grow_and_a_late_end_does(log: Path) -> None:
+    """Only where the end is latest; a fixed end stays, also one by time."""
+    for options, n_then in (
+        ({}, {T0: 60, T1: 60}),
+        (LATE, {T0: 62, T1: 62}),
+        (LATE | {"minPartitions": "7"}, {T0: 63, T1: 63}),
+        (LATE | {"endingOffsets": '{"t":{"0":10,"1":-1}}'}, {T0: 10, T1: 64}),
+        (LATE | {"endingTimestamp": "999999"}, {T0: 64, T1: 64}),
+    ):
+        planned = plan(log, **options)
+        write_times(log, {0: [5000], 1: [5000]})
+        found = read(planned, log, **options)
+        assert n_then == {each: len(offsets) for each, offsets in found.items()}, options
+        assert all(list(range(len(offsets))) == offsets for offsets in found.values())
+
+
+def test_late_edges_are_those_of_the_first_and_the_last_piece(log: Path) -> None:
+    """Cuts inside a partition stay; -2 stands for earliest and -1 for latest."""
+    one = {"assign": '{"t":[0]}', **LATE}
+
+    assert [(0, -2, 20), (0, 20, 40), (0, 40, -1)] == ranges(log, **one, minPartitions="3")
+    assert [(0, -2, -1)] == ranges(log, **one)
+    bounds = {"startingOffsets": '{"t":{"0":7}}', "endingOffsets": '{"t":{"0":9}}'}
+    assert [(0, 7, 9)] == ranges(log, **one, **bounds)
+
+
+def test_an_empty_partition_that_is_bound_late_may_fill(tmp_path: Path) -> None:
+    """It has a task, which finds nothing at first."""
+    write_times(tmp_path, {0: [], 1: [1]})
+    assert [(1, 0, 1)] == ranges(tmp_path)
+    planned = plan(tmp_path, **LATE)
+    assert {T1: [0]} == read(planned, tmp_path, **LATE)
+    write_times(tmp_path, {0: [1, 2], 1: []})
+
+    assert {T0: [0, 1], T1: [0]} == read(planned, tmp_path, **LATE)

@@ -1,0 +1,69 @@
+"""The job of a write that Spark has planned: begun once everything agrees, or not at all."""
+
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from plain_writes import ONE, write
+from pyspark.sql.types import BinaryType, DoubleType, LongType, StructType
+
+from pyspark_segmentlog.write_job import begin_write_job
+from segmentlog.errors import ColumnError, OptionError
+
+VALUE = StructType().add("value", BinaryType())
+
+
+def test_a_job_has_what_the_options_say(tmp_path: Path) -> None:
+    """Each of them reaches it."""
+    raw = {
+        "path": str(tmp_path), "topic": "t", "numPartitions": "3", "lockTimeout": "7",
+        "txnAppId": "app", "txnVersion": "4", "kafka.batch.size": "100",
+    }  # fmt: skip
+    job = begin_write_job(raw, VALUE, overwrite=False)
+
+    assert job.files.mark.exists()
+    assert str(tmp_path) == job.directory
+    assert ("t", 3) == (job.topics.topic, job.topics.n_partitions("t"))
+    assert (7, ("app", 4), False) == (job.lock_timeout_seconds, job.sink, job.deletes_records)
+    assert 100 == job.config.batch_size
+
+
+def test_the_mode_and_the_option_say_the_same(tmp_path: Path) -> None:
+    """A log is not overwritten by a mode alone, and not by the option alone."""
+    raw = {"path": str(tmp_path / "logs"), "topic": "t"}
+    deletes = {**raw, "deleteRecords": "true"}
+    with pytest.raises(OptionError, match=r'is \'overwrite\'; a log only grows: use mode\("app'):
+        begin_write_job(raw, VALUE, overwrite=True)
+    with pytest.raises(OptionError, match=r"is 'append'; deleteRecords=true is for mode"):
+        begin_write_job(deletes, VALUE, overwrite=False)
+    assert not (tmp_path / "logs").exists()
+
+    assert begin_write_job(deletes, VALUE, overwrite=True).deletes_records
+
+
+def test_columns_are_checked_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ColumnError, match="value"):
+        begin_write_job(
+            {"path": str(tmp_path / "logs"), "topic": "t"},
+            StructType().add("value", DoubleType()),
+            overwrite=False,
+        )
+
+    assert not (tmp_path / "logs").exists()
+
+
+def test_columns_that_are_lost_are_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, on the driver, and with the option that keeps them."""
+    write(tmp_path, ONE, pa.table({"value": [b"w"]}))
+    with caplog.at_level(logging.WARNING):
+        begin_write_job(
+            {"path": str(tmp_path), "topic": "t"},
+            StructType().add("value", BinaryType()).add("offset", LongType()),
+            overwrite=False,
+        )
+
+    assert "the rows have offset, which this write does not keep" in caplog.text
+    assert "preserve=true keeps all of it" in caplog.text

@@ -1,0 +1,118 @@
+"""Spark's ``kafka`` source and ours, given the same options on the same running broker."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from kafka_here import Broker, JavaClient
+from pyspark.sql import SparkSession
+from two_sources import TwoSources, fill, has_kafkas_tasks, random_options
+
+pytestmark = [pytest.mark.interop, pytest.mark.spark]
+
+
+@pytest.fixture(scope="module")
+def sources(
+    new_version: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TwoSources]:
+    """Both sources over one broker, whose partitions nobody changes any more."""
+    with Broker(tmp_path_factory.mktemp("kafka"), new_version) as broker:
+        with JavaClient(broker) as client:
+            fill(client)
+        yield TwoSources(spark, broker)
+
+
+def compare(sources: TwoSources, seed: int) -> str:
+    """Compare one random combination; return how both ended."""
+    options = random_options(random.Random(seed))
+    theirs, ours = sources.outcomes(options)
+    told = (seed, options, theirs.error[:400], ours.error[:400])
+    assert theirs.in_short == ours.in_short, told
+    if has_kafkas_tasks(options):
+        assert theirs.n_tasks == ours.n_tasks, told
+    return "refused" if ours.error else "rows" if ours.rows else "none"
+
+
+def test_random_options(sources: TwoSources) -> None:
+    """Equal rows in equally many tasks, or two refusals."""
+    assert {"rows", "refused"} <= {compare(sources, seed) for seed in range(25)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "behind"), [(25, 100), (100, 2000)], ids=["ci", "thousands"])
+def test_many_random_options(sources: TwoSources, first: int, behind: int) -> None:
+    """Those that fail are all told of."""
+    failed = []
+    for seed in range(first, behind):
+        try:
+            compare(sources, seed)
+        except AssertionError as error:
+            failed.append(str(error)[:900])
+
+    assert not failed, "\n".join(failed)
+
+
+ONE = {"subscribe": "b"}
+THREE = {"subscribe": "a"}
+TIMES = "startingOffsetsByTimestamp"
+
+#: Options, words of Spark's error, and words of ours, in the order of the checks.
+REFUSED = [
+    ({"subscribe": "a", "assign": '{"a":[0]}'}, "Only one of", "give only one of"),
+    ({"assign": ""}, "No topicpartitions to assign", "assign"),
+    ({"assign": "a"}, "No topicpartitions to assign", "give JSON such as"),
+    ({"assign": "{a}"}, "Expected e.g.", "give JSON such as"),
+    ({"subscribe": " , "}, "No topics to subscribe", "at least one"),
+    ({"subscribePattern": ""}, "Pattern to subscribe is empty", "give a Java regular expression"),
+    (ONE | {"minPartitions": "0"}, "must be positive", "give a number from 1"),
+    (ONE | {"minPartitions": "1.0"}, "1.0", "give a number from 1"),
+    (ONE | {"maxRecordsPerPartition": "-1"}, "must be positive", "give a number from 1"),
+    (ONE | {"kafka.auto.offset.reset": "none"}, "startingoffsets", "startingOffsets"),
+    (ONE | {"kafka.key.deserializer": "x"}, "not supported", "not supported"),
+    (ONE | {"kafka.value.deserializer": "x"}, "not supported", "not supported"),
+    (ONE | {"kafka.enable.auto.commit": "x"}, "not supported", "not supported"),
+    (ONE | {"kafka.interceptor.classes": "x"}, "not supported", "not supported"),
+    (ONE | {"startingOffsets": "latest"}, "can't be latest", "may not start at latest"),
+    (ONE | {"startingOffsets": '{"b":{"0":-1}}'}, "b-0 can't be latest", "as b-0 does"),
+    (ONE | {"endingOffsets": "earliest"}, "can't be earliest", "may not end at earliest"),
+    (ONE | {"endingOffsets": '{"b":{"0":-2}}'}, "b-0 can't be earliest", "as b-0 does"),
+    (ONE | {"startingTimestamp": "soon"}, "long value", "give milliseconds"),
+    (ONE | {"endingTimestamp": "1.5"}, "long value", "give milliseconds"),
+    (ONE | {"startingOffsets": "{"}, "Expected e.g.", "earliest"),
+    (ONE | {"startingOffsets": '{"b":[1]}'}, "Expected e.g.", "earliest"),
+    (ONE | {"endingOffsets": '{"b":{"0":"x"}}'}, "Expected e.g.", "latest"),
+    (ONE | {TIMES: '{"b":{"0":"x"}}'}, "Expected e.g.", "startingOffsetsByTimestamp"),
+    (ONE | {"startingOffsetsByTimestampStrategy": "x"}, "No value found", "error or latest"),
+    (
+        THREE | {"startingOffsets": '{"a":{"0":1}}', "endingOffsets": '{"a":{"0":1,"1":1,"2":1}}'},
+        "should have the same topic-partitions", "names other partitions",
+    ),
+    (
+        ONE | {"startingOffsets": '{"b":{"0":5}}', "endingOffsets": '{"b":{"0":4}}'},
+        "greater than", "startingOffsets",
+    ),
+    (
+        ONE | {TIMES: '{"b":{"0":5}}', "endingOffsetsByTimestamp": '{"b":{"0":4}}'},
+        "greater than", "startingOffsetsByTimestamp",
+    ),
+    (THREE | {"startingOffsets": '{"a":{"0":6}}'}, "don't match", "exactly the partitions"),
+    (THREE | {TIMES: '{"a":{"0":6}}'}, "don't match", "exactly the partitions"),
+    (ONE | {"startingTimestamp": "1900000000000"}, "No offset matched", "b-0"),
+    (ONE | {"startingOffsets": '{"b":{"0":99}}'}, "greater than", "99"),
+    (ONE | {"startingTimestamp": "1700000000060", "endingTimestamp": "1700000000001"},
+     "greater than", "b-0"),
+    ({"subscribe": "nothing"}, "UnknownTopicOrPartition", "nothing"),
+    (ONE | {"kafka.isolation.level": "x"}, "must be one of", "read_uncommitted or read_committed"),
+    (THREE | {"startingOffsets": '{"a":{"0":-2,"1":1,"2":-2}}'}, "data may have been lost", "a-1"),
+]  # fmt: skip
+
+
+def test_refusals_mean_the_same(sources: TwoSources) -> None:
+    """Both refuse, and each names what is wrong; all that differ are told of."""
+    wrong = []
+    for options, in_theirs, in_ours in REFUSED:
+        theirs, ours = sources.outcomes(options)
+        if in_theirs not in theirs.error or in_ours not in ours.error:
+            wrong.append(f"{options}\n kafka: {theirs.error[:600]}\n ours: {ours.error[:600]}")
+
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,369 @@
+"""The dataset as DuckDB, Polars and pyarrow query it."""
+
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pytest
+
+import segmentlog
+from segmentlog.arrow_dataset import narrowing, snapshot
+
+ORDERS = pc.field("topic") == "orders"
+
+
+@pytest.fixture
+def dataset(example_data: str) -> pads.Dataset:
+    """The example data, in small slices."""
+    return segmentlog.dataset(example_data)
+
+
+def all_rows(example_data: str, columns: list[str] | None = None) -> pa.Table:
+    """The rows of all scans, one log after the other."""
+    directory = segmentlog.open_log_dir(example_data)
+    return pa.concat_tables(
+        directory.log(topic, each).scan(columns=columns).read_all()
+        for topic, partitions in sorted(directory.topics().items())
+        for each in partitions
+    )
+
+
+def test_it_is_a_dataset_with_the_rows_of_all_scans(example_data: str) -> None:
+    """With the columns of a scan, in the order of topic, partition and offset."""
+    dataset = segmentlog.dataset(example_data)
+    expected = all_rows(example_data)
+
+    assert isinstance(dataset, pads.Dataset)
+    assert expected.schema == dataset.schema
+    assert expected.equals(dataset.to_table().combine_chunks())
+    assert expected.num_rows == dataset.count_rows()
+    assert expected.slice(0, 7).equals(dataset.head(7))
+
+
+def test_duckdb_queries_it_again_and_again(example_data: str) -> None:
+    """By the name of a variable and registered, with filters, joins and limits."""
+    logs = segmentlog.dataset(example_data)  # DuckDB finds it by this name
+    by_partition = 'select partition, count(*), max("offset") from logs where topic = ? group by 1'
+    expected = [(0, 335, 334), (1, 317, 316), (2, 248, 247)]
+
+    with duckdb.connect() as connection:
+        for _ in range(2):
+            found = connection.execute(f"{by_partition} order by 1", ["orders"]).fetchall()
+            assert expected == found
+        connection.register("registered", logs)
+        joined = connection.sql(
+            "select count(*) from registered a join registered b "
+            "on a.topic = b.topic and a.partition = b.partition and a.offset = b.offset "
+            "where a.topic in ('orders', 'customers') and b.partition <> 1"
+        )
+        relation = connection.from_arrow(logs).filter("topic = 'orders'")
+        assert [(900,)] == relation.aggregate("count(*)").fetchall()
+        one = connection.sql("select value from registered where topic = 'orders' limit 1")
+
+        assert (
+            logs.count_rows(
+                pc.field("topic").isin(["orders", "customers"]) & (pc.field("partition") != 1)
+            )
+            == joined.fetchall()[0][0]
+        )
+        assert logs.head(1, ["value"], ORDERS)["value"].to_pylist() == [one.fetchall()[0][0]]
+
+
+def test_polars_queries_it_lazily(example_data: str) -> None:
+    """With both of its engines, any number of times."""
+    dataset = segmentlog.dataset(example_data)
+    frame = pl.scan_pyarrow_dataset(dataset)
+    query = frame.filter(pl.col("topic") == "orders", pl.col("offset") > 300).select("offset")
+
+    for engine in ("in-memory", "streaming"):
+        assert [*range(301, 335), *range(301, 317)] == query.collect(engine=engine)[
+            "offset"
+        ].to_list()
+        assert 1062 == frame.select(pl.len()).collect(engine=engine).item()
+        assert 3 == len(frame.head(3).collect(engine=engine))
+
+
+FILTERS = [
+    pc.field("offset") == 100,
+    (pc.field("offset") >= 55) & (pc.field("offset") < 66),
+    pc.field("offset").isin([3, 240, 9999]),
+    pc.field("partition") == 2,
+    ~ORDERS & (pc.field("partition") == 0),
+    pc.starts_with(pc.field("topic"), "o"),
+    pc.field("timestamp") >= pa.scalar(1_760_200_000_000_000, pa.timestamp("us", "UTC")),
+    pc.field("timestamp") < pa.scalar(1_760_100_000_000_000, pa.timestamp("us", "UTC")),
+    pc.field("key").is_null() | (pc.field("offset") > 200),
+    pc.field("value") == b"none",
+    pc.field(4) < 10,
+    pc.scalar(False),
+]
+
+
+@pytest.mark.parametrize("condition", FILTERS, ids=str)
+@pytest.mark.parametrize("slice_bytes", [1000, 16 << 20])
+def test_filters_are_exact(
+    example_data: str, condition: pc.Expression, slice_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In small slices and large ones: Arrow's filter of all rows keeps the same rows."""
+    monkeypatch.setattr(narrowing, "_LEAST_TIGHTENED", 4)
+    monkeypatch.setattr(snapshot, "_SLICE_BYTES", slice_bytes)
+    dataset = segmentlog.dataset(example_data)
+    expected = pads.InMemoryDataset(all_rows(example_data)).to_table(filter=condition)
+
+    assert expected.equals(dataset.to_table(filter=condition).combine_chunks())
+    assert expected.num_rows == dataset.filter(condition).count_rows()
+    assert expected.select(["value"]).equals(
+        dataset.to_table(["value"], condition).combine_chunks()
+    )
+    fragments = list(dataset.get_fragments(condition))
+    assert expected.num_rows == sum(each.count_rows(condition) for each in fragments)
+
+
+def test_rows_are_the_same_on_any_number_of_threads(
+    example_data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices are read side by side, and come in their order."""
+    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 1000)
+    dataset = segmentlog.dataset(example_data)
+    expected = dataset.to_table(use_threads=False)
+    cpus = pa.cpu_count()
+    try:
+        for n_threads in (2, 5):
+            pa.set_cpu_count(n_threads)
+            assert expected.equals(dataset.to_table())
+            assert expected.equals(pa.concat_tables(
+                each.to_table() for each in dataset.get_fragments()
+            ))  # fmt: skip
+    finally:
+        pa.set_cpu_count(cpus)
+
+
+def test_several_threads_query_one_dataset(
+    example_data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Side by side from the first query on, each with threads of its own."""
+    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 1000)
+    dataset = segmentlog.dataset(example_data)
+    expected = segmentlog.dataset(example_data).to_table()
+
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(pool.map(lambda condition: dataset.to_table(filter=condition), 4 * FILTERS))
+    for table, condition in zip(tables, 4 * FILTERS, strict=True):
+        assert expected.filter(condition).equals(table)
+
+
+def test_a_query_that_ends_early_leaves_no_thread(
+    example_data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB and Polars take a part of the rows and drop the rest."""
+    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 1000)
+    logs = segmentlog.dataset(example_data)
+
+    assert 1 == len(duckdb.sql("select value from logs limit 1").fetchall())
+    assert 3 == len(pl.scan_pyarrow_dataset(logs).head(3).collect())
+    deadline = time.monotonic() + 20
+    while any(each.name.startswith("segmentlog-") for each in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_process_ends_with_reads_that_nobody_has_finished(example_data: str) -> None:
+    """Threads that wait for a consumer do not keep the interpreter."""
+    code = (
+        "import segmentlog\n"
+        "from segmentlog.arrow_dataset import ordered_reads, snapshot\n"
+        "snapshot._SLICE_BYTES, ordered_reads._AHEAD_BYTES = 1000, 100\n"
+        f"logs = segmentlog.dataset({example_data!r})\n"
+        "batches, stream = logs.to_batches(), logs.scan()\n"
+        "print(next(batches).num_rows > 0, stream.read_next_batch().num_rows > 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, timeout=120
+    )
+
+    assert (done.stdout.strip(), done.stderr) == (b"True True", b"")
+
+
+def test_damage_reaches_the_user_with_its_place(
+    example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an error of ours in Python, and with its text in DuckDB; or it is left out."""
+    shutil.copytree(example_data, tmp_path / "logs")
+    path = tmp_path / "logs" / "orders-1" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[3000] ^= 1
+    path.write_bytes(data)
+    logs = segmentlog.dataset(tmp_path / "logs")
+
+    for order in ("offset", "timestamp"):
+        with pytest.raises(segmentlog.ChecksumMismatchError, match="orders-1"):
+            logs.to_table(order=order)
+    with pytest.raises(duckdb.Error, match=r"orders-1.*byte"):
+        duckdb.sql("select count(value) from logs").fetchall()
+    assert 335 == logs.count_rows(ORDERS & (pc.field("partition") == 0))
+    skipping = segmentlog.dataset(tmp_path / "logs", on_corrupt_batch="skip")
+    assert 200 < skipping.count_rows(ORDERS & (pc.field("partition") == 1)) < 317
+    assert skipping.count_rows() == sum(skipping.count_by_time(timedelta(1))["count"].to_pylist())
+
+
+def test_options_are_those_of_a_scan(example_data: str) -> None:
+    """Isolation, bounds by offset and time, one directory or its path."""
+    directory = segmentlog.open_log_dir(example_data)
+    log = directory.log("payments", 0)
+    committed = segmentlog.dataset(directory, topics="payments", isolation_level="read_committed")
+    expected = log.scan(isolation_level="read_committed").read_all()
+    assert expected.equals(committed.to_table().combine_chunks())
+    assert expected.num_rows < segmentlog.dataset(directory, topics=["payments"]).count_rows()
+
+    at = datetime(2025, 10, 11, tzinfo=UTC)
+    bounded = segmentlog.dataset(
+        example_data, topics="orders", starting_timestamp=at, starting_offsets={("orders", 0): 3},
+    )  # fmt: skip
+    by_time = directory.log("orders", 0).bounds(starting_timestamp=at).start_offset
+    assert 332 == bounded.count_rows(pc.field("partition") == 0)
+    bounded = segmentlog.dataset(
+        example_data, topics="orders", ending_timestamp=at, ending_offsets={("orders", 1): 3},
+    )  # fmt: skip
+    assert [by_time, 3] == [bounded.count_rows(pc.field("partition") == each) for each in (0, 1)]
+    ended = segmentlog.dataset(example_data, topics="orders", starting_timestamp=at)
+    assert 335 - by_time == ended.count_rows(pc.field("partition") == 0)
+
+
+REFUSED = [
+    ({"topics": "order"}, segmentlog.UnknownTopicOrPartitionError, "did you mean 'orders'"),
+    ({"topics": "orders", "ending_offsets": {("payments", 0): 1}}, segmentlog.OptionError,
+     "topics are orders"),
+    ({"starting_offsets": {("orders", 7): 1}}, segmentlog.UnknownTopicOrPartitionError, "0, 1, 2"),
+    ({"starting_offsets": {("orders", 0): 999}}, segmentlog.OffsetOutOfRangeError, "999"),
+    ({"starting_timestamp": datetime(2025, 1, 1)}, segmentlog.OptionError, "zone"),
+    ({"isolation_level": "dirty"}, ValueError, "dirty"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "error", "match"), REFUSED, ids=lambda each: str(each)[:40])
+def test_options_that_name_nothing_are_refused(
+    example_data: str, options: dict, error: type[Exception], match: str
+) -> None:
+    """When the dataset is opened."""
+    with pytest.raises(error, match=match):
+        segmentlog.dataset(example_data, **options)
+    with pytest.raises(segmentlog.OptionError, match="given alone"):
+        segmentlog.dataset(segmentlog.open_log_dir(example_data), example_data)
+
+
+def test_importing_segmentlog_leaves_datasets_to_the_first_call() -> None:
+    """`pyarrow.dataset` takes long to import."""
+    code = "import sys, segmentlog; print('pyarrow.dataset' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+    assert done.stdout.strip() == b"False"
+
+
+def test_a_fragment_tells_what_holds_of_its_rows(example_data: str) -> None:
+    """Its rows are the ones that its condition keeps, and it can be queried by itself."""
+    dataset = segmentlog.dataset(example_data)
+    for fragment in dataset.get_fragments(ORDERS):
+        rows = fragment.to_table()
+        assert rows.equals(dataset.to_table(filter=fragment.partition_expression))
+        assert rows.slice(0, 2).equals(fragment.head(2))
+        assert dataset.schema == fragment.physical_schema
+        assert "LogFragment('orders-" in repr(fragment)
+
+
+def test_a_dataset_is_a_snapshot_and_can_be_pickled(tmp_path: Path) -> None:
+    """Rows that come later are not seen: not by it, and not where its pickle is opened."""
+    rows = pa.table({"value": pa.array([b"a", b"b"])})
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(rows)
+    dataset = segmentlog.dataset(tmp_path)
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(rows)
+
+    assert 2 == dataset.count_rows()
+    assert 2 == pickle.loads(pickle.dumps(dataset)).count_rows()
+    assert 1 == pickle.loads(pickle.dumps(dataset.filter(pc.field("offset") > 0))).count_rows()
+    assert 4 == segmentlog.dataset(tmp_path).count_rows()
+
+
+def test_other_methods_of_pyarrow_work_too(example_data: str) -> None:
+    """Rows by number, sorted, joined; expressions as columns; batches of a size."""
+    dataset = segmentlog.dataset(example_data, topics="orders")
+    rows = dataset.to_table()
+    offsets = dataset.filter(pc.field("partition") == 0)
+
+    assert rows.take([899, 3, 3]).equals(dataset.take([899, 3, 3]))
+    with pytest.raises(IndexError, match="900 out of bounds"):
+        dataset.take([900])
+    assert max(each.num_rows for each in dataset.to_batches(batch_size=50)) == 50
+    assert dataset.sort_by([("offset", "descending")]).head(1)["offset"].to_pylist() == [334]
+    both = offsets.join(offsets.filter(pc.field("offset") < 9), "offset", join_type="inner",
+                        right_suffix="_r")  # fmt: skip
+    assert 9 == both.count_rows()
+    doubled = dataset.to_table({"twice": pc.field("offset") * 2}, pc.field("offset") == 7)
+    assert {"twice": [14, 14, 14]} == doubled.to_pydict()
+    assert (0, 900) == (dataset.to_table([]).num_columns, dataset.to_table([]).num_rows)
+    assert "headers" in segmentlog.dataset(example_data, include_headers=True).schema.names
+    assert "topics=['orders']" in repr(dataset)
+
+
+def test_what_arrow_would_read_past_python_is_refused(example_data: str, tmp_path: Path) -> None:
+    """A union and a write by C++ say what to do instead; the process lives."""
+    dataset = segmentlog.dataset(example_data, topics="orders")
+
+    with pytest.raises(NotImplementedError, match="to_reader"):
+        pads.dataset([dataset]).to_table()
+    with pytest.raises(TypeError, match="Scanner"):
+        pads.write_dataset(dataset, tmp_path / "no", format="parquet")
+    with pytest.raises(NotImplementedError, match="columns of a log are fixed"):
+        dataset.replace_schema(pa.schema([]))
+    pads.write_dataset(dataset.scanner().to_reader(), tmp_path / "yes", format="parquet")
+    assert 900 == pads.dataset(tmp_path / "yes").count_rows()
+    with pytest.raises(TypeError, match="bach_size"):
+        dataset.to_table(bach_size=1)
+    with pytest.raises(pa.ArrowInvalid, match="columns are key, value"):
+        dataset.to_table(["nope"])
+
+
+GOLDEN = sorted(each for each in (Path(__file__).parents[2] / "golden").iterdir() if each.is_dir())
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda each: each.name)
+def test_filters_are_exact_in_directories_of_brokers(
+    path: Path, isolation_level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every format, compaction, transactions, brokers' own topics; counts and timelines too."""
+    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 300)
+    topics = list(segmentlog.open_log_dir(path).topics(internal=True))
+    logs = segmentlog.dataset(path, topics=topics, isolation_level=isolation_level)
+    columns = ["topic", "partition", "offset", "timestamp"]
+    rows = logs.to_table(columns)
+    draw = random.Random(5)
+
+    for _ in range(4):
+        early, late = sorted(draw.sample(rows["timestamp"].to_pylist(), 2))
+        offset, timestamp = draw.choice(rows["offset"].to_pylist()), pc.field("timestamp")
+        for condition in (
+            timestamp >= late,
+            (timestamp > early) & (timestamp <= late),
+            (timestamp == late) | (pc.field("offset") == offset),
+            (timestamp > early) & (pc.field("offset") > offset),
+        ):
+            assert rows.filter(condition).equals(logs.to_table(columns, condition))
+    assert rows.num_rows == logs.to_table([], order="timestamp").num_rows
+    for unit in (timedelta(milliseconds=13), timedelta(minutes=1)):
+        counts = logs.count_by_time(unit)
+        assert logs.count_by_time(unit, exact=True).equals(counts)
+        assert rows.num_rows == pc.sum(counts["count"]).as_py()

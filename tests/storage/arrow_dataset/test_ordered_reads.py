@@ -1,0 +1,101 @@
+"""Reads side by side: order, errors, an early end, and a bound on what is held."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from segmentlog.arrow_dataset import ordered_reads
+from segmentlog.arrow_dataset.ordered_reads import read_in_order
+
+
+def batch(number: int) -> pa.RecordBatch:
+    """One row."""
+    return pa.record_batch({"number": pa.array([number])})
+
+
+def reading(numbers: range, begun: list[int] | None = None, pause: float = 0) -> Callable:
+    """A slice that yields its numbers one by one."""
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for each in numbers:
+            if begun is not None:
+                begun.append(each)
+            time.sleep(pause)
+            yield batch(each)
+
+    return read
+
+
+def numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    """All numbers, in order."""
+    return [each["number"][0].as_py() for each in batches]
+
+
+def alive() -> list[str]:
+    """Threads of reads that live."""
+    return [each.name for each in threading.enumerate() if each.name.startswith("segmentlog-")]
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 8])
+def test_batches_come_in_the_order_of_the_slices(n_threads: int) -> None:
+    """Although later slices are quicker."""
+    reads = [reading(range(10 * i, 10 * i + 10), pause=0.005 / (i + 1)) for i in range(9)]
+    empty = [reading(range(0))]
+
+    assert [*range(90)] == numbers(read_in_order(empty + reads + empty, n_threads))
+    assert [] == numbers(read_in_order([], n_threads))
+    assert [] == alive()
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 8])
+def test_an_error_comes_in_its_place(n_threads: int) -> None:
+    """After the batches before it; also an error while the slices are found."""
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield batch(10)
+        message = "of the disk"
+        raise OSError(message)
+
+    def finding() -> Iterator[Callable]:
+        yield reading(range(10))
+        message = "of the listing"
+        raise ValueError(message)
+
+    slices = [reading(range(10)), failing, reading(range(11, 20))]
+    for reads, error, expected in ((slices, OSError, 11), (finding(), ValueError, 10)):
+        found = []
+        batches = read_in_order(reads, n_threads)
+        with pytest.raises(error, match="of the"):
+            found.extend(each["number"][0].as_py() for each in batches)
+        assert [*range(expected)] == found
+        assert [] == alive()
+
+
+def test_threads_end_when_nobody_wants_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are at most so many bytes and slices ahead."""
+    monkeypatch.setattr(ordered_reads, "_AHEAD_BYTES", 3 * batch(0).nbytes)
+    begun: list[int] = []
+    reads = [reading(range(100 * i, 100 * i + 100), begun) for i in range(50)]
+    batches = read_in_order(reads, 2)
+
+    assert [0, 1, 2] == [next(batches)["number"][0].as_py() for _ in range(3)]
+    time.sleep(0.2)
+    assert {0, 1} == {each // 100 for each in begun}
+    assert len(begun) <= 3 + 2 * 5
+    batches.close()
+    assert [] == alive()
+    assert len(begun) <= 3 + 2 * 6
+
+
+def test_small_slices_are_not_read_far_ahead() -> None:
+    """Of slices that are read to their ends, a few more than there are threads."""
+    begun: list[int] = []
+    batches = read_in_order([reading(range(i, i + 1), begun) for i in range(50)], 2)
+
+    assert [0, 1] == [next(batches)["number"][0].as_py() for _ in range(2)]
+    time.sleep(0.2)
+    assert len(begun) <= 2 + 2 + 1
+    assert [*range(2, 50)] == numbers(batches)

@@ -1,0 +1,124 @@
+"""Partitions merged by time."""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import segmentlog
+from segmentlog import ProducerConfig, open_writer
+from segmentlog.arrow_dataset import log_scanner
+from segmentlog.arrow_dataset.timeline import merge_by_timestamp
+
+
+def tables(partition: int, times: list[int], n_rows: int) -> Iterator[pa.Table]:
+    """Rows of one partition, so many in a table."""
+    for begin in range(0, len(times), n_rows):
+        part = times[begin : begin + n_rows]
+        yield pa.table({
+            "timestamp": pa.array(part, pa.timestamp("us", "UTC")),
+            "partition": [partition] * len(part),
+            "offset": range(begin, begin + len(part)),
+        })  # fmt: skip
+
+
+def expected_order(partitions: list[list[int]]) -> list[tuple[int, int]]:
+    """Partition and offset of the rows by the rule, one by one."""
+    placed = []
+    for partition, times in enumerate(partitions):
+        newest = -(2**63)
+        for offset, time in enumerate(times):
+            newest = max(newest, time)
+            placed.append((newest, partition, offset))
+    return [(partition, offset) for _, partition, offset in sorted(placed)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_have_the_order_of_the_rule(seed: int) -> None:
+    """Random partitions: times that rise, go back, or are all the same; empty ones too."""
+    draw = random.Random(seed)
+    spread = draw.choice([0, 1, 5, 1000])
+    partitions = [
+        [
+            i * draw.choice([0, 1]) + draw.randint(-spread, spread)
+            for i in range(draw.randint(0, 90))
+        ]
+        for _ in range(draw.randint(1, 7))
+    ]
+    n_rows = draw.choice([1, 2, 7, 50])
+    merged = list(
+        merge_by_timestamp(
+            [tables(i, times, n_rows) for i, times in enumerate(partitions)],
+            draw.choice([0, 500, 10**6]),
+        )
+    )
+    found = [pair for each in merged for pair in zip(
+        each["partition"].to_pylist(), each["offset"].to_pylist(), strict=True)]  # fmt: skip
+
+    assert expected_order(partitions) == found
+
+
+def test_a_dataset_is_scanned_as_a_timeline(example_data: str) -> None:
+    """All rows once, sorted where each partition is; filters and columns work as ever."""
+    dataset = segmentlog.dataset(example_data, topics="orders")
+    rows = dataset.to_table(order="timestamp")
+    by_place = [("timestamp", "ascending"), ("topic", "ascending"),
+                ("partition", "ascending"), ("offset", "ascending")]  # fmt: skip
+
+    assert dataset.to_table().sort_by(by_place).equals(rows.combine_chunks())
+    late = pc.field("offset") > 100
+    stream = dataset.scan(["topic", "offset"], late, order="timestamp", batch_size=9)
+    found = stream.read_all()
+    assert max(each.num_rows for each in found.to_batches()) <= 9
+    assert rows.filter(late).select(["topic", "offset"]).equals(found.combine_chunks())
+    hour = dataset.head(3, {"offset": pc.field("offset") + 1}, order="timestamp")
+    assert pc.add(rows["offset"].slice(0, 3), 1).to_pylist() == hour["offset"].to_pylist()
+    (fragment, *_) = dataset.get_fragments()
+    assert fragment.to_table().equals(fragment.to_table(order="timestamp"))
+    with pytest.raises(segmentlog.OptionError, match="'offset' or 'timestamp'"):
+        dataset.scan(order="time")
+
+
+def test_a_timeline_of_many_partitions_holds_few_files_and_little_memory(
+    write_log: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Partitions that are not read on have no file open."""
+    for partition in range(60):
+        write_log([[(i, 1000 * i + partition) for i in range(40)]], f"t-{partition}")
+    batches = segmentlog.dataset(tmp_path).to_batches(order="timestamp")
+    process = psutil.Process()
+    before = process.num_fds()
+    first = next(batches)
+
+    assert process.num_fds() < before + 5
+    rest = pa.Table.from_batches([first, *batches])
+    times = rest["timestamp"].cast(pa.int64()).to_pylist()
+    assert len(times) == 2400
+    assert sorted(times) == times
+
+
+def test_a_timeline_is_merged_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether partitions have the same times, or one begins when the other ends."""
+    monkeypatch.setattr(log_scanner, "_MERGED_BYTES", 1 << 20)
+    value = pa.array([b"v" * 200] * 20_000)
+    config = ProducerConfig(use_timestamps=True)
+    with open_writer(tmp_path, "t", num_partitions=3, config=config) as writer:
+        for partition, begin in ((0, 0), (1, 0), (2, 20_000_000)):
+            times = pa.array(range(begin, begin + 20_000_000, 1000), pa.timestamp("us", "UTC"))
+            partitions = pa.array([partition] * 20_000, pa.int32())
+            rows = {"value": value, "partition": partitions, "timestamp": times}
+            writer.append(pa.table(rows))
+    dataset, pool = segmentlog.dataset(tmp_path), pa.default_memory_pool()
+    before, most, n_rows = pool.bytes_allocated(), 0, 0
+    for batch in dataset.to_batches(order="timestamp"):
+        most = max(most, pool.bytes_allocated() - before)
+        n_rows += batch.num_rows
+
+    assert 60_000 == n_rows
+    assert most < 6 << 20  # of more than 12 MiB

@@ -1,0 +1,103 @@
+"""What a look-up by time reads, and what it finds."""
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import segmentlog
+from segmentlog.files import readable
+from segmentlog.producer.config import ProducerConfig
+from segmentlog.topic_config import TopicConfig
+
+N_RECORDS = 60_000
+INTERVAL_BYTES = 4096  # from index entry to index entry
+BATCH_BYTES = 1000
+INTERVAL = INTERVAL_BYTES + 2 * BATCH_BYTES  # the batches at its ends, too
+
+
+class CountingFile:
+    """An open file that adds up what is read from it."""
+
+    def __init__(self, file: readable.ReadableFile, read: Counter[str]) -> None:
+        self._file = file
+        self._read = read
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> "CountingFile":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        found = self._file.read(position, n_bytes)
+        self._read[Path(self._file.path).suffix] += len(found)
+        return found
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        n_bytes = self._file.read_into(buffer, position)
+        self._read[Path(self._file.path).suffix] += n_bytes
+        return n_bytes
+
+
+class CountingDisk(readable.LocalDisk):
+    """The local disk; `read` holds bytes by the ending of the file's name."""
+
+    def __init__(self) -> None:
+        self.read: Counter[str] = Counter()
+
+    def open(self, path: str, *, follow: bool = True) -> CountingFile:  # type: ignore[override]
+        return CountingFile(super().open(path, follow=follow), self.read)
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> CountingDisk:
+    """In the place of the disk, for all that reads."""
+    disk = CountingDisk()
+    monkeypatch.setattr(readable, "_LOCAL", disk)
+    return disk
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Segments of small batches, whose records are a second apart."""
+    directory = tmp_path_factory.mktemp("times")
+    config = ProducerConfig(
+        topic_config=TopicConfig(segment_bytes=1 << 20, index_interval_bytes=INTERVAL_BYTES),
+        batch_size=BATCH_BYTES,
+        use_timestamps=True,
+    )
+    table = pa.table(
+        {
+            "value": [b"v" * 50] * N_RECORDS,
+            "timestamp": pa.array(
+                [1_000_000 * i for i in range(N_RECORDS)], pa.timestamp("us", "UTC")
+            ),
+        }
+    )
+    with segmentlog.open_writer(directory, "t", config=config) as writer:
+        writer.append(table)
+    return directory
+
+
+@pytest.mark.parametrize("second", [0, 1, 777, 29_999, N_RECORDS - 1])
+def test_a_look_up_reads_an_interval_of_log_where_it_finds_its_record(
+    directory: Path, counting: CountingDisk, second: int
+) -> None:
+    """In the segment of the record; of an earlier segment, the end that shows its newest time."""
+    log = segmentlog.open_log_dir(directory).log("t", 0)
+    assert len(log.segments) > 3
+    before = [each for each in log.segments if each.base_offset <= second]
+    _ = log.end_offset()
+    counting.read.clear()
+
+    assert (1000 * second, second) == log.offset_for_timestamp(1000 * second)
+    # Two looks at an interval: one checks the entry of the time index, one finds the batch.
+    assert counting.read[".log"] <= (len(before) + 2) * INTERVAL
+    counting.read.clear()
+    assert (1000 * second, second) == log.offset_for_timestamp(1000 * second - 999)
+    assert counting.read[".log"] <= 2 * INTERVAL

@@ -1,0 +1,68 @@
+"""`segmentlog.polars.scan_log`."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import segmentlog
+from segmentlog.polars import scan_log
+
+PREDICATES = [
+    pl.col("topic") == "orders",
+    (pl.col("offset") > 100) & (pl.col("partition") == 1),
+    pl.col("topic").is_in(["customers", "payments"]) | (pl.col("offset") == 5),
+    pl.col("value").bin.starts_with(b'{"paid"'),
+    pl.col("key").is_null(),
+    pl.col("timestamp").dt.hour() == 12,
+    pl.col("timestamp") > pl.datetime(2025, 10, 11, time_zone="UTC"),
+    pl.col("offset") % 7 == 3,
+    pl.lit(False),
+]
+
+
+@pytest.mark.parametrize("predicate", PREDICATES, ids=str)
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_predicates_keep_the_rows_that_polars_keeps(
+    example_data: str, predicate: pl.Expr, engine: Any
+) -> None:
+    """Those that Arrow knows and those that it does not, with few columns and all."""
+    rows = pl.DataFrame(segmentlog.dataset(example_data).to_table())
+    found = scan_log(example_data).filter(predicate)
+
+    assert_frame_equal(rows.filter(predicate), found.collect(engine=engine))
+    assert_frame_equal(
+        rows.filter(predicate).select("value", "offset"),
+        found.select("value", "offset").collect(engine=engine),
+    )
+
+
+def test_limits_and_options_reach_the_reader(
+    write_log: Callable[..., Path], opening: Callable, tmp_path: Path
+) -> None:
+    """The first rows are of the first log; the frame is read again and again."""
+    for name in ("a-0", "a-1", "b-0"):
+        write_log([[(i, i) for i in range(10)]], name)
+    frame = scan_log(tmp_path, topics=["a", "b"])
+    frame.collect()
+
+    assert [*range(10), 0, 1] == frame.head(12).collect()["offset"].to_list()
+    assert 30 == frame.select(pl.len()).collect().item()
+    with opening() as opened:
+        frame.filter(pl.col("topic") == "b", pl.col("offset") < 5).collect()
+    assert ["b-0/0"] == opened
+    with pytest.raises(segmentlog.UnknownTopicOrPartitionError):
+        scan_log(tmp_path, topics="c")
+
+
+def test_polars_loads_with_the_first_call() -> None:
+    """Neither `segmentlog` nor `segmentlog.polars` needs Polars to be imported."""
+    code = "import sys, segmentlog.polars; print('polars' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout.strip() == b"False"

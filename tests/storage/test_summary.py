@@ -1,0 +1,89 @@
+"""Logs at a prompt and in a notebook."""
+
+import html.parser
+from collections.abc import Callable
+from pathlib import Path
+
+import segmentlog
+from segmentlog.model import TopicPartition
+
+
+class Table(html.parser.HTMLParser):
+    """The cells of a table, row by row; refuses tags that are not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert [] == self.open
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert tag == self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+
+
+def test_a_log_and_a_directory_say_what_they_hold(example_data: str) -> None:
+    """In a line each."""
+    directory = segmentlog.open_log_dir(example_data)
+    log = directory.log("orders", 0)
+
+    assert f"LogDirectory({example_data!r}, topics=4, partitions=8)" == repr(directory)
+    path = f"{example_data}/orders-0"
+    expected = f"Log('orders-0', offsets [0, 335), 6,381 bytes in 1 segment, {path!r})"
+    assert expected == repr(log)
+
+
+def test_a_notebook_shows_a_table(example_data: str) -> None:
+    """Brokers' own topics are not in it."""
+    directory = segmentlog.open_log_dir(example_data)
+    heading, *rows = Table(directory._repr_html_()).rows
+
+    assert ["topic", "partition", "start", "end", "segments", "bytes", "first", "last"] == heading
+    assert ["customers", "orders", "orders", "orders", "payments"] == [row[0] for row in rows]
+    expected = ["orders", "0", "0", "335", "1", "6,381", "2025-10-09 08:58:08",
+                "2025-10-12 08:34:08"]  # fmt: skip
+    assert expected == rows[1]
+    assert [expected] == Table(directory.log("orders", 0)._repr_html_()).rows[1:]
+
+
+def test_a_table_is_short_and_escaped(write_log: Callable[..., Path], tmp_path: Path) -> None:
+    """At most twenty partitions; names are text, and no tags."""
+    for partition in range(23):
+        write_log([[(0, 10**18)]], f"t-{partition}")
+    text = segmentlog.open_log_dir(tmp_path)._repr_html_()
+    rows = Table(text).rows[1:]
+
+    assert 20 == len(rows)
+    named = segmentlog.Log(TopicPartition("<b>&", 0), str(tmp_path / "t-0"))._repr_html_()
+    assert "<b>" not in named
+    assert "<b>&" == Table(named).rows[1][0]
+    assert {str(10**18)} == {row[-1] for row in rows}  # no calendar has that time
+    assert "and 3 partitions more" in text
+
+
+def test_a_log_that_cannot_be_read_is_shown_with_the_reason(
+    write_log: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A representation never raises."""
+    partition = write_log([[(0, 5)], [(1, 6)]])
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    first = partition / f"{0:020d}.log"
+    first.write_bytes(b"\0" * 11 + b"\1" + first.read_bytes()[12:])  # a length of 1
+    first.with_suffix(".index").unlink()
+
+    assert "cannot be read: " in log._repr_html_()
+    for path in partition.iterdir():
+        path.unlink()
+    partition.rmdir()
+    assert repr(segmentlog.Log(log.topic_partition, log.path)).startswith("Log('t-0', ")

@@ -1,0 +1,42 @@
+"""A Python for Spark whose workers have everything loaded: its daemon loads it before it forks.
+
+Spark's own daemon forks first, so that each worker imports pandas, pyarrow and the engine anew,
+and loads its kernels.  That takes a second of the processor's time, and a session has a dozen.
+The tests of ``architecture`` and of killed jobs have workers as Spark starts them.
+"""
+
+import importlib
+import os
+import runpy
+import sys
+from pathlib import Path
+
+__all__ = ["ready_python"]
+
+
+def ready_python(directory: Path) -> str:
+    """A program in `directory` that takes what Python takes, for ``PYSPARK_PYTHON``."""
+    program = directory / "python"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def _load(module: str) -> None:
+    """What workers of a module need; those that run tasks need the kernels, too."""
+    importlib.import_module(module)
+    importlib.import_module("pyspark_segmentlog.source")
+    if module == "pyspark.worker":
+        for each in ("pandas", "pyarrow.compute", "pyspark_segmentlog.writer"):
+            importlib.import_module(each)
+        list(importlib.import_module("segmentlog.tools.warmup").compile_kernels())
+
+
+if __name__ == "__main__":
+    if sys.argv[1:3] == ["-m", "pyspark.daemon"]:
+        sys.path[0] = ""
+        _load(sys.argv[3])
+        sys.argv[1:3] = []
+        runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
+    else:
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])

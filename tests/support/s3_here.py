@@ -1,0 +1,208 @@
+"""An S3 server on this machine, and a proxy before it that counts requests and spoils answers."""
+
+import contextlib
+import http.client
+import re
+import socket
+import socketserver
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from kafka_here.artifacts import java, s3proxy_jars
+
+__all__ = ["BUCKET", "Fault", "Proxy", "Request", "S3Server"]
+
+BUCKET = "logs"
+_SECONDS = 60
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class S3Server:
+    """S3Proxy, which keeps objects in its memory; a context that stops it."""
+
+    def __init__(self) -> None:
+        self.port = _free_port()
+        self._files = tempfile.TemporaryDirectory()
+        settings = {
+            "s3proxy.authorization": "none",
+            "s3proxy.endpoint": f"http://127.0.0.1:{self.port}",
+            "s3proxy.ignore-unknown-headers": "true",  # checksums that newer clients ask for
+            "jclouds.provider": "transient-nio2",
+            "jclouds.identity": "any",
+            "jclouds.credential": "any",
+        }
+        path = Path(self._files.name, "s3proxy.conf")
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        command = [java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-DLOG_LEVEL=warn"]
+        command += ["-cp", f"{s3proxy_jars()}/*", "org.gaul.s3proxy.Main"]
+        with Path(self._files.name, "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, "--properties", str(path)], stdout=log, stderr=log
+            )
+        self._await()
+        self.put("")
+
+    def _await(self) -> None:
+        until = time.monotonic() + _SECONDS
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            if self._process.poll() is not None or time.monotonic() > until:
+                said = Path(self._files.name, "log").read_text()[-2000:]
+                message = f"S3Proxy does not answer:\n{said}"
+                raise RuntimeError(message)
+            time.sleep(0.05)
+
+    def put(self, key: str, data: bytes = b"") -> None:
+        """Make an object; the bucket, if the key is empty."""
+        url = f"http://127.0.0.1:{self.port}/{BUCKET}/{key}".rstrip("/")
+        urllib.request.urlopen(urllib.request.Request(url, data, method="PUT")).close()
+
+    def copy(self, directory: Path, key: str) -> None:
+        """Copy the files of a directory, as any tool would."""
+        for path in sorted(directory.rglob("*")):
+            if path.is_file():
+                self.put(f"{key}/{path.relative_to(directory)}", path.read_bytes())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._files.cleanup()
+
+
+class Request(NamedTuple):
+    """A request that came through the proxy; `begin` and `end` are its range of bytes, or 0."""
+
+    method: str
+    path: str
+    begin: int
+    end: int
+
+    @property
+    def is_listing(self) -> bool:
+        """Whether it lists the bucket."""
+        return "list-type=2" in self.path
+
+    @property
+    def key(self) -> str:
+        """Key of the object."""
+        return self.path.partition("?")[0].removeprefix(f"/{BUCKET}/")
+
+
+#: Takes the connection and the answer's status, headers and body; returns whether it has answered.
+Fault = Callable[[socket.socket, Request, bytes], bool]
+
+
+class Proxy:
+    """Hands requests on to a server, and notes them; a context that stops it.
+
+    Attributes
+    ----------
+    requests : in the order in which they came.
+    fault : spoils answers, if it is not None.
+    at_once : the largest number of reads that were under way together.
+    """
+
+    def __init__(self, server: S3Server) -> None:
+        self.requests: list[Request] = []
+        self.fault: Fault | None = None
+        self.at_once = self._now = 0
+        self._lock = threading.Lock()
+        proxy = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                server_side = http.client.HTTPConnection("127.0.0.1", server.port)
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    while proxy._serve(self, server_side):
+                        pass
+                server_side.close()
+
+        class Server(socketserver.ThreadingTCPServer):
+            daemon_threads = True
+            block_on_close = False
+            request_queue_size = 64
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def url(self, key: str) -> str:
+        """URL of a directory, by way of this proxy."""
+        port = self._server.server_address[1]
+        return f"s3://{BUCKET}/{key}?endpoint_override=http://127.0.0.1:{port}&anonymous=true"
+
+    def _serve(
+        self, handler: socketserver.StreamRequestHandler, server: http.client.HTTPConnection
+    ) -> bool:
+        line = handler.rfile.readline().decode("latin-1")
+        if not line:
+            return False
+        method, path, _ = line.split(" ", 2)
+        headers = {}
+        while header := handler.rfile.readline().decode("latin-1").strip():
+            name, _, value = header.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        ranged = re.fullmatch(r"bytes=(\d+)-(\d+)", headers.get("range", ""))
+        begin, end = (int(ranged[1]), int(ranged[2]) + 1) if ranged else (0, 0)
+        request = Request(method, path, begin, end)
+        with self._lock:
+            self.requests.append(request)
+            self._now += bool(ranged)
+            self.at_once = max(self.at_once, self._now)
+        try:
+            headers.pop("connection", None)
+            server.request(method, path, headers=headers)
+            answer = server.getresponse()
+            body = answer.read()
+            kept = [f"{name}: {value}" for name, value in answer.getheaders()]
+            if answer.getheader("Content-Length") is None:
+                kept = [each for each in kept if not each.lower().startswith("transfer-enc")]
+                kept.append(f"Content-Length: {len(body)}")
+            head = "\r\n".join([f"HTTP/1.1 {answer.status} {answer.reason}", *kept, "", ""])
+            whole = head.encode("latin-1") + body
+            if self.fault is not None and self.fault(handler.connection, request, whole):
+                return False
+            handler.wfile.write(whole)
+        finally:
+            with self._lock:
+                self._now -= bool(ranged)
+        return True
+
+    def reset(self) -> None:
+        """Forget requests, and answer as the server does."""
+        self.requests.clear()
+        self.fault = None
+        self.at_once = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
