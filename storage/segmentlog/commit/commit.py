@@ -195,9 +195,10 @@ class _Commit:
         token = self.guard.token
         # Outside the guard: a deletion needs no undo.  Until the decision, the state before names
         # these segments, so a crash here leaves them to the next commit.
-        replaced = delete_replaced(
-            self.directory, state.replaced, self.settings.config.file_delete_delay_ms
-        )
+        delay_ms = self.settings.config.file_delete_delay_ms
+        # A shorter delay than a minute is kept by retention alone: it was asked to remove files.
+        longer_ms = delay_ms if delay_ms > TopicConfig().file_delete_delay_ms else None
+        replaced = delete_replaced(self.directory, state.replaced, longer_ms)
         try:
             self.stand(intent)
             for each in intent.partitions:

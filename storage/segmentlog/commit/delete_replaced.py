@@ -35,7 +35,7 @@ _KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX
 
 
 def delete_replaced(
-    directory: str, replaced: Iterable[Replaced], delay_ms: int = _DELAY_MS
+    directory: str, replaced: Iterable[Replaced], delay_ms: int | None = None
 ) -> list[Replaced]:
     """Delete what was replaced `delay_ms` ago or longer; the caller holds the lock.
 
@@ -46,12 +46,13 @@ def delete_replaced(
 
     Parameters
     ----------
-    delay_ms : ``file.delete.delay.ms``.
+    delay_ms : ``file.delete.delay.ms``; a minute by default.
 
     Returns
     -------
     later : segments to be deleted by a later call.
     """
+    delay_ms = _DELAY_MS if delay_ms is None else delay_ms
     now_ms = int(time.time() * 1000)
     starts = read_offsets(directory, LOG_START_CHECKPOINT)
     later = []
