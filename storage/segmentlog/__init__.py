@@ -9,7 +9,9 @@ Importing this package is cheap: the compiled kernels load with the first scan.
 """
 
 from segmentlog.arrow_dataset.open_dataset import dataset
+from segmentlog.cleanup.delete_records import DeletedRecords, delete_records
 from segmentlog.cleanup.delete_topic import DeletedTopic, delete_topic
+from segmentlog.cleanup.retain import RemovedSegment, retain
 from segmentlog.errors import (
     ChecksumMismatchError,
     ColumnError,
@@ -53,6 +55,8 @@ from segmentlog.model import (
 )
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.writer import LogWriter, open_writer
+from segmentlog.settings.alter import alter_settings, topic_settings
+from segmentlog.settings.directory_settings import Setting
 from segmentlog.topic_config import TopicConfig
 
 __all__ = [
@@ -63,6 +67,7 @@ __all__ = [
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptLogError",
+    "DeletedRecords",
     "DeletedTopic",
     "ErrorCode",
     "InvalidRecordError",
@@ -83,8 +88,10 @@ __all__ = [
     "ProducerConfig",
     "ReadUpTo",
     "RecordTooLargeError",
+    "RemovedSegment",
     "ScanPolicy",
     "SegmentLogError",
+    "Setting",
     "StagedFileError",
     "StorageError",
     "SyncFailedError",
@@ -97,10 +104,14 @@ __all__ = [
     "TruncatedBatchError",
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
+    "alter_settings",
     "dataset",
+    "delete_records",
     "delete_topic",
     "open_log_dir",
     "open_writer",
+    "retain",
+    "topic_settings",
 ]
 
 

@@ -1,18 +1,19 @@
-"""Settings of a topic that matter to writers of its logs, under Kafka's names."""
+"""Settings of a topic that matter to its logs, under Kafka's names."""
 
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from segmentlog.errors import OptionError
 from segmentlog.model import MAX_MESSAGE_BYTES, Codec, TimestampType
 
-__all__ = ["TopicConfig"]
+__all__ = ["TopicConfig", "setting_names", "setting_text"]
 
 _LARGEST_INT = 2**31 - 1
 _LARGEST_LONG = 2**63 - 1
+_DAY_MS = 24 * 3600 * 1000
 
 #: Least and largest value of each number (``LogConfig``).
 _BOUNDS = {
@@ -22,6 +23,12 @@ _BOUNDS = {
     "index.interval.bytes": (0, _LARGEST_INT),
     "max.message.bytes": (0, _LARGEST_INT),
     "flush.messages": (1, _LARGEST_LONG),
+    "retention.ms": (-1, _LARGEST_LONG),
+    "retention.bytes": (-_LARGEST_LONG - 1, _LARGEST_LONG),
+    "file.delete.delay.ms": (0, _LARGEST_LONG),
+    "delete.retention.ms": (0, _LARGEST_LONG),
+    "min.compaction.lag.ms": (0, _LARGEST_LONG),
+    "max.compaction.lag.ms": (1, _LARGEST_LONG),
 }
 _TIMESTAMP_TYPES: dict[str, int | None] = {
     "CreateTime": TimestampType.CREATE_TIME,
@@ -32,6 +39,7 @@ _COMPRESSION_TYPES: dict[str, Codec | None] = {
     "uncompressed": Codec.NONE,
     **{codec.name.lower(): codec for codec in Codec if codec},
 }
+_POLICIES = {"delete", "compact"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,18 @@ class TopicConfig:
     compression_type : codec of all batches, or None to leave it to the producer.
     flush_messages : number of records from which a job is synced, even if its producer does not
         ask for it.
+    cleanup_policy : what keeps a log small: ``delete``, ``compact``, both or neither.
+    retention_ms, retention_bytes : age and size beyond which old segments are deleted; no limit if
+        negative.
+    file_delete_delay_ms : time from the removal of a segment from its log to the removal of its
+        files.
+    delete_retention_ms : time for which compaction keeps tombstones.
+    min_cleanable_dirty_ratio : share of bytes that are not compacted, from which on a log is.
+    min_compaction_lag_ms, max_compaction_lag_ms : age before which a record is not compacted, and
+        from which on it is.
+    given : names of the attributes that were given, over which no other setting of the topic or
+        of its directory comes.  By default, they are the attributes that differ from Kafka's
+        defaults; `parse` knows them exactly.
     """
 
     segment_bytes: int = 1 << 30
@@ -58,6 +78,15 @@ class TopicConfig:
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     compression_type: Codec | None = None
     flush_messages: int = _LARGEST_LONG
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    retention_ms: int = 7 * _DAY_MS
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 60_000
+    delete_retention_ms: int = _DAY_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _LARGEST_LONG
+    given: frozenset[str] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> "TopicConfig":
@@ -68,7 +97,7 @@ class TopicConfig:
         OptionError
             For a setting that is unknown, or whose value is not accepted.
         """
-        names = {field.name.replace("_", "."): field.name for field in fields(cls)}
+        names = setting_names()
         values: dict[str, Any] = {}
         for name, text in settings.items():
             if name == "flush.ms":
@@ -79,20 +108,57 @@ class TopicConfig:
                 hint = f"did you mean {near[0]!r}?" if near else f"settings are {', '.join(names)}"
                 raise OptionError(name, text, f"there is no such topic setting; {hint}")
             values[names[name]] = _value(name, text.strip())
-        return cls(**values)
+        return cls(**values, given=frozenset(values))
+
+    def above(self, other: "TopicConfig") -> "TopicConfig":
+        """The same, with the values of another configuration where none was given."""
+        if self.given is None:
+            known = TopicConfig()
+            given = {
+                name
+                for name in setting_names().values()
+                if getattr(self, name) != getattr(known, name)
+            }
+        else:
+            given = set(self.given)
+        return replace(other, given=self.given, **{name: getattr(self, name) for name in given})
 
 
-def _value(name: str, text: str) -> int | None:
+def setting_names() -> dict[str, str]:
+    """Kafka's name of each setting, and the name of its attribute in `TopicConfig`."""
+    names = [each.name for each in fields(TopicConfig) if each.name != "given"]
+    return {name.replace("_", "."): name for name in names}
+
+
+def setting_text(value: object) -> str:
+    """A value of a `TopicConfig`, as Kafka writes it."""
+    for words in (_TIMESTAMP_TYPES, _COMPRESSION_TYPES):
+        for word, meaning in words.items():
+            if meaning is value:
+                return word
+    return ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
+
+
+def _value(name: str, text: str) -> int | float | frozenset[str] | None:
     """The value of a setting: a number, or the meaning of a word."""
-    for words, setting in (
+    if name == "cleanup.policy":
+        words = frozenset(each.strip() for each in text.split(",")) - {""}
+        if not words <= _POLICIES:
+            raise OptionError(name, text, "give delete, compact, or both with a comma")
+        return words
+    if name == "min.cleanable.dirty.ratio":
+        if re.fullmatch(r"[0-9]*\.?[0-9]+|[0-9]+\.", text) is None or not float(text) <= 1:
+            raise OptionError(name, text, "give a number from 0 to 1")
+        return float(text)
+    for meanings, setting in (
         (_TIMESTAMP_TYPES, "message.timestamp.type"),
         (_COMPRESSION_TYPES, "compression.type"),
     ):
         if name == setting:
-            if text not in words:
-                raise OptionError(name, text, f"give {' or '.join(words)}")
-            return words[text]
+            if text not in meanings:
+                raise OptionError(name, text, f"give {' or '.join(meanings)}")
+            return meanings[text]
     least, most = _BOUNDS[name]
-    if re.fullmatch(r"[0-9]{1,19}", text) is None or not least <= int(text) <= most:
+    if re.fullmatch(r"-?[0-9]{1,19}", text) is None or not least <= int(text) <= most:
         raise OptionError(name, text, f"give a number from {least} to {most}")
     return int(text)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.journal import guard, state
+from segmentlog.settings.settings_file import SETTINGS_FORMAT
 
 TOP = Path(__file__).parents[2]
 ENGINE = TOP / "storage" / "segmentlog"
@@ -98,8 +99,10 @@ def test_the_formats_of_our_files_are_those_that_are_written() -> None:
     text = (TOP / "storage" / "docs" / "commit.md").read_text()
     (of_state,) = re.findall(r"^\| `segmentlog.state` \| (\d+) \|", text, re.MULTILINE)
     (of_intent,) = re.findall(r"^\| `intent`, in the guard \| (\d+) \|", text, re.MULTILINE)
+    (of_settings,) = re.findall(r"^\| `segmentlog.settings` \| (\d+) \|", text, re.MULTILINE)
 
     assert (state._STATE_FORMAT, guard._INTENT_FORMAT) == (int(of_state), int(of_intent))
+    assert SETTINGS_FORMAT == int(of_settings)
 
 
 @pytest.mark.parametrize("name", documents())

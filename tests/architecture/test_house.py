@@ -85,20 +85,29 @@ TESTED_ELSEWHERE = (
     (
         "segmentlog/commit",
         (
-            "append decision delete_replaced extent ingest open_files prepare stage "
-            "staged_batches topics"
+            "append decision delete_replaced extent ingest move_log_starts open_files prepare "
+            "stage staged_batches topics"
         ),
         (
             "producer/test_writer producer/test_overwrite producer/test_large commit/test_commit "
-            "../crash"
+            "cleanup/test_retain ../crash"
         ),
         "steps of one commit, which is cut off behind each of them",
     ),
     (
         "segmentlog/recovery",
-        "broken deleted recover_directory unfinished valid_end",
-        "recovery/test_recover_log cleanup/test_delete_topic tools/test_recover ../crash",
+        "broken deleted put_aside recover_directory unfinished valid_end",
+        (
+            "recovery/test_recover_log cleanup/test_delete_topic cleanup/test_retain "
+            "tools/test_recover ../crash"
+        ),
         "steps of one recovery, of logs that crashes have left",
+    ),
+    (
+        "segmentlog/settings",
+        "alter broker_names",
+        "settings/test_settings_file settings/test_directory_settings",
+        "settings are right if they are the ones that a broker goes by",
     ),
     (
         "segmentlog/producer",
@@ -114,8 +123,11 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/tools",
-        "arguments completion dump_to reindex rows sinks tables",
-        "tools/test_cli tools/test_dump tools/test_doctor files/test_system_errors ../interop",
+        "arguments completion dump_to reindex rows sinks tables upkeep_commands",
+        (
+            "tools/test_cli tools/test_dump tools/test_doctor tools/test_upkeep "
+            "files/test_system_errors ../interop"
+        ),
         "parts of commands, tested by what commands print",
     ),
     (

@@ -105,8 +105,10 @@ def test_any_call_is_the_last_or_fails(
     [
         ("append", 1, EVERY),
         ("delete the topic", 1, EVERY),
+        ("retain by size", 1, EVERY),
         pytest.param("append", 2, 1, marks=pytest.mark.slow),
         pytest.param("delete the topic", 1, 1, marks=pytest.mark.slow),
+        pytest.param("retain by size", 1, 1, marks=pytest.mark.slow),
         pytest.param("overwrite", 2, 1, marks=pytest.mark.slow),
         pytest.param("append that rolls", 2, 1, marks=pytest.mark.slow),
         pytest.param("append that moves files", 1, 1, marks=pytest.mark.slow),

@@ -17,12 +17,12 @@ REASONS: Mapping[str, str] = {
         ],
         "a reader who looked before the guard stood would take the log end": [
             (
-                "commit.commit.intend > write_offsets > write > replace_file: "
+                "commit.prepare.visible_ends > write_offsets > write > replace_file: "
                 "replace replication-offset-checkpoint"
             ),
             (
-                "commit.commit.intend > write_offsets > write > replace_file > sync_directory "
-                "> sync_file: fsync log directory"
+                "commit.prepare.visible_ends > write_offsets > write > replace_file > "
+                "sync_directory > sync_file: fsync log directory"
             ),
         ],
         "a recovery point that lags has the next recovery read what this one has read": [
@@ -42,6 +42,7 @@ REASONS: Mapping[str, str] = {
         "a sync of the same directory comes behind it": [
             "commit.topics.create > replace_file > sync_directory > sync_file: fsync partition",
             "recovery.deleted.take_out > sync_directory > sync_file: fsync log directory",
+            "recovery.put_aside.put_aside > sync_directory > sync_file: fsync partition",
             "recovery.broken.keep_tail > sync_directory > sync_file: fsync partition",
             "recovery.recover_log.cut > sync_directory > sync_file: fsync partition",
             "recovery.reindex.put > replace_file > sync_directory > sync_file: fsync partition",

@@ -10,8 +10,8 @@ The order of the durable steps gives this property; each is on the disk before t
    The state has a new stamp, so no listing of the topic spans the decision.
 3. The partitions are renamed as a broker renames them; their entries leave the checkpoints.
 4. The mark of a clean stop comes back, and the guard goes: a broker may start.
-5. The renamed directories are removed.  If a crash leaves some, a starting broker or the same
-   command removes them.
+5. The settings of the topic are forgotten, and the renamed directories are removed.  If a crash
+   leaves some, a starting broker or the same command removes them.
 
 A crash behind the decision is finished by the next writer, or by recovery
 (`segmentlog.recovery.unfinished`).
@@ -23,16 +23,15 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from segmentlog.cleanup.places import locked, log_directory
 from segmentlog.commit.decision import decide, stand
 from segmentlog.commit.topics import check_partition_path, check_topic_name
 from segmentlog.errors import LogDirectoryError, LogLockedError, SyncFailedError
 from segmentlog.files.checkpoint import read_offsets
-from segmentlog.files.lock import DirectoryLock
-from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, LOCK_FILE, parse_partition_directory
-from segmentlog.files.paths import local_path
+from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.files.readable import exists
 from segmentlog.files.system_errors import storage_errors
-from segmentlog.journal.guard import Guard, Intent, list_guards
+from segmentlog.journal.guard import Guard, Intent
 from segmentlog.journal.state import State
 from segmentlog.log_directory import open_log_dir
 from segmentlog.recovery.deleted import (
@@ -41,8 +40,9 @@ from segmentlog.recovery.deleted import (
     remove_taken_out,
     taken_out,
 )
-from segmentlog.recovery.unfinished import finish, give_up, recover_commits
+from segmentlog.recovery.unfinished import finish, give_up
 from segmentlog.segments.listing import list_segments
+from segmentlog.settings.alter import forget_settings
 
 __all__ = ["DeletedTopic", "delete_topic"]
 
@@ -92,31 +92,21 @@ def delete_topic(
         If the disk is full or fails, or if this user lacks a permission.
     """
     check_topic_name(topic)
-    directory = local_path(path)
-    if parse_partition_directory(os.path.basename(directory)):
-        reason = "is a partition directory; name the log directory that holds it"
-        raise LogDirectoryError(directory, reason)
-    if dry_run and not exists(os.path.join(directory, LOCK_FILE)):
-        return _found(directory, topic)  # no other process holds it
-    open_log_dir(directory).topic_partitions()  # otherwise the lock would leave a file anywhere
-    with DirectoryLock(directory, lock_timeout_seconds):
-        if dry_run:
-            return _found(directory, topic)
-        recover_commits(directory)
+    directory = log_directory(path)
+    with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
         found = _found(directory, topic)
-        if partition_directories(directory, topic):
-            _delete(directory, topic)
-        # The guard has gone by now: a removal may take long, and a crash in it must not keep a
-        # broker from starting.  The broker removes the rest.
-        remove_taken_out(directory, topic)
+        if may_write:
+            if partition_directories(directory, topic):
+                _delete(directory, topic)
+            forget_settings(directory, topic)
+            # The guard has gone by now: a removal may take long, and a crash in it must not keep
+            # a broker from starting.  The broker removes the rest.
+            remove_taken_out(directory, topic)
     return found
 
 
 def _found(directory: str, topic: str) -> DeletedTopic:
     """Count what would be deleted; raise if the topic cannot be deleted."""
-    if list_guards(directory):  # a dry run, in which nothing was recovered
-        reason = "has an unfinished commit; run segmentlog recover first"
-        raise LogDirectoryError(directory, reason)
     known = partition_directories(directory, topic)
     paths = [path for _, path in known]
     for path in paths:

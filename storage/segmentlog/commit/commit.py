@@ -26,7 +26,7 @@ from segmentlog.commit.decision import decide, stand
 from segmentlog.commit.delete_replaced import delete_replaced
 from segmentlog.commit.extent_columns import JobExtents
 from segmentlog.commit.ingest import enter_partition, move_segment, plan_segment
-from segmentlog.commit.prepare import ready_to_append
+from segmentlog.commit.prepare import ready_to_append, visible_ends
 from segmentlog.commit.stage import Extent
 from segmentlog.commit.staged_batches import staged_batches, staged_errors
 from segmentlog.commit.topics import check_partition_path
@@ -36,10 +36,9 @@ from segmentlog.errors import (
     SegmentLogError,
     SyncFailedError,
 )
-from segmentlog.files.checkpoint import read_leader_epochs, read_offsets, write_offsets
+from segmentlog.files.checkpoint import read_leader_epochs
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
-    HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     partition_path,
 )
@@ -162,12 +161,13 @@ class _Commit:
             is_clean=was_clean,
             flush=self.settings.flush,
         )
-        high_watermarks = read_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT)
+        # Before the guard stands: a reader that has looked for guards by then has no other bound,
+        # and would take the log end while batches are appended.
+        visible = visible_ends(self.directory, {each: ready[each][1] for each in topic_partitions})
         emptied = set(self.settings.emptied)
         partitions = []
         for topic_partition in topic_partitions:
             sizes, end = ready[topic_partition]
-            visible = min(high_watermarks.get(topic_partition, end), end)
             new_start, new_end = _new_bounds(
                 partition_path(self.directory, topic_partition),
                 topic_partition,
@@ -176,14 +176,10 @@ class _Commit:
                 is_emptied=topic_partition in emptied,
             )
             partitions.append(
-                PartitionIntent(*topic_partition, sizes, end, visible, new_end, new_start)
+                PartitionIntent(
+                    *topic_partition, sizes, end, visible[topic_partition], new_end, new_start
+                )
             )
-        visible_ends = {each.topic_partition: each.visible_end for each in partitions}
-        # Before the guard stands: a reader that has looked for guards by then has no other bound,
-        # and would take the log end while batches are appended.
-        if not visible_ends.keys() <= high_watermarks.keys():
-            found = {**high_watermarks, **visible_ends}
-            write_offsets(self.directory, HIGH_WATERMARK_CHECKPOINT, found)
         return Intent(self.guard.token, state.token, was_clean, self.settings.flush, partitions)
 
     def carry_out(
@@ -199,7 +195,10 @@ class _Commit:
         token = self.guard.token
         # Outside the guard: a deletion needs no undo.  Until the decision, the state before names
         # these segments, so a crash here leaves them to the next commit.
-        replaced = delete_replaced(self.directory, state.replaced)
+        delay_ms = self.settings.config.file_delete_delay_ms
+        # A shorter delay than a minute is kept by retention alone: it was asked to remove files.
+        longer_ms = delay_ms if delay_ms > TopicConfig().file_delete_delay_ms else None
+        replaced = delete_replaced(self.directory, state.replaced, longer_ms)
         try:
             self.stand(intent)
             for each in intent.partitions:

@@ -7,7 +7,7 @@ byte was ever known to be synced.  Damage below that point is left to `segmentlo
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.checkpoint import (
@@ -17,6 +17,7 @@ from segmentlog.files.checkpoint import (
     write_offsets,
 )
 from segmentlog.files.names import (
+    HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -38,7 +39,7 @@ from segmentlog.segments.orphans import remove_indexes_without_log
 from segmentlog.segments.segment import Segment
 from segmentlog.topic_config import TopicConfig
 
-__all__ = ["ready_to_append"]
+__all__ = ["ready_to_append", "visible_ends"]
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,23 @@ def ready_to_append(
         write_offsets(directory, RECOVERY_POINT_CHECKPOINT, {**points, **synced_to})
     lower_high_watermarks(directory, {each: end for each, (_, end) in ready.items()})
     return ready
+
+
+def visible_ends(directory: str, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Where reads of some logs end: at their high watermarks, or else at the log ends.
+
+    A log without a high watermark gets one, because readers would take the log end that a commit
+    moves.
+
+    Parameters
+    ----------
+    ends : the log end offsets.
+    """
+    high_watermarks = read_offsets(directory, HIGH_WATERMARK_CHECKPOINT)
+    visible = {each: min(high_watermarks.get(each, end), end) for each, end in ends.items()}
+    if not visible.keys() <= high_watermarks.keys():
+        write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, {**high_watermarks, **visible})
+    return visible
 
 
 def _plan(path: str, point: int, log_start: int, *, is_clean: bool) -> RecoveryPlan | None:

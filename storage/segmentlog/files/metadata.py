@@ -12,7 +12,7 @@ from segmentlog.files.location import is_url
 from segmentlog.files.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
 from segmentlog.files.whole import read_whole
 
-__all__ = ["known_topic_id", "read_meta_properties", "read_topic_id"]
+__all__ = ["known_topic_id", "read_meta_properties", "read_properties", "read_topic_id"]
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _FROM_REPLICA = "restore the file from a replica"
@@ -34,13 +34,25 @@ def read_meta_properties(directory: str) -> Mapping[str, str]:
     CorruptCheckpointError
         If the file is not of that kind.
     """
-    path = os.path.join(directory, META_PROPERTIES_FILE)
     try:
-        data = read_whole(
-            path, lambda reason: CorruptCheckpointError(path, 1, reason, "restore the file")
-        )
+        return read_properties(os.path.join(directory, META_PROPERTIES_FILE))
     except FileNotFoundError:
         return {}
+
+
+def read_properties(path: str) -> Mapping[str, str]:
+    """Keys and values of a file of Java's properties.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If the file is too large for that.
+    FileNotFoundError
+        If there is no such file.
+    """
+    data = read_whole(
+        path, lambda reason: CorruptCheckpointError(path, 1, reason, "restore the file")
+    )
     properties = {}
     for line in data.decode("latin-1").splitlines():
         stripped = line.strip()

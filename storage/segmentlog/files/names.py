@@ -28,6 +28,7 @@ __all__ = [
     "META_PROPERTIES_FILE",
     "PARTITION_METADATA_FILE",
     "RECOVERY_POINT_CHECKPOINT",
+    "SETTINGS_FILE",
     "DirectoryState",
     "FileKind",
     "FileState",
@@ -50,6 +51,7 @@ LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+SETTINGS_FILE = "segmentlog.settings"  #: ours: settings of topics in a directory without a broker
 
 _OF_LOGS = ("segmentlog.", META_PROPERTIES_FILE, CLEAN_SHUTDOWN_FILE)
 _LARGEST_PARTITION = 2**31 - 1
@@ -147,9 +149,10 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 def is_of_logs(name: str) -> bool:
     """Whether a broker or a writer has made this entry of a log directory; the lock is left out.
 
-    A directory without such entries is new, even with other entries, such as ``lost+found``.
+    A directory without such entries is new, even with other entries, such as ``lost+found``, or
+    the settings of topics that are to be written.
     """
-    return bool(
+    return name != SETTINGS_FILE and bool(
         parse_partition_directory(name)
         or parse_segment_file(name)
         or name.startswith(_OF_LOGS)

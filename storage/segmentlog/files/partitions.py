@@ -3,11 +3,12 @@
 import os
 from typing import NamedTuple
 
+from segmentlog.errors import LogDirectoryError
 from segmentlog.files.names import DirectoryState, parse_partition_directory
-from segmentlog.files.readable import FileType, list_entries
+from segmentlog.files.readable import FileType, is_directory, list_entries, list_names
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 
-__all__ = ["NamedPartition", "list_partitions"]
+__all__ = ["NamedPartition", "list_partitions", "refuse_partition"]
 
 
 class NamedPartition(NamedTuple):
@@ -55,3 +56,20 @@ def list_partitions(directory: str) -> list[NamedPartition]:
         if parsed is not None:
             found.append(NamedPartition(parsed[0], os.path.join(directory, name), parsed[1], kind))
     return sorted(found, key=lambda each: each.path)
+
+
+def refuse_partition(directory: str) -> None:
+    """Refuse the directory of a partition where a log directory is to be named.
+
+    A log directory may have a name of that form, such as ``logs-1``, but holds no ``.log`` file.
+
+    Raises
+    ------
+    LogDirectoryError
+        If `directory` is a partition's.
+    """
+    has_form = parse_partition_directory(os.path.basename(directory)) is not None
+    names = list_names(directory) if has_form and is_directory(directory) else ()
+    if any(name.endswith(".log") for name in names):
+        reason = "is a partition directory; name the log directory that holds it"
+        raise LogDirectoryError(directory, reason)

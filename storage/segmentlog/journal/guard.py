@@ -97,6 +97,8 @@ class Intent:
     is_flushed : whether appended bytes are synced before the commit is decided.
     partitions : partitions to which the commit appends.
     deletes : the topic that the commit deletes instead.
+    removes : whether segments below new log starts are put aside once the commit is decided;
+        earlier versions do not know the field, so it is written only if it is true.
     """
 
     token: str
@@ -105,10 +107,14 @@ class Intent:
     is_flushed: bool
     partitions: Sequence[PartitionIntent]
     deletes: str = ""
+    removes: bool = False
 
     def encode(self) -> bytes:
         """Bytes of the file."""
-        return to_json(_INTENT_FORMAT, asdict(self))
+        fields = asdict(self)
+        if not self.removes:
+            del fields["removes"]
+        return to_json(_INTENT_FORMAT, fields)
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> "Intent":
@@ -123,8 +129,15 @@ class Intent:
         fields["partitions"] = [PartitionIntent.decode(each) for each in found["partitions"]]
         intent = cls(**fields)
         check_types(
-            (intent.token, intent.after, intent.was_clean, intent.is_flushed, intent.deletes),
-            (str, str, bool, bool, str),
+            (
+                intent.token,
+                intent.after,
+                intent.was_clean,
+                intent.is_flushed,
+                intent.deletes,
+                intent.removes,
+            ),
+            (str, str, bool, bool, str, bool),
         )
         return intent
 

@@ -18,7 +18,8 @@ class ProducerConfig:
 
     Attributes
     ----------
-    topic_config : of the topics that are written to.
+    topic_config : of the topics that are written to; where none was given, the settings of the
+        directory come before Kafka's defaults.
     codec, level : the compression; None is Kafka's default level of the codec.
     batch_size : bytes of a batch before compression.
     buffer_memory : bytes of rows to hold before batches are written.

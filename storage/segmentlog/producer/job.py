@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from segmentlog.commit.commit import CommitSettings, commit_staged
 from segmentlog.commit.extent_columns import JobExtents
@@ -19,6 +19,7 @@ from segmentlog.producer.job_files import JobFiles, sweep_jobs
 from segmentlog.producer.job_topics import JobTopics, check_request, complete_topics
 from segmentlog.producer.stager import RowStager
 from segmentlog.recovery.unfinished import recover_commits
+from segmentlog.settings.directory_settings import DirectorySettings
 
 __all__ = ["WriteJob"]
 
@@ -62,6 +63,9 @@ class WriteJob:
     ) -> "WriteJob":
         """Recover from a crash, if there was one, and leave a mark for the tasks.
 
+        The settings of the topic come from the directory, unless they are given; without a topic,
+        they are those of topics without settings of their own.
+
         A missing topic is created when the job commits.  A job that fails before leaves no topic,
         which would bind the next job to a number of partitions that nobody chose.
 
@@ -85,6 +89,7 @@ class WriteJob:
         prepare_directory(directory, token)
         if creates_topics is None:
             creates_topics = not exists(f"{directory}/{META_PROPERTIES_FILE}")
+        config = _configured(config, directory, topic)
         with storage_errors(directory), DirectoryLock(directory, lock_timeout_seconds):
             mark_new(directory)
             recover_commits(directory)
@@ -190,3 +195,9 @@ class WriteJob:
     def files(self) -> JobFiles:
         """The job's own files in the log directory."""
         return JobFiles(self.directory, self.token)
+
+
+def _configured(config: ProducerConfig, directory: str, topic: str | None) -> ProducerConfig:
+    """The configuration with the settings of the directory, where none was given."""
+    known = DirectorySettings.read(directory, is_optional=True)
+    return replace(config, topic_config=config.topic_config.above(known.config(topic)))

@@ -30,6 +30,7 @@ from segmentlog.journal.guard import INTENT_FILE, Guard, Intent, SegmentSizes, l
 from segmentlog.journal.stamp import renew_stamp
 from segmentlog.journal.state import State
 from segmentlog.recovery.deleted import remove_taken_out, take_out
+from segmentlog.recovery.put_aside import put_aside
 
 __all__ = ["Fate", "fate_of", "finish", "give_up", "recover_commits", "withdraw"]
 
@@ -121,6 +122,9 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
     for name, offsets in news.items():
         if offsets:
             write_offsets(directory, name, {**read_offsets(directory, name), **offsets})
+    if intent.removes:
+        for topic_partition, start in starts.items():
+            put_aside(partition_path(directory, topic_partition), start)
     # The guard goes last: without it, readers take the high watermarks of the checkpoint, and the
     # earlier ones hide the records of the commit.  The mark vouches for all bytes, so it does not
     # come back if some were not synced.

@@ -82,3 +82,19 @@ IndexInterval = Annotated[
         min=0,
     ),
 ]
+
+
+Metadata = Annotated[
+    str | None,
+    typer.Option(
+        "--metadata",
+        metavar="DIR",
+        help="The broker's log directory that holds __cluster_metadata-0, if another one.",
+    ),
+]
+ServerProperties = Annotated[
+    str | None,
+    typer.Option(
+        "--server-properties", metavar="FILE", help="The broker's static settings, if it has any."
+    ),
+]

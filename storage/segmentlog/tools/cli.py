@@ -18,10 +18,12 @@ from segmentlog.tools.arguments import (
     PATHS_HELP,
     IndexInterval,
     Limit,
+    Metadata,
     Output,
     OutputFormat,
     Partitions,
     Paths,
+    ServerProperties,
     Topics,
     examples,
     kafkas_option,
@@ -31,6 +33,7 @@ from segmentlog.tools.completion import complete_topic
 from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import Format
 from segmentlog.tools.text import Encoding, escape
+from segmentlog.tools.upkeep_commands import add_upkeep
 
 __all__ = ["app", "main"]
 
@@ -71,9 +74,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
-        "Look into Kafka log directories without a broker. Only recover, reindex and delete-topic "
-        "write to them, and take the broker's lock; for the others a running broker's directory "
-        "will do."
+        "Look into Kafka log directories without a broker. Only recover, reindex, retain, "
+        "configure, delete-records and delete-topic write to them, and take the broker's lock; "
+        "for the others a running broker's directory will do."
     ),
 )
 
@@ -101,6 +104,7 @@ def _options(
         "segmentlog describe /var/lib/kafka",
         "segmentlog describe /data1 /data2 --topic orders",
         "segmentlog describe /var/lib/kafka --json --all | jq 'select(.batches > 1000)'",
+        "segmentlog describe /var/lib/kafka --settings --topic orders",
     )
 )
 def describe(
@@ -111,6 +115,12 @@ def describe(
         bool,
         typer.Option("--all", help="Read every batch header: formats, codecs and times of all."),
     ] = False,
+    settings: Annotated[
+        bool,
+        typer.Option("--settings", help="List settings of topics instead, with their sources."),
+    ] = False,
+    metadata: Metadata = None,
+    server_properties: ServerProperties = None,
 ) -> None:
     """List topics and partitions: offsets, segments, bytes, formats, codecs, times.
 
@@ -120,6 +130,14 @@ def describe(
     """
     from segmentlog.tools.describe import describe_paths, write_json, write_table
 
+    if settings:
+        from segmentlog.tools.upkeep import write_settings
+
+        write_settings(
+            paths, topic or (), as_json=as_json,
+            metadata=metadata, server_properties=server_properties,
+        )  # fmt: skip
+        return
     rows = describe_paths(paths, topic or (), all_headers=all_headers)
     is_good = write_json(rows) if as_json else write_table(rows, all_headers=all_headers)
     if not is_good:
@@ -294,6 +312,9 @@ def delete_topic(
     from segmentlog.tools.delete_topic import delete_and_tell
 
     delete_and_tell(directory, topic, sys.stdout.write, dry_run=dry_run)
+
+
+add_upkeep(app)
 
 
 @app.command(

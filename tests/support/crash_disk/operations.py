@@ -33,10 +33,13 @@ __all__ = [
     "ROLLING",
     "Operation",
     "deletes",
+    "deletes_records",
     "dies",
     "fails",
     "moves",
     "recovers",
+    "retains",
+    "retains_by_size",
     "writes",
 ]
 
@@ -66,6 +69,34 @@ def deletes(run: Run) -> None:
     job = run.begin({}, overwrites=True)
     with contextlib.suppress(UnknownTopicOrPartitionError):
         segmentlog.delete_topic(run.directory, TOPIC)
+    run.end(job, is_committed=True, is_at_rest=True)
+
+
+def retains(run: Run) -> None:
+    """What has expired: all of it, for its timestamps are those of 1970."""
+    job = run.begin({}, overwrites=True)
+    segmentlog.retain(run.directory, settings={"index.interval.bytes": str(INDEX_INTERVAL_BYTES)})
+    run.end(job, is_committed=True, is_at_rest=True)
+
+
+def retains_by_size(run: Run) -> None:
+    """A job that begins a segment, and then the segment of the jobs before it."""
+    writes(run, {0: 4})
+    number = run.jobs[-1].number
+    size = (run.directory / f"{TOPIC}-0" / f"{20:020d}.log").stat().st_size
+    job = run.begin({}, first_left={0: number})
+    removed = segmentlog.retain(
+        run.directory, settings={"retention.ms": "-1", "retention.bytes": str(size)}
+    )
+    assert [(0, 0, 20)] == [each[1:4] for each in removed if each.partition == 0]
+    assert {0} == {each.partition for each in removed}
+    run.end(job, is_committed=True, is_at_rest=True)
+
+
+def deletes_records(run: Run) -> None:
+    """Of one partition, to its end."""
+    job = run.begin({}, first_left={0: run.jobs[-1].number + 1})
+    segmentlog.delete_records(run.directory, TOPIC, 0, offset=-1)
     run.end(job, is_committed=True, is_at_rest=True)
 
 
@@ -134,4 +165,5 @@ OPERATIONS: Mapping[str, Operation] = {
     "append that moves files": moves,
     "overwrite": partial(writes, overwrites=True),
     "delete the topic": deletes,
+    "retain": retains,
 }

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -52,6 +53,7 @@ class Job(NamedTuple):
     value_bytes : of each row.
     overwrites : whether all earlier records go.
     flush : whether it is synced.
+    first_left : by partition, the number of the first job whose rows are left of the earlier ones.
     """
 
     number: int
@@ -59,6 +61,7 @@ class Job(NamedTuple):
     value_bytes: int = 9
     overwrites: bool = False
     flush: bool = True
+    first_left: Mapping[int, int] = MappingProxyType({})
 
     def values(self, partition: int) -> list[int]:
         """What it writes to one partition; no two rows are the same."""
@@ -124,8 +127,17 @@ class Promise(NamedTuple):
 def values_of(jobs: Sequence[Job]) -> dict[int, list[int]]:
     """What a reader sees of these jobs, by partition."""
     begin = max((i for i, job in enumerate(jobs) if job.overwrites), default=0)
+    first = {
+        partition: max((job.first_left.get(partition, 0) for job in jobs), default=0)
+        for partition in range(N_PARTITIONS)
+    }
     return {
-        partition: [value for job in jobs[begin:] for value in job.values(partition)]
+        partition: [
+            value
+            for job in jobs[begin:]
+            if job.number >= first[partition]
+            for value in job.values(partition)
+        ]
         for partition in range(N_PARTITIONS)
     }
 

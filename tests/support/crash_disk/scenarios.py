@@ -11,7 +11,18 @@ import pytest
 from crash_disk.check import BEHIND_THE_LOG
 from crash_disk.explore import Explorer
 from crash_disk.image import Tree, read_tree
-from crash_disk.operations import OPERATIONS, ROLLING, Operation, dies, fails, recovers, writes
+from crash_disk.operations import (
+    OPERATIONS,
+    ROLLING,
+    Operation,
+    deletes_records,
+    dies,
+    fails,
+    recovers,
+    retains,
+    retains_by_size,
+    writes,
+)
 from crash_disk.runs import Job, Run, same_names_again, write_job
 
 __all__ = ["SEQUENCES", "SINGLES", "Scenario"]
@@ -118,6 +129,10 @@ def _singles() -> Iterator[Scenario]:
             behind_the_log=BEHIND_THE_LOG,
             more_files=_CUT_OFF,
         )
+    yield Scenario("retain by size", [retains_by_size], n_jobs=2)
+    yield Scenario("delete records", [deletes_records])
+    yield Scenario("retain after a crash", [retains], without=[_MARK, _INDEX],
+                   behind_the_log=BEHIND_THE_LOG)  # fmt: skip
     for number in (33, 48):  # before the decision, and behind it
         yield Scenario(f"die at call {number}", [partial(dies, number=number, rows=ROLLING)])
     yield Scenario("fail", [partial(fails, number=33, rows=ROLLING)])

@@ -114,17 +114,25 @@ class JavaClient:
 
         The broker is told of it later and does not say when it has heard.
         """
-        kind = self.jvm.org.apache.kafka.common.config.ConfigResource
+        self.alter("TOPIC", topic, {key.replace("_", "."): each for key, each in settings.items()})
+
+    def alter(self, kind: str, name: str, settings: Mapping[str, object]) -> None:
+        """Change settings of a ``TOPIC`` or a ``BROKER``, or delete those whose value is None.
+
+        The broker named ``""`` stands for all brokers.
+        """
+        types = self.jvm.org.apache.kafka.common.config.ConfigResource
         admin = self.jvm.org.apache.kafka.clients.admin
+        does = admin.AlterConfigOp.OpType
         operations = [
             admin.AlterConfigOp(
-                admin.ConfigEntry(key.replace("_", "."), str(value)),
-                admin.AlterConfigOp.OpType.SET,
+                admin.ConfigEntry(key, None if value is None else str(value)),
+                does.DELETE if value is None else does.SET,
             )
             for key, value in settings.items()
         ]
         asked = self.jvm.java.util.HashMap()
-        asked.put(kind(kind.Type.TOPIC, topic), operations)
+        asked.put(types(getattr(types.Type, kind), name), operations)
         self._wait(self._admin.incrementalAlterConfigs(asked).all())
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:

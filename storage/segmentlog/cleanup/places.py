@@ -1,0 +1,62 @@
+"""The directory that upkeep works on: found, locked, and without unfinished commits."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from segmentlog.errors import LogDirectoryError
+from segmentlog.files.lock import DirectoryLock
+from segmentlog.files.names import LOCK_FILE
+from segmentlog.files.partitions import refuse_partition
+from segmentlog.files.paths import local_path
+from segmentlog.files.readable import exists
+from segmentlog.journal.guard import list_guards
+from segmentlog.log_directory import open_log_dir
+from segmentlog.recovery.unfinished import recover_commits
+
+__all__ = ["locked", "log_directory"]
+
+
+def log_directory(path: str | os.PathLike[str]) -> str:
+    """The absolute path of a log directory.
+
+    Raises
+    ------
+    LogDirectoryError
+        If `path` is something else.
+    """
+    directory = local_path(path)
+    refuse_partition(directory)
+    open_log_dir(directory).topic_partitions()  # otherwise the lock would leave a file anywhere
+    return directory
+
+
+@contextlib.contextmanager
+def locked(directory: str, timeout_seconds: float, *, dry_run: bool) -> Iterator[bool]:
+    """Hold the lock of a directory whose unfinished commits are finished or undone.
+
+    Yields whether files may be changed: not in a dry run, which leaves no lock file, either.
+
+    Raises
+    ------
+    LogLockedError
+        If a broker or a writer holds the directory.
+    LogDirectoryError
+        If this is a dry run, and a commit is unfinished.
+    """
+    if dry_run and not exists(os.path.join(directory, LOCK_FILE)):  # no other process holds it
+        _refuse_guards(directory)
+        yield False
+        return
+    with DirectoryLock(directory, timeout_seconds):
+        if dry_run:
+            _refuse_guards(directory)
+        else:
+            recover_commits(directory)
+        yield not dry_run
+
+
+def _refuse_guards(directory: str) -> None:
+    if list_guards(directory):
+        reason = "has an unfinished commit; run segmentlog recover first"
+        raise LogDirectoryError(directory, reason)

@@ -1,0 +1,228 @@
+"""Retention without a broker: remove the segments that a broker's next check would remove.
+
+`segmentlog.cleanup.retention` decides which; `segmentlog.commit.move_log_starts` has the durable
+steps.
+"""
+
+import copy
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from segmentlog.cleanup.places import locked, log_directory
+from segmentlog.cleanup.retention import (
+    Expired,
+    LogBounds,
+    Reason,
+    SegmentSpan,
+    find_expired,
+)
+from segmentlog.files.readable import status_of
+from segmentlog.files.system_errors import storage_errors
+from segmentlog.log import Log
+from segmentlog.log_directory import open_log_dir
+from segmentlog.model import INTERNAL_TOPICS, TopicPartition
+from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.topic_config import TopicConfig
+
+__all__ = ["RemovedSegment", "removed_below", "retain", "spans_of"]
+
+logger = logging.getLogger(__name__)
+
+
+class RemovedSegment(NamedTuple):
+    """A segment that retention has removed, or would remove.
+
+    Attributes
+    ----------
+    base_offset, end_offset : its first offset, and the offset behind it.
+    n_bytes : of its ``.log`` file.
+    reason : the rule that removes it.
+    newest_ms : its newest timestamp (epoch) if that is the reason, or else None.
+    limit : the setting that the segment exceeds, as ``retention.ms=604800000``; empty below the
+        log start.
+    """
+
+    topic: str
+    partition: int
+    base_offset: int
+    end_offset: int
+    n_bytes: int
+    reason: Reason
+    newest_ms: int | None
+    limit: str
+
+
+class _Plan(NamedTuple):
+    """What goes from one log, and where the log begins afterwards."""
+
+    topic_partition: TopicPartition
+    expired: list[Expired]
+    new_start: int
+    is_emptied: bool
+
+
+@storage_errors()
+def retain(
+    path: str | os.PathLike[str],
+    topics: Collection[str] = (),
+    *,
+    settings: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    lock_timeout_seconds: float = 0.0,
+    metadata: str | os.PathLike[str] | None = None,
+    server_properties: str | os.PathLike[str] | None = None,
+) -> list[RemovedSegment]:
+    """Remove expired segments from a log directory on which no broker is running.
+
+    Operations that a crash has interrupted are finished or undone first.  The log starts of all
+    partitions move at once, or at a crash none of them.
+
+    Parameters
+    ----------
+    path : the log directory.
+    topics : their names; all topics if empty, but none of brokers' own if `settings` are given.
+    settings : of all these topics, by Kafka's names (``retention.ms``); they come before the
+        settings of the directory.
+    dry_run : whether nothing is changed, and the result is what would be removed.
+    lock_timeout_seconds : how long to wait for a writer.
+    metadata, server_properties : see `segmentlog.topic_settings`.
+
+    Returns
+    -------
+    list of RemovedSegment
+        In the order of topics, partitions and offsets.
+
+    Raises
+    ------
+    OptionError
+        If a setting is unknown, or has a value that is not accepted; if nothing tells the settings
+        of a broker's topics.
+    UnknownTopicOrPartitionError
+        If the directory does not hold a topic.
+    LogDirectoryError
+        If `path` is no log directory; if a log is damaged, or may not be written to.
+    LogLockedError
+        If a broker or a writer holds the directory.
+    CorruptLogError, CorruptCheckpointError
+        If a log, a checkpoint or the settings cannot be read.
+    CommitInDoubtError, SyncFailedError, StorageError
+        If the disk is full or fails, or if this user lacks a permission.
+    """
+    from segmentlog.commit.move_log_starts import (  # the compiled kernels load here
+        LogStartMove,
+        remove_put_aside,
+    )
+
+    directory = log_directory(path)
+    known = DirectorySettings.read(directory, settings, metadata, server_properties)
+    now_ms = int(time.time() * 1000)
+    with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
+        plans = _plans(
+            directory, _partitions(directory, topics, has_settings=bool(settings)), known, now_ms
+        )
+        if may_write:
+            found = [each.topic_partition for each in plans]
+            if found:
+                move = LogStartMove(directory, found, known.config)
+                # Preparing may have cut a torn tail, and with it the end of the log.
+                plans = _plans(directory, found, known, now_ms)
+                starts = {each.topic_partition: each.new_start for each in plans}
+                emptied = {each.topic_partition for each in plans if each.is_emptied}
+                if starts:
+                    move.commit(starts, emptied)
+            else:
+                remove_put_aside(directory, known.config)
+    return [each for plan in plans for each in _removed(plan, known.config)]
+
+
+def _partitions(
+    directory: str, topics: Collection[str], *, has_settings: bool
+) -> list[TopicPartition]:
+    """The partitions to look at; raises for a topic that the directory does not hold.
+
+    Settings that are given for all topics are not meant for those of brokers: a policy of
+    ``delete`` would take away committed offsets.
+    """
+    opened = open_log_dir(directory)
+    held = opened.topics(internal=True)
+    for topic in topics:
+        if topic not in held:
+            opened.log(topic, -1)  # raises, and names the nearest topic
+    wanted = topics or (held.keys() - INTERNAL_TOPICS if has_settings else held.keys())
+    return [each for each in opened.topic_partitions() if each.topic in wanted]
+
+
+def _plans(
+    directory: str,
+    partitions: Iterable[TopicPartition],
+    settings: DirectorySettings,
+    now_ms: int,
+) -> list[_Plan]:
+    """What goes from each log, without those that stay as they are."""
+    opened = open_log_dir(directory)
+    plans = []
+    for each in partitions:
+        plan = _plan(opened.log(*each), settings.config(each.topic), now_ms)
+        if plan.expired:
+            plans.append(plan)
+    return plans
+
+
+def _plan(log: Log, config: TopicConfig, now_ms: int) -> _Plan:
+    spans = spans_of(log)
+    bounds = _bounds(log)
+    by_base = {each.base_offset: each for each in log.segments}
+
+    def newest_ms(span: SegmentSpan) -> int:
+        segment = copy.copy(by_base[span.base_offset])
+        segment.size = span.n_bytes
+        newest = segment.largest_timestamp()
+        return newest if newest >= 0 else status_of(segment.path).modified_ns // 10**6
+
+    expired = find_expired(spans, bounds, config, newest_ms, now_ms)
+    end = expired[-1].span.end_offset if expired else bounds.log_start
+    new_start, is_emptied = max(end, bounds.log_start), len(expired) == len(spans) > 0
+    return _Plan(log.topic_partition, expired, new_start, is_emptied)
+
+
+def spans_of(log: Log) -> list[SegmentSpan]:
+    """The segments of a log, each with the offset behind it; without a torn tail."""
+    segments = log.segments
+    spans = [
+        SegmentSpan(each.base_offset, behind.base_offset, each.size)
+        for each, behind in pairwise(segments)
+    ]
+    if segments:
+        end = log.log_end_offset
+        spans.append(SegmentSpan(segments[-1].base_offset, end, log.tail.position))
+    return spans
+
+
+def removed_below(log: Log, log_start: int) -> list[SegmentSpan]:
+    """The segments that go once a log begins at `log_start`; the active one stays."""
+    return [each for each in spans_of(log)[:-1] if each.end_offset <= log_start]
+
+
+def _bounds(log: Log) -> LogBounds:
+    high_watermark = log.high_watermark
+    return LogBounds(
+        log.log_start_offset, log.log_end_offset if high_watermark is None else high_watermark
+    )
+
+
+def _removed(plan: _Plan, config_of: Callable[[str], TopicConfig]) -> list[RemovedSegment]:
+    topic, partition = plan.topic_partition
+    config = config_of(topic)
+    limits = {
+        Reason.START: "",
+        Reason.SIZE: f"retention.bytes={config.retention_bytes}",
+        Reason.TIME: f"retention.ms={config.retention_ms}",
+    }
+    return [
+        RemovedSegment(topic, partition, *span, reason, newest_ms, limits[reason])
+        for span, reason, newest_ms in plan.expired
+    ]

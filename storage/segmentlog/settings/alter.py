@@ -1,0 +1,106 @@
+"""Show and change the settings of topics: `topic_settings` and `alter_settings`."""
+
+import os
+from collections.abc import Collection, Mapping
+
+from segmentlog.commit.topics import check_topic_name
+from segmentlog.errors import OptionError
+from segmentlog.files.durable import sync_ancestors
+from segmentlog.files.lock import DirectoryLock
+from segmentlog.files.partitions import refuse_partition
+from segmentlog.files.paths import local_path
+from segmentlog.files.system_errors import storage_errors
+from segmentlog.settings.directory_settings import DirectorySettings, Setting, is_of_a_broker
+from segmentlog.settings.settings_file import SettingsFile
+from segmentlog.topic_config import TopicConfig, setting_names
+
+__all__ = ["alter_settings", "forget_settings", "topic_settings"]
+
+
+@storage_errors()
+def topic_settings(
+    path: str | os.PathLike[str],
+    topic: str | None = None,
+    *,
+    metadata: str | os.PathLike[str] | None = None,
+    server_properties: str | os.PathLike[str] | None = None,
+) -> dict[str, Setting]:
+    """The settings of a topic, by Kafka's names, and where each of them comes from.
+
+    Parameters
+    ----------
+    path : a log directory.
+    topic : its name, or None for topics without settings of their own.
+    metadata : in a broker's directory, the log directory that holds ``__cluster_metadata-0``, if
+        it is another one of the broker's.
+    server_properties : the file with the broker's static settings, which are on no other disk.
+
+    Raises
+    ------
+    OptionError
+        If the metadata of a broker's directory is somewhere else, and is not named.
+    LogDirectoryError, CorruptLogError, CorruptCheckpointError
+        If `path` is a partition directory; if the metadata, or a file with settings, cannot be
+        read.
+    """
+    directory = local_path(path)
+    refuse_partition(directory)
+    return DirectorySettings.read(directory, None, metadata, server_properties).of(topic)
+
+
+@storage_errors()
+def alter_settings(
+    path: str | os.PathLike[str],
+    topic: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    removed: Collection[str] = (),
+    lock_timeout_seconds: float = 0.0,
+) -> None:
+    """Keep settings in a directory without a broker: jobs, retention and compaction follow them.
+
+    Parameters
+    ----------
+    path : a log directory; it is made if it is missing.
+    topic : its name, or None for the defaults of all topics.
+    settings : by Kafka's names (``segment.bytes``); other settings stay.
+    removed : names of settings that are no longer kept.
+    lock_timeout_seconds : how long to wait for a writer.
+
+    Raises
+    ------
+    OptionError
+        If a setting is unknown or not accepted; in a broker's directory, whose settings are kept
+        by its cluster.
+    LogDirectoryError
+        If `path` is a partition directory.
+    LogLockedError
+        If a writer holds the directory.
+    CorruptCheckpointError
+        If the file of settings cannot be read.
+    SyncFailedError, StorageError
+        If the disk is full or fails, or if this user lacks a permission.
+    """
+    directory = local_path(path)
+    if topic is not None:
+        check_topic_name(topic)
+    for name in removed:
+        if name not in setting_names():
+            raise OptionError(name, "", f"settings are {', '.join(setting_names())}")
+    refuse_partition(directory)
+    if is_of_a_broker(directory):
+        accepted = "a broker's topics are configured with kafka-configs.sh, and by its cluster"
+        raise OptionError("path", directory, accepted)
+    TopicConfig.parse(settings or {})
+    os.makedirs(directory, exist_ok=True)
+    with DirectoryLock(directory, lock_timeout_seconds):
+        known = SettingsFile.read(directory)
+        known.altered(topic, settings or {}, removed).write(directory)
+        sync_ancestors(directory)
+
+
+def forget_settings(directory: str, topic: str) -> None:
+    """Forget the settings of a deleted topic; the caller holds the lock."""
+    known = SettingsFile.read(directory)
+    if topic in known.topics:
+        known.altered(topic, {}, known.topics[topic].keys()).write(directory)

@@ -1,0 +1,203 @@
+"""The settings of each topic of a log directory, and where each of them comes from.
+
+The first of these that has a setting decides:
+
+1. the call;
+2. in a broker's directory, the topic's own settings in the metadata of its cluster; then the
+   dynamic settings of this node, then those of all brokers; then a ``server.properties``, if one
+   is named (``DynamicBrokerConfig`` has this order);
+3. in a directory of ours, the topic's own settings in ``segmentlog.settings``, then its defaults;
+4. Kafka's defaults.
+"""
+
+import os
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.files.metadata import read_meta_properties, read_properties
+from segmentlog.files.names import META_PROPERTIES_FILE, SETTINGS_FILE
+from segmentlog.files.paths import local_path
+from segmentlog.files.readable import exists
+from segmentlog.settings.broker_names import topic_defaults
+from segmentlog.settings.cluster_metadata import (
+    ClusterSettings,
+    metadata_path,
+    read_cluster_settings,
+)
+from segmentlog.settings.settings_file import SettingsFile
+from segmentlog.topic_config import TopicConfig, setting_names, setting_text
+
+__all__ = ["DirectorySettings", "Setting", "Source", "is_of_a_broker"]
+
+#: Settings that brokers give to their own topics when they make them.
+_INTERNAL = {
+    "__consumer_offsets": {"cleanup.policy": "compact"},
+    "__transaction_state": {"cleanup.policy": "compact"},
+    "__share_group_state": {"cleanup.policy": "delete", "retention.ms": "-1"},
+}
+
+#: A broker's name for a setting that only its tests may use, and that comes before another one.
+_UNDER_ANOTHER_NAME = {"internal.segment.bytes": "segment.bytes"}
+
+
+class Source(StrEnum):
+    """Where a setting comes from."""
+
+    CALL = "call"
+    TOPIC = "topic"  #: the topic's own, in the cluster's metadata
+    NODE = "node"  #: dynamic, of this broker
+    BROKERS = "brokers"  #: dynamic, of all brokers
+    SERVER_PROPERTIES = "server.properties"
+    FILE = SETTINGS_FILE  #: the topic's own, in a directory of ours
+    FILE_DEFAULTS = f"{SETTINGS_FILE}, defaults"
+    INTERNAL = "Kafka's own topic"
+    DEFAULT = "Kafka's default"
+
+
+class Setting(NamedTuple):
+    """The value of a setting, as text, and where it comes from."""
+
+    value: str
+    source: Source
+
+
+def is_of_a_broker(directory: str) -> bool:
+    """Whether a log directory is, or is a copy of, a broker's."""
+    return (
+        exists(os.path.join(directory, META_PROPERTIES_FILE))
+        or metadata_path(directory) is not None
+    )
+
+
+class DirectorySettings:
+    """The settings of a directory's topics, as they were when they were read.
+
+    Parameters
+    ----------
+    given : in the call.
+    cluster : the settings in a cluster's metadata.
+    node_id : of the directory's broker, in text.
+    server_properties : a broker's static settings, by its own names.
+    file : of a directory of ours.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[str, str] | None = None,
+        *,
+        cluster: ClusterSettings | None = None,
+        node_id: str = "",
+        server_properties: Mapping[str, str] | None = None,
+        file: SettingsFile | None = None,
+    ) -> None:
+        self._given = given or {}
+        self._cluster = cluster or ClusterSettings()
+        self._file = file or SettingsFile()
+        self._defaults: dict[str, Setting] = {}
+        self._configs: dict[str | None, TopicConfig] = {}
+        brokers = self._cluster.brokers
+        merged: dict[str, str] = {}
+        sources: dict[str, Source] = {}
+        for settings, source in (
+            (server_properties or {}, Source.SERVER_PROPERTIES),
+            (brokers.get("", {}), Source.BROKERS),
+            (brokers.get(node_id, {}) if node_id else {}, Source.NODE),
+        ):
+            merged |= settings
+            sources |= dict.fromkeys(settings, source)
+        for name, value, broker_name in topic_defaults(merged):
+            self._defaults[name] = Setting(value, sources[broker_name])
+
+    @classmethod
+    def read(
+        cls,
+        directory: str,
+        given: Mapping[str, str] | None = None,
+        metadata: str | os.PathLike[str] | None = None,
+        server_properties: str | os.PathLike[str] | None = None,
+        *,
+        is_optional: bool = False,
+    ) -> "DirectorySettings":
+        """The settings of a log directory.
+
+        Parameters
+        ----------
+        given : in the call, for all topics.
+        metadata : the log directory that holds ``__cluster_metadata-0``, if it is another one.
+        server_properties : the file with a broker's static settings, which are not in the
+            metadata.
+        is_optional : whether a broker's directory without metadata has Kafka's defaults.
+
+        Raises
+        ------
+        OptionError
+            If a given setting is unknown or not accepted; if a broker's directory has no metadata,
+            and ``cleanup.policy`` is not given.
+        LogDirectoryError
+            If `metadata` holds no metadata log, or it cannot be understood.
+        CorruptLogError, CorruptCheckpointError
+            If the metadata log, or a file, is damaged.
+        """
+        TopicConfig.parse(given or {})
+        if not is_of_a_broker(directory):
+            return cls(given, file=SettingsFile.read(directory))
+        place = directory if metadata is None else local_path(metadata)
+        path, cluster = metadata_path(place), None
+        if path is not None:
+            cluster = read_cluster_settings(path)
+        elif metadata is not None:
+            raise LogDirectoryError(place, "holds no __cluster_metadata-0")
+        elif not is_optional and "cleanup.policy" not in (given or {}):
+            accepted = (
+                f"{directory} is a broker's, and the metadata of its cluster is in another log "
+                "directory: name that one, or give cleanup.policy and the other settings"
+            )
+            raise OptionError("metadata", "", accepted)
+        static = (
+            {} if server_properties is None else read_properties(local_path(server_properties))
+        )
+        properties = read_meta_properties(directory)
+        node_id = properties.get("node.id") or properties.get("broker.id") or ""
+        return cls(given, cluster=cluster, node_id=node_id, server_properties=static)
+
+    def of(self, topic: str | None) -> dict[str, Setting]:
+        """All settings of a topic, by Kafka's names, or those of topics without their own."""
+        known = TopicConfig()
+        found = {
+            name: Setting(setting_text(getattr(known, attribute)), Source.DEFAULT)
+            for name, attribute in setting_names().items()
+        }
+        layers = (
+            (_INTERNAL.get(topic or "", {}), Source.INTERNAL),
+            (self._file.defaults, Source.FILE_DEFAULTS),
+            (self._file.of(topic) if topic else {}, Source.FILE),
+        )
+        found |= self._defaults
+        for settings, source in layers:
+            found |= _known(settings, source)
+        own = self._cluster.topics.get(topic or "", {})
+        found |= _known(own, Source.TOPIC)
+        for name, meant in _UNDER_ANOTHER_NAME.items():
+            if name in own:
+                found[meant] = Setting(own[name], Source.TOPIC)
+        return found | _known(self._given, Source.CALL)
+
+    def config(self, topic: str | None) -> TopicConfig:
+        """The same as a configuration.
+
+        Raises
+        ------
+        OptionError
+            If a value is not accepted; it names the setting.
+        """
+        if topic not in self._configs:
+            settings = {name: each.value for name, each in self.of(topic).items()}
+            self._configs[topic] = TopicConfig.parse(settings)
+        return self._configs[topic]
+
+
+def _known(settings: Mapping[str, str], source: Source) -> dict[str, Setting]:
+    names: Collection[str] = setting_names()
+    return {name: Setting(value, source) for name, value in settings.items() if name in names}

@@ -1,0 +1,190 @@
+"""Lines of ``retain``, ``delete-records``, ``configure`` and ``describe --settings``."""
+
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from segmentlog.cleanup.delete_records import delete_records
+from segmentlog.cleanup.places import log_directory
+from segmentlog.cleanup.retain import RemovedSegment, retain
+from segmentlog.cleanup.retention import Reason
+from segmentlog.errors import OptionError
+from segmentlog.log_directory import open_log_dir
+from segmentlog.settings.alter import alter_settings, topic_settings
+from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.tools.tables import aligned
+from segmentlog.tools.text import counted, escape, iso_time, to_json
+
+__all__ = ["configure_and_tell", "delete_records_and_tell", "parse_settings", "retain_and_tell",
+           "write_settings"]  # fmt: skip
+
+_Write = Callable[[str], object]
+
+
+def parse_settings(given: Sequence[str]) -> dict[str, str]:
+    """Settings as ``retention.ms=86400000``.
+
+    Raises
+    ------
+    OptionError
+        If one has no ``=``.
+    """
+    settings = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise OptionError("setting", text, "give a name and a value: retention.ms=86400000")
+        settings[name.strip()] = value
+    return settings
+
+
+def retain_and_tell(
+    path: str,
+    topics: Collection[str],
+    settings: Mapping[str, str],
+    write: _Write,
+    *,
+    dry_run: bool = False,
+    metadata: str | None = None,
+    server_properties: str | None = None,
+) -> None:
+    """Remove expired segments, and write a line for each of them and a line for all.
+
+    Parameters
+    ----------
+    path, topics, settings, dry_run, metadata, server_properties : see `segmentlog.retain`.
+    write : takes each line.
+
+    Raises
+    ------
+    SegmentLogError
+        See `segmentlog.retain`.
+    """
+    removed = retain(
+        path, topics, settings=settings, dry_run=dry_run,
+        metadata=metadata, server_properties=server_properties,
+    )  # fmt: skip
+    for each in removed:
+        offsets = f"offsets {each.base_offset} to {each.end_offset - 1}"
+        where = f"{escape(each.topic)}-{each.partition}: {offsets}"
+        write(f"{where}, {counted(bytes=each.n_bytes)}: {_why(each)}\n")
+    does = "would remove" if dry_run else "removed"
+    n_bytes = sum(each.n_bytes for each in removed)
+    write(f"{does} {counted(segments=len(removed), bytes=n_bytes)}\n")
+
+
+def _why(segment: RemovedSegment) -> str:
+    """The reason in words."""
+    if segment.reason is Reason.START:
+        return "below the log start"
+    if segment.reason is Reason.SIZE:
+        return f"the log is larger than {segment.limit}"
+    newest = "unknown" if segment.newest_ms is None else iso_time(segment.newest_ms)
+    return f"its newest record is of {newest}, older than {segment.limit}"
+
+
+def delete_records_and_tell(
+    path: str,
+    topic: str,
+    partitions: Collection[int],
+    write: _Write,
+    *,
+    offset: int | None = None,
+    before_ms: int | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Delete records of some partitions, and write a line for each of them.
+
+    Parameters
+    ----------
+    partitions : their numbers; all of the topic if empty, and only with `before_ms`.
+    path, topic, offset, before_ms, dry_run : see `segmentlog.delete_records`.
+
+    Raises
+    ------
+    OptionError
+        If an offset is given, but not one partition.
+    SegmentLogError
+        See `segmentlog.delete_records`.
+    """
+    if offset is not None and len(partitions) != 1:
+        raise OptionError("partition", "", "an offset is one partition's: name this one")
+    opened = open_log_dir(path)
+    numbers = partitions or opened.topics(internal=True).get(topic) or [-1]
+    for partition in numbers:
+        opened.log(topic, partition)  # refuse all before the first is changed
+    for partition in numbers:
+        done = delete_records(
+            path, topic, partition, offset=offset, before_ms=before_ms, dry_run=dry_run
+        )
+        where = f"{escape(topic)}-{partition}"
+        if done.new_start == done.old_start and not done.segments:
+            write(f"{where}: begins at offset {done.old_start}; nothing is older\n")
+            continue
+        does = "would begin" if dry_run else "begins"
+        gone = counted(segments=done.segments, bytes=done.n_bytes)
+        goes = "would go" if dry_run else "are gone"
+        begins = f"{does} at offset {done.new_start} instead of {done.old_start}"
+        write(f"{where}: {begins}; {gone} {goes}\n")
+
+
+def configure_and_tell(
+    path: str,
+    topic: str | None,
+    settings: Mapping[str, str],
+    removed: Collection[str],
+    write: _Write,
+) -> None:
+    """Keep settings, and write what is kept now.
+
+    Raises
+    ------
+    SegmentLogError
+        See `segmentlog.alter_settings`.
+    """
+    if settings or removed:
+        alter_settings(path, topic, settings, removed=removed)
+    found = topic_settings(path, topic)
+    cells = [[name, each.value, str(each.source)] for name, each in found.items()]
+    write(aligned(["setting", "value", "source"], cells, [False, True, False]))
+
+
+def write_settings(
+    paths: Sequence[str],
+    topics: Collection[str],
+    *,
+    as_json: bool = False,
+    metadata: str | None = None,
+    server_properties: str | None = None,
+) -> None:
+    """Write each setting of each topic, and where it comes from.
+
+    Parameters
+    ----------
+    paths : log directories.
+    topics : their names; all topics if empty.
+    as_json : whether to write one object a line.
+    metadata, server_properties : see `segmentlog.topic_settings`.
+
+    Raises
+    ------
+    SegmentLogError
+        If a path is no log directory, or settings cannot be read.
+    """
+    rows = []
+    for path in paths:
+        opened = open_log_dir(path)
+        held = opened.topics(internal=True)
+        for topic in topics:
+            if topic not in held:
+                opened.log(topic, -1)  # raises, and names the nearest topic
+        directory = log_directory(path)
+        known = DirectorySettings.read(directory, None, metadata, server_properties)
+        for topic in sorted(topics) or sorted(held):
+            rows += [(topic, name, *each) for name, each in known.of(topic).items()]
+    names = ["topic", "setting", "value", "source"]
+    if as_json:
+        for row in rows:
+            sys.stdout.write(to_json(dict(zip(names, map(str, row), strict=True))) + "\n")
+        return
+    cells = [[escape(str(cell)) for cell in row] for row in rows]
+    sys.stdout.write(aligned(names, cells, [False, False, True, False]))

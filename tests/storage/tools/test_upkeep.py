@@ -1,0 +1,128 @@
+"""``retain``, ``delete-records``, ``configure``, ``describe --settings``: their words."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import Result
+
+import segmentlog
+from segmentlog.files.lock import DirectoryLock
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Two partitions of two segments each, of the years 1970 and 2100."""
+    config = segmentlog.ProducerConfig(use_timestamps=True)
+    with segmentlog.open_writer(tmp_path, "orders", num_partitions=2, config=config) as writer:
+        for time_ms in (1000, 4_102_444_800_000):
+            times = pa.array([time_ms] * 2, pa.timestamp("ms", "UTC"))
+            writer.append(
+                pa.table(
+                    {
+                        "value": [b"a", b"b"],
+                        "partition": pa.array([0, 1], pa.int32()),
+                        "timestamp": times,
+                    }
+                )
+            )
+            writer.roll()
+    return tmp_path
+
+
+def test_retain_says_what_goes_and_why(run: Run, directory: Path) -> None:
+    """A line for each segment, and one for all; the same in a dry run."""
+    why = "69 bytes: its newest record is of 1970-01-01T00:00:01.000Z, older than retention.ms="
+    lines = "".join(f"orders-{p}: offsets 0 to 0, {why}604800000\n" for p in (0, 1))
+    told = run("retain", directory, "--dry-run").stdout
+    assert f"{lines}would remove 2 segments, 138 bytes\n" == told
+
+    assert f"{lines}removed 2 segments, 138 bytes\n" == run("retain", directory).stdout
+    assert "removed 0 segments, 0 bytes\n" == run("retain", directory).stdout
+
+
+def test_retain_by_other_settings(run: Run, directory: Path) -> None:
+    """Of the call, for some topics."""
+    printed = run(
+        "retain", directory, "--topic", "orders", "-s", "retention.ms=-1",
+        "-s", "retention.bytes=69",
+    ).stdout  # fmt: skip
+
+    assert (
+        "orders-0: offsets 0 to 0, 69 bytes: the log is larger than retention.bytes=69" in printed
+    )
+
+
+def test_retain_below_the_log_start(run: Run, directory: Path) -> None:
+    """Where an overwrite has moved it."""
+    with segmentlog.open_writer(directory, "orders", delete_records=True) as writer:
+        writer.append(pa.table({"value": [b"c"]}))
+    printed = run("retain", directory, "-s", "cleanup.policy=compact").stdout
+
+    assert 4 == len(re.findall(r"69 bytes: below the log start\n", printed))
+
+
+def test_delete_records(run: Run, directory: Path) -> None:
+    """To an offset of one partition, or before a time in all of them."""
+    line = "orders-1: {} at offset 1 instead of 0; 1 segment, 69 bytes {}\n"
+    which = ("delete-records", directory, "--topic", "orders")
+    assert (
+        line.format("would begin", "would go")
+        == run(*which, "--partition", "1", "--offset", "1", "--dry-run").stdout
+    )
+    assert (
+        line.format("begins", "are gone")
+        == run(*which, "--partition", "1", "--offset", "1").stdout
+    )
+    assert (
+        "orders-0: begins at offset 1 instead of 0; 1 segment, 69 bytes are gone\n"
+        "orders-1: begins at offset 1; nothing is older\n"
+    ) == run(*which, "--before", "2026-01-01").stdout
+
+
+def test_refusals_are_one_line_with_status_2(run: Run, directory: Path) -> None:
+    """Nothing is changed."""
+    which = ("delete-records", directory, "--topic")
+    for arguments, message in (
+        ((*which, "orders", "--offset", "1"), "an offset is one partition's"),
+        ((*which, "orders"), "give the first offset that stays, or a time"),
+        ((*which, "order", "--before", "0"), "did you mean 'orders'?"),
+        ((*which, "orders", "--partition", "7", "--before", "0"), "it has partitions 0, 1"),
+        (("retain", directory, "-s", "retention.ms"), "give a name and a value"),
+        (("retain", directory, "--topic", "order"), "did you mean 'orders'?"),
+        (("configure", directory, "-s", "retention.mss=1"), "did you mean 'retention.ms'?"),
+        (("describe", directory, "--settings", "--topic", "order"), "did you mean 'orders'?"),
+    ):
+        refused = run(*arguments, status=2).stderr
+        assert message in refused
+        assert 1 == refused.count("\n")
+    with DirectoryLock(str(directory)):
+        for command in ("retain", "configure"):
+            assert "is in use" in run(command, directory, "-s", "segment.ms=1", status=2).stderr
+
+    assert 2 == len(segmentlog.open_log_dir(directory).log("orders", 0).segments)
+    assert not (directory / "segmentlog.settings").exists()
+
+
+def test_configure_and_describe_settings(run: Run, directory: Path) -> None:
+    """What is kept is listed with its source."""
+    run("configure", directory, "-s", "segment.bytes=5000", "-s", "retention.bytes=7")
+    printed = run(
+        "configure", directory, "--topic", "orders", "-s", "retention.ms=9",
+    ).stdout  # fmt: skip
+    assert re.search(r"retention.ms +9 +segmentlog.settings\n", printed)
+    run("configure", directory, "--remove", "retention.bytes")
+    printed = run("describe", directory, "--settings").stdout
+    assert re.search(r"orders +segment.bytes +5000 +segmentlog.settings, defaults\n", printed)
+    assert re.search(r"orders +retention.bytes +-1 +Kafka's default\n", printed)
+    lines = run("describe", directory, "--settings", "--json").stdout.splitlines()
+
+    assert {
+        "topic": "orders", "setting": "retention.ms", "value": "9",
+        "source": "segmentlog.settings",
+    } in map(json.loads, lines)  # fmt: skip
