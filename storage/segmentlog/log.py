@@ -13,7 +13,6 @@ from segmentlog.errors import (
     LogChangedError,
     OffsetOutOfRangeError,
 )
-from segmentlog.files.location import is_url
 from segmentlog.files.metadata import known_topic_id, read_topic_id
 from segmentlog.files.readable import is_file
 from segmentlog.model import (
@@ -295,8 +294,6 @@ class Log:
 
     @cached_property
     def _known_topic_id(self) -> str:
-        if is_url(self.path):  # a request; and another topic's objects are other objects
-            return ""
         return known_topic_id(self._directory)
 
     def bounds(

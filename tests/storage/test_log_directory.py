@@ -380,10 +380,10 @@ def test_what_was_listed_stays(log_dir: Path) -> None:
     assert {"orders": [0, 1], "pay.ments": [10]} == directory.topics()
 
 
-def test_a_plan_opens_two_files_of_a_partition(
+def test_a_plan_opens_three_files_of_a_partition(
     log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the last segment and its index are looked at, once; the others are read whole."""
+    """The last segment, its index and the topic's id, once; other segments are read whole."""
     for base in (3, 6):
         data = encode_batch([Record(base + i, 1, None, b"v") for i in range(3)])
         (log_dir / "orders-1" / f"{base:020d}.log").write_bytes(data)
@@ -400,7 +400,8 @@ def test_a_plan_opens_two_files_of_a_partition(
     slices = directory.log("orders", 1).slices(0, end)
 
     of_partition = [path.name for path in opened if path.parent.name == "orders-1"]
-    assert ["00000000000000000006.index", "00000000000000000006.log"] == sorted(of_partition)
+    last = "00000000000000000006"
+    assert [f"{last}.index", f"{last}.log", "partition.metadata"] == sorted(of_partition)
     assert [3] == [len(each.files) for each in slices]
 
 

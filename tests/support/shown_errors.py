@@ -69,11 +69,11 @@ CASES = {
         "its header says 0x",
     ),
     "bad startingOffsets": Case(
-        f'{_READ}.option("startingOffsets", "newest").load(DATA).count()', "give earliest, latest"
+        f'{_READ}.option("startingOffsets", "newest").load(DATA).count()', "give earliest, or JSON"
     ),
     "data loss": Case(
         f"""{_READ}.option("assign", '{{"orders":[0]}}')"""
-        """.option("startingOffsets", '{"orders":{"0":100000}}').load(DATA).count()""",
+        """.option("endingOffsets", '{"orders":{"0":100000}}').load(DATA).count()""",
         "offset 100000 ",
     ),
     "lock held": Case(

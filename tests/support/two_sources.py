@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -10,9 +11,12 @@ from kafka_here.java import Outgoing
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Outcome", "TwoSources", "fill", "has_kafkas_tasks", "random_options"]
+__all__ = ["BROKER", "Outcome", "TwoSources", "fill", "has_kafkas_tasks", "random_options"]
 
 T0 = 1_700_000_000_000
+
+#: Settings of the broker: by default, deleted heads reach the disk after a minute.
+BROKER = {"log.flush.start.offset.checkpoint.interval.ms": 100}
 
 #: Partitions of each topic that `fill` makes.
 PARTITIONS = {"a": 3, "b": 1, "ab-c": 2, "empty": 1}
@@ -27,7 +31,7 @@ _QUICK = {
 }
 
 
-def fill(client: JavaClient) -> None:
+def fill(broker: Broker, client: JavaClient) -> None:
     """Topics with a deleted head, times out of order, an empty partition, and transactions.
 
     ``a-0`` has offsets 0 to 39, 5 ms apart; ``a-1`` 5 to 24, their times out of order; ``a-2``
@@ -48,6 +52,18 @@ def fill(client: JavaClient) -> None:
         client.produce("b", records, transactions=[end], **small)
     third = [Outgoing(b"c", None, (), T0 + 7 * i, i % 2) for i in range(30)]
     client.produce("ab-c", third, compression_type="lz4", **small)
+    _wait_for_log_start(broker)
+
+
+def _wait_for_log_start(broker: Broker) -> None:
+    """Until the deleted head is in the checkpoint: a reader of the disk knows it from there."""
+    checkpoint = broker.log_dir / "log-start-offset-checkpoint"
+    deadline = time.monotonic() + 60
+    while "a 1 5" not in checkpoint.read_text().splitlines():
+        if time.monotonic() > deadline:
+            message = f"the broker has not written the log start: {checkpoint.read_text()!r}"
+            raise RuntimeError(message)
+        time.sleep(0.05)
 
 
 #: Right and wrong values of the options beside the bounds.
