@@ -49,7 +49,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the fast tests, and skip what only Linux can show elsewhere."""
     for item in items:
         name = str(item.path.relative_to(TESTS))
-        needs_more = any(item.get_closest_marker(each) for each in ("slow", "spark", "interop"))
+        needs_more = any(
+            item.get_closest_marker(each) for each in ("slow", "spark", "interop", "thorough")
+        )
         if name.startswith(FAST) and not name.startswith(NOT_FAST) and not needs_more:
             item.add_marker("fast")
         if item.get_closest_marker("linux") and sys.platform != "linux":

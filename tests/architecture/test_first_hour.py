@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 from first_hour.bare import TOP, Bare
-from first_hour.parts import PARTS, SLOW, Hour
+from first_hour.parts import PARTS, Hour
 
 TRANSCRIPTS = Path(__file__).parent / "first_hour"
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "part", [*PARTS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("part", PARTS)
 def test_it_reads_as_its_transcript(bare: Bare, tmp_path: Path, part: str) -> None:
     """Everything that is printed, but for noise, places and times."""
-    printed = (PARTS | SLOW)[part](Hour.begin(bare, tmp_path / "checkout"))
+    printed = PARTS[part](Hour.begin(bare, tmp_path / "checkout"))
     expected = (TRANSCRIPTS / f"{part}.txt").read_text()
 
     again = f"python tests/support/first_hour/make.py {part}"
@@ -28,7 +27,7 @@ def test_it_reads_as_its_transcript(bare: Bare, tmp_path: Path, part: str) -> No
 
 def test_a_transcript_stands_for_each_part() -> None:
     """None is missing, and none is left over."""
-    assert sorted(PARTS | SLOW) == sorted(path.stem for path in TRANSCRIPTS.iterdir())
+    assert sorted(PARTS) == sorted(path.stem for path in TRANSCRIPTS.iterdir())
 
 
 def test_git_does_not_see_what_the_hour_leaves() -> None:

@@ -12,6 +12,8 @@ import pytest
 from first_hour.bare import TOP, environment_without_us
 from quick_java import FLAGS
 
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
+
 COMPILING = "compiling segmentlog's kernels"
 
 READ = """
@@ -71,14 +73,12 @@ def machine(wheel: Path, tmp_path_factory: pytest.TempPathFactory, example_data:
     return Machine(python, place / "cache", printed, errors)
 
 
-@pytest.mark.spark
 def test_a_wheel_outside_the_checkout_is_found_on_the_path(wheel: Path, machine: Machine) -> None:
     """A wheel file on `PYTHONPATH`, not unpacked."""
     assert str(wheel) in machine.printed
     assert "rows 1062" in machine.printed
 
 
-@pytest.mark.spark
 def test_a_first_query_says_once_that_it_compiles(machine: Machine) -> None:
     """On the terminal, and where the kernels are then found."""
     assert 1 == machine.errors.count(COMPILING)
@@ -86,12 +86,11 @@ def test_a_first_query_says_once_that_it_compiles(machine: Machine) -> None:
     assert machine.kernels()
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     "name",
     [
         "segmentlog.zip",
-        pytest.param("pyspark_segmentlog-0-py3-none-any.whl", marks=pytest.mark.slow),
+        "pyspark_segmentlog-0-py3-none-any.whl",
     ],
 )
 def test_py_files_reach_the_workers_and_compile_nothing(
@@ -118,8 +117,6 @@ def test_py_files_reach_the_workers_and_compile_nothing(
     assert before == machine.kernels()
 
 
-@pytest.mark.slow
-@pytest.mark.spark
 def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None:
     """`pip install -e`: two plain paths in a `.pth` file, which Spark's scan sees."""
     python, site = environment_without_us(tmp_path / "venv")
@@ -134,8 +131,6 @@ def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None
     assert "rows 1062" in printed
 
 
-@pytest.mark.slow
-@pytest.mark.spark
 def test_the_oldest_supported_spark_reads(wheel: Path, tmp_path: Path, example_data: str) -> None:
     """A smoke test on pyspark 4.2, whose download takes longer than the test."""
     python, site = environment_without_us(tmp_path / "venv")

@@ -12,7 +12,7 @@ import pyspark
 import pytest
 from kafka_here.broker import free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.thorough, pytest.mark.spark]
 
 _JOB = """
 import json, sys

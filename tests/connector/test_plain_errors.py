@@ -62,6 +62,7 @@ def test_on_a_console(tmp_path: Path) -> None:
     assert batch.lines[-1] >= batch.of - 1, batch.text
 
 
+@pytest.mark.thorough
 def test_in_a_notebook(tmp_path: Path) -> None:
     """Spark's own frames take 30 lines there; one line of IPython's takes them away."""
     shown = jupyter(situations(tmp_path), MANY, {"spark.log.level": "OFF"}, "%xmode Minimal")

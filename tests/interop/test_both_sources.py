@@ -38,9 +38,13 @@ def test_random_options(sources: TwoSources) -> None:
     assert {"rows", "refused"} <= {compare(sources, seed) for seed in range(12)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("first", "behind"), [(12, 100), (100, 2000)], ids=["hundred", "thousands"]
+    ("first", "behind"),
+    [
+        pytest.param(12, 100, marks=pytest.mark.thorough),
+        pytest.param(100, 2000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)]),
+    ],
+    ids=["hundred", "thousands"],
 )
 def test_many_random_options(sources: TwoSources, first: int, behind: int) -> None:
     """Those that fail are all told of."""

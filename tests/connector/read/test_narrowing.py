@@ -60,7 +60,7 @@ def n_tasks(frame: DataFrame) -> int:
 
 @pytest.mark.parametrize(
     ("conf", "narrows", "n_predicates"),
-    [("true", "true", None), ("true", "false", 3), ("false", "true", 3), ("false", "false", 3)],
+    [("true", "true", None), ("true", "false", 3), ("false", "true", 3)],
 )
 def test_rows_are_those_that_spark_would_filter(
     spark: SparkSession, example_data: str, conf: str, narrows: str, n_predicates: int | None
@@ -150,6 +150,7 @@ spark.stop()
 """
 
 
+@pytest.mark.thorough
 def test_spark_without_its_daemon_narrows_alike(example_data: str) -> None:
     """Each worker is then a process of its own, with another name on its command line."""
     assert "335 335 1" == run(WITHOUT_DAEMON.format(path=example_data)).splitlines()[-1]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from numba.core.dispatcher import Dispatcher
 
 import segmentlog.kernels
@@ -56,6 +57,7 @@ def kernels() -> set[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -> None:
     """Scans, look-ups, dumps and writes find every kernel in the cache, which is where it said."""
     first = python(tmp_path, "-m", "segmentlog", "warmup")

@@ -10,20 +10,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from first_hour.bare import TOP, Bare, build_wheel
-from first_hour.parts import PARTS, SLOW, Hour
+from first_hour.parts import PARTS, Hour
 
 TRANSCRIPTS = TOP / "tests" / "architecture" / "first_hour"
 
 
 def main(names: list[str]) -> None:
     """Those that are named, or all of them."""
-    parts = PARTS | SLOW
     with tempfile.TemporaryDirectory(prefix="first-hour-") as scratch:
         at = Path(scratch)
         bare = Bare.make(at / "venv", build_wheel(at / "wheel"))
-        for name in names or parts:
+        for name in names or PARTS:
             hour = Hour.begin(bare, at / name)
-            (TRANSCRIPTS / f"{name}.txt").write_text(parts[name](hour))
+            (TRANSCRIPTS / f"{name}.txt").write_text(PARTS[name](hour))
             print(TRANSCRIPTS / f"{name}.txt")
 
 

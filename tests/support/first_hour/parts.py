@@ -12,7 +12,7 @@ from typing import Any
 from first_hour.bare import TOP, Bare, link_libraries
 from first_hour.masks import mask
 
-__all__ = ["PARTS", "SLOW", "Hour"]
+__all__ = ["PARTS", "Hour"]
 
 Snippets = list[tuple[str, str]]
 
@@ -206,8 +206,6 @@ pyspark_segmentlog.register(spark)
 
 PARTS: dict[str, Callable[[Hour], str]] = {
     "python_and_sql": python_and_sql,
-}
-SLOW: dict[str, Callable[[Hour], str]] = {
     "quickstart": quickstart,
     "commands": commands,
     "spark_sql": spark_sql,
