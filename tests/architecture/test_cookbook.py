@@ -1,0 +1,125 @@
+"""The recipes of `examples/README.md` run, and find what is in the example data."""
+
+import base64
+import re
+import runpy
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+import pytest
+from pyspark.sql import SparkSession
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DATA = str(EXAMPLES / "data")
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Call what a recipe defines, by default its ``main``, and return what it prints."""
+
+    def call(name: str, *arguments: Any, function: str = "main") -> str:
+        runpy.run_path(str(EXAMPLES / name))[function](*arguments)
+        return capsys.readouterr().out
+
+    return call
+
+
+def test_the_index_names_every_example() -> None:
+    """And nothing else."""
+    listed = re.findall(
+        r"^\| \[(.*?)\]\(\1\) \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE
+    )
+    there = [path.name for path in EXAMPLES.iterdir() if path.suffix in {".py", ".sql", ".ipynb"}]
+
+    assert sorted(listed) == sorted(there)
+
+
+def test_an_incident_by_time(run: Run) -> None:
+    """In the order of time over partitions, and counted by partition."""
+    lines = run("incident_by_time.py").splitlines()
+
+    assert lines[0].startswith("08:53:20 orders-1@107     b'customer-20'")
+    assert lines[1].startswith("08:53:20 payments-0@0 ")
+    assert "122 records from 2025-10-10T08:50:00Z to 2025-10-10T09:00:00Z" in lines
+    assert ["orders-0         1", "orders-1         1", "payments-0     120"] == lines[-3:]
+
+
+def test_duckdb_and_polars(run: Run) -> None:
+    """The days by the one, the best customers by the other."""
+    printed = run("duckdb_and_polars.py")
+
+    assert "│ 2025-10-09 │    189 │ 47076.65 │" in printed
+    assert "│ customer-30 ┆ 11     ┆ 3562.99 │" in printed
+
+
+@pytest.mark.spark
+def test_a_comparison_of_directories(
+    spark: SparkSession, run: Run, example_data: str, tmp_path: Path
+) -> None:
+    """A record that is missing, one that differs; and no difference."""
+    run("compare_directories.py", str(tmp_path / "copy"), function="flawed_copy")
+    printed = run("compare_directories.py", example_data, str(tmp_path / "copy"))
+    assert re.search(r"orders *\| *1 *\| *differs *\| *1 *\|", printed)
+    assert re.search(r"orders *\| *2 *\| *only left *\| *1 *\|", printed)
+    assert re.search(r"orders *\|1 *\|7 *\|differs *\|.*\|\{\} *\|", printed)
+
+    same = run("compare_directories.py", example_data, example_data)
+    assert same == "orders: both directories have the same records\n"
+
+
+@pytest.mark.spark
+def test_an_export_to_parquet(
+    spark: SparkSession, run: Run, example_data: str, tmp_path: Path
+) -> None:
+    """A directory for each day, and every record in one of them."""
+    target = tmp_path / "parquet"
+    printed = run("export_to_parquet.py", example_data, "orders", str(target))
+
+    days = [f"day=2025-10-{day:02}" for day in (9, 10, 11, 12)]
+    assert days == sorted(path.name for path in (target / "topic=orders").iterdir())
+    assert f"900 records are in {target}" in printed
+
+
+@pytest.mark.spark
+def test_json_values(spark: SparkSession, run: Run) -> None:
+    """All orders fit the schema; payments have another one."""
+    assert re.search(r"\| *900\| *0\|", run("json_values.py"))
+    payments = run("json_values.py", DATA, "payments", "paid string, at date")
+    assert re.search(r"\| *120\| *0\|", payments)
+    assert re.search(r"\| *120\| *120\|", run("json_values.py", DATA, "payments", "paid date"))
+
+
+@pytest.mark.spark
+def test_sql_alone(spark: SparkSession) -> None:
+    """The statements of the file, in their order; the last three are queries."""
+    text = re.sub(r"^--.*\n", "", (EXAMPLES / "orders.sql").read_text(), flags=re.MULTILINE)
+    text = text.replace("'examples/data'", f"'{EXAMPLES / 'data'}'")
+    statements = [each.strip() for each in text.split(";") if each.strip()]
+    results = [spark.sql(each).collect() for each in statements]
+
+    days, customers, (orphans,) = results[-3:]
+    assert 900 == sum(row["orders"] for row in days)
+    assert 5 == len(customers)
+    assert all(row["name"] for row in customers)
+    assert 0 <= orphans["orders_without_a_customer"] < 900
+
+
+@pytest.mark.thorough
+def test_the_notebook_counts_and_draws() -> None:
+    """It is run anew; its picture is a picture, and its figures are those of the data."""
+    notebook = nbformat.read(EXAMPLES / "count_per_minute.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+    printed = "".join(each.text for each in outputs if each.output_type == "stream")
+    assert "1020 records in 902 minutes" in printed
+    pictures = [each.data["image/png"] for each in outputs if "image/png" in each.get("data", {})]
+    (picture,) = map(base64.b64decode, pictures)
+    width, height = struct.unpack(">2I", picture[16:24])
+    assert width > 800
+    assert height > 400
