@@ -107,7 +107,7 @@ def test_each_of_many_partitions_with_much_is_moved_in_files_of_its_own(
         stage_much(stager, N)
     extents = stager.close()
     assert before == n_open()
-    assert before + 32 < most <= before + DESCRIPTORS // 2 + 4
+    assert before + 32 < most <= before + (DESCRIPTORS + before) // 2 + 4
     own = Counter(each.partition for each in extents if each.is_own)
     assert [*range(N)] == sorted(own)
     job.commit(extents)
