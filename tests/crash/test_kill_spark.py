@@ -124,7 +124,10 @@ class Driver:
 
 @pytest.mark.parametrize(
     ("n_kills", "n_workers_killed_first"),
-    [(2, 1), pytest.param(200, 7, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
+    [
+        pytest.param(2, 1, marks=pytest.mark.thorough),
+        pytest.param(200, 7, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+    ],
 )
 def test_killed_spark_jobs_lose_and_repeat_nothing(
     tmp_path: Path, n_kills: int, n_workers_killed_first: int

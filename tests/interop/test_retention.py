@@ -173,6 +173,7 @@ def test_deleted_records_are_gone_for_a_broker(
     assert 1 == starts[TopicPartition("never", 0)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "stride", [23, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )

@@ -135,6 +135,7 @@ def test_a_source_that_is_replaced_meanwhile_leaves_nothing(package: Path, cache
     assert {} == entries(cache)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["NUMBA_BOUNDSCHECK", "NUMBA_OPT"])
 def test_settings_of_numba_have_kernels_of_their_own(
     package: Path, cache: Path, name: str
@@ -146,6 +147,7 @@ def test_settings_of_numba_have_kernels_of_their_own(
     assert LOADED == use(cache, package, NUMBA_NUM_THREADS="1").printed
 
 
+@pytest.mark.thorough
 def test_processes_compile_at_once(package: Path, cache: Path) -> None:
     """Each has the right result, all files are whole, and one of the processes says so."""
     done = [end(each) for each in [start(cache, package) for _ in range(4)]]
@@ -168,6 +170,7 @@ def test_processes_compile_at_once_many_times(package: Path, tmp_path: Path) -> 
         assert LOADED == use(cache, package).printed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("damage", ["empty", "short", "changed"])
 def test_damaged_files_are_compiled_again(package: Path, cache: Path, damage: str) -> None:
     """A power cut may leave a name without its bytes, or with other ones."""
