@@ -1,4 +1,4 @@
-"""Planning by this tree against planning by another commit's tree, in alternating processes.
+"""Planning, scans and seeks of this tree against another commit's, in alternating processes.
 
 ``python tests/benchmarks/against_tree.py TREE [--partitions 3000] [--rounds 7]``; ``TREE`` is a
 work tree of the other commit, from ``git worktree add --detach TREE COMMIT``.  Each round starts a
@@ -21,13 +21,17 @@ sys.path[:0] = [str(TOP / "storage"), str(Path(__file__).parent)]
 
 from planning import make_directory  # noqa: E402
 
-_PLAN = """
+_BEGIN = """
 import os, resource, sys, time
 import segmentlog
 from segmentlog import model
 def cpu():
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+"""
+_PLAN = (
+    _BEGIN
+    + """
 start, cpu_start = time.perf_counter(), cpu()
 directory = segmentlog.open_log_dir(sys.argv[1])
 partitions = directory.topic_partitions()
@@ -40,34 +44,65 @@ for each in partitions:
         n_bytes += log_slice.n_bytes
 print(time.perf_counter() - start, cpu() - cpu_start, n_files, n_bytes)
 """
+)
+#: Kernels are loaded by a first batch; then the whole log, as it comes from the page cache.
+_SCAN = (
+    _BEGIN
+    + """
+log = segmentlog.open_log_dir(sys.argv[1]).log("t", 0)
+log.scan(0, 100).read_all()
+start, cpu_start = time.perf_counter(), cpu()
+n_rows = n_bytes = 0
+for _ in range(3):
+    for batch in segmentlog.open_log_dir(sys.argv[1]).log("t", 0).scan():
+        n_rows += batch.num_rows
+        n_bytes += batch.nbytes
+print(time.perf_counter() - start, cpu() - cpu_start, n_rows, n_bytes)
+"""
+)
+_SEEK = (
+    _BEGIN
+    + """
+log = segmentlog.open_log_dir(sys.argv[1]).log("t", 0)
+end = log.end_offset()
+log.scan(0, 100).read_all(), log.offset_for_timestamp(0)
+start, cpu_start = time.perf_counter(), cpu()
+found = 0
+for i in range(1500):
+    at = i * 7919 % (end - 10)
+    found += log.scan(at, at + 1, columns=["offset"]).read_all()["offset"][0].as_py()
+    found += log.offset_for_timestamp(1_700_000_000_000 + at).offset
+print(time.perf_counter() - start, cpu() - cpu_start, found, 0)
+"""
+)
 
 
 class Run(NamedTuple):
-    """One plan: seconds by the clock and of the processor, and what was planned."""
+    """Seconds by the clock and of the processor, and what was planned, scanned or found."""
 
     wall: float
     cpu: float
-    files: float
+    found: float
     n_bytes: float
 
 
-def plan(tree: Path, directory: Path) -> Run:
-    """A plan of all partitions of a directory, in a new interpreter with a tree's engine."""
+def timed(work: str, tree: Path, directory: Path) -> Run:
+    """Some work on a directory, in a new interpreter with a tree's engine."""
     environment = os.environ | {"PYTHONPATH": str(tree / "storage")}
-    command = [sys.executable, "-c", _PLAN, str(directory)]
+    command = [sys.executable, "-c", work, str(directory)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return Run(*map(float, done.stdout.split()))
 
 
-def compare(trees: dict[str, Path], directory: Path, rounds: int) -> None:
+def compare(work: str, trees: dict[str, Path], directory: Path, rounds: int) -> None:
     """Print the medians of both trees, and their ratio.
 
     Raises
     ------
     SystemExit
-        If the trees plan different bytes.
+        If the trees find different things.
     """
-    warm = {name: plan(tree, directory) for name, tree in trees.items()}
+    warm = {name: timed(work, tree, directory) for name, tree in trees.items()}
     if len({run[2:] for run in warm.values()}) > 1:
         message = f"the trees disagree: {warm}"
         raise SystemExit(message)
@@ -75,7 +110,7 @@ def compare(trees: dict[str, Path], directory: Path, rounds: int) -> None:
     order = random.Random(rounds)
     for _ in range(rounds):
         for name in order.sample([*trees], len(trees)):
-            runs[name].append(plan(trees[name], directory))
+            runs[name].append(timed(work, trees[name], directory))
     for field in ("wall", "cpu"):
         middle = {
             name: statistics.median(getattr(run, field) for run in found)
@@ -89,6 +124,25 @@ def compare(trees: dict[str, Path], directory: Path, rounds: int) -> None:
         print(f"  {field}: {middle['that'] / middle['this']:.2f}  {spread}")
 
 
+def write_log(directory: str, n_rows: int) -> None:
+    """A log of records of about a hundred bytes, a millisecond apart, in segments of 64 MiB."""
+    import pyarrow as pa
+
+    import segmentlog
+    from segmentlog.producer.config import ProducerConfig
+    from segmentlog.topic_config import TopicConfig
+
+    config = ProducerConfig(TopicConfig(segment_bytes=64 << 20), use_timestamps=True)
+    first = 1_700_000_000_000
+    times = pa.array(range(first, first + n_rows), pa.timestamp("ms", "UTC"))
+    with segmentlog.open_writer(directory, "t", config=config) as writer:
+        for start in range(0, n_rows, 100_000):
+            part = range(start, start + 100_000)
+            keys, values = [b"%08d" % i for i in part], [b"%080d" % i for i in part]
+            columns = {"key": keys, "value": values, "timestamp": times[start : start + 100_000]}
+            writer.append(pa.table(columns))
+
+
 def main() -> None:
     """Make the directories and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -100,8 +154,14 @@ def main() -> None:
     for has_checkpoints in (False, True):
         with tempfile.TemporaryDirectory() as scratch:
             make_directory(Path(scratch), arguments.partitions, has_checkpoints=has_checkpoints)
-            print("with high watermarks" if has_checkpoints else "without high watermarks")
-            compare(trees, Path(scratch), arguments.rounds)
+            which = "with" if has_checkpoints else "without"
+            print(f"planning, {which} high watermarks")
+            compare(_PLAN, trees, Path(scratch), arguments.rounds)
+    with tempfile.TemporaryDirectory() as scratch:
+        write_log(scratch, 2_000_000)
+        for name, work in (("scan", _SCAN), ("seek by offset and by time", _SEEK)):
+            print(name)
+            compare(work, trees, Path(scratch), arguments.rounds)
 
 
 if __name__ == "__main__":

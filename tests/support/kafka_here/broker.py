@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -25,10 +26,17 @@ _CLUSTER_ID = "segmentlogTestCluster1"[:22]
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody uses at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback interface that nobody uses at this moment.
+
+    It lies below the ports that systems give to outgoing connections: the tests make thousands of
+    these, and one of them could take the port before the server does.
+    """
+    choose = random.SystemRandom()
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            port = choose.randrange(20_000, 32_000)
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Broker:
