@@ -129,9 +129,10 @@ def _clean_once(
     cleaner = SegmentCleaner(cleaning)
     made: list[CleanedSegment] = []
     sizes = [_sizes_of(each) for each in cleaned]
+    ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
     groups = group_segments(sizes, config.segment_bytes, config.segment_index_bytes, end_offset)
     try:
-        made.extend(cleaner.clean(cleaned[group]) for group in groups)
+        made.extend(cleaner.clean(cleaned[group], ends[group]) for group in groups)
     except BaseException:
         for each in made:
             each.remove()
