@@ -6,6 +6,7 @@ that users of Spark know.  As in Spark, every column is nullable.
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,16 @@ def record_schema(
         raise OptionError("columns", str(columns), accepted)
     if columns is None:
         columns = COLUMNS if include_headers else COLUMNS[:-1]
+    columns = tuple(columns)
     for name in columns:
-        if name not in COLUMNS or list(columns).count(name) > 1:
+        if name not in COLUMNS or columns.count(name) > 1:
             accepted = f"columns are {', '.join(COLUMNS)}, each at most once"
             raise OptionError("columns", name, accepted)
+    return _schema_of(columns)
+
+
+@lru_cache
+def _schema_of(columns: tuple[str, ...]) -> pa.Schema:
     return pa.schema([_ALL.field(name) for name in columns])
 
 
@@ -86,21 +93,26 @@ class Constants:
     """
 
     def __init__(self, topic_partition: TopicPartition | None = None) -> None:
-        self._scalars: dict[str | TimestampType, pa.Scalar] = {
-            each: pa.scalar(int(each), pa.int32()) for each in TimestampType
-        }
-        if topic_partition is not None:
-            self._scalars["topic"] = pa.scalar(topic_partition.topic, pa.string())
-            self._scalars["partition"] = pa.scalar(topic_partition.partition, pa.int32())
+        self._values = {} if topic_partition is None else topic_partition._asdict()
         self._arrays: dict[str | TimestampType, pa.Array] = {}
 
     def array(self, name: str | TimestampType, n_rows: int) -> pa.Array:
         """`n_rows` of column `name`, or of ``timestampType`` when `name` is one of its values."""
         known = self._arrays.get(name)
         if known is None or len(known) < n_rows:
-            known = pa.repeat(self._scalars[name], n_rows)
+            known = pa.repeat(self._scalar(name), n_rows)
             self._arrays[name] = known
         return known.slice(0, n_rows)
+
+    def _scalar(self, name: str | TimestampType) -> pa.Scalar:
+        # From buffers: `pa.scalar` and `pa.array` import pandas, which takes 0.2 s.
+        value = int(name) if isinstance(name, TimestampType) else self._values[name]
+        if isinstance(value, int):
+            buffer = pa.py_buffer(np.array([value], np.int32))
+            return pa.Array.from_buffers(pa.int32(), 1, [None, buffer])[0]
+        text = value.encode()
+        ends = pa.py_buffer(np.array([0, len(text)], np.int32))
+        return pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(text)])[0]
 
     def record_batch(
         self, schema: pa.Schema, n_rows: int, timestamp_type: TimestampType
