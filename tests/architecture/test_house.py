@@ -203,6 +203,83 @@ def test_planning_does_not_load_the_compiler() -> None:
     assert run(code) == "1 False"
 
 
+def test_neither_an_import_nor_a_first_scan_loads_pandas() -> None:
+    """It takes 0.2 s, and `pyarrow` loads it for a scalar or an array of Python's numbers."""
+    directory = TOP / "examples" / "data"
+    code = (
+        "import sys, segmentlog; loaded = ['pandas' in sys.modules]; "
+        f"log = segmentlog.open_log_dir({str(directory)!r}).log('orders', 0); "
+        "rows = log.scan(include_headers=True).read_all().num_rows; "
+        "first = log.offset_for_timestamp(0).offset; loaded.append('pandas' in sys.modules); "
+        "import pandas; print(rows > 0, first, loaded)"
+    )
+
+    assert run(code) == "True 0 [False, False]"
+
+
+#: A source that writes down, behind each step, whether its process has loaded pandas.
+WORKER = """
+import sys
+from pathlib import Path
+from pyspark_segmentlog.source import SegmentLogDataSource
+from pyspark.sql.datasource import DataSourceReader
+
+def tell(step):
+    Path({out!r}, step).write_text(str("pandas" in sys.modules))
+
+class Telling(DataSourceReader):
+    def __init__(self, reader):
+        self.reader = reader
+    def partitions(self):
+        parts = self.reader.partitions()
+        tell("planned")
+        return parts
+    def read(self, partition):
+        yield from self.reader.read(partition)
+        tell("read")
+
+class Source(SegmentLogDataSource):
+    @classmethod
+    def name(cls):
+        return "telling"
+    def reader(self, schema):
+        return Telling(super().reader(schema))
+"""
+ALONE = """
+import pyspark.worker
+source = Source({{"path": {directory!r}, "subscribe": "orders"}})
+reader = source.reader(source.schema())
+print(sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) > 0)
+"""
+IN_SPARK = """
+import os
+os.environ["PYSPARK_PYTHON"] = sys.executable
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.getOrCreate()
+spark.dataSource.register(Source)
+rows = spark.read.format("telling").option("subscribe", "orders").load({directory!r})
+print(len(rows.collect()) > 0)
+spark.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(ALONE, id="alone"),
+        pytest.param(IN_SPARK, id="spark", marks=[pytest.mark.spark, pytest.mark.thorough]),
+    ],
+)
+def test_a_worker_of_spark_does_not_load_pandas(tmp_path: Path, program: str) -> None:
+    """Neither to plan a read nor for the rows of its first task."""
+    places = {"directory": str(TOP / "examples" / "data"), "out": str(tmp_path)}
+
+    assert run((WORKER + program).format(**places)) == "True"
+    told = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert {"planned": "False", "read": "False"} == told
+
+
 @pytest.mark.parametrize("package", [segmentlog, pyspark_segmentlog])
 def test_exported_names_are_all_there_and_sorted(package: object) -> None:
     """`__all__` tells exactly the public names, in order."""

@@ -17,6 +17,7 @@ from segmentlog.errors import OptionError
 from segmentlog.kernels import output
 from segmentlog.kernels.memory import COPY_SLACK, Int64s
 from segmentlog.model import TimestampType, TopicPartition
+from segmentlog.records.scalar import scalar
 
 __all__ = ["COLUMNS", "CONSTANT_COLUMNS", "RECORD_SCHEMA", "Constants", "Output",
            "decode_as_java", "record_schema"]  # fmt: skip
@@ -100,19 +101,11 @@ class Constants:
         """`n_rows` of column `name`, or of ``timestampType`` when `name` is one of its values."""
         known = self._arrays.get(name)
         if known is None or len(known) < n_rows:
-            known = pa.repeat(self._scalar(name), n_rows)
+            value = int(name) if isinstance(name, TimestampType) else self._values[name]
+            kind = pa.string() if name == "topic" else pa.int32()
+            known = pa.repeat(scalar(value, kind), n_rows)
             self._arrays[name] = known
         return known.slice(0, n_rows)
-
-    def _scalar(self, name: str | TimestampType) -> pa.Scalar:
-        # From buffers: `pa.scalar` and `pa.array` import pandas, which takes 0.2 s.
-        value = int(name) if isinstance(name, TimestampType) else self._values[name]
-        if isinstance(value, int):
-            buffer = pa.py_buffer(np.array([value], np.int32))
-            return pa.Array.from_buffers(pa.int32(), 1, [None, buffer])[0]
-        text = value.encode()
-        ends = pa.py_buffer(np.array([0, len(text)], np.int32))
-        return pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(text)])[0]
 
     def record_batch(
         self, schema: pa.Schema, n_rows: int, timestamp_type: TimestampType
