@@ -12,6 +12,7 @@ from segmentlog.arrow_dataset.open_dataset import dataset
 from segmentlog.cleanup.delete_records import DeletedRecords, delete_records
 from segmentlog.cleanup.delete_topic import DeletedTopic, delete_topic
 from segmentlog.cleanup.retain import RemovedSegment, retain
+from segmentlog.commit.appended import Appended
 from segmentlog.errors import (
     ChecksumMismatchError,
     ColumnError,
@@ -20,7 +21,9 @@ from segmentlog.errors import (
     CorruptIndexError,
     CorruptLogError,
     ErrorCode,
+    InvalidProducerEpochError,
     InvalidRecordError,
+    InvalidTxnStateError,
     InvalidUtf8Error,
     LogChangedError,
     LogDirectoryError,
@@ -29,6 +32,7 @@ from segmentlog.errors import (
     OffsetOutOfRangeError,
     OffsetsOutOfOrderError,
     OptionError,
+    OutOfOrderSequenceError,
     RecordTooLargeError,
     SegmentLogError,
     StagedFileError,
@@ -53,13 +57,14 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
-from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.config import Producer, ProducerConfig
 from segmentlog.producer.writer import LogWriter, open_writer
 from segmentlog.settings.alter import alter_settings, topic_settings
 from segmentlog.settings.directory_settings import Setting
 from segmentlog.topic_config import TopicConfig
 
 __all__ = [
+    "Appended",
     "ChecksumMismatchError",
     "Codec",
     "ColumnError",
@@ -70,7 +75,9 @@ __all__ = [
     "DeletedRecords",
     "DeletedTopic",
     "ErrorCode",
+    "InvalidProducerEpochError",
     "InvalidRecordError",
+    "InvalidTxnStateError",
     "InvalidUtf8Error",
     "IsolationLevel",
     "Log",
@@ -85,6 +92,8 @@ __all__ = [
     "OffsetsOutOfOrderError",
     "OnCorruptBatch",
     "OptionError",
+    "OutOfOrderSequenceError",
+    "Producer",
     "ProducerConfig",
     "ReadUpTo",
     "RecordTooLargeError",

@@ -85,21 +85,21 @@ TESTED_ELSEWHERE = (
     (
         "segmentlog/commit",
         (
-            "append decision delete_replaced extent ingest move_log_starts open_files prepare "
-            "stage staged_batches topics"
+            "append appended decision delete_replaced extent ingest move_log_starts open_files "
+            "prepare stage staged_batches topics"
         ),
         (
-            "producer/test_writer producer/test_overwrite producer/test_large commit/test_commit "
-            "cleanup/test_retain ../crash"
+            "commit/test_sequences producer/test_writer producer/test_overwrite "
+            "producer/test_large commit/test_commit cleanup/test_retain ../crash"
         ),
         "steps of one commit, which is cut off behind each of them",
     ),
     (
         "segmentlog/recovery",
-        "broken deleted put_aside recover_directory unfinished valid_end",
+        "broken deleted keep_producers put_aside recover_directory unfinished valid_end",
         (
             "recovery/test_recover_log cleanup/test_delete_topic cleanup/test_retain "
-            "tools/test_recover ../crash"
+            "tools/test_recover commit/test_sequences ../crash"
         ),
         "steps of one recovery, of logs that crashes have left",
     ),
@@ -132,8 +132,8 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/testing",
-        "codecs damage legacy reference reference_log",
-        "../golden ../properties ../fuzz test_damage",
+        "codecs damage legacy reference reference_leader reference_log",
+        "../golden ../properties ../fuzz test_damage kernels/test_sequences",
         "they are what tests compare with, and are compared with a broker's files themselves",
     ),
     (
