@@ -101,7 +101,7 @@ def dirty_log(seed: int, kind: Kind, now_ms: int) -> list[list[bytes]]:
 
 def write_segments(partition: Path, segments: Sequence[Sequence[bytes]]) -> None:
     """Segments as ``.log`` files, without indexes; what rebuilds those gets all the rest right."""
-    partition.mkdir(parents=True)
+    partition.mkdir(parents=True, exist_ok=True)
     for batches in segments:
         first = first_offset(batches[0])
         (partition / f"{first:020d}.log").write_bytes(b"".join(batches))
