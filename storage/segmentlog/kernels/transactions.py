@@ -32,6 +32,7 @@ __all__ = [
     "collect_markers",
     "drop_aborted",
     "find_undecided",
+    "flag_aborted",
     "read_end_marker",
     "walk_headers",
 ]
@@ -255,3 +256,22 @@ def drop_aborted(headers: Int64s, markers: Int64s) -> int:
                 headers[n_kept, column] = headers[row, column]
         n_kept += 1
     return n_kept
+
+
+@kernel
+def flag_aborted(headers: Int64s, markers: Int64s, is_aborted: Bytes) -> None:
+    """Set 1 for each batch of records that an abort marker revokes.
+
+    Parameters
+    ----------
+    headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read only
+    markers : int64 array, shape (n_markers, `N_MARKER_COLUMNS`), sorted by producer and offset
+    is_aborted : uint8 array, shape (n_batches,); written
+    """
+    both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
+    for row in range(headers.shape[0]):
+        if headers[row, layout.ATTRIBUTES] & both == layout.TRANSACTIONAL_MASK:
+            producer_id = headers[row, layout.PRODUCER_ID]
+            marker = _deciding(markers, producer_id, headers[row, layout.LAST_OFFSET])
+            if marker >= 0 and markers[marker, MARKER_TYPE] == ABORT:
+                is_aborted[row] = 1
