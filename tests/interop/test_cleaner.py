@@ -96,7 +96,7 @@ class Logs:
         """Segments from one share of each log to another; the last one is active."""
         for topic, segments in self.segments.items():
             first, last = (max(int(len(segments) * each), 2) if each else 0 for each in (begin, end))
-            write_segments(directory / f"{topic}-0", segments[first:last])
+            write_segments(directory / f"{topic}-0", segments[first:last], NOW_MS)
         (directory / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
         for _ in range(2):  # what is missing is made; then snapshots that are too many go
             with self.opened(directory, NOW_MS):
@@ -161,7 +161,7 @@ def assert_sound(directory: Path, topics: Sequence[str]) -> None:
             for each in verify_log(opened.log(topic, 0))
             if each.severity is not Severity.NOTE
         ]
-        assert [] == found, topic
+        assert [] == [each.message for each in found], topic
 
 
 @seeds

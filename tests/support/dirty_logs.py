@@ -4,6 +4,7 @@ Keys come again and again.  Producers are plain, idempotent or transactional; tr
 abort, or stay open.  Everything follows from a seed.
 """
 
+import os
 import random
 import struct
 from collections.abc import Sequence
@@ -99,12 +100,18 @@ def dirty_log(seed: int, kind: Kind, now_ms: int) -> list[list[bytes]]:
     return _Maker(random.Random(seed), kind, now_ms).make()
 
 
-def write_segments(partition: Path, segments: Sequence[Sequence[bytes]]) -> None:
-    """Segments as ``.log`` files, without indexes; what rebuilds those gets all the rest right."""
+def write_segments(
+    partition: Path, segments: Sequence[Sequence[bytes]], modified_ms: int
+) -> None:
+    """Segments as ``.log`` files, without indexes: a broker makes them when it recovers the log.
+
+    The files were last written a second after each other, the last one at `modified_ms`.
+    """
     partition.mkdir(parents=True, exist_ok=True)
-    for batches in segments:
-        first = first_offset(batches[0])
-        (partition / f"{first:020d}.log").write_bytes(b"".join(batches))
+    for age, batches in enumerate(reversed(segments)):
+        path = partition / f"{first_offset(batches[0]):020d}.log"
+        path.write_bytes(b"".join(batches))
+        os.utime(path, (modified_ms // 1000 - age,) * 2)
 
 
 def first_offset(batch: bytes) -> int:
