@@ -15,7 +15,6 @@ from segmentlog.kernels.transactions import (
     MARKER_OFFSET,
     MARKER_PRODUCER_ID,
     N_MARKER_COLUMNS,
-    find_undecided,
     flag_aborted,
 )
 from segmentlog.records.scanned_batches import ScannedBatches
@@ -52,12 +51,11 @@ class DecidedTransactions:
             return is_aborted
         self._add(markers_among(batches.only(headers[:, layout.BASE_OFFSET] >= self._seen_to)))
         self._seen_to = max(self._seen_to, batches.next_offset)
-        undecided = find_undecided(headers, 0, self._markers)
-        if undecided < len(headers):
-            self._look_ahead(headers, undecided)
         is_behind = self._markers[:, MARKER_OFFSET] >= headers[0, layout.BASE_OFFSET]
         self._markers = self._markers[is_behind]
-        flag_aborted(headers, self._markers, is_aborted)
+        undecided = flag_aborted(headers, 0, self._markers, is_aborted, False)
+        if undecided < len(headers):
+            self._look_ahead(headers, undecided, is_aborted)
         return is_aborted
 
     def _add(self, markers: Int64s) -> None:
@@ -66,15 +64,16 @@ class DecidedTransactions:
             order = np.lexsort((joined[:, MARKER_OFFSET], joined[:, MARKER_PRODUCER_ID]))
             self._markers = joined[order]
 
-    def _look_ahead(self, headers: Int64s, undecided: int) -> None:
+    def _look_ahead(self, headers: Int64s, undecided: int, is_aborted: Bytes) -> None:
         """Walk on until each batch is decided, or the log ends.
 
-        Compaction stays below the first open transaction, so an undecided batch is one of a
-        transaction whose marker an earlier compaction has removed with its other batches.
+        Compaction stays below the first open transaction.  A batch without a marker is one of a
+        log that something else has changed, and its records count as committed: they stay.
         """
         for walked in walk_batches(self._segments, self._seen_to):
             self._add(walked.markers)
             self._seen_to = walked.next_offset
-            undecided = find_undecided(headers, undecided, self._markers)
+            undecided = flag_aborted(headers, undecided, self._markers, is_aborted, False)
             if undecided == len(headers):
                 return
+        flag_aborted(headers, undecided, self._markers, is_aborted, True)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from segmentlog.testing.codecs import NONE, deflate, inflate
 from segmentlog.testing.reference import Record, crc32c, zigzag
 
-__all__ = ["ABORT", "COMMIT", "CONTROL", "HORIZON", "TRANSACTIONAL", "Batch", "decode", "encode",
-           "lay_out", "marker", "records_of", "rest_of"]  # fmt: skip
+__all__ = ["ABORT", "APPEND_TIME", "COMMIT", "CONTROL", "HORIZON", "TRANSACTIONAL", "Batch",
+           "decode", "encode", "lay_out", "marker", "records_of", "rest_of"]  # fmt: skip
 
 APPEND_TIME, TRANSACTIONAL, CONTROL, HORIZON = 0x08, 0x10, 0x20, 0x40
 ABORT, COMMIT = 0, 1
@@ -77,8 +77,6 @@ def encode(batch: Batch) -> bytes:
     body = bytearray()
     for record in batch.records:
         fields = b"\0" + zigzag(record.timestamp_ms - batch.base_ms)
-        if batch.attributes & APPEND_TIME:
-            fields = b"\0" + zigzag(0)
         fields += zigzag(record.offset - batch.base_offset)
         fields += _nullable(record.key) + _nullable(record.value) + zigzag(len(record.headers))
         for key, value in record.headers:
