@@ -24,6 +24,7 @@ from collections.abc import Collection
 from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import FileKind, FileState, parse_segment_file
 from segmentlog.files.readable import list_names, status_of
+from segmentlog.recovery.swaps import take_places
 
 __all__ = ["remove_deleted", "swap_in"]
 
@@ -60,17 +61,18 @@ def swap_in(path: str, old_bases: Collection[int], new_bases: Collection[int]) -
     ]
     sync_directory(path)
     names = [name.removesuffix(f".{FileState.CLEANED}") for _, _, name in sorted(cleaned)]
-    for name in names:
-        _rename(path, f"{name}.{FileState.CLEANED}", f"{name}.{FileState.SWAP}")
-    sync_directory(path)
+    # A .cleaned file has a recovery undo what is not older than it: the oldest segment's say last,
+    # once all others can have no other name, that the new segments count.
+    oldest = f"{min(new_bases):020d}."
+    for is_oldest in (False, True):
+        for name in names:
+            if name.startswith(oldest) is is_oldest:
+                _rename(path, f"{name}.{FileState.CLEANED}", f"{name}.{FileState.SWAP}")
+        sync_directory(path)
     for _, name in sorted(old):
         _rename(path, name, f"{name}.{FileState.DELETED}")
     sync_directory(path)
-    for is_log in (True, False):
-        for name in sorted(names):
-            if name.endswith(f".{FileKind.LOG}") is is_log:
-                _rename(path, f"{name}.{FileState.SWAP}", name)
-        sync_directory(path)
+    take_places(path, [f"{name}.{FileState.SWAP}" for name in names])
 
 
 def _rename(path: str, before: str, after: str) -> None:
