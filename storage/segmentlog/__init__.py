@@ -9,6 +9,8 @@ Importing this package is cheap: the compiled kernels load with the first scan.
 """
 
 from segmentlog.arrow_dataset.open_dataset import dataset
+from segmentlog.cleanup.compact import compact
+from segmentlog.cleanup.compaction_plan import CompactedPartition
 from segmentlog.cleanup.delete_records import DeletedRecords, delete_records
 from segmentlog.cleanup.delete_topic import DeletedTopic, delete_topic
 from segmentlog.cleanup.retain import RemovedSegment, retain
@@ -69,6 +71,7 @@ __all__ = [
     "Codec",
     "ColumnError",
     "CommitInDoubtError",
+    "CompactedPartition",
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptLogError",
@@ -114,6 +117,7 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
     "alter_settings",
+    "compact",
     "dataset",
     "delete_records",
     "delete_topic",

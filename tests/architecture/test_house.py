@@ -30,13 +30,14 @@ TESTED_ELSEWHERE = (
     (
         "segmentlog/kernels",
         (
-            "_crc_block _jit _llvm crc_tables encode growth json_lines layout memory message "
-            "murmur2 output partition producer_table record scan source status transactions"
+            "_crc_block _jit _llvm batch_fates compaction crc_tables encode growth json_lines "
+            "keyed_record layout memory message murmur2 offset_map output partition "
+            "producer_table record scan source status transactions"
         ),
         (
             "kernels/test_hostile_bytes kernels/test_hostile_rows ../properties "
             "tools/test_json_lines kernels/test_crc32c producer/test_partitioner "
-            "recovery/test_reindex recovery/test_recover_log"
+            "recovery/test_reindex recovery/test_recover_log cleanup/test_compact"
         ),
         "kernels are held against plain Python, and that is one of whole batches",
     ),
@@ -81,6 +82,15 @@ TESTED_ELSEWHERE = (
         "log_scanner no_file_system open_dataset projection snapshot",
         "arrow_dataset/test_log_dataset arrow_dataset/test_narrowing",
         "parts of a dataset, tested by what DuckDB, Polars and pyarrow see of it",
+    ),
+    (
+        "segmentlog/cleanup",
+        (
+            "batch_fates clean_partition clean_segments cleaned_segment compaction_plan "
+            "inflated_runs offset_map recompress swap_segments transactions"
+        ),
+        "cleanup/test_compact",
+        "steps of one compaction, which is right if its log is the one of a plain cleaner",
     ),
     (
         "segmentlog/commit",

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.lock import DirectoryLock
@@ -12,9 +12,10 @@ from segmentlog.files.paths import local_path
 from segmentlog.files.readable import exists
 from segmentlog.journal.guard import list_guards
 from segmentlog.log_directory import open_log_dir
+from segmentlog.model import INTERNAL_TOPICS, TopicPartition
 from segmentlog.recovery.unfinished import recover_commits
 
-__all__ = ["locked", "log_directory"]
+__all__ = ["locked", "log_directory", "partitions_of"]
 
 
 def log_directory(path: str | os.PathLike[str]) -> str:
@@ -54,6 +55,32 @@ def locked(directory: str, timeout_seconds: float, *, dry_run: bool) -> Iterator
         else:
             recover_commits(directory)
         yield not dry_run
+
+
+def partitions_of(
+    directory: str, topics: Collection[str], *, has_settings: bool
+) -> list[TopicPartition]:
+    """The partitions to look at; raises for a topic that the directory does not hold.
+
+    Settings that are given for all topics are not meant for those of brokers: a policy of
+    ``delete`` would take away committed offsets.
+
+    Parameters
+    ----------
+    topics : their names; all topics if empty, but none of brokers' own if `has_settings`.
+
+    Raises
+    ------
+    UnknownTopicOrPartitionError
+        If the directory does not hold a topic.
+    """
+    opened = open_log_dir(directory)
+    held = opened.topics(internal=True)
+    for topic in topics:
+        if topic not in held:
+            opened.log(topic, -1)  # raises, and names the nearest topic
+    wanted = topics or (held.keys() - INTERNAL_TOPICS if has_settings else held.keys())
+    return [each for each in opened.topic_partitions() if each.topic in wanted]
 
 
 def _refuse_guards(directory: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from segmentlog.cleanup.places import locked, log_directory
+from segmentlog.cleanup.places import locked, log_directory, partitions_of
 from segmentlog.cleanup.retention import (
     Expired,
     LogBounds,
@@ -24,7 +24,7 @@ from segmentlog.files.readable import status_of
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.log import Log
 from segmentlog.log_directory import open_log_dir
-from segmentlog.model import INTERNAL_TOPICS, TopicPartition
+from segmentlog.model import TopicPartition
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.topic_config import TopicConfig
 
@@ -122,7 +122,7 @@ def retain(
     now_ms = int(time.time() * 1000)
     with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
         plans = _plans(
-            directory, _partitions(directory, topics, has_settings=bool(settings)), known, now_ms
+            directory, partitions_of(directory, topics, has_settings=bool(settings)), known, now_ms
         )
         if may_write:
             found = [each.topic_partition for each in plans]
@@ -137,23 +137,6 @@ def retain(
             else:
                 remove_put_aside(directory, known.config)
     return [each for plan in plans for each in _removed(plan, known.config)]
-
-
-def _partitions(
-    directory: str, topics: Collection[str], *, has_settings: bool
-) -> list[TopicPartition]:
-    """The partitions to look at; raises for a topic that the directory does not hold.
-
-    Settings that are given for all topics are not meant for those of brokers: a policy of
-    ``delete`` would take away committed offsets.
-    """
-    opened = open_log_dir(directory)
-    held = opened.topics(internal=True)
-    for topic in topics:
-        if topic not in held:
-            opened.log(topic, -1)  # raises, and names the nearest topic
-    wanted = topics or (held.keys() - INTERNAL_TOPICS if has_settings else held.keys())
-    return [each for each in opened.topic_partitions() if each.topic in wanted]
 
 
 def _plans(

@@ -33,6 +33,7 @@ from segmentlog.recovery.recover_log import (
     recover_log,
 )
 from segmentlog.recovery.reindex import rebuild_indexes
+from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.orphans import remove_indexes_without_log
@@ -113,10 +114,12 @@ def visible_ends(directory: str, ends: Mapping[TopicPartition, int]) -> dict[Top
 
 def _plan(path: str, point: int, log_start: int, *, is_clean: bool) -> RecoveryPlan | None:
     """How to recover a log, if it needs recovery; refused if promised records would be lost."""
+    if has_swaps(path):
+        finish_swaps(path)
+        logger.warning("%s: finished or undid an interrupted compaction", path)
     segments = list_segments(path)
-    if not segments or any(each.is_swap for each in segments):
-        reason = "holds no segment" if not segments else "holds a compaction's .swap files"
-        raise LogDirectoryError(path, f"{reason}; segmentlog recover mends that")
+    if not segments:
+        raise LogDirectoryError(path, "holds no segment; segmentlog recover mends that")
     if is_clean:
         active = Segment(segments[-1], is_sealed=False)
         end = find_log_end(active, warns=False)

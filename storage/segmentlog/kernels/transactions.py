@@ -32,6 +32,7 @@ __all__ = [
     "collect_markers",
     "drop_aborted",
     "find_undecided",
+    "flag_aborted",
     "read_end_marker",
     "walk_headers",
 ]
@@ -255,3 +256,35 @@ def drop_aborted(headers: Int64s, markers: Int64s) -> int:
                 headers[n_kept, column] = headers[row, column]
         n_kept += 1
     return n_kept
+
+
+@kernel
+def flag_aborted(
+    headers: Int64s, begin: int, markers: Int64s, is_aborted: Bytes, is_all_known: bool
+) -> int:
+    """Set 1 for each batch that an abort marker revokes, up to the first undecided batch.
+
+    Batches that compaction has emptied count, too: their transaction's marker stays with them.
+
+    Parameters
+    ----------
+    headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read only
+    begin : the first row to look at
+    markers : int64 array, shape (n_markers, `N_MARKER_COLUMNS`), sorted by producer and offset
+    is_aborted : uint8 array, shape (n_batches,); written
+    is_all_known : whether there are no further markers, and undecided batches are passed over
+
+    Returns
+    -------
+    row : of the first batch whose transaction has no marker, or the end
+    """
+    both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
+    for row in range(begin, headers.shape[0]):
+        if headers[row, layout.ATTRIBUTES] & both == layout.TRANSACTIONAL_MASK:
+            producer_id = headers[row, layout.PRODUCER_ID]
+            marker = _deciding(markers, producer_id, headers[row, layout.LAST_OFFSET])
+            if marker >= 0:
+                is_aborted[row] = markers[marker, MARKER_TYPE] == ABORT
+            elif not is_all_known:
+                return row
+    return headers.shape[0]

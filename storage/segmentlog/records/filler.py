@@ -10,7 +10,7 @@ import numpy as np
 from segmentlog.errors import SegmentLogError, TimestampOverflowError, UnsupportedFormatError
 from segmentlog.kernels import layout, output, status
 from segmentlog.kernels.decode import fill_records
-from segmentlog.kernels.memory import Int64s
+from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.kernels.message import resolve_wrappers
 from segmentlog.model import (
     ALL_OFFSETS,
@@ -57,6 +57,11 @@ class RecordFiller:
         self._in_microseconds = in_microseconds
         self._inflater = Inflater(max_inflated_batch_bytes)
         self.state: Int64s = np.zeros(output.N_STATE, np.int64)
+
+    @property
+    def inflated(self) -> Bytes:
+        """The bytes that headers of inflated batches point at; a later `inflate` replaces them."""
+        return self._inflater.buffer
 
     def inflate(self, batches: ScannedBatches) -> int:
         """Inflate compressed batches and point headers at the result; return the rows ready.

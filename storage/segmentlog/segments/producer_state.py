@@ -88,6 +88,11 @@ class ProducerStates:
         rows: Int64s = np.array([self._rows.get(each, -1) for each in found], np.int64)
         return rows[which]
 
+    @property
+    def known(self) -> list[ProducerSnapshot]:
+        """The producers at `end_offset`."""
+        return [ProducerSnapshot._make(each) for each in self._states.tolist()]
+
     def advance(self, offset: int) -> None:
         """Move to `offset`: no batch lies between `end_offset` and it."""
         self.end_offset = max(self.end_offset, offset)
@@ -96,7 +101,6 @@ class ProducerStates:
         """Write the state at `end_offset`, if it is newer than the last snapshot."""
         if self.end_offset <= self._snapshot_offset:
             return
-        known = map(ProducerSnapshot._make, self._states.tolist())
         path = snapshot_path(self._partition_path, self.end_offset)
-        write_snapshot(path, sorted(known))
+        write_snapshot(path, sorted(self.known))
         self._snapshot_offset = self.end_offset

@@ -1,8 +1,10 @@
-"""Lines of ``retain``, ``delete-records``, ``configure`` and ``describe --settings``."""
+"""Lines of the commands of upkeep, and of ``describe --settings``."""
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from segmentlog.cleanup.compact import compact
+from segmentlog.cleanup.compaction_plan import CompactedPartition
 from segmentlog.cleanup.delete_records import delete_records
 from segmentlog.cleanup.places import log_directory
 from segmentlog.cleanup.retain import RemovedSegment, retain
@@ -14,8 +16,8 @@ from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import counted, escape, iso_time, to_json
 
-__all__ = ["configure_and_tell", "delete_records_and_tell", "parse_settings", "retain_and_tell",
-           "write_settings"]  # fmt: skip
+__all__ = ["compact_and_tell", "configure_and_tell", "delete_records_and_tell", "parse_settings",
+           "retain_and_tell", "write_settings"]  # fmt: skip
 
 _Write = Callable[[str], object]
 
@@ -80,6 +82,68 @@ def _why(segment: RemovedSegment) -> str:
         return f"the log is larger than {segment.limit}"
     newest = "unknown" if segment.newest_ms is None else iso_time(segment.newest_ms)
     return f"its newest record is of {newest}, older than {segment.limit}"
+
+
+def compact_and_tell(
+    path: str,
+    topics: Collection[str],
+    settings: Mapping[str, str],
+    write: _Write,
+    *,
+    dry_run: bool = False,
+    dedupe_buffer_bytes: int = 128 << 20,
+    metadata: str | None = None,
+    server_properties: str | None = None,
+) -> None:
+    """Compact logs, and write a line for each partition and a line for all.
+
+    Parameters
+    ----------
+    path, topics, settings, dry_run, dedupe_buffer_bytes, metadata, server_properties : see
+        `segmentlog.compact`.
+    write : takes each line.
+
+    Raises
+    ------
+    SegmentLogError
+        See `segmentlog.compact`.
+    """
+    found = compact(
+        path, topics, settings=settings, dry_run=dry_run, dedupe_buffer_bytes=dedupe_buffer_bytes,
+        metadata=metadata, server_properties=server_properties,
+    )  # fmt: skip
+    for each in found:
+        where = f"{escape(each.topic)}-{each.partition}"
+        dirty = f"dirty from offset {each.first_dirty_offset}, {each.dirty_ratio:.0%} of its bytes"
+        write(f"{where}: {dirty}; {_gone(each) if each.n_passes else _to_go(each)}\n")
+    if dry_run:
+        n_bytes = sum(each.bytes_before for each in found)
+        write(f"would compact {counted(partitions=len(found), bytes=n_bytes)}\n")
+        return
+    saved = sum(each.bytes_before - each.bytes_after for each in found)
+    write(f"compacted {counted(partitions=len(found))}, removed {counted(bytes=saved)}\n")
+
+
+def _to_go(planned: CompactedPartition) -> str:
+    """What a compaction would go through."""
+    size = counted(segments=planned.segments_before, bytes=planned.bytes_before)
+    return f"{size} would be gone through, up to offset {planned.clean_to}"
+
+
+def _gone(done: CompactedPartition) -> str:
+    """What a compaction has made of what it went through."""
+    before = counted(
+        segments=done.segments_before, bytes=done.bytes_before, records=done.records_before
+    )
+    after = counted(
+        segments=done.segments_after, bytes=done.bytes_after, records=done.records_after
+    )
+    passes = f" in {counted(passes=done.n_passes)}" if done.n_passes > 1 else ""
+    keyless = f", {counted(records=done.records_without_key)} without a key removed"
+    return (
+        f"{before} became {after}{passes}{keyless if done.records_without_key else ''}; "
+        f"clean up to offset {done.clean_to}"
+    )
 
 
 def delete_records_and_tell(

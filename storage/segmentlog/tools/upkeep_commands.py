@@ -36,6 +36,13 @@ def add_upkeep(app: typer.Typer) -> None:
         )
     )(retain)
     app.command(
+        epilog=examples(
+            "segmentlog compact /data/logs --dry-run",
+            "segmentlog compact /data/logs --topic customers",
+            "segmentlog compact /data/logs -s min.cleanable.dirty.ratio=0.1",
+        )
+    )(compact)
+    app.command(
         "delete-records",
         epilog=examples(
             "segmentlog delete-records /data/logs --topic orders --partition 0 --offset 1500",
@@ -75,6 +82,44 @@ def retain(
         parse_settings(setting or ()),
         sys.stdout.write,
         dry_run=dry_run,
+        metadata=metadata,
+        server_properties=server_properties,
+    )
+
+
+def compact(
+    directory: _Directory,
+    topic: Topics = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be compacted, and change nothing.")
+    ] = False,
+    setting: _Settings = None,
+    dedupe_buffer_size: Annotated[
+        int,
+        typer.Option(
+            metavar="BYTES",
+            help="Memory for keys, 24 bytes each; a log with more keys takes several passes.",
+        ),
+    ] = 128 << 20,
+    metadata: Metadata = None,
+    server_properties: ServerProperties = None,
+) -> None:
+    """Keep the last record of each key, as a broker's log cleaner does.
+
+    The topics are those whose cleanup.policy has compact. A log is compacted up to its active
+    segment, once the share of bytes that were never compacted is above min.cleanable.dirty.ratio.
+    Nothing may be running on the directory. Settings are those of the topic: `describe --settings`
+    lists them.
+    """
+    from segmentlog.tools.upkeep import compact_and_tell, parse_settings
+
+    compact_and_tell(
+        directory,
+        topic or (),
+        parse_settings(setting or ()),
+        sys.stdout.write,
+        dry_run=dry_run,
+        dedupe_buffer_bytes=dedupe_buffer_size,
         metadata=metadata,
         server_properties=server_properties,
     )

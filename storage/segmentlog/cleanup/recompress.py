@@ -1,0 +1,51 @@
+"""Compress the records of batches that compaction has built anew, with the codec they had."""
+
+import numpy as np
+
+from segmentlog.kernels import compaction, layout
+from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.model import Codec
+from segmentlog.records.deflater import Deflater
+
+__all__ = ["Recompressor"]
+
+
+class Recompressor:
+    """Compresses and seals batches; each codec at Kafka's default level."""
+
+    def __init__(self) -> None:
+        self._deflaters: dict[int, Deflater] = {}
+
+    def __call__(self, data: Bytes, lines: Int64s) -> tuple[Bytes, Int64s]:
+        """The same batches, all of them sealed.
+
+        Parameters
+        ----------
+        data : uint8 array, shape (n_bytes,); batches that lie next to each other
+        lines : int64 array, shape (n_batches, `compaction.N_OUT_COLUMNS`); a batch with a codec is
+            neither compressed nor sealed
+        """
+        todo = np.flatnonzero(lines[:, compaction.CODEC])
+        if not len(todo):
+            return data, lines
+        pieces: list[bytes | memoryview] = []
+        view, done = data.data, 0
+        starts = lines[todo, layout.RECORDS_START].tolist()
+        ends = lines[todo, layout.RECORDS_END].tolist()
+        codecs = lines[todo, compaction.CODEC].tolist()
+        for row, start, end, codec in zip(todo.tolist(), starts, ends, codecs, strict=True):
+            payload = self._deflater(codec).compress(view[start:end])
+            pieces += (view[done:start], payload)
+            lines[row, layout.SIZE] = layout.HEADER_BYTES + len(payload)
+            done = end
+        pieces.append(view[done:])
+        joined: Bytes = np.frombuffer(bytearray().join(pieces), np.uint8)
+        behind = np.cumsum(lines[:, layout.SIZE])
+        lines[:, layout.POSITION] = behind - lines[:, layout.SIZE]
+        compaction.seal_batches(joined, lines[todo])
+        return joined, lines
+
+    def _deflater(self, codec: int) -> Deflater:
+        if codec not in self._deflaters:
+            self._deflaters[codec] = Deflater(Codec(codec))
+        return self._deflaters[codec]

@@ -1,0 +1,100 @@
+"""Put compacted segments in the place of those that they replace (``LocalLog.replaceSegments``).
+
+Each step is on the disk before the next begins, and a crash between two steps is met by any
+starting broker, by `segmentlog recover`, and by the next compaction or job
+(`segmentlog.recovery.swaps`).
+
+1. The new segments stand there as ``.cleaned`` files, synced.  A crash up to here, or in step 2,
+   undoes the compaction.
+2. They are renamed to ``.swap``, the last one first.  Once no ``.cleaned`` file is left, readers
+   and brokers take them for the log: they replace all segments in the range of their offsets.
+3. The old segments are renamed to ``.deleted``, the oldest first.  A reader that has planned to
+   read one finds it under its new name.
+4. The new segments get their names: logs first, and then indexes, which a recovery would take for
+   those of an old segment.
+5. The ``.deleted`` files are removed ``file.delete.delay.ms`` later: by the next compaction, or by
+   a broker when it starts.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Collection
+
+from segmentlog.files.durable import sync_directory
+from segmentlog.files.names import FileKind, FileState, parse_segment_file
+from segmentlog.files.readable import list_names, status_of
+from segmentlog.recovery.swaps import take_places
+
+__all__ = ["remove_deleted", "swap_in"]
+
+_KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
+
+
+def swap_in(path: str, old_bases: Collection[int], new_bases: Collection[int]) -> None:
+    """Replace segments by those that stand beside them as ``.cleaned`` files, synced.
+
+    Parameters
+    ----------
+    path : of the partition's directory; the caller holds the lock of its log directory.
+    old_bases : base offsets of the segments to replace.
+    new_bases : base offsets of the new ones.  A producer snapshot at another base goes.
+
+    Raises
+    ------
+    SyncFailedError, OSError
+        If the disk fails; what is done then is finished or undone by a recovery.
+    """
+    found = {name: parse_segment_file(name) for name in list_names(path)}
+    cleaned = [
+        (-each.offset, _KINDS.index(each.kind), name)
+        for name, each in found.items()
+        if each and each.state is FileState.CLEANED and each.kind in _KINDS
+    ]
+    old = [
+        (each.offset, name)
+        for name, each in found.items()
+        if each
+        and each.state is FileState.LIVE
+        and each.offset in old_bases
+        and (each.kind in _KINDS or each.offset not in new_bases)
+    ]
+    sync_directory(path)
+    names = [name.removesuffix(f".{FileState.CLEANED}") for _, _, name in sorted(cleaned)]
+    # A .cleaned file has a recovery undo what is not older than it: the oldest segment's say last,
+    # once all others can have no other name, that the new segments count.
+    oldest = f"{min(new_bases):020d}."
+    for is_oldest in (False, True):
+        for name in names:
+            if name.startswith(oldest) is is_oldest:
+                _rename(path, f"{name}.{FileState.CLEANED}", f"{name}.{FileState.SWAP}")
+        sync_directory(path)
+    for _, name in sorted(old):
+        _rename(path, name, f"{name}.{FileState.DELETED}")
+    sync_directory(path)
+    take_places(path, [f"{name}.{FileState.SWAP}" for name in names])
+
+
+def _rename(path: str, before: str, after: str) -> None:
+    os.rename(os.path.join(path, before), os.path.join(path, after))
+
+
+def remove_deleted(path: str, delay_ms: int) -> None:
+    """Remove files that left the log `delay_ms` ago or longer.
+
+    A rename changes the time at which a file's entry was last changed, and nothing else does.
+
+    Parameters
+    ----------
+    path : of the partition's directory; the caller holds the lock of its log directory.
+    delay_ms : ``file.delete.delay.ms``.
+    """
+    now_ns = time.time_ns()
+    for name in sorted(list_names(path)):
+        parsed = parse_segment_file(name)
+        if parsed is None or parsed.state is not FileState.DELETED:
+            continue
+        file = os.path.join(path, name)
+        with contextlib.suppress(FileNotFoundError):
+            if status_of(file).changed_ns <= now_ns - delay_ms * 10**6:
+                os.unlink(file)
