@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from segmentlog.commit.commit import CommitSettings, commit_staged
 from segmentlog.commit.extent_columns import JobExtents
+from segmentlog.commit.job_files import JobFiles, sweep_jobs
 from segmentlog.commit.sequences import SequenceCheck
 from segmentlog.commit.stage import Extent, TaskStage
 from segmentlog.errors import LogDirectoryError
@@ -16,7 +17,6 @@ from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.directory import mark_new, prepare_directory
-from segmentlog.producer.job_files import JobFiles, sweep_jobs
 from segmentlog.producer.job_topics import JobTopics, check_request, complete_topics
 from segmentlog.producer.numbering import SequenceNumbers
 from segmentlog.producer.stager import RowStager
