@@ -31,7 +31,8 @@ TESTED_ELSEWHERE = (
         "segmentlog/kernels",
         (
             "_crc_block _jit _llvm crc_tables encode growth json_lines layout memory message "
-            "murmur2 output partition producer_table record scan source status transactions"
+            "murmur2 one_pass output partition producer_table record scan source status "
+            "transactions"
         ),
         (
             "kernels/test_hostile_bytes kernels/test_hostile_rows ../properties "
