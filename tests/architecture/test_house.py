@@ -31,7 +31,7 @@ TESTED_ELSEWHERE = (
         "segmentlog/kernels",
         (
             "_crc_block _jit _llvm batch_fates compaction crc_tables encode growth json_lines "
-            "keyed_record layout memory message murmur2 offset_map output partition "
+            "keyed_record layout memory message murmur2 offset_map one_pass output partition "
             "producer_table record scan source status transactions"
         ),
         (

@@ -7,10 +7,16 @@ from segmentlog.kernels.crc32c import crc32c
 from segmentlog.kernels.memory import Bytes, Int64s, load_i16, load_i32, load_i64, load_u8
 from segmentlog.kernels.message import check_message, message_body
 
-__all__ = ["measure_batches", "scan_batches", "select_batches"]
+__all__ = [
+    "LARGEST_OFFSET",
+    "SMALLEST_RECORD_BYTES",
+    "measure_batches",
+    "scan_batches",
+    "select_batches",
+]
 
-_LARGEST_OFFSET = 2**63 - 1
-_SMALLEST_RECORD_BYTES = 7
+LARGEST_OFFSET = 2**63 - 1
+SMALLEST_RECORD_BYTES = 7
 _ZSTD = 4
 
 
@@ -96,12 +102,12 @@ def _read_header(
     attributes = load_i16(buf, position + layout.ATTRIBUTES_AT) & 0xFF
     if base_offset < next_offset:
         return st.OFFSETS_GO_BACK
-    if delta < 0 or base_offset > _LARGEST_OFFSET - 1 - delta:
+    if delta < 0 or base_offset > LARGEST_OFFSET - 1 - delta:
         return st.BAD_OFFSET_DELTA
     n_bytes = batch_end - position - layout.HEADER_BYTES
     if count < 0 or count > delta + 1:
         return st.BAD_RECORDS_COUNT
-    least = count * _SMALLEST_RECORD_BYTES
+    least = count * SMALLEST_RECORD_BYTES
     if attributes & layout.CODEC_MASK != 0:
         least = min(count, 1)
     if least > n_bytes:
@@ -131,7 +137,7 @@ def _read_message(
     offset = load_i64(buf, position + layout.BASE_OFFSET_AT)
     if offset < next_offset:
         return st.OFFSETS_GO_BACK
-    if offset == _LARGEST_OFFSET:
+    if offset == LARGEST_OFFSET:
         return st.BAD_OFFSET_DELTA
     stored = load_u8(buf, position + layout.LEGACY_ATTRIBUTES_AT)
     attributes = (stored & layout.CODEC_MASK) | layout.LEGACY_MASK

@@ -210,6 +210,16 @@ class Output:
             self._header_values.data.view,
         )  # fmt: skip
 
+    @property
+    def plain_arrays(self) -> output.PlainArrays:
+        """`arrays` without those of headers."""
+        all_arrays = self.arrays
+        return output.PlainArrays(
+            all_arrays.offsets, all_arrays.timestamps,
+            all_arrays.key_ends, all_arrays.key_valid, all_arrays.keys,
+            all_arrays.value_ends, all_arrays.value_valid, all_arrays.values,
+        )  # fmt: skip
+
     def begin(self, state: Int64s) -> None:
         """Tell the kernel that the output is empty, and how much it holds."""
         state[output.N_ROWS : output.ROW_LIMIT] = 0
