@@ -18,7 +18,10 @@ from crash_disk.runs import (
 )
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
+from segmentlog.files.snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.journal.guard import list_guards
+from segmentlog.kernels import layout
+from segmentlog.segments.batches import walk_batches
 from segmentlog.verify.findings import Finding
 from segmentlog.verify.verify_log import verify_log
 
@@ -126,6 +129,7 @@ def _start_as_a_broker(directory: Path, promise: Promise) -> None:
     if not guards and is_marked:
         found = _findings(directory)
         assert [] == found, f"trusts files of which verify says {found}"
+        _assert_snapshots_are_true(directory)
     if promise.is_at_rest:
         assert promise.was_clean == is_marked, f"the mark of a clean stop: {is_marked}"
     if promise.is_at_rest and is_marked:
@@ -133,6 +137,32 @@ def _start_as_a_broker(directory: Path, promise: Promise) -> None:
         opened = segmentlog.open_log_dir(directory)
         ends = {each: opened.log(*each).log_end_offset for each in opened.topic_partitions()}
         assert ends == points, f"recovers from {points}, the logs end at {ends}"
+
+
+def _assert_snapshots_are_true(directory: Path) -> None:
+    """A snapshot has every producer below its offset, with its last batch there.
+
+    A log of producers has one: a broker that finds none does not look at the batches.
+    """
+    opened = segmentlog.open_log_dir(directory)
+    for topic_partition in opened.topic_partitions():
+        log = opened.log(*topic_partition)
+        batches = [
+            (producer_id, last_offset)
+            for walked in walk_batches(log.segments, 0)
+            for producer_id, last_offset in walked.scanned.headers[
+                :, [layout.PRODUCER_ID, layout.LAST_OFFSET]
+            ].tolist()
+            if producer_id >= 0
+        ]
+        offsets = list_snapshots(log.path)
+        assert offsets or not batches, f"forgets the producers of {topic_partition}"
+        for offset in offsets:
+            assert offset <= log.log_end_offset, f"{offset} is behind the log"
+            known = read_snapshot(snapshot_path(log.path, offset))
+            told = {each.producer_id: each.last_offset for each in known}
+            expected = {each: last for each, last in batches if last < offset}
+            assert expected == told, f"believes {told} of {topic_partition} at {offset}"
 
 
 def _findings(directory: Path) -> list[Finding]:
@@ -148,6 +178,7 @@ def _assert_sound(directory: Path) -> None:
     """Nothing is found, not even a gap, and the topic has all of its partitions."""
     found = _findings(directory)
     assert [] == found, found
+    _assert_snapshots_are_true(directory)
     topics = segmentlog.open_log_dir(directory).topics()
     assert {TOPIC: [*range(N_PARTITIONS)]} == topics, topics
 

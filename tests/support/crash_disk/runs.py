@@ -54,6 +54,7 @@ class Job(NamedTuple):
     overwrites : whether all earlier records go.
     flush : whether it is synced.
     first_left : by partition, the number of the first job whose rows are left of the earlier ones.
+    is_idempotent : whether its number is the id of an idempotent producer.
     """
 
     number: int
@@ -62,6 +63,7 @@ class Job(NamedTuple):
     overwrites: bool = False
     flush: bool = True
     first_left: Mapping[int, int] = MappingProxyType({})
+    is_idempotent: bool = False
 
     def values(self, partition: int) -> list[int]:
         """What it writes to one partition; no two rows are the same."""
@@ -183,6 +185,7 @@ def write_job(directory: Path, job: Job) -> None:
         num_partitions=N_PARTITIONS,
         config=job.config,
         delete_records=job.overwrites,
+        producer=segmentlog.Producer(job.number, 0, 0) if job.is_idempotent else None,
     ) as writer:
         for batch in job.table().to_batches(max_chunksize=5):
             writer.append(batch)
