@@ -166,6 +166,23 @@ def test_gaps_and_repeats_are_those_of_a_plain_count(tmp_path: Path, seed: int) 
     ]
 
 
+def test_brokers_of_all_versions_leave_nothing_to_find() -> None:
+    """Transactions, compaction, retention; some of their producers are known by markers alone."""
+    golden = Path(__file__).parents[2] / "golden"
+    n_producers = 0
+    for directory in sorted(golden.glob("kafka-*/")):
+        opened = segmentlog.open_log_dir(directory)
+        for topic_partition in opened.topic_partitions():
+            log = opened.log(*topic_partition)
+            kinds = {each.kind for each in verify_log(log, with_producers=True)}
+            assert kinds.isdisjoint(
+                {FindingKind.SEQUENCE_GAP, FindingKind.SEQUENCE_REPEAT, FindingKind.PRODUCER_EPOCH}
+            )
+            n_producers += log.producers().num_rows
+
+    assert n_producers > 50
+
+
 def test_the_command_says_what_helps(tmp_path: Path) -> None:
     """And fails, where it would not without the option."""
     plant(tmp_path, *laid((1, 0, 0, 1), (1, 0, 2, 1)))
