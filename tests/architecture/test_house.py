@@ -32,12 +32,13 @@ TESTED_ELSEWHERE = (
         (
             "_crc_block _jit _llvm batch_fates compaction crc_tables encode growth json_lines "
             "keyed_record layout memory message murmur2 offset_map one_pass output partition "
-            "producer_table record scan source status transactions"
+            "producer_history producer_table record scan source status transactions"
         ),
         (
             "kernels/test_hostile_bytes kernels/test_hostile_rows ../properties "
             "tools/test_json_lines kernels/test_crc32c producer/test_partitioner "
-            "recovery/test_reindex recovery/test_recover_log cleanup/test_compact"
+            "recovery/test_reindex recovery/test_recover_log cleanup/test_compact "
+            "verify/test_producers"
         ),
         "kernels are held against plain Python, and that is one of whole batches",
     ),
@@ -67,14 +68,14 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/segments",
-        "batches leader_epochs orphans producer_state",
-        "recovery/test_recover_log tools/test_walk ../crash ../interop",
+        "batches leader_epochs orphans producer_history producer_state",
+        "recovery/test_recover_log verify/test_producers tools/test_walk ../crash ../interop",
         "they follow batches as a broker does, whose files are compared",
     ),
     (
         "segmentlog/read",
-        "damage listed look_again planned_file read_committed scan",
-        "test_log segments/test_segment test_damage ../crash ../interop",
+        "damage listed look_again planned_file producers read_committed scan",
+        "test_log verify/test_producers segments/test_segment test_damage ../crash ../interop",
         "steps of one read, which is tested beside commits and damage",
     ),
     (

@@ -26,6 +26,8 @@ from segmentlog.records.scanned_batches import ScannedBatches
 __all__ = ["ready_batches"]
 
 _TABLE_ROWS = 1 << 14
+#: Columns with a byte of the buffer.
+_POSITIONS = [layout.POSITION, layout.RECORDS_START, layout.RECORDS_END]
 _ACCEPTED = "give whole record batches of magic 2, as a producer sends them"
 
 
@@ -46,23 +48,16 @@ def ready_batches(
         If a leader would refuse a batch: its place and the reason.
     """
     whole: Bytes = np.frombuffer(data, np.uint8)
+    whole.flags.writeable = False  # one kind of array for all buffers: no kernel is compiled twice
     position = n_before = 0
     decoder = RecordDecoder(topic_partition, record_schema([]))
     while position < len(whole):
-        buf: Bytes = np.empty(len(whole) - position + COPY_SLACK, np.uint8)
-        buf[:-COPY_SLACK] = whole[position:]
-        n_bytes = len(buf) - COPY_SLACK
-        headers: Int64s = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
-        code, end, n_batches = walk_headers(buf, 0, n_bytes, headers)
-        chunk = _Chunk(buf, headers[:n_batches], position, n_before, end)
+        headers: Int64s = np.zeros((_TABLE_ROWS, N_BATCH_COLUMNS), np.int64)
+        chunk = _Chunk(whole, position, n_before, headers)
         chunk.check(decoder, config)
-        if not n_batches:
-            chunk.refuse_rest(code, n_bytes)
-        table: Int64s = np.zeros((n_batches, N_BATCH_COLUMNS), np.int64)
-        table[:, : layout.N_HEADER_COLUMNS] = chunk.headers
-        yield EncodedBatches(buf[:end], table)
-        position += end
-        n_before += n_batches
+        yield EncodedBatches(chunk.buf[:-COPY_SLACK], chunk.headers)
+        position += len(chunk.buf) - COPY_SLACK
+        n_before += len(chunk.headers)
 
 
 class _Chunk:
@@ -70,25 +65,44 @@ class _Chunk:
 
     Parameters
     ----------
-    buf, headers : as in `ScannedBatches`.
-    position, n_before : bytes and batches before them.
-    end : byte of `buf` behind the last one.
+    whole : all batches.
+    position, n_before : bytes and batches before these.
+    table : int64 array, shape (n_rows, `N_BATCH_COLUMNS`); takes their headers
+
+    Attributes
+    ----------
+    buf : a copy of their bytes, and `COPY_SLACK` more.
+    headers : rows of `table`; positions are those in `buf`.
+
+    Raises
+    ------
+    OptionError
+        If the next bytes are no batch, or a batch is cut short.
     """
 
-    def __init__(
-        self, buf: Bytes, headers: Int64s, position: int, n_before: int, end: int
-    ) -> None:
-        self.headers = headers
-        self._buf = buf
+    def __init__(self, whole: Bytes, position: int, n_before: int, table: Int64s) -> None:
         self._position = position
         self._n_before = n_before
-        self._end = end
+        code, end, n_batches = walk_headers(whole, position, len(whole), table)
+        self.headers = table[:n_batches]
+        self.headers[:, _POSITIONS] -= position
+        if code >= status.BAD_LENGTH and not n_batches:
+            error = batch_error(ScannedBatches("", whole, table[:0], 0), end, len(whole), code)
+            raise self._refusal(0, position, _reason(error))
+        if end > len(whole) or not n_batches:
+            raise self._refusal(max(n_batches - 1, 0), self._at(-1), "it is cut short")
+        self.buf: Bytes = np.empty(end - position + COPY_SLACK, np.uint8)
+        self.buf[:-COPY_SLACK] = whole[position:end]
+
+    def _at(self, row: int) -> int:
+        """Byte at which a batch begins."""
+        if not len(self.headers):
+            return self._position
+        return self._position + int(self.headers[row, layout.POSITION])
 
     def check(self, decoder: RecordDecoder, config: ProducerConfig) -> None:
         """Refuse what a leader would refuse; the offsets count from 0 on afterwards."""
         headers = self.headers
-        if not len(headers):
-            return
         attributes = headers[:, layout.ATTRIBUTES]
         sizes = headers[:, layout.SIZE]
         deltas = headers[:, layout.LAST_OFFSET] - headers[:, layout.BASE_OFFSET]
@@ -99,28 +113,26 @@ class _Chunk:
         most = config.most_batch_bytes
         reason = f"it is larger than {most} bytes: the least of max.message.bytes, segment.bytes"
         self._refuse(sizes > most, f"{reason} and max_request_size")
-        if self._end > len(self._buf) - COPY_SLACK:
-            self._refuse(np.arange(len(sizes)) == len(sizes) - 1, "it is cut short")
         reason = "its record count is not that of its offsets"
         self._refuse(headers[:, layout.RECORDS_COUNT] != deltas + 1, reason)
         if config.topic_config.message_timestamp_type == TimestampType.LOG_APPEND_TIME:
             reason = "the topic has message.timestamp.type=LogAppendTime, the batch CreateTime"
             self._refuse(attributes & layout.TIMESTAMP_TYPE_MASK == 0, reason)
         fields: Int64s = np.empty((len(headers), sequences.BATCH_COLUMNS), np.int64)
-        read_sequences(self._buf, headers, fields)
+        read_sequences(self.buf, headers, fields)
         has_producer = fields[:, sequences.PRODUCER_ID] >= 0
         reason = "it has a producer id, and no sequence or no epoch"
         without = (fields[:, sequences.FIRST_SEQUENCE] < 0) | (fields[:, sequences.EPOCH] < 0)
         self._refuse(has_producer & without, reason)
-        renumber_batches(self._buf, headers)
+        renumber_batches(self.buf, headers)
         self._check_bytes(decoder)
 
     def _check_bytes(self, decoder: RecordDecoder) -> None:
         """Refuse wrong checksums, and records that cannot be read."""
-        scanner, begin = BatchScanner("", 0), 0
-        while begin < self._end:
+        scanner, begin, end = BatchScanner("", 0), 0, len(self.buf) - COPY_SLACK
+        while begin < end:
             try:
-                batches = scanner.scan(self._buf, begin, self._end, self._position)
+                batches = scanner.scan(self.buf, begin, end, self._position)
             except (CorruptLogError, UnsupportedFormatError) as error:
                 raise self._refusal_at(begin, error) from error
             for row, fault in decoder.find_unreadable(batches):
@@ -128,20 +140,11 @@ class _Chunk:
                 raise self._refusal_at(at, fault) from fault
             begin = batches.end
 
-    def refuse_rest(self, code: int, n_bytes: int) -> None:
-        """Refuse bytes at which no batch begins, or a batch that is cut short."""
-        reason = "it is cut short"
-        if code >= status.BAD_LENGTH:
-            batches = ScannedBatches("", self._buf, self.headers, self._position)
-            reason = _reason(batch_error(batches, 0, n_bytes, code))
-        raise self._refusal(0, self._position, reason)
-
     def _refuse(self, is_wrong: NDArray[np.bool_], reason: str) -> None:
         """Refuse the first batch that is wrong, if one is."""
         if is_wrong.any():
             row = int(np.argmax(is_wrong))
-            at = self._position + int(self.headers[row, layout.POSITION])
-            raise self._refusal(row, at, reason)
+            raise self._refusal(row, self._at(row), reason)
 
     def _refusal_at(self, position: int, error: Exception) -> OptionError:
         row = int(np.searchsorted(self.headers[:, layout.POSITION], position))

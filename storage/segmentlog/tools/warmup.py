@@ -75,7 +75,7 @@ def _read(directory: Path) -> None:
         log.scan(include_headers=True).read_all()
         log.scan(isolation_level="read_committed").read_all()
         log.offset_for_timestamp(_TIME)
-        list(verify_log(log, with_records=True))
+        list(verify_log(log, with_records=True, with_producers=True))
     (records,) = BatchReader(str(file)).records(_SEGMENT, 0)
     writer = LineWriter(Encoding.TEXT, Encoding.TEXT)
     writer.lines(Place("warmup", 0, str(file)), parse_header(_SEGMENT), records)
@@ -86,7 +86,7 @@ def _write(directory: Path) -> None:
     import pyarrow as pa
 
     from segmentlog.model import Codec
-    from segmentlog.producer.config import ProducerConfig
+    from segmentlog.producer.config import Producer, ProducerConfig
     from segmentlog.producer.writer import open_writer
 
     headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -103,6 +103,10 @@ def _write(directory: Path) -> None:
         writer.append(rows.select(["key", "value"]))
     with open_writer(directory, "warmup", config=ProducerConfig(codec=Codec.LZ4)) as writer:
         writer.append(rows)
+    for _ in range(2):
+        with open_writer(directory, "warmup", producer=Producer(1, 0, 0)) as writer:
+            writer.append(rows)
+            writer.append_batches(_SEGMENT, 0)
 
 
 def _mend(directory: Path) -> None:

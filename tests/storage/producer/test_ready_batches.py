@@ -1,5 +1,6 @@
 """Batches that were made elsewhere: taken as they are, or refused as a leader refuses them."""
 
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,6 +75,32 @@ def test_what_a_leader_refuses_is_refused(tmp_path: Path, data: bytes, said: str
     assert "batches" == caught.value.option
     writer.abort()
     assert not (tmp_path / "t-0").exists()
+
+
+def test_damaged_batches_are_refused(tmp_path: Path) -> None:
+    """Any bit but those of base offsets and leader epochs; any length but whole batches."""
+    parts = [GOOD, batch(1, 0, 3, 2, codec=1), batch(-1, -1, -1)]
+    whole = b"".join(parts)
+    starts = [0, len(parts[0]), len(parts[0]) + len(parts[1])]
+    free = {start + at for start in starts for at in (*range(8), *range(12, 16))}
+    rng = random.Random(3)
+    writer = segmentlog.open_writer(tmp_path, "t")
+    for at in range(len(whole)):
+        data = bytearray(whole)
+        data[at] ^= 1 << rng.randrange(8)
+        assert (at in free) == _is_taken(writer, data), at
+        assert (at in starts) == _is_taken(writer, whole[:at]), at
+    writer.abort()
+
+
+def _is_taken(writer: segmentlog.LogWriter, data: bytes | bytearray) -> bool:
+    """Whether a writer takes batches."""
+    try:
+        writer.append_batches(data, 0)
+    except OptionError:
+        writer._has_refused = False
+        return False
+    return True
 
 
 def test_a_topic_with_append_times_takes_no_create_times(tmp_path: Path) -> None:
