@@ -87,10 +87,10 @@ TESTED_ELSEWHERE = (
     (
         "segmentlog/cleanup",
         (
-            "batch_fates clean_partition clean_segments cleaned_segment compaction_job "
-            "compaction_plan inflated_runs offset_map recompress swap_segments transactions"
+            "batch_fates clean_segments cleaned_segment compaction_job compaction_plan "
+            "inflated_runs offset_map recompress swap_segments transactions"
         ),
-        "cleanup/test_compact",
+        "cleanup/test_compact cleanup/test_clean_partition",
         "steps of one compaction, which is right if its log is the one of a plain cleaner",
     ),
     (

@@ -53,7 +53,7 @@ SETTINGS: Mapping[str, object] = {
 }
 SEGMENT_BYTES = 2000
 FEW = range(2)
-MANY = range(100, 160)
+MANY = range(100, 108)
 seeds = pytest.mark.parametrize(
     "seeds", [FEW, pytest.param(MANY, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
@@ -138,14 +138,15 @@ class Logs:
 
 def assert_same_partition(theirs: Path, ours: Path) -> None:
     """The same batches in the same segments; the same bytes, but for what a codec makes."""
-    expected, found = kept(theirs), kept(ours)
-    assert expected.keys() == found.keys(), ours
-    for name, batches in expected.items():
-        for each, other in zip(batches, found[name], strict=False):
-            assert each == other, (ours, name)
-        assert len(batches) == len(found[name]), (ours, name)
-        if not any(each.is_compressed for each in batches):
-            assert (theirs / name).read_bytes() == (ours / name).read_bytes(), (ours, name)
+    names = [{path.name for path in each.glob("*.log")} for each in (theirs, ours)]
+    assert names[0] == names[1], ours
+    for name in sorted(names[0]):
+        if (theirs / name).read_bytes() != (ours / name).read_bytes():
+            expected, found = [*batches_of(theirs / name)], [*batches_of(ours / name)]
+            for each, other in zip(expected, found, strict=False):
+                assert each._replace(position=0) == other._replace(position=0), (ours, name)
+            assert len(expected) == len(found), (ours, name)
+            assert any(each.is_compressed for each in expected), (ours, name)
         index = name.replace(".log", ".txnindex")
         assert index_entries(theirs / index) == index_entries(ours / index), (ours, index)
         modified = [(each / name).stat().st_mtime_ns // 10**6 for each in (theirs, ours)]

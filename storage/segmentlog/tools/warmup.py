@@ -39,6 +39,7 @@ def compile_kernels() -> Iterator[str]:
         _read(Path(directory))
         _write(Path(directory, "written"))
         _mend(Path(directory))
+        _compact(Path(directory, "compacted"))
     seconds = time.perf_counter() - start
     compiled, loaded = _counts()
     if not compiled:
@@ -118,6 +119,25 @@ def _mend(directory: Path) -> None:
     reindex_paths([str(directory / "warmup-2")], len, 4096)
     with suppress(CorruptLogError):
         list(BatchReader("damaged").records(_SEGMENT[:-1] + b"!", 0))
+
+
+def _compact(directory: Path) -> None:
+    """Compact a log whose batches are kept, cut, emptied and compressed anew."""
+    import pyarrow as pa
+
+    from segmentlog.cleanup.compact import compact
+    from segmentlog.model import Codec
+    from segmentlog.producer.config import ProducerConfig
+    from segmentlog.producer.writer import open_writer
+
+    rows = pa.table({"key": [b"k", b"k", b"l"], "value": [b"v", b"v", None]})
+    for codec in (Codec.NONE, Codec.LZ4):
+        with open_writer(directory, "warmup", config=ProducerConfig(codec=codec)) as writer:
+            writer.append(rows)
+            writer.roll()
+            writer.append(rows.slice(0, 1))
+    (directory / "warmup-0" / f"{0:020d}.log").write_bytes(_TRANSACTION)
+    compact(directory, settings={"cleanup.policy": "compact"})
 
 
 def _counts() -> tuple[int, int]:

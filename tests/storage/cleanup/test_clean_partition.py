@@ -76,10 +76,11 @@ class Producers:
                     base = self._offset
                     made[base] = []
             elif len(step) == 2:
-                if step[0] in self._open:
-                    made[base].append(self._end(*step, now_ms))
+                producer, kind = step
+                if producer in self._open:
+                    made[base].append(self._end(producer, kind, now_ms))
             else:
-                made[base].append(self._batch(*step, now_ms))
+                made[base].append(self._batch(step, now_ms))
         return made
 
     def _end(self, producer: int, kind: int, now_ms: int) -> Batch:
@@ -87,9 +88,8 @@ class Producers:
         self._offset += 1
         return marker(self._offset - 1, kind, producer, 0, now_ms)
 
-    def _batch(
-        self, rows: Any, producer: int, is_open: bool, attributes: int, gap: int, now_ms: int
-    ) -> Batch:
+    def _batch(self, step: Any, now_ms: int) -> Batch:
+        rows, producer, is_open, attributes, gap = step
         first = self._offset = self._offset + gap
         self._offset += len(rows)
         append_ms = now_ms + 7

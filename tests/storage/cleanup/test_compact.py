@@ -1,18 +1,35 @@
 """Compaction in a directory: what stays of a log, where it is due, and who may look on."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from compaction.batches import lay_out, records_of, rest_of
+from compaction.batches import (
+    ABORT,
+    COMMIT,
+    TRANSACTIONAL,
+    Batch,
+    encode,
+    lay_out,
+    marker,
+    records_of,
+    rest_of,
+)
+from crashing import Crash, crash_at
 
 import segmentlog
 from segmentlog.errors import ChecksumMismatchError, LogLockedError, OptionError
-from segmentlog.files.checkpoint import read_offsets
+from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import CLEANER_OFFSET_CHECKPOINT
+from segmentlog.index.transaction import read_transaction_index
 from segmentlog.model import TopicPartition
+from segmentlog.recovery.reindex import rebuild_indexes
+from segmentlog.testing.codecs import GZIP, LZ4, NONE
+from segmentlog.testing.legacy import encode_message, encode_wrapper
+from segmentlog.testing.reference import Record
 
 COMPACT = {"cleanup.policy": "compact"}
 
@@ -168,3 +185,259 @@ def test_what_a_writer_of_ours_has_written(tmp_path: Path) -> None:
         writer.append(table)
     assert 2000 == segmentlog.open_log_dir(tmp_path).log("other", 0).log_end_offset
     assert sorted(keys[:50]) == sorted(key for _, key, _ in rows(tmp_path)[-50:])
+
+
+def test_every_cut_leaves_the_log_before_or_after(tmp_path: Path) -> None:
+    """A reader sees one or the other at once, and the next job finishes or undoes the rest."""
+    log = {
+        0: [records_of(0, (b"a", b"1"), (b"b", b"2"))],
+        2: [records_of(2, (b"a", b"3")), records_of(3, (b"c", b"4"))],
+        4: [records_of(4, (b"c", b"5"))],
+        5: [records_of(5, (b"d", b"6"))],
+    }
+    small = {"segment.bytes": "75"}  # two segments stay
+    outcomes = []
+    for number in range(200):
+        directory = tmp_path / str(number)
+        partition = lay_out(directory, log)
+        before = rows(directory)
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                compact(directory, settings=small)
+            except Crash:
+                is_cut = True
+            else:
+                is_cut = False
+        found = rows(directory)
+        after = [before[1], before[2], before[4], before[5]]
+        assert found in (before, after), number
+        if number % 2:
+            segmentlog.compact(directory, settings={**COMPACT, **small})
+            assert after == rows(directory), number
+            assert {TopicPartition("t", 0): 5} == cleaned_to(directory), number
+        with segmentlog.open_writer(directory, "t") as writer:
+            writer.append(pa.table({"key": [b"e"], "value": [b"7"]}))
+        assert (after if number % 2 else found) == rows(directory)[:-1], number
+        assert not [*partition.glob("*.swap")], number
+        outcomes.append(found == after)
+        if not is_cut:
+            break
+
+    assert [False, True] == sorted(set(outcomes))
+    assert sorted(outcomes) == outcomes
+    assert not is_cut
+
+
+def test_a_reader_goes_on_beside_a_compaction(tmp_path: Path) -> None:
+    """One that has opened the directory finds later records; one that has planned, all of them."""
+    batches = [records_of(i, (b"k%d" % (i % 3), b"%d" % i)) for i in range(20)]
+    lay_out(tmp_path, {0: batches[:8], 8: batches[8:16], 16: batches[16:]})
+    opened = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    stream = segmentlog.open_log_dir(tmp_path).log("t", 0).scan()
+    first = stream.read_next_batch()
+    compact(tmp_path)
+
+    latest = [13, 14, 15, 16, 17, 18, 19]
+    assert latest == opened.scan().read_all()["offset"].to_pylist()
+    rest = [offset for batch in stream for offset in batch["offset"].to_pylist()]
+    found = first["offset"].to_pylist() + rest
+    assert sorted(found) == found
+    assert set(latest) <= set(found)
+
+
+def test_tombstones_go_after_their_horizon(tmp_path: Path) -> None:
+    """The first pass sets it, by the clock and not by the records' times; a later one removes."""
+    partition = lay_out(
+        tmp_path,
+        {0: [records_of(0, (b"a", b"1"), (b"a", None), (b"b", b"2"), time_ms=1)],
+         3: [records_of(3, (b"c", b"3"))]},
+    )  # fmt: skip
+    how = {"min.cleanable.dirty.ratio": "0", "delete.retention.ms": "1000"}
+    compact(tmp_path, settings=how, now_ms=5000)
+    (kept, *_) = rest_of(partition)[0]
+    assert (6000, [(1, 2), (2, 3)]) == (
+        kept.horizon_ms, [(each.offset, each.timestamp_ms) for each in kept.records]
+    )  # fmt: skip
+    assert [(1, b"a", None), (2, b"b", b"2"), (3, b"c", b"3")] == rows(tmp_path)
+
+    for now_ms, n_left, offset in ((5999, 2, 4), (6000, 1, 5)):
+        active = records_of(offset, (b"c", b"3"))
+        (partition / f"{offset:020d}.log").write_bytes(encode(active))
+        compact(tmp_path, settings=how, now_ms=now_ms)
+        (kept, *_) = rest_of(partition)[0]
+        assert (n_left, 6000) == (len(kept.records), kept.horizon_ms)
+
+
+def transactional(batch: Batch, producer_id: int, sequence: int = 0) -> Batch:
+    """The batch in a transaction."""
+    return batch._replace(
+        attributes=TRANSACTIONAL, producer_id=producer_id, epoch=0, sequence=sequence
+    )
+
+
+def test_a_commit_marker_goes_two_passes_after_its_records(tmp_path: Path) -> None:
+    """And its producer's last batch stays, empty, with its sequence (spec of LogCleanerTest)."""
+    first = [
+        transactional(records_of(0, (b"1", b"v")), 1),
+        marker(1, COMMIT, 1),
+        transactional(records_of(2, (b"2", b"v")), 1, 1),
+        marker(3, COMMIT, 1),
+        records_of(4, (b"1", b"w")),
+        records_of(5, (b"2", b"w")),
+    ]
+    partition = lay_out(tmp_path, {0: first, 6: [records_of(6, (b"3", b"v"))]})
+    how = {"min.cleanable.dirty.ratio": "0", "delete.retention.ms": "10"}
+
+    def passed(now_ms: int, offset: int) -> list[tuple[int, int, int | None]]:
+        """Base offset, number of records and horizon of the batches below offset 6."""
+        compact(tmp_path, settings=how, now_ms=now_ms)
+        active = records_of(offset, (b"3", b"v"))
+        (partition / f"{offset:020d}.log").write_bytes(encode(active))
+        return [
+            (each.base_offset, len(each.records), each.horizon_ms)
+            for each in rest_of(partition)[0]
+            if each.base_offset < 6
+        ]
+
+    rest = [(2, 0, None), (3, 1, None), (4, 1, None), (5, 1, None)]
+    assert [(1, 1, None), *rest] == passed(1000, 7)  # its records go
+    assert [(1, 1, 1019), *rest] == passed(1009, 8)
+    assert [(1, 1, 1019), *rest] == passed(1018, 9)
+    assert rest == passed(1019, 10)
+
+
+def test_aborted_records_go_and_their_marker_stays_with_the_last_batch(tmp_path: Path) -> None:
+    """The key of an aborted record takes no other record's place."""
+    aborted = [
+        records_of(0, (b"1", b"v")),
+        transactional(records_of(1, (b"1", b"a")), 1),
+        transactional(records_of(2, (b"1", b"b"), (b"2", b"c")), 1, 1),
+        marker(4, ABORT, 1),
+    ]
+    partition = lay_out(tmp_path, {0: aborted, 5: [records_of(5, (b"3", b"v"))]})
+    compact(tmp_path, now_ms=2000)
+
+    assert [(0, 1), (2, 0), (4, 1)] == [
+        (each.base_offset, len(each.records)) for each in rest_of(partition)[0]
+    ]
+    (emptied,) = [each for each in rest_of(partition)[0] if not each.records]
+    assert (3, 1, 0, 1) == (emptied.last_offset, emptied.sequence, emptied.epoch,
+                            emptied.producer_id)  # fmt: skip
+    entries = [*read_transaction_index(str(partition / f"{0:020d}.txnindex"))]
+    assert [(1, 1, 4, 5)] == [tuple(each) for each in entries]
+    scan = segmentlog.open_log_dir(tmp_path).log("t", 0).scan(isolation_level="read_committed")
+    assert [0, 5] == scan.read_all()["offset"].to_pylist()
+
+
+def test_sequences_of_active_producers_stay(tmp_path: Path) -> None:
+    """An idle producer's do not."""
+
+    def idempotent(offset: int, key: bytes, producer_id: int) -> Batch:
+        batch = records_of(offset, (key, b"v"), time_ms=10**12)
+        return batch._replace(producer_id=producer_id, epoch=0, sequence=0)
+
+    batches = [records_of(0, (b"0", b"v")), idempotent(1, b"0", 1), idempotent(2, b"0", 2),
+               idempotent(3, b"0", 3), idempotent(4, b"1", 2)]  # fmt: skip
+    for days, kept in ((0, [(1, 0), (3, 1), (4, 1)]), (2, [(3, 1), (4, 1)])):
+        directory = tmp_path / str(days)
+        partition = lay_out(directory, {0: batches, 5: [records_of(5, (b"2", b"v"))]})
+        compact(directory, now_ms=10**12 + days * 86_400_000)
+
+        assert kept == [(each.base_offset, len(each.records)) for each in rest_of(partition)[0]]
+
+
+def test_the_last_batch_of_a_pass_stays_for_its_offset(tmp_path: Path) -> None:
+    """Even if all records go."""
+    partition = lay_out(
+        tmp_path,
+        {0: [records_of(0, (None, b"1")), records_of(1, (None, b"2"))], 2: [], },
+    )  # fmt: skip
+    (done,) = compact(tmp_path)
+
+    assert [(1, 1, ())] == [(*each[:2], each.records) for each in rest_of(partition)[0]]
+    assert 2 == done.records_without_key
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [NONE, GZIP, LZ4])
+def test_older_formats_become_batches_of_magic_2(tmp_path: Path, magic: int, codec: int) -> None:
+    """Wrappers too, with their codec; records keep offsets and times."""
+
+    def message(*records: Record) -> bytes:
+        if codec == NONE:
+            return b"".join(encode_message(each, magic=magic) for each in records)
+        return encode_wrapper(records, codec, magic=magic)
+
+    keys = [b"a", b"b", b"a", b"c"]
+    records = [Record(i, 1000 + i, key, b"v%d" % i) for i, key in enumerate(keys)]
+    tombstones = [Record(4, 1004, b"d", None), Record(5, 1005, None, b"v")]
+    partition = lay_out(
+        tmp_path,
+        {0: [message(*records), message(*tombstones)], 6: [records_of(6, (b"b", b"w"))]},
+    )
+    compact(tmp_path, now_ms=5000, settings={"delete.retention.ms": "10"})
+
+    kept = rest_of(partition)[0]
+    times = {i: 1000 + i if magic else -1 for i in range(6)}
+    assert [(2, times[2], b"a", b"v2"), (3, times[3], b"c", b"v3"), (4, times[4], b"d", None)] == [
+        each[:4] for batch in kept for each in batch.records if each.key != b"b"
+    ]
+    assert {codec} == {each.codec for each in kept}
+    assert [5010] == [each.horizon_ms for each in kept if each.horizon_ms]
+    assert {(-1, -1, -1, -1)} == {
+        (each.producer_id, each.epoch, each.sequence, each.leader_epoch) for each in kept
+    }
+    expected = [(1, 3), (4, 4)]
+    if codec == NONE:  # the last message ends the pass, and leaves an empty batch
+        expected = [(i, i) for i in range(1, 6)]
+    assert expected == [(each.base_offset, each.last_offset) for each in kept]
+
+
+def test_old_tombstones_go_by_the_time_of_their_file(tmp_path: Path) -> None:
+    """If their segment was written before the clean part's last one, less delete.retention.ms."""
+    old = [
+        encode_message(Record(0, 1000, b"a", None)),
+        encode_message(Record(1, 1000, b"b", None)),
+    ]
+    partition = lay_out(
+        tmp_path,
+        {
+            0: old[:1],
+            1: old[1:],
+            2: [records_of(2, (b"c", b"v"))],
+            3: [records_of(3, (b"d", b"v"))],
+        },
+    )
+    write_offsets(str(tmp_path), CLEANER_OFFSET_CHECKPOINT, {TopicPartition("t", 0): 2})
+    for base, seconds in ((0, 100), (1, 200), (2, 300)):
+        os.utime(partition / f"{base:020d}.log", (seconds, seconds))
+    settings = {"delete.retention.ms": "50000", "min.cleanable.dirty.ratio": "0"}
+    compact(tmp_path, settings=settings)
+
+    assert [1, 2] == [each.base_offset for each in rest_of(partition)[0]]
+    assert 300 == (partition / f"{0:020d}.log").stat().st_mtime
+
+
+def test_indexes_are_those_of_a_broker(tmp_path: Path) -> None:
+    """The same as if they were built again from the new segment."""
+    batches = [
+        records_of(i, (b"k%d" % i, bytes(300)), time_ms=10**6 - i if i % 10 else 10**6 + i)
+        for i in range(100)
+    ]
+    partition = lay_out(tmp_path, {0: batches, 100: [records_of(100, (b"k", b"v"))]})
+    compact(tmp_path)
+    indexes = [path for path in sorted(partition.iterdir()) if path.name.endswith("index")]
+    found = {path.name: path.read_bytes() for path in indexes}
+    reindex(tmp_path)
+
+    assert 2 <= len([*found])
+    assert found == {path.name: path.read_bytes() for path in indexes}
+    assert 8 == len(found[f"{0:020d}.index"]) // 8
+
+
+def reindex(directory: Path) -> None:
+    """Build the indexes again."""
+    log = segmentlog.open_log_dir(directory).log("t", 0)
+    for segment in log.segments[:-1]:
+        rebuild_indexes(segment, 4096)

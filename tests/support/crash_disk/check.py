@@ -78,6 +78,8 @@ def check(directory: Path, promise: Promise) -> None:
     with _noticed_by("a reader after recovery"):
         after, expected = read(directory), values_of([*jobs, _NEXT])
         assert after == expected, f"sees {after}, not {expected}"
+    with _noticed_by("the next compaction"):
+        read_offsets(str(directory), CLEANER_OFFSET_CHECKPOINT)
     with _noticed_by("verify"):
         _assert_sound(directory, jobs)
     with _noticed_by("a look at the names"):

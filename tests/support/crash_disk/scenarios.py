@@ -145,8 +145,6 @@ def _singles() -> Iterator[Scenario]:
     yield Scenario("retain after a crash", [retains], without=[_MARK, _INDEX],
                    behind_the_log=BEHIND_THE_LOG)  # fmt: skip
     yield Scenario("compact", [compacts], n_jobs=2, is_keyed=True)
-    yield Scenario("compact after a crash", [compacts], n_jobs=2, is_keyed=True,
-                   without=[_MARK, _INDEX])  # fmt: skip
     yield Scenario("compact, append and compact", [
         compacts, partial(writes, rows={0: 40}, n_keys=4), compacts
     ], n_jobs=2, is_keyed=True)  # fmt: skip
