@@ -14,6 +14,9 @@ OUTPUT_FULL = 3
 #: The next row belongs to the next batch.
 BATCH_FULL = 4
 
+#: The next batch is a message of magic 0 or 1 before a kernel for batches of magic 2, or the other
+#: way round: kernels for messages are compiled when the first message comes.
+OTHER_FORMAT = 9
 BAD_LENGTH = 10
 BAD_MAGIC = 11
 BAD_CRC = 12

@@ -71,7 +71,9 @@ def _walk_file(
     path, wanted = segment.path, _WINDOW_BYTES
     while position < segment.size:
         n_bytes = min(wanted, segment.size - position)
-        buf: Bytes = np.frombuffer(file.read(position, n_bytes), np.uint8)
+        # Writable, as the buffers of scans are: kernels would be compiled again for others.
+        buf: Bytes = np.empty(n_bytes, np.uint8)
+        buf = buf[: file.read_into(buf.data, position)]
         code, behind, n_batches = walk_headers(buf, 0, len(buf), headers)
         scanned = ScannedBatches(path, buf, headers[:n_batches], position)
         if code >= status.BAD_LENGTH and not n_batches:
