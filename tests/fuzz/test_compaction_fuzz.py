@@ -75,7 +75,9 @@ def begins_of(data: bytes) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("n_runs", [12, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "n_runs", [12, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
 def test_a_damaged_batch_stops_the_compaction(tmp_path: Path, name: str, n_runs: int) -> None:
     """Whatever it is that is damaged, in any closed segment."""
     made = tmp_path / "made"

@@ -16,6 +16,9 @@ BATCH_FULL = 4
 #: The next batch is not of the usual kind, or damaged; the careful kernels take it.
 UNUSUAL = 5
 
+#: The next batch is a message of magic 0 or 1 before a kernel for batches of magic 2, or the other
+#: way round: kernels for messages are compiled when the first message comes.
+OTHER_FORMAT = 9
 BAD_LENGTH = 10
 BAD_MAGIC = 11
 BAD_CRC = 12

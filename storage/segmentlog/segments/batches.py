@@ -86,7 +86,9 @@ def walk_file(
     wanted = _WINDOW_BYTES
     while position < end:
         n_bytes = min(wanted, end - position)
-        buf: Bytes = np.frombuffer(file.read(position, n_bytes), np.uint8)
+        # Writable, as the buffers of scans are: kernels would be compiled again for others.
+        buf: Bytes = np.empty(n_bytes, np.uint8)
+        buf = buf[: file.read_into(buf.data, position)]
         code, behind, n_batches = walk_headers(buf, 0, len(buf), headers)
         scanned = ScannedBatches(path, buf, headers[:n_batches], position)
         if code >= status.BAD_LENGTH and not n_batches:
