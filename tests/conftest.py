@@ -41,7 +41,8 @@ NOT_FAST = (
     "storage/producer/test_large", "storage/segments/test_resync", "storage/test_damage",
     "storage/cleanup/test_delete_topic", "storage/tools/test_progress",
     "storage/tools/test_verify", "storage/producer/test_overwrite",
-    "storage/producer/test_stager",
+    "storage/producer/test_stager", "storage/files/test_object_store",
+    "storage/cleanup/test_retain",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from kafka_here.broker import free_port
+from ports import free_port
 
 pytestmark = [pytest.mark.thorough, pytest.mark.spark]
 

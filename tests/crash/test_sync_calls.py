@@ -36,6 +36,16 @@ REASONS: Mapping[str, str] = {
                 "> sync_file: fsync log directory"
             ),
         ],
+        "a compaction whose offset lags has the next one clean again what is clean": [
+            (
+                "cleanup.compact.set_checkpoint > write_offsets > write > replace_file: "
+                "replace cleaner-offset-checkpoint"
+            ),
+            (
+                "cleanup.compact.set_checkpoint > write_offsets > write > replace_file > "
+                "sync_directory > sync_file: fsync log directory"
+            ),
+        ],
         "high watermarks tell of missing partitions; no record comes before the next sync": [
             "commit.topics.create_partitions > sync_directory > sync_file: fsync log directory",
         ],

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from kafka_here.artifacts import java, s3proxy_jars
+from ports import free_port
 
 __all__ = ["BUCKET", "Fault", "Proxy", "Request", "S3Server"]
 
@@ -23,17 +24,11 @@ BUCKET = "logs"
 _SECONDS = 60
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 class S3Server:
     """S3Proxy, which keeps objects in its memory; a context that stops it."""
 
     def __init__(self) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._files = tempfile.TemporaryDirectory()
         settings = {
             "s3proxy.authorization": "none",

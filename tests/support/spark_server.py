@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pyspark
-from kafka_here.broker import free_port
+from ports import free_port
 from ready_worker import ready_python
 
 if TYPE_CHECKING:

@@ -6,21 +6,26 @@ the compaction is undone; otherwise it is finished.
 """
 
 import os
+from collections.abc import Collection
 
 from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import FileKind, FileState, SegmentFileName, parse_segment_file
 from segmentlog.files.readable import list_names, status_of
 from segmentlog.segments.listing import SegmentFiles, next_offset_of
 
-__all__ = ["finish_swaps", "has_swaps"]
+__all__ = ["finish_swaps", "has_swaps", "take_places"]
 
 
 def has_swaps(path: str) -> bool:
-    """Whether a compaction was cut short in a partition directory."""
+    """Whether a compaction was cut short in a partition directory; not if there is none."""
+    try:
+        names = list_names(path)
+    except FileNotFoundError:
+        return False
     # Each commit asks this, and to parse all names would take twenty times as long.
     return any(
         name.endswith((FileState.SWAP, FileState.CLEANED)) and parse_segment_file(name) is not None
-        for name in list_names(path)
+        for name in names
     )
 
 
@@ -50,14 +55,33 @@ def finish_swaps(path: str) -> None:
         if each.state == FileState.LIVE and first <= each.offset < behind:
             os.unlink(os.path.join(path, name))
     sync_directory(path)
-    # The logs go first.  A recovery that finds the .swap of a log removes the files in its range,
-    # and would take an index that has its place already for one of an old segment.
-    for is_log in (True, False):
-        for name, each in finished.items():
-            if (each.kind == FileKind.LOG) is is_log:
-                full = os.path.join(path, name)
-                os.replace(full, full.removesuffix(f".{FileState.SWAP}"))
+    take_places(path, finished)
+
+
+def take_places(path: str, swaps: Collection[str]) -> None:
+    """Give ``.swap`` files their names, in an order that a power cut does not change.
+
+    The logs go first, the oldest one before the others, and each is synced.  A recovery that finds
+    the ``.swap`` files of two logs removes the live segments between them, and those are new ones
+    if an older log has lost its place again.  It also removes the indexes in their range.
+
+    Parameters
+    ----------
+    path : the partition's directory.
+    swaps : names of the files; the old segments are gone.
+    """
+    logs = sorted(name for name in swaps if f".{FileKind.LOG}." in name)
+    for name in logs:
+        _take_place(path, name)
         sync_directory(path)
+    for name in sorted({*swaps} - {*logs}):
+        _take_place(path, name)
+    sync_directory(path)
+
+
+def _take_place(path: str, name: str) -> None:
+    full = os.path.join(path, name)
+    os.replace(full, full.removesuffix(f".{FileState.SWAP}"))
 
 
 def _parsed(path: str) -> dict[str, SegmentFileName]:

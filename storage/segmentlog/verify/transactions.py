@@ -59,6 +59,8 @@ class TransactionCheck:
         self._finding = finding
         self._open: dict[int, tuple[int, int, str]] = {}  # first offset, epoch and file, by id
         self._aborted: dict[int, tuple[int, int]] = {}  # id and first offset, by the marker's
+        self._ended: dict[int, int] = {}  # offset of the last marker, by id
+        self._ended_before: dict[int, int] = {}  # the same, by the abort marker's offset
 
     def follow(self, batches: ScannedBatches) -> Iterator[Finding]:
         """Follow some batches."""
@@ -78,6 +80,7 @@ class TransactionCheck:
             return
         kinds = np.full(len(rows), _DATA)
         kinds[rows[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0] = markers[:, MARKER_TYPE]
+        self._note_markers(rows, kinds)
         epoch_at = rows[:, layout.POSITION] + layout.PRODUCER_EPOCH_AT
         epochs = buf[epoch_at].astype(np.int64) << 8 | buf[epoch_at + 1]
         telling = _telling(rows[:, layout.PRODUCER_ID], kinds, epochs)
@@ -93,6 +96,20 @@ class TransactionCheck:
                 yield from self._data(path, at, offset, producer_id, epoch)
             else:
                 yield from self._marker(path, at, offset, producer_id, kind)
+
+    def _note_markers(self, rows: Int64s, kinds: Int64s) -> None:
+        """Note where the transaction before each aborted one has ended."""
+        markers = np.flatnonzero(kinds != _DATA)
+        markers = markers[np.argsort(rows[markers, layout.PRODUCER_ID], kind="stable")]
+        ids, offsets = rows[markers, layout.PRODUCER_ID], rows[markers, layout.BASE_OFFSET]
+        before: Int64s = np.full(len(markers), -1)
+        before[1:] = np.where(ids[1:] == ids[:-1], offsets[:-1], -1)
+        aborts = kinds[markers] == ABORT
+        for producer_id, offset, end in zip(
+            ids[aborts].tolist(), offsets[aborts].tolist(), before[aborts].tolist(), strict=True
+        ):
+            self._ended_before[offset] = end if end >= 0 else self._ended.get(producer_id, -1)
+        self._ended.update(zip(ids.tolist(), offsets.tolist(), strict=True))
 
     def _marker(
         self, path: str, position: int, offset: int, producer_id: int, kind: int
@@ -123,6 +140,7 @@ class TransactionCheck:
         """Compare the segment's index with the abort markers since the last call."""
         path = segment.transaction_index_path
         aborted, self._aborted = self._aborted, {}
+        ended_before, self._ended_before = self._ended_before, {}
         try:
             entries = list(read_transaction_index(path))
         except CorruptIndexError as error:
@@ -142,7 +160,11 @@ class TransactionCheck:
                 )  # fmt: skip
         for offset, (producer_id, first_offset) in listed.items():
             known = aborted.get(offset)
-            if known is not None and known != (producer_id, first_offset):
+            if known is None:
+                continue
+            # Compaction may have removed the first batches: then the index begins earlier.
+            is_earlier = ended_before[offset] < first_offset <= known[1]
+            if producer_id != known[0] or not is_earlier:
                 yield self._finding(
                     Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
                     f"the index has producer {producer_id} from offset {first_offset}, the log "

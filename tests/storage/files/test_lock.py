@@ -12,16 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from descriptors import descriptors_below
 
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.files.lock import DirectoryLock
 
 pytestmark = pytest.mark.linux
-
-
-def n_open() -> int:
-    """Descriptors of this process."""
-    return len([*Path("/proc/self/fd").iterdir()])
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS])
@@ -33,14 +29,13 @@ def test_a_file_system_that_does_not_lock_is_named_and_nothing_is_leaked(
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    before = n_open()
     with monkeypatch.context() as patch:
         patch.setattr(fcntl, "fcntl", refuse)
         for _ in range(3):
             with pytest.raises(LogDirectoryError, match="does not lock files") as caught:
                 DirectoryLock(str(tmp_path)).__enter__()
     assert os.strerror(code) in str(caught.value)
-    assert before == n_open()
+    assert 0 == descriptors_below(tmp_path)
     with DirectoryLock(str(tmp_path)):
         pass
 
@@ -48,10 +43,9 @@ def test_a_file_system_that_does_not_lock_is_named_and_nothing_is_leaked(
 def test_a_lock_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     """A directory in its place, made by hand."""
     (tmp_path / ".lock").mkdir()
-    before = n_open()
     with pytest.raises(LogDirectoryError, match=r"\.lock: .*Is a directory"):
         DirectoryLock(str(tmp_path)).__enter__()
-    assert before == n_open()
+    assert 0 == descriptors_below(tmp_path)
 
 
 def test_a_second_thread_of_the_process_waits(tmp_path: Path) -> None:
@@ -156,10 +150,9 @@ def test_a_child_that_leaves_the_block_does_not_unlock_for_its_parent(tmp_path: 
         with pytest.raises(LogLockedError):
             take(tmp_path)
 
-    before = n_open()
     with DirectoryLock(str(tmp_path)) as lock:
         assert 0 == ended(in_child(leave))
         with pytest.raises(LogLockedError):
             take(tmp_path)
     take(tmp_path)
-    assert before == n_open()
+    assert 0 == descriptors_below(tmp_path)

@@ -77,6 +77,50 @@ for _ in range(ROUNDS):
 print(outcomes["rows"] > 0, outcomes["error"] > 0)
 """
 
+#: The same in one pass, with the slack that it wants in front of the page, and without; where two
+#: passes name a fault, one pass with all columns has stopped.
+ONE_PASS = """
+from segmentlog.kernels.memory import COPY_SLACK
+from segmentlog.model import TopicPartition
+from segmentlog.records.columns import record_schema
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.one_pass import OnePassDecoder, Stop
+
+def decode(data, columns, slack=COPY_SLACK):
+    buf = place(data + bytes([0x81]) * slack)
+    one_pass = OnePassDecoder(TopicPartition("t", 0), record_schema(columns))
+    found = [*one_pass.decode(buf, 0, len(data), 0), *one_pass.flush()]
+    return one_pass, found
+
+def rows_of_two_passes(data):
+    batches = BatchScanner("x", 0).scan(place(data), 0, len(data), 0)
+    return [*RecordDecoder(TopicPartition("t", 0), record_schema()).decode(batches)]
+
+def records(base, n):
+    return [
+        Record(base + i, 10**12 + i * i * 1000, b"k" * (i % 40), None if i % 7 == 3 else bytes(i),
+               ((b"h", b"x" * i),) if i % 5 == 4 else ())
+        for i in range(n)
+    ]
+
+good = encode_batch(records(0, 60)) + encode_batch(records(60, 9))
+COLUMNS = [None, ["offset"], ["value"], ["offset", "timestamp"], ["key", "offset"]]
+for columns in COLUMNS:
+    assert decode(good, columns)[0].stop == Stop.END
+    for n in range(len(good)):
+        decode(good[:n], columns)
+        decode(good, columns, n % COPY_SLACK)
+outcomes = {"rows": 0, "stop": 0}
+for _ in range(ROUNDS):
+    data = mutate(encode_batch(records(0, rng.randrange(1, 9))), 23)
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    columns = rng.choice(COLUMNS)
+    one_pass, found = decode(bytes(data), columns)
+    outcomes["rows" if one_pass.stop == Stop.END else "stop"] += 1
+    if columns is None and one_pass.stop == Stop.END:
+        assert found == rows_of_two_passes(bytes(data))
+print(outcomes["rows"] > 0, outcomes["stop"] > 0)
+"""
 
 #: Every prefix and many mutations of messages, and of the insides of wrappers, whose checksums are
 #: right, through the kernels of `segmentlog.kernels.message` and those that call them.
@@ -246,6 +290,7 @@ print(status.OK in outcomes, len(outcomes) > 4)
 
 SCRIPTS = [
     pytest.param(BATCHES, id="batches"),
+    pytest.param(ONE_PASS, id="one pass"),
     pytest.param(MESSAGES, id="messages"),
     pytest.param(MARKERS, id="markers"),
 ]

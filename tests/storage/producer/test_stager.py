@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from descriptors import descriptors, descriptors_below
 from soundness import assert_tidy
 
 import segmentlog
@@ -32,7 +33,7 @@ DESCRIPTORS = 256
 def few_descriptors() -> Iterator[None]:
     """As many as macOS gives a process, beside those that earlier tests have left open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS + n_open(), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS + descriptors(), hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -75,11 +76,6 @@ def assert_all_there(directory: Path) -> None:
     assert_tidy(directory)
 
 
-def n_open() -> int:
-    """Descriptors of this process."""
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 @pytest.mark.usefixtures("few_descriptors")
 def test_each_of_many_partitions_with_much_is_moved_in_files_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -93,12 +89,12 @@ def test_each_of_many_partitions_with_much_is_moved_in_files_of_its_own(
         return move(*given)
 
     monkeypatch.setattr(commit, "move_segment", noted)
-    before, most = n_open(), 0
+    before, most = descriptors(), 0
     pwrite = os.pwrite
 
     def counted(descriptor: int, data: bytes, position: int) -> int:
         nonlocal most
-        most = max(most, n_open())
+        most = max(most, descriptors_below(tmp_path))
         return pwrite(descriptor, data, position)
 
     job, stager = begin(tmp_path, N)
@@ -106,8 +102,8 @@ def test_each_of_many_partitions_with_much_is_moved_in_files_of_its_own(
         patch.setattr(os, "pwrite", counted)
         stage_much(stager, N)
     extents = stager.close()
-    assert before == n_open()
-    assert before + 32 < most <= before + (DESCRIPTORS + before) // 2 + 4
+    assert 0 == descriptors_below(tmp_path)
+    assert 32 < most <= (DESCRIPTORS + before) // 2 + 4
     own = Counter(each.partition for each in extents if each.is_own)
     assert [*range(N)] == sorted(own)
     job.commit(extents)
@@ -180,13 +176,12 @@ def test_an_early_sync_that_fails_fails_the_task(
         fsync(descriptor)
 
     job, stager = begin(tmp_path)
-    before = n_open()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing)
         with pytest.raises(SyncFailedError, match=r"\.33\.stage"):
             stage_much(stager)
     stager.discard()
-    assert before == n_open()
+    assert 0 == descriptors_below(tmp_path)
     assert [] == list(tmp_path.glob("*.stage"))
     job.abort()
 

@@ -37,6 +37,9 @@ def contents(partition: Path) -> dict[str, bytes]:
     }
 
 
+FINISHED_THREE = {
+    name: NEW for base in ("", "10", "20") for name in (f"{base}.log", f"{base}.index")
+}
 FINISHED = {".log": NEW, ".index": NEW, "20.log": OLD, "20.index": OLD}
 UNDONE = {name: OLD for base in ("", "10", "20") for name in (f"{base}.log", f"{base}.index")}
 
@@ -46,13 +49,22 @@ def merged(partition: Path) -> None:
     write(partition, f"{0:020d}.log.swap", range(0, 20, 3), NEW)
 
 
+def three_new(partition: Path) -> None:
+    """Three new segments, for three old ones."""
+    for base in (0, 10, 20):
+        write(partition, f"{base:020d}.log.swap", range(base, base + 10, 3), NEW)
+
+
 def half_cleaned(partition: Path) -> None:
     """Two new segments, of which only the last one is named as finished."""
     write(partition, f"{0:020d}.log.cleaned", range(0, 10, 3), NEW)
     write(partition, f"{10:020d}.log.swap", range(10, 20, 3), NEW)
 
 
-@pytest.mark.parametrize(("before", "after"), [(merged, FINISHED), (half_cleaned, UNDONE)])
+CASES = [(merged, FINISHED), (three_new, FINISHED_THREE), (half_cleaned, UNDONE)]
+
+
+@pytest.mark.parametrize(("before", "after"), CASES)
 def test_a_compaction_is_finished_or_undone(
     partition: Path, before: Callable[[Path], None], after: dict[str, bytes]
 ) -> None:
@@ -66,7 +78,7 @@ def test_a_compaction_is_finished_or_undone(
     assert not has_swaps(str(partition))
 
 
-@pytest.mark.parametrize(("before", "after"), [(merged, FINISHED), (half_cleaned, UNDONE)])
+@pytest.mark.parametrize(("before", "after"), CASES)
 def test_a_power_cut_at_any_step_is_made_good_by_the_next_recovery(
     partition: Path, tmp_path: Path, before: Callable[[Path], None], after: dict[str, bytes]
 ) -> None:

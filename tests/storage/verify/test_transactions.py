@@ -2,10 +2,12 @@
 
 import random
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from segmentlog.index.transaction import AbortedTransaction, encode_transactions
 from segmentlog.kernels import layout
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.segments.listing import SegmentFiles
@@ -28,7 +30,7 @@ def batch(offset: int, producer_id: int, epoch: int, kind: int) -> bytes:
     return bytes(encoded)
 
 
-def followed(data: bytes, pieces: list[int]) -> list[Finding]:
+def followed(data: bytes, pieces: list[int], path: str = "/nowhere/f.log") -> list[Finding]:
     """What is found when that many batches come at a time."""
     found: list[Finding] = []
     check = TransactionCheck(lambda *fields: Finding(fields[0], fields[1], "t", 0, *fields[2:]))
@@ -39,7 +41,7 @@ def followed(data: bytes, pieces: list[int]) -> list[Finding]:
         found += check.follow(batches.only(slice(begin, begin + n_batches)))
         begin += n_batches
     assert begin >= len(batches.headers)
-    found += check.index_of(Segment(SegmentFiles(0, "/nowhere/f.log", len(data)), is_sealed=True))
+    found += check.index_of(Segment(SegmentFiles(0, path, len(data)), is_sealed=True))
     return [*found, *check.at_the_end()]
 
 
@@ -71,3 +73,20 @@ def test_all_kinds_of_findings_come_out_of_it() -> None:
         (FindingKind.MARKER_WITHOUT_DATA, 0), (FindingKind.DATA_WITHOUT_MARKER, 5),
         (FindingKind.TRANSACTION_INDEX, 8), (FindingKind.OPEN_TRANSACTION, 9),
     ] == [(each.kind, each.offset) for each in found]  # fmt: skip
+
+
+@pytest.mark.parametrize("pieces", [[80], [1] * 80])
+@pytest.mark.parametrize(
+    ("first_offset", "is_right"), [(0, False), (1, False), (2, True), (3, True), (4, False)]
+)
+def test_an_index_may_begin_before_what_compaction_has_left(
+    tmp_path: Path, pieces: list[int], first_offset: int, *, is_right: bool
+) -> None:
+    """Behind the producer's last transaction, so that nothing of that one counts as aborted."""
+    story = {0: DATA, 1: COMMIT, 3: DATA, 5: ABORT}
+    entries = encode_transactions([AbortedTransaction(7, first_offset, 5, 6)])
+    (tmp_path / "f.txnindex").write_bytes(entries)
+    data = b"".join(batch(offset, 7, 0, kind) for offset, kind in story.items())
+    found = followed(data, pieces, str(tmp_path / "f.log"))
+
+    assert is_right == (not found)

@@ -81,10 +81,10 @@ class Explorer:
         return self.n_opened - before
 
     def _recoveries(self, run: Run, states: Iterable[tuple[Tree, Promise]]) -> Iterator[Run]:
-        """Recoveries where a guard stands, each recorded once."""
+        """Recoveries where a guard stands, or a compaction was cut off; each recorded once."""
         for tree, promise in states:
             key = frozenset(tree.items())
-            if key in self._recovered or not any(".unfinished." in name for name in tree):
+            if key in self._recovered or not any(_is_unfinished(name) for name in tree):
                 continue
             self._recovered.add(key)
             root = self.new_root(tree)
@@ -111,6 +111,10 @@ class Explorer:
         finally:
             shutil.rmtree(root)
         self._kept.add(key)
+
+
+def _is_unfinished(name: str) -> bool:
+    return ".unfinished." in name or name.endswith((".cleaned", ".swap"))
 
 
 def _promised_states(run: Run, every: int) -> Iterator[tuple[CrashState, Promise]]:

@@ -32,6 +32,7 @@ __all__ = [
     "OPERATIONS",
     "ROLLING",
     "Operation",
+    "compacts",
     "deletes",
     "deletes_records",
     "dies",
@@ -97,6 +98,33 @@ def deletes_records(run: Run) -> None:
     """Of one partition, to its end."""
     job = run.begin({}, first_left={0: run.jobs[-1].number + 1})
     segmentlog.delete_records(run.directory, TOPIC, 0, offset=-1)
+    run.end(job, is_committed=True, is_at_rest=True)
+
+
+def compacts(run: Run) -> None:
+    """Partition 0, of which the closed segments keep the last row of each key.
+
+    No segment of the other one is closed.
+    """
+    partition = run.directory / f"{TOPIC}-0"
+    active = max(int(path.stem) for path in partition.glob("*.log"))
+    log = segmentlog.open_log_dir(run.directory).log(TOPIC, 0)
+    rows = log.scan(columns=["offset", "key", "value"]).read_all().to_pylist()
+    last = {row["key"]: row["offset"] for row in rows if row["offset"] < active}
+    left = [
+        int(row["value"])
+        for row in rows
+        if row["offset"] >= active or (row["key"] and row["offset"] == last[row["key"]])
+    ]
+    job = run.begin({}, leaves={0: left})
+    settings = {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(job.config.topic_config.segment_bytes),
+        "index.interval.bytes": str(INDEX_INTERVAL_BYTES),
+        "min.cleanable.dirty.ratio": "0",
+    }
+    done = segmentlog.compact(run.directory, settings=settings)
+    assert [0] * len(done) == [each.partition for each in done]
     run.end(job, is_committed=True, is_at_rest=True)
 
 

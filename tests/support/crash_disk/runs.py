@@ -17,6 +17,7 @@ from crash_disk.recorder import Recorder
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.producer.config import ProducerConfig
+from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.recovery.unfinished import recover_commits
 from segmentlog.topic_config import TopicConfig
 
@@ -54,6 +55,9 @@ class Job(NamedTuple):
     overwrites : whether all earlier records go.
     flush : whether it is synced.
     first_left : by partition, the number of the first job whose rows are left of the earlier ones.
+    n_keys : number of different keys of its rows; 0 for rows without a key.
+    leaves : by partition, the values that it leaves of the earlier jobs.
+    is_idempotent : whether its number is the id of an idempotent producer.
     """
 
     number: int
@@ -62,6 +66,9 @@ class Job(NamedTuple):
     overwrites: bool = False
     flush: bool = True
     first_left: Mapping[int, int] = MappingProxyType({})
+    n_keys: int = 0
+    leaves: Mapping[int, Sequence[int]] = MappingProxyType({})
+    is_idempotent: bool = False
 
     def values(self, partition: int) -> list[int]:
         """What it writes to one partition; no two rows are the same."""
@@ -72,13 +79,15 @@ class Job(NamedTuple):
         """All of its rows."""
         rows = [(partition, value) for partition in self.rows for value in self.values(partition)]
         width = self.value_bytes
-        return pa.table(
-            {
-                "value": pa.array([b"%0*d" % (width, value) for _, value in rows], pa.binary()),
-                "partition": pa.array([partition for partition, _ in rows], pa.int32()),
-                "timestamp": pa.array([value for _, value in rows], pa.timestamp("ms", "UTC")),
-            }
-        )
+        columns = {
+            "value": pa.array([b"%0*d" % (width, value) for _, value in rows], pa.binary()),
+            "partition": pa.array([partition for partition, _ in rows], pa.int32()),
+            "timestamp": pa.array([value for _, value in rows], pa.timestamp("ms", "UTC")),
+        }
+        if self.n_keys:
+            keys = [b"%d" % (value % self.n_keys) for _, value in rows]
+            columns["key"] = pa.array(keys, pa.binary())
+        return pa.table(columns)
 
     @property
     def config(self) -> ProducerConfig:
@@ -131,15 +140,12 @@ def values_of(jobs: Sequence[Job]) -> dict[int, list[int]]:
         partition: max((job.first_left.get(partition, 0) for job in jobs), default=0)
         for partition in range(N_PARTITIONS)
     }
-    return {
-        partition: [
-            value
-            for job in jobs[begin:]
-            if job.number >= first[partition]
-            for value in job.values(partition)
-        ]
-        for partition in range(N_PARTITIONS)
-    }
+    found: dict[int, list[int]] = {partition: [] for partition in first}
+    for job in jobs[begin:]:
+        for partition, values in found.items():
+            values[:] = job.leaves.get(partition, values)
+            values += job.values(partition) if job.number >= first[partition] else []
+    return found
 
 
 def outcome(promise: Promise, seen: Mapping[int, Sequence[int]]) -> list[Job]:
@@ -152,10 +158,13 @@ def outcome(promise: Promise, seen: Mapping[int, Sequence[int]]) -> list[Job]:
 
 
 def recover_as_a_writer(directory: Path) -> None:
-    """What every writer does first."""
+    """What every writer does first, and what every compaction does then."""
     if directory.exists():
         with DirectoryLock(str(directory)):
             recover_commits(str(directory))
+            for path in directory.glob(f"{TOPIC}-*"):
+                if has_swaps(str(path)):
+                    finish_swaps(str(path))
 
 
 def has_topic(directory: Path) -> bool:
@@ -183,6 +192,7 @@ def write_job(directory: Path, job: Job) -> None:
         num_partitions=N_PARTITIONS,
         config=job.config,
         delete_records=job.overwrites,
+        producer=segmentlog.Producer(job.number, 0, 0) if job.is_idempotent else None,
     ) as writer:
         for batch in job.table().to_batches(max_chunksize=5):
             writer.append(batch)

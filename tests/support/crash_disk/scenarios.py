@@ -15,6 +15,7 @@ from crash_disk.operations import (
     OPERATIONS,
     ROLLING,
     Operation,
+    compacts,
     deletes_records,
     dies,
     fails,
@@ -29,6 +30,8 @@ __all__ = ["SEQUENCES", "SINGLES", "Scenario"]
 
 #: Behind both, the next batch of partition 0 begins a new segment, at offset 20.
 _JOBS = (Job(1, {0: 10, 1: 10}), Job(2, {0: 10}))
+#: Some closed segments in partition 0, in which few rows are the last of their keys.
+_KEYED_JOBS = (Job(1, {0: 40, 1: 2}, n_keys=4), Job(2, {0: 30, 1: 2}, n_keys=6))
 _MARK = "new/logs/.kafka_cleanshutdown"
 _HIGH_WATERMARKS = "new/logs/replication-offset-checkpoint"
 _RECOVERY_POINTS = "new/logs/recovery-point-offset-checkpoint"
@@ -46,13 +49,13 @@ _CUT_OFF = {
 
 
 @cache
-def _written(n_jobs: int) -> Tree:
+def _written(n_jobs: int, *, is_keyed: bool) -> Tree:
     """A log directory with so many jobs in it."""
     explorer = Explorer()
     root = explorer.new_root()
     with pytest.MonkeyPatch.context() as patch:
         same_names_again(patch, 10**6)
-        for job in _JOBS[:n_jobs]:
+        for job in (_KEYED_JOBS if is_keyed else _JOBS)[:n_jobs]:
             write_job(root / "new" / "logs", job)
     tree = read_tree(root)
     explorer.close()
@@ -69,6 +72,7 @@ class Scenario:
     operations : what is done.
     begins_empty : whether nothing is there yet; else some jobs are.
     n_jobs : how many.
+    is_keyed : whether their rows have keys.
     without : files that are missing in the beginning.
     behind_the_log : bytes that somebody's crash has left behind the last batch.
     more_files : that it has left, and what is in them.
@@ -78,6 +82,7 @@ class Scenario:
     operations: Sequence[Operation]
     begins_empty: bool = False
     n_jobs: int = 1
+    is_keyed: bool = False
     without: Sequence[str] = ()
     behind_the_log: bytes = b""
     more_files: Mapping[str, bytes] = field(default_factory=dict)
@@ -86,7 +91,9 @@ class Scenario:
         self, explorer: Explorer, meanwhile: AbstractContextManager[object] | None = None
     ) -> Run:
         """Do it, `meanwhile` something else is so, and write down what happens to the disk."""
-        tree = {} if self.begins_empty else {**_written(self.n_jobs), **self.more_files}
+        jobs = (_KEYED_JOBS if self.is_keyed else _JOBS)[: self.n_jobs]
+        written = {} if self.begins_empty else _written(self.n_jobs, is_keyed=self.is_keyed)
+        tree = {**written, **({} if self.begins_empty else self.more_files)}
         for name in self.without:
             del tree[name]
         if self.behind_the_log:
@@ -94,7 +101,7 @@ class Scenario:
         root = explorer.new_root(tree)
         with pytest.MonkeyPatch.context() as patch:
             same_names_again(patch)
-            run = Run(root, patch, () if self.begins_empty else _JOBS[: self.n_jobs])
+            run = Run(root, patch, () if self.begins_empty else jobs)
             with meanwhile or nullcontext():
                 for operation in self.operations:
                     operation(run)
@@ -106,6 +113,10 @@ def _singles() -> Iterator[Scenario]:
     yield Scenario("first write", [append], begins_empty=True)
     for name, operation in OPERATIONS.items():
         yield Scenario(name, [operation])
+    of_producers = [
+        partial(writes, rows=rows, is_idempotent=True) for rows in ({0: 4}, {0: 8, 1: 2})
+    ]
+    yield Scenario("append of two producers", of_producers)
     yield Scenario("append without syncs", [partial(writes, flush=False)])
     unsynced: list[Callable[[Run], None]] = [
         partial(writes, rows={0: 8, 1: 4}, flush=False),
@@ -133,6 +144,10 @@ def _singles() -> Iterator[Scenario]:
     yield Scenario("delete records", [deletes_records])
     yield Scenario("retain after a crash", [retains], without=[_MARK, _INDEX],
                    behind_the_log=BEHIND_THE_LOG)  # fmt: skip
+    yield Scenario("compact", [compacts], n_jobs=2, is_keyed=True)
+    yield Scenario("compact, append and compact", [
+        compacts, partial(writes, rows={0: 40}, n_keys=4), compacts
+    ], n_jobs=2, is_keyed=True)  # fmt: skip
     for number in (33, 48):  # before the decision, and behind it
         yield Scenario(f"die at call {number}", [partial(dies, number=number, rows=ROLLING)])
     yield Scenario("fail", [partial(fails, number=33, rows=ROLLING)])
@@ -143,6 +158,7 @@ SINGLES: Mapping[str, Scenario] = {each.name: each for each in _singles()}
 #: What may stand in a sequence: each ends with all of its promises on the disk.
 _IN_SEQUENCE: Mapping[str, Operation] = {
     **OPERATIONS,
+    "compact": compacts,
     "die appending": partial(dies, number=24),
     "fail appending": partial(fails, number=20),
 }

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -12,31 +11,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from ports import free_port
 from quick_java import FLAGS
 
 from kafka_here.artifacts import java, kafka_jars, kept, logging_jars
 from kafka_here.class_data import ClassData
 from kafka_here.gateway import gateway
 
-__all__ = ["Broker", "free_port"]
+__all__ = ["Broker"]
 
 _START_SECONDS = 60
 _STOP_SECONDS = 60
 _CLUSTER_ID = "segmentlogTestCluster1"[:22]
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody uses at this moment.
-
-    It lies below the ports that systems give to outgoing connections: the tests make thousands of
-    these, and one of them could take the port before the server does.
-    """
-    choose = random.SystemRandom()
-    while True:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            port = choose.randrange(20_000, 32_000)
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class Broker:

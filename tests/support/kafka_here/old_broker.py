@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from kafka_here.broker import Broker, free_port
+from ports import free_port
+
+from kafka_here.broker import Broker
 
 __all__ = ["OldBroker"]
 

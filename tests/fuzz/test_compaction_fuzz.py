@@ -1,0 +1,113 @@
+"""A damaged log is never compacted into silence: the error names the batch, and nothing changes."""
+
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from dirty_logs import Kind, dirty_log, write_segments
+
+import segmentlog
+from segmentlog.errors import CorruptLogError, SegmentLogError, UnsupportedFormatError
+from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
+
+NOW_MS = 1_800_000_000_000
+SETTINGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+KINDS = {
+    "plain": Kind(n_batches=40),
+    "transactions": Kind(n_batches=60, producers=2),
+    "codecs": Kind(n_batches=40, codecs=(NONE, GZIP, SNAPPY, LZ4, ZSTD)),
+    "old formats": Kind(n_batches=40, magics=(0, 1, 2), codecs=(NONE, GZIP, LZ4)),
+}
+#: Fields of a batch that its checksum does not cover, and that no reader can check alone.
+UNCHECKED = (*range(8), *range(12, 16))
+UNCHECKED_OLD = tuple(range(8))
+
+#: Damages the bytes of a file whose batches begin at some positions; where the damage is.
+Damage = Callable[[random.Random, bytearray, list[int]], int]
+
+
+def flip(draw: random.Random, data: bytearray, begins: list[int]) -> int:
+    begin = draw.choice(begins)
+    end = next((each for each in begins if each > begin), len(data))
+    unchecked = UNCHECKED if data[begin + 16] == 2 else UNCHECKED_OLD
+    at = draw.choice([each for each in range(begin, end) if each - begin not in unchecked])
+    data[at] ^= 1 << draw.randrange(8)
+    return at
+
+
+def zero(draw: random.Random, data: bytearray, begins: list[int]) -> int:
+    at = draw.choice(begins)
+    data[at : at + draw.randrange(30, 200)] = bytes(len(data[at : at + 30]))
+    return at
+
+
+def cut(draw: random.Random, data: bytearray, begins: list[int]) -> int:
+    at = draw.choice([each for each in range(1, len(data)) if each not in begins])
+    del data[at:]
+    return at
+
+
+def garbage(draw: random.Random, data: bytearray, begins: list[int]) -> int:
+    at = draw.choice([*begins, len(data)])
+    data[at:at] = draw.randbytes(draw.randrange(18, 100))
+    return at
+
+
+def repeat(draw: random.Random, data: bytearray, begins: list[int]) -> int:
+    """A batch that comes again: its offsets are below those that were there."""
+    begin = draw.choice(begins)
+    end = next((each for each in begins if each > begin), len(data))
+    data[end:end] = data[begin:end]
+    return end
+
+
+DAMAGES: tuple[Damage, ...] = (flip, flip, flip, zero, cut, garbage, repeat)
+
+
+def begins_of(data: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        yield at
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "n_runs", [12, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+def test_a_damaged_batch_stops_the_compaction(tmp_path: Path, name: str, n_runs: int) -> None:
+    """Whatever it is that is damaged, in any closed segment."""
+    made = tmp_path / "made"
+    for run in range(n_runs):
+        draw = random.Random(f"{name} {run}")
+        if run % 20 == 0:
+            shutil.rmtree(made, ignore_errors=True)
+            write_segments(made / "t-0", dirty_log(run, KINDS[name], NOW_MS), NOW_MS)
+            (made / ".kafka_cleanshutdown").touch()
+        directory = Path(shutil.copytree(made, tmp_path / "damaged"))
+        closed = sorted((directory / "t-0").glob("*.log"))[:-1]
+        path = draw.choice(closed)
+        data = bytearray(path.read_bytes())
+        damage = draw.choice(DAMAGES)
+        at = damage(draw, data, [*begins_of(data)])
+        path.write_bytes(data)
+        before = logs_of(directory)
+        told = f"{name} {run}: {damage.__name__} {path.name} at {at}"
+        with pytest.raises(SegmentLogError) as caught:
+            segmentlog.compact(directory, settings=SETTINGS, now_ms=NOW_MS)
+
+        error = caught.value
+        assert isinstance(error, CorruptLogError | UnsupportedFormatError), f"{told}: {error!r}"
+        assert str(path) == os.fspath(error.path), told
+        assert error.position <= at, f"{told}: {error}"
+        assert before == logs_of(directory), told
+        assert not (directory / "cleaner-offset-checkpoint").exists(), told
+        shutil.rmtree(directory)
+
+
+def logs_of(directory: Path) -> dict[str, bytes]:
+    """All logs, whatever state their names tell."""
+    return {path.name: path.read_bytes() for path in (directory / "t-0").glob("*.log*")}

@@ -1,0 +1,261 @@
+"""Kafka's cleaner and ours, on the same logs at the same time of day, leave the same.
+
+The logs are random ones; `KafkaLogs` runs the classes of a broker without the broker.
+`test_compaction` has a few whole logs of real producers, and a running broker.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from dirty_logs import Kind, dirty_log, write_segments
+from kafka_here.gateway import Gateway
+from kafka_here.log_classes import KafkaLogs
+from kept_records import files_of, index_entries, kept
+
+import segmentlog
+from segmentlog.files.checkpoint import read_offsets
+from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from segmentlog.verify.findings import Severity
+from segmentlog.verify.verify_log import verify_log
+
+pytestmark = pytest.mark.interop
+
+NOW_MS = 1_800_000_000_000
+DELETE_RETENTION_MS = 60_000
+LATER_MS = NOW_MS + DELETE_RETENTION_MS
+CHECKPOINT = "cleaner-offset-checkpoint"
+NEVER_MS = 2**31 - 1
+
+KINDS: Mapping[str, Kind] = {
+    "plain": Kind(),
+    "few-keys": Kind(n_keys=2, n_records=3),
+    "unkeyed": Kind(unkeyed=0.3),
+    "tombstones": Kind(tombstones=0.9),
+    "append-time": Kind(is_append_time=True, codecs=(NONE, LZ4)),
+    "producers": Kind(producers=3),
+    "busy": Kind(producers=2, n_keys=3, n_batches=120, n_records=3),
+    "codecs": Kind(codecs=(NONE, GZIP, SNAPPY, LZ4, ZSTD), producers=2),
+    "legacy": Kind(magics=(0, 1), codecs=(NONE, GZIP, SNAPPY, LZ4), n_keys=30),
+    "mixed": Kind(magics=(0, 1, 2), codecs=(NONE, GZIP, LZ4), producers=1),
+}
+#: Two libraries make other sizes of the same records, and sizes decide which segments are joined.
+WITHOUT_PRODUCERS = {
+    name: kind for name, kind in KINDS.items() if not kind.producers and kind.codecs == (NONE,)
+}
+SETTINGS: Mapping[str, object] = {
+    "cleanup.policy": "compact",
+    "index.interval.bytes": 150,
+    "delete.retention.ms": DELETE_RETENTION_MS,
+    "min.cleanable.dirty.ratio": 0.0,
+}
+SEGMENT_BYTES = 2000
+FEW = range(2)
+MANY = range(100, 108)
+seeds = pytest.mark.parametrize(
+    "seeds", [FEW, pytest.param(MANY, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+
+
+class Logs:
+    """Log directories with a topic for each kind and seed, and both cleaners.
+
+    Parameters
+    ----------
+    java : the JVM with Kafka's classes.
+    directory : below which the log directories are.
+    seeds : of the random logs.
+    kinds : of the random logs.
+    map_slots : of the offset map.
+    """
+
+    def __init__(
+        self,
+        java: Gateway,
+        directory: Path,
+        seeds: Sequence[int],
+        kinds: Mapping[str, Kind] = KINDS,
+        map_slots: int = 1 << 17,
+    ) -> None:
+        self.java, self.root, self.map_bytes = java, directory, map_slots * 24
+        self.segments = {
+            f"{name}-{seed}": dirty_log(seed, kind, NOW_MS)
+            for name, kind in kinds.items()
+            for seed in seeds
+        }
+        self.made = self.root / "made"
+        self.append(self.made, 0, 0.6)
+
+    @property
+    def topics(self) -> list[str]:
+        return [*self.segments]
+
+    def append(self, directory: Path, begin: float, end: float) -> None:
+        """Segments from one share of each log to another; the last one is active."""
+        for topic, segments in self.segments.items():
+            first, last = (
+                max(int(len(segments) * each), 2) if each else 0 for each in (begin, end)
+            )
+            write_segments(directory / f"{topic}-0", segments[first:last], NOW_MS)
+        (directory / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
+        for _ in range(2):  # what is missing is made; then snapshots that are too many go
+            with self.opened(directory, NOW_MS):
+                pass
+
+    def opened(self, directory: Path, now_ms: int) -> KafkaLogs:
+        settings = {**SETTINGS, "internal.segment.bytes": SEGMENT_BYTES}
+        return KafkaLogs(self.java, directory, dict.fromkeys(self.topics, settings), now_ms)
+
+    def copy(self, directory: Path, name: str) -> Path:
+        return Path(shutil.copytree(directory, self.root / name, copy_function=shutil.copy2))
+
+    def clean_as_kafka(self, directory: Path, now_ms: int) -> dict[str, int]:
+        """How many rounds each topic took."""
+        with self.opened(directory, now_ms) as logs:
+            done = logs.clean(map_bytes=self.map_bytes)
+        return {topic: sum(each.topic == topic for each in done) for topic in self.topics}
+
+    def clean(self, directory: Path, now_ms: int) -> dict[str, int]:
+        """The same with ours."""
+        settings = {key: str(value) for key, value in SETTINGS.items()}
+        done = segmentlog.compact(
+            directory,
+            settings={**settings, "segment.bytes": str(SEGMENT_BYTES)},
+            now_ms=now_ms,
+            dedupe_buffer_bytes=self.map_bytes,
+            producer_expiration_ms=NEVER_MS,
+        )
+        rounds = {each.topic: each.n_passes for each in done}
+        return {topic: rounds.get(topic, 0) for topic in self.topics}
+
+    def assert_same(self, theirs: Path, ours: Path) -> None:
+        for topic in self.topics:
+            assert_same_partition(theirs / f"{topic}-0", ours / f"{topic}-0")
+        assert read_offsets(str(theirs), CHECKPOINT) == read_offsets(str(ours), CHECKPOINT)
+
+
+def assert_same_partition(theirs: Path, ours: Path) -> None:
+    """The same batches in the same segments; the same bytes, but for what a codec makes."""
+    names = [{path.name for path in each.glob("*.log")} for each in (theirs, ours)]
+    assert names[0] == names[1], ours
+    for name in sorted(names[0]):
+        if (theirs / name).read_bytes() != (ours / name).read_bytes():
+            expected, found = [*batches_of(theirs / name)], [*batches_of(ours / name)]
+            for each, other in zip(expected, found, strict=False):
+                assert each._replace(position=0) == other._replace(position=0), (ours, name)
+            assert len(expected) == len(found), (ours, name)
+            assert any(each.is_compressed for each in expected), (ours, name)
+        index = name.replace(".log", ".txnindex")
+        assert index_entries(theirs / index) == index_entries(ours / index), (ours, index)
+        modified = [(each / name).stat().st_mtime_ns // 10**6 for each in (theirs, ours)]
+        assert modified[0] == modified[1], (ours, name)
+    snapshots = [
+        {name for name in files_of(each) if "snapshot" in name} for each in (theirs, ours)
+    ]
+    assert snapshots[0] == snapshots[1], ours
+
+
+def assert_sound(directory: Path, topics: Sequence[str]) -> None:
+    """Indexes fit, by our own check of everything."""
+    opened = segmentlog.open_log_dir(directory)
+    for topic in topics:
+        found = [
+            each for each in verify_log(opened.log(topic, 0)) if each.severity is not Severity.NOTE
+        ]
+        assert [] == [each.message for each in found], topic
+
+
+@seeds
+@pytest.mark.parametrize("map_slots", [1 << 17, 9])
+def test_both_leave_the_same(
+    java: Gateway, tmp_path: Path, seeds: Sequence[int], map_slots: int
+) -> None:
+    """Also of a log that grows, when each goes on where the other one has stopped.
+
+    A map of a few keys takes several rounds; see the next test for transactions in these.
+    """
+    kinds = KINDS if map_slots > 9 else WITHOUT_PRODUCERS
+    logs = Logs(java, tmp_path, seeds, kinds, map_slots)
+    theirs, ours = logs.copy(logs.made, "theirs"), logs.copy(logs.made, "ours")
+
+    assert logs.clean_as_kafka(theirs, NOW_MS) == logs.clean(ours, NOW_MS)
+    logs.assert_same(theirs, ours)
+    assert_sound(ours, logs.topics)
+
+    for each in (theirs, ours):
+        logs.append(each, 0.6, 0.8)
+    logs.assert_same(theirs, ours)
+    alone = logs.copy(ours, "alone")
+    assert logs.clean(theirs, LATER_MS) == logs.clean_as_kafka(ours, LATER_MS)
+    logs.assert_same(ours, theirs)
+    logs.clean(alone, LATER_MS)
+    logs.assert_same(ours, alone)
+
+    for each in (theirs, ours):
+        logs.append(each, 0.8, 1)
+    assert logs.clean_as_kafka(theirs, 2 * LATER_MS) == logs.clean(ours, 2 * LATER_MS)
+    logs.assert_same(theirs, ours)
+    assert_sound(ours, logs.topics)
+
+
+@seeds
+def test_rounds_that_begin_inside_a_segment(
+    java: Gateway, tmp_path: Path, seeds: Sequence[int]
+) -> None:
+    """Ours leave a record less, at times, and never one that is the last of its key.
+
+    ``UnifiedLog.collectAbortedTransactions`` also returns aborted transactions that end before the
+    offset it is asked for.  Kafka's offset map then passes over what their producer commits next.
+    """
+    kinds = {name: kind for name, kind in KINDS.items() if kind.producers}
+    logs = Logs(java, tmp_path, seeds, kinds, map_slots=9)
+    theirs, ours = logs.copy(logs.made, "theirs"), logs.copy(logs.made, "ours")
+    before = {topic: newest_committed(ours, topic) for topic in logs.topics}
+    rounds = logs.clean_as_kafka(theirs, NOW_MS)
+    logs.clean(ours, NOW_MS)
+
+    assert max(rounds.values()) > 2
+    assert read_offsets(str(theirs), CHECKPOINT) == read_offsets(str(ours), CHECKPOINT)
+    for topic in logs.topics:
+        kept_by = [offsets_of(each / f"{topic}-0") for each in (ours, theirs)]
+        assert kept_by[0] <= kept_by[1], topic
+        assert before[topic] == newest_committed(ours, topic), topic
+        assert before[topic] == newest_committed(theirs, topic), topic
+    assert_sound(ours, logs.topics)
+
+
+def offsets_of(partition: Path) -> set[int]:
+    return {
+        record.offset
+        for batches in kept(partition).values()
+        for batch in batches
+        for record in batch.records
+    }
+
+
+def newest_committed(directory: Path, topic: str) -> dict[bytes, bytes]:
+    """The last value of each key, as a reader finds it; without deleted keys."""
+    log = segmentlog.open_log_dir(directory).log(topic, 0)
+    rows = log.scan(columns=["key", "value"], isolation_level="read_committed").read_all()
+    pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+    newest = {key: value for key, value in pairs if key is not None}
+    return {key: value for key, value in newest.items() if value is not None}
+
+
+def test_the_logs_have_what_they_are_for(java: Gateway, tmp_path: Path) -> None:
+    """After a round there are horizons, empty batches, markers, old formats, merged segments."""
+    logs = Logs(java, tmp_path, FEW)
+    before = {topic: kept(logs.made / f"{topic}-0") for topic in logs.topics}
+    logs.clean_as_kafka(logs.made, NOW_MS)
+    after = {topic: kept(logs.made / f"{topic}-0") for topic in logs.topics}
+    seen = [each for logs in after.values() for batches in logs.values() for each in batches]
+
+    assert any(each.delete_horizon_ms is not None for each in seen)
+    assert any(not each.records for each in seen)
+    assert any(each.is_compressed for each in seen)
+    assert any(len(each.fields) == 2 for each in seen)
+    assert any(len(each.fields) > 2 and each.fields[1] & 0x20 for each in seen)
+    assert all(len(before[topic]) >= len(after[topic]) for topic in logs.topics)
+    assert sum(map(len, after.values())) < sum(map(len, before.values()))

@@ -1,0 +1,21 @@
+"""Descriptors that this process has open."""
+
+from pathlib import Path
+
+__all__ = ["descriptors", "descriptors_below"]
+
+
+def descriptors() -> int:
+    """All of them: only for limits, since a collected object of another test may close some."""
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def descriptors_below(directory: Path) -> int:
+    """Those of a directory and of what it has, removed files too."""
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            found += each.readlink().is_relative_to(directory)
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return found

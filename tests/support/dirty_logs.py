@@ -1,0 +1,249 @@
+"""Random logs as brokers write them, for compaction: batches with their offsets, by segments.
+
+Keys come again and again.  Producers are plain, idempotent or transactional; transactions commit,
+abort, or stay open.  Everything follows from a seed.
+"""
+
+import os
+import random
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from segmentlog.testing.legacy import encode_message, encode_wrapper, read_message
+from segmentlog.testing.reference import Record, encode_batch
+
+__all__ = [
+    "Kind",
+    "Producer",
+    "data_batch",
+    "dirty_log",
+    "end_marker",
+    "first_offset",
+    "write_segments",
+]
+
+_TRANSACTIONAL, _CONTROL, _APPEND_TIME = 0x10, 0x20, 0x08
+_PRODUCER_AT = 43
+_CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
+
+
+class Producer(NamedTuple):
+    """What a batch says of its producer."""
+
+    id: int
+    epoch: int = 0
+    sequence: int = 0
+
+
+class Kind(NamedTuple):
+    """What a random log is made of.
+
+    Attributes
+    ----------
+    codecs : of its batches.
+    magics : of its batches.
+    n_keys : different keys; few keys leave many batches empty.
+    tombstones : share of null values.
+    unkeyed : share of records without a key.
+    producers : number of idempotent producers, and as many transactional ones.
+    is_append_time : whether timestamps are the broker's.
+    n_batches, n_records : in the log, and most in a batch.
+    age_ms : age of the oldest record.
+    """
+
+    codecs: Sequence[int] = (NONE,)
+    magics: Sequence[int] = (2,)
+    n_keys: int = 12
+    tombstones: float = 0.2
+    unkeyed: float = 0.0
+    producers: int = 0
+    is_append_time: bool = False
+    n_batches: int = 60
+    n_records: int = 6
+    age_ms: int = 100_000
+
+
+def data_batch(
+    records: Sequence[Record],
+    producer: Producer | None = None,
+    *,
+    attributes: int = 0,
+    codec: int = NONE,
+    leader_epoch: int = 0,
+    last_offset: int | None = None,
+) -> bytes:
+    """A batch of magic 2; the producer's sequence is that of its first record."""
+    batch = encode_batch(
+        records, attributes=attributes, codec=codec, leader_epoch=leader_epoch,
+        last_offset=last_offset,
+    )  # fmt: skip
+    return batch if producer is None else _of_producer(batch, producer)
+
+
+def end_marker(
+    offset: int, timestamp_ms: int, producer: Producer, *, commits: bool, leader_epoch: int = 0
+) -> bytes:
+    """The end of a transaction."""
+    record = Record(offset, timestamp_ms, struct.pack(">hh", 0, commits), struct.pack(">hi", 0, 0))
+    batch = encode_batch([record], attributes=_TRANSACTIONAL | _CONTROL, leader_epoch=leader_epoch)
+    return _of_producer(batch, producer._replace(sequence=-1))
+
+
+def _of_producer(batch: bytes, producer: Producer) -> bytes:
+    found = bytearray(batch)
+    struct.pack_into(">qhi", found, _PRODUCER_AT, *producer)
+    struct.pack_into(">I", found, 17, crc32c(found[21:]))
+    return bytes(found)
+
+
+def dirty_log(seed: int, kind: Kind, now_ms: int) -> list[list[bytes]]:
+    """Segments of a random log, each a list of batches; the last one stays active."""
+    return _Maker(random.Random(seed), kind, now_ms).make()
+
+
+def write_segments(partition: Path, segments: Sequence[Sequence[bytes]], modified_ms: int) -> None:
+    """Segments as ``.log`` files, without indexes: a broker makes them when it recovers the log.
+
+    The files were last written a second after each other, the last one at `modified_ms`.
+    """
+    partition.mkdir(parents=True, exist_ok=True)
+    for age, batches in enumerate(reversed(segments)):
+        path = partition / f"{first_offset(batches[0]):020d}.log"
+        path.write_bytes(b"".join(batches))
+        os.utime(path, (modified_ms // 1000 - age,) * 2)
+
+
+def first_offset(batch: bytes) -> int:
+    """Offset of the first record of a batch; a wrapper is named by its last record."""
+    if batch[16] == 2:
+        return int.from_bytes(batch[:8], "big")
+    return read_message(batch, 0, 1 << 26)[1][0].offset
+
+
+class _Maker:
+    """One log in the making."""
+
+    def __init__(self, rng: random.Random, kind: Kind, now_ms: int) -> None:
+        self.rng, self.kind, self.now_ms = rng, kind, now_ms
+        self.offset, self.epoch = 0, 0
+        self.made = 0
+        self.segments: list[list[bytes]] = [[]]
+        ids = range(100, 100 + kind.producers)
+        self.idempotent = {each: Producer(each) for each in ids}
+        self.transactional = {each + 100: Producer(each + 100) for each in ids}
+        self.opened: set[int] = set()
+
+    def make(self) -> list[list[bytes]]:
+        for self.made in range(self.kind.n_batches):
+            self._one()
+            if self.segments[-1] and self.rng.random() < 0.12:
+                self.segments.append([])
+            if self.rng.random() < 0.03:
+                self.epoch += 1
+        if not self.segments[-1]:
+            self._plain()
+        if len(self.segments) == 1:
+            self.segments = [self.segments[0][:-1], self.segments[0][-1:]]
+        return self.segments
+
+    def _one(self) -> None:
+        roll = self.rng.random()
+        if not self.kind.producers or roll < 0.3:
+            self._plain()
+        elif roll < 0.55:
+            self._idempotent()
+        elif roll < 0.8 or not self.opened:
+            self._in_transaction()
+        else:
+            self._end()
+
+    def _put(self, batch: bytes, n_offsets: int) -> None:
+        self.segments[-1].append(batch)
+        self.offset += n_offsets
+        if self.rng.random() < 0.05:
+            self.offset += self.rng.randrange(1, 2000)  # a gap, as compaction leaves it
+
+    def _time(self) -> int:
+        share = self.made / self.kind.n_batches
+        age = self.kind.age_ms * (1 - share)
+        return self.now_ms - int(age * self.rng.uniform(0.8, 1.1))
+
+    def _records(self) -> list[Record]:
+        rng, kind = self.rng, self.kind
+        found = []
+        for i in range(rng.randrange(1, kind.n_records + 1)):
+            key = rng.randrange(kind.n_keys)
+            value = rng.choice([b"", rng.randbytes(rng.randrange(60)), b"same text " * 9])
+            headers = rng.choice([(), (), ((b"h", b"1"), (b"h", None))])
+            found.append(
+                Record(
+                    self.offset + i, self._time(),
+                    None if rng.random() < kind.unkeyed else _key(key),
+                    None if rng.random() < kind.tombstones else value, headers,
+                )
+            )  # fmt: skip
+        return found
+
+    def _put_data(self, producer: Producer | None, attributes: int = 0) -> int:
+        records = self._records()
+        attributes |= _APPEND_TIME if self.kind.is_append_time else 0
+        batch = data_batch(
+            records, producer, attributes=attributes, codec=self.rng.choice(self.kind.codecs),
+            leader_epoch=self.epoch,
+        )  # fmt: skip
+        self._put(batch, len(records))
+        return len(records)
+
+    def _plain(self) -> None:
+        magic = self.rng.choice(self.kind.magics)
+        if magic == 2:
+            self._put_data(None)
+            return
+        records = [each._replace(headers=()) for each in self._records()]
+        codec = self.rng.choice(self.kind.codecs)
+        if codec in (NONE, ZSTD):
+            for record in records:
+                self.segments[-1].append(encode_message(record, magic=magic))
+            self.offset += len(records)
+        else:
+            self._put(encode_wrapper(records, codec, magic=magic), len(records))
+
+    def _idempotent(self) -> None:
+        number = self.rng.choice([*self.idempotent])
+        producer = self.idempotent[number]
+        if self.rng.random() < 0.05:
+            producer = Producer(number, producer.epoch + 1)
+        n_records = self._put_data(producer)
+        self.idempotent[number] = producer._replace(sequence=producer.sequence + n_records)
+
+    def _in_transaction(self) -> None:
+        number = self.rng.choice([*self.transactional])
+        producer = self.transactional[number]
+        n_records = self._put_data(producer, _TRANSACTIONAL)
+        self.transactional[number] = producer._replace(sequence=producer.sequence + n_records)
+        self.opened.add(number)
+
+    def _end(self) -> None:
+        """With the next epoch, as of transaction version 2, or with the same."""
+        number = self.rng.choice(sorted(self.opened))
+        producer = self.transactional[number]
+        if self.rng.random() < 0.5:
+            producer = self.transactional[number] = Producer(number, producer.epoch + 1)
+        marker = end_marker(
+            self.offset, self._time(), producer, commits=self.rng.random() < 0.5,
+            leader_epoch=self.epoch,
+        )  # fmt: skip
+        self._put(marker, 1)
+        self.opened.remove(number)
+
+
+def _key(number: int) -> bytes:
+    """Of different lengths, one of them empty, and one like a marker's."""
+    if number < 2:
+        return (b"", b"\0\0\0\1")[number]
+    return b"k%d" % number * (1 if number % 5 else 40)
