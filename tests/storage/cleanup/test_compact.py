@@ -122,8 +122,9 @@ def test_a_log_larger_than_the_map_takes_several_passes(tmp_path: Path) -> None:
     assert [*range(32, 40)] == [offset for offset, _, _ in rows(tmp_path)]
 
 
-def test_a_damaged_batch_stops_the_pass(tmp_path: Path) -> None:
-    """The error names its place; no segment of the log is replaced."""
+@pytest.mark.parametrize("clean_to", [0, 20])
+def test_a_damaged_batch_stops_the_pass(tmp_path: Path, clean_to: int) -> None:
+    """In either part; the error names its place, and no segment of the log is replaced."""
     batches = [records_of(i, (b"k", b"%d" % i)) for i in range(30)]
     partition = lay_out(
         tmp_path, {0: batches[:10], 10: batches[10:20], 20: batches[20:29], 29: []}
@@ -132,16 +133,29 @@ def test_a_damaged_batch_stops_the_pass(tmp_path: Path) -> None:
     data = bytearray(damaged.read_bytes())
     data[-2] ^= 1  # in the value of the last record
     damaged.write_bytes(data)
+    write_offsets(str(tmp_path), CLEANER_OFFSET_CHECKPOINT, {TopicPartition("t", 0): clean_to})
     before = {path.name: path.read_bytes() for path in partition.iterdir()}
     with pytest.raises(ChecksumMismatchError) as caught:
-        compact(tmp_path)
+        compact(tmp_path, settings={"min.cleanable.dirty.ratio": "0", "segment.bytes": "14"})
 
     assert str(damaged) == caught.value.path
     assert len(data) * 9 // 10 == caught.value.position
     after = {path.name: path.read_bytes() for path in partition.iterdir()}
     assert before == {name: after[name] for name in before}
     assert not any("cleaned" in name or "swap" in name for name in after)
-    assert {} == cleaned_to(tmp_path)
+    assert {TopicPartition("t", 0): clean_to} == cleaned_to(tmp_path)
+
+
+def test_offsets_that_no_batch_has(tmp_path: Path) -> None:
+    """A pass goes on to the base of the next segment, and does not wait for them."""
+    partition = lay_out(
+        tmp_path,
+        {0: [records_of(0, (b"a", b"1"))], 5: [records_of(7, (b"a", b"2"))], 20: []},
+    )
+    (done,) = compact(tmp_path)
+
+    assert (20, 1) == (done.clean_to, done.n_passes)
+    assert [7] == [each.base_offset for each in rest_of(partition)[0]]
 
 
 def test_replaced_files_go_after_their_delay(tmp_path: Path) -> None:
