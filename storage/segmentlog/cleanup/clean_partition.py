@@ -19,6 +19,7 @@ from segmentlog.cleanup.offset_map import MapBounds, build_offset_map
 from segmentlog.cleanup.segment_groups import SegmentSize, group_segments
 from segmentlog.cleanup.swap_segments import swap_in
 from segmentlog.cleanup.transactions import DecidedTransactions
+from segmentlog.errors import CorruptIndexError
 from segmentlog.files.readable import status_of
 from segmentlog.files.snapshot import ProducerSnapshot
 from segmentlog.index.transaction import AbortedTransaction, read_transaction_index
@@ -162,10 +163,13 @@ def _sizes_of(segment: Segment) -> SegmentSize:
 
 
 def _indexed(segments: Sequence[Segment]) -> list[AbortedTransaction]:
-    """Entries of the transaction indexes of a log."""
+    """Entries of the transaction indexes of a log; those that cannot be read are made anew."""
     found: list[AbortedTransaction] = []
     for each in segments:
-        found += read_transaction_index(each.transaction_index_path)
+        try:
+            found += read_transaction_index(each.transaction_index_path)
+        except CorruptIndexError as error:
+            logger.warning("%s; its entries are made from the log", error)
     return found
 
 

@@ -29,6 +29,7 @@ from segmentlog.errors import (
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import CLEANER_OFFSET_CHECKPOINT
+from segmentlog.files.snapshot import snapshot_path, write_snapshot
 from segmentlog.index.transaction import read_transaction_index
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.reindex import rebuild_indexes
@@ -472,3 +473,17 @@ def test_a_base_offset_that_no_checksum_covers(tmp_path: Path) -> None:
 
     assert len(encode(batches[0])) == caught.value.position
     assert data == (partition / f"{0:020d}.log").read_bytes()
+
+
+def test_snapshots_of_segments_that_are_merged_go(tmp_path: Path) -> None:
+    """Those at the base of a segment that stays, and at the log end, stay."""
+    batches = [records_of(i, (b"k%d" % i, b"v")) for i in range(4)]
+    partition = lay_out(tmp_path, {i: [batch] for i, batch in enumerate(batches)})
+    for offset in (1, 2, 3, 4):
+        write_snapshot(snapshot_path(str(partition), offset), [])
+    (partition / f"{1:020d}.txnindex").write_bytes(b"not an index")
+    compact(tmp_path)
+
+    assert [3, 4] == [int(path.stem) for path in sorted(partition.glob("*.snapshot"))]
+    deleted = sorted(partition.glob("*.snapshot.deleted"))
+    assert [1, 2] == [int(path.name[:20]) for path in deleted]
