@@ -30,8 +30,8 @@ TESTED_ELSEWHERE = (
     (
         "segmentlog/kernels",
         (
-            "_crc_block _jit _llvm crc_tables encode growth json_lines layout memory message "
-            "murmur2 one_pass output partition producer_table record scan source status "
+            "_crc_block _jit _llvm crc_tables encode growth inflate json_lines layout memory "
+            "message murmur2 one_pass output partition producer_table record scan source status "
             "transactions"
         ),
         (
