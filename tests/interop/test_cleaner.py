@@ -95,7 +95,9 @@ class Logs:
     def append(self, directory: Path, begin: float, end: float) -> None:
         """Segments from one share of each log to another; the last one is active."""
         for topic, segments in self.segments.items():
-            first, last = (max(int(len(segments) * each), 2) if each else 0 for each in (begin, end))
+            first, last = (
+                max(int(len(segments) * each), 2) if each else 0 for each in (begin, end)
+            )
             write_segments(directory / f"{topic}-0", segments[first:last], NOW_MS)
         (directory / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
         for _ in range(2):  # what is missing is made; then snapshots that are too many go
@@ -149,7 +151,9 @@ def assert_same_partition(theirs: Path, ours: Path) -> None:
         assert index_entries(theirs / index) == index_entries(ours / index), (ours, index)
         modified = [(each / name).stat().st_mtime_ns // 10**6 for each in (theirs, ours)]
         assert modified[0] == modified[1], (ours, name)
-    snapshots = [{name for name in files_of(each) if "snapshot" in name} for each in (theirs, ours)]
+    snapshots = [
+        {name for name in files_of(each) if "snapshot" in name} for each in (theirs, ours)
+    ]
     assert snapshots[0] == snapshots[1], ours
 
 
@@ -158,9 +162,7 @@ def assert_sound(directory: Path, topics: Sequence[str]) -> None:
     opened = segmentlog.open_log_dir(directory)
     for topic in topics:
         found = [
-            each
-            for each in verify_log(opened.log(topic, 0))
-            if each.severity is not Severity.NOTE
+            each for each in verify_log(opened.log(topic, 0)) if each.severity is not Severity.NOTE
         ]
         assert [] == [each.message for each in found], topic
 

@@ -188,7 +188,9 @@ def newest(directory: Path) -> dict[str, dict[Any, Any]]:
     opened = segmentlog.open_log_dir(directory / "logs0")
     found = {}
     for topic in TOPICS:
-        scan = opened.log(topic, 0).scan(columns=["key", "value"], isolation_level="read_committed")
+        scan = opened.log(topic, 0).scan(
+            columns=["key", "value"], isolation_level="read_committed"
+        )
         rows = scan.read_all().to_pylist()
         latest = {row["key"]: row["value"] for row in rows}
         found[topic] = {key: value for key, value in latest.items() if value is not None}

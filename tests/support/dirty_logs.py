@@ -17,7 +17,15 @@ from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from segmentlog.testing.legacy import encode_message, encode_wrapper, read_message
 from segmentlog.testing.reference import Record, encode_batch
 
-__all__ = ["Kind", "Producer", "data_batch", "dirty_log", "end_marker", "first_offset", "write_segments"]
+__all__ = [
+    "Kind",
+    "Producer",
+    "data_batch",
+    "dirty_log",
+    "end_marker",
+    "first_offset",
+    "write_segments",
+]
 
 _TRANSACTIONAL, _CONTROL, _APPEND_TIME = 0x10, 0x20, 0x08
 _PRODUCER_AT = 43
@@ -82,9 +90,7 @@ def end_marker(
 ) -> bytes:
     """The end of a transaction."""
     record = Record(offset, timestamp_ms, struct.pack(">hh", 0, commits), struct.pack(">hi", 0, 0))
-    batch = encode_batch(
-        [record], attributes=_TRANSACTIONAL | _CONTROL, leader_epoch=leader_epoch
-    )
+    batch = encode_batch([record], attributes=_TRANSACTIONAL | _CONTROL, leader_epoch=leader_epoch)
     return _of_producer(batch, producer._replace(sequence=-1))
 
 
@@ -100,9 +106,7 @@ def dirty_log(seed: int, kind: Kind, now_ms: int) -> list[list[bytes]]:
     return _Maker(random.Random(seed), kind, now_ms).make()
 
 
-def write_segments(
-    partition: Path, segments: Sequence[Sequence[bytes]], modified_ms: int
-) -> None:
+def write_segments(partition: Path, segments: Sequence[Sequence[bytes]], modified_ms: int) -> None:
     """Segments as ``.log`` files, without indexes: a broker makes them when it recovers the log.
 
     The files were last written a second after each other, the last one at `modified_ms`.
@@ -135,7 +139,8 @@ class _Maker:
         self.opened: set[int] = set()
 
     def make(self) -> list[list[bytes]]:
-        for self.made in range(self.kind.n_batches):
+        for number in range(self.kind.n_batches):
+            self.made = number
             self._one()
             if self.segments[-1] and self.rng.random() < 0.12:
                 self.segments.append([])

@@ -19,7 +19,11 @@ from crash_disk.runs import (
     write_job,
 )
 from segmentlog.files.checkpoint import read_offsets
-from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from segmentlog.journal.guard import list_guards
 from segmentlog.recovery.swaps import finish_swaps
 from segmentlog.verify.findings import Finding, FindingKind

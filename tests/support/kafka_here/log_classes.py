@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kafka_here.gateway import Gateway
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
-
-from kafka_here.gateway import Gateway
 
 __all__ = ["Cleaned", "KafkaLogs", "Settings"]
 
@@ -44,9 +43,7 @@ class KafkaLogs:
     now_ms : the time of day for everything that is done.
     """
 
-    def __init__(
-        self, gateway: Gateway, directory: Path, settings: Settings, now_ms: int
-    ) -> None:
+    def __init__(self, gateway: Gateway, directory: Path, settings: Settings, now_ms: int) -> None:
         self._gateway, self._jvm = gateway, gateway.jvm
         self._kafka = gateway.jvm.org.apache.kafka
         self._classes = self._kafka.storage.internals.log
@@ -95,7 +92,11 @@ class KafkaLogs:
         return self._pool.get(self._partition(topic))
 
     def clean(
-        self, *, map_bytes: int = 4 << 20, io_bytes: int = _IO_BUFFER_BYTES, most_rounds: int = 1000
+        self,
+        *,
+        map_bytes: int = 4 << 20,
+        io_bytes: int = _IO_BUFFER_BYTES,
+        most_rounds: int = 1000,
     ) -> list[Cleaned]:
         """Let the cleaner run until no log is dirty enough; it writes its checkpoint.
 
@@ -151,6 +152,7 @@ class KafkaLogs:
         properties = self._jvm.java.util.Properties()
         for key, value in settings.items():
             properties.put(key, str(value))
+        topic_id = self._kafka.common.Uuid(1, zlib.crc32(topic.encode()))
         log = self._classes.UnifiedLog.create(
             self._file(path),
             self._classes.LogConfig(properties),
@@ -164,7 +166,7 @@ class KafkaLogs:
             _NEVER,
             self._failures,
             is_clean,
-            self._jvm.java.util.Optional.of(self._kafka.common.Uuid(1, zlib.crc32(topic.encode()))),
+            self._jvm.java.util.Optional.of(topic_id),
         )
         log.updateHighWatermark(log.logEndOffset())
         return log
