@@ -12,7 +12,9 @@ from pyspark_segmentlog.source import SegmentLogDataSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DefaultSource", "SegmentLogDataSource", "register"]
+    from pyspark_segmentlog.compaction import compact
+
+__all__ = ["DefaultSource", "SegmentLogDataSource", "compact", "register"]
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
 DefaultSource = SegmentLogDataSource
@@ -29,3 +31,13 @@ def register(spark: "SparkSession") -> None:
 
     ship_wheel(spark)
     spark.dataSource.register(SegmentLogDataSource)
+
+
+def __getattr__(name: str) -> object:
+    """`compact`, which loads the engine, when it is first asked for."""
+    if name != "compact":
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from pyspark_segmentlog.compaction import compact
+
+    return compact

@@ -14,6 +14,7 @@ from segmentlog.cleanup.compaction_plan import CompactedPartition
 from segmentlog.cleanup.delete_records import DeletedRecords, delete_records
 from segmentlog.cleanup.delete_topic import DeletedTopic, delete_topic
 from segmentlog.cleanup.retain import RemovedSegment, retain
+from segmentlog.commit.appended import Appended
 from segmentlog.errors import (
     ChecksumMismatchError,
     ColumnError,
@@ -22,7 +23,9 @@ from segmentlog.errors import (
     CorruptIndexError,
     CorruptLogError,
     ErrorCode,
+    InvalidProducerEpochError,
     InvalidRecordError,
+    InvalidTxnStateError,
     InvalidUtf8Error,
     LogChangedError,
     LogDirectoryError,
@@ -31,6 +34,7 @@ from segmentlog.errors import (
     OffsetOutOfRangeError,
     OffsetsOutOfOrderError,
     OptionError,
+    OutOfOrderSequenceError,
     RecordTooLargeError,
     SegmentLogError,
     StagedFileError,
@@ -55,13 +59,14 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
-from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.config import Producer, ProducerConfig
 from segmentlog.producer.writer import LogWriter, open_writer
 from segmentlog.settings.alter import alter_settings, topic_settings
 from segmentlog.settings.directory_settings import Setting
 from segmentlog.topic_config import TopicConfig
 
 __all__ = [
+    "Appended",
     "ChecksumMismatchError",
     "Codec",
     "ColumnError",
@@ -73,7 +78,9 @@ __all__ = [
     "DeletedRecords",
     "DeletedTopic",
     "ErrorCode",
+    "InvalidProducerEpochError",
     "InvalidRecordError",
+    "InvalidTxnStateError",
     "InvalidUtf8Error",
     "IsolationLevel",
     "Log",
@@ -88,6 +95,8 @@ __all__ = [
     "OffsetsOutOfOrderError",
     "OnCorruptBatch",
     "OptionError",
+    "OutOfOrderSequenceError",
+    "Producer",
     "ProducerConfig",
     "ReadUpTo",
     "RecordTooLargeError",

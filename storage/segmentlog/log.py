@@ -8,11 +8,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from segmentlog.errors import (
-    CorruptCheckpointError,
-    LogChangedError,
-    OffsetOutOfRangeError,
-)
+from segmentlog.errors import CorruptCheckpointError, LogChangedError, OffsetOutOfRangeError
 from segmentlog.files.metadata import known_topic_id, read_topic_id
 from segmentlog.files.readable import is_file
 from segmentlog.model import (
@@ -217,6 +213,13 @@ class Log:
         opened = self.open_transactions(read_up_to).values()
         first = min(opened, default=self.end_offset(read_up_to))
         return max(first, self.log_start_offset)
+
+    @looks_again
+    def producers(self) -> pa.Table:
+        """Idempotent producers, their gaps and repeats: see `read.producers`."""
+        from segmentlog.read.producers import producers_table  # the compiled kernels load here
+
+        return producers_table(self.segments, self.log_start_offset)
 
     @looks_again
     def offset_for_timestamp(

@@ -49,6 +49,16 @@ def test_an_incident_by_time(run: Run) -> None:
     assert ["orders-0         1", "orders-1         1", "payments-0     120"] == lines[-3:]
 
 
+def test_the_latest_by_key(run: Run, tmp_path: Path) -> None:
+    """The same table before compaction and afterwards, without the key that was deleted."""
+    before, compacted, afterwards = run("latest_by_key.py", str(tmp_path / "logs")).splitlines()
+
+    assert compacted == "compacted prices-0: kept 100 of 3,300 records below offset 3,300"
+    table = "99 keys, the first {'key': b'item-0', 'value': b'99.37'}"
+    assert re.fullmatch(rf"before: \d{{3}},\d{{3}} bytes, {re.escape(table)}", before)
+    assert re.fullmatch(rf"afterwards: \d{{2}},\d{{3}} bytes, {re.escape(table)}", afterwards)
+
+
 def test_duckdb_and_polars(run: Run) -> None:
     """The days by the one, the best customers by the other."""
     printed = run("duckdb_and_polars.py")

@@ -31,13 +31,14 @@ TESTED_ELSEWHERE = (
         "segmentlog/kernels",
         (
             "_crc_block _jit _llvm batch_fates compaction crc_tables encode growth json_lines "
-            "keyed_record layout memory message murmur2 offset_map output partition "
-            "producer_table record scan source status transactions"
+            "keyed_record layout memory message murmur2 offset_map one_pass output partition "
+            "producer_history producer_table record scan source status transactions"
         ),
         (
             "kernels/test_hostile_bytes kernels/test_hostile_rows ../properties "
             "tools/test_json_lines kernels/test_crc32c producer/test_partitioner "
-            "recovery/test_reindex recovery/test_recover_log cleanup/test_compact"
+            "recovery/test_reindex recovery/test_recover_log cleanup/test_compact "
+            "verify/test_producers"
         ),
         "kernels are held against plain Python, and that is one of whole batches",
     ),
@@ -67,14 +68,14 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/segments",
-        "batches leader_epochs orphans producer_state",
-        "recovery/test_recover_log tools/test_walk ../crash ../interop",
+        "batches leader_epochs orphans producer_history producer_state",
+        "recovery/test_recover_log verify/test_producers tools/test_walk ../crash ../interop",
         "they follow batches as a broker does, whose files are compared",
     ),
     (
         "segmentlog/read",
-        "damage listed look_again planned_file read_committed scan",
-        "test_log segments/test_segment test_damage ../crash ../interop",
+        "damage listed look_again planned_file producers read_committed scan",
+        "test_log verify/test_producers segments/test_segment test_damage ../crash ../interop",
         "steps of one read, which is tested beside commits and damage",
     ),
     (
@@ -86,7 +87,7 @@ TESTED_ELSEWHERE = (
     (
         "segmentlog/cleanup",
         (
-            "batch_fates clean_segments cleaned_segment compaction_plan "
+            "batch_fates clean_segments cleaned_segment compaction_job compaction_plan "
             "inflated_runs offset_map recompress swap_segments transactions"
         ),
         "cleanup/test_compact cleanup/test_clean_partition",
@@ -95,21 +96,21 @@ TESTED_ELSEWHERE = (
     (
         "segmentlog/commit",
         (
-            "append decision delete_replaced extent ingest move_log_starts open_files prepare "
-            "stage staged_batches topics"
+            "append appended decision delete_replaced extent ingest move_log_starts open_files "
+            "prepare stage staged_batches topics"
         ),
         (
-            "producer/test_writer producer/test_overwrite producer/test_large commit/test_commit "
-            "cleanup/test_retain ../crash"
+            "commit/test_sequences producer/test_writer producer/test_overwrite "
+            "producer/test_large commit/test_commit cleanup/test_retain ../crash"
         ),
         "steps of one commit, which is cut off behind each of them",
     ),
     (
         "segmentlog/recovery",
-        "broken deleted put_aside recover_directory unfinished valid_end",
+        "broken deleted keep_producers put_aside recover_directory unfinished valid_end",
         (
             "recovery/test_recover_log cleanup/test_delete_topic cleanup/test_retain "
-            "tools/test_recover ../crash"
+            "tools/test_recover commit/test_sequences ../crash"
         ),
         "steps of one recovery, of logs that crashes have left",
     ),
@@ -142,8 +143,8 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/testing",
-        "codecs damage legacy reference reference_log",
-        "../golden ../properties ../fuzz test_damage",
+        "codecs damage legacy reference reference_leader reference_log",
+        "../golden ../properties ../fuzz test_damage kernels/test_sequences",
         "they are what tests compare with, and are compared with a broker's files themselves",
     ),
     (
@@ -213,13 +214,91 @@ def test_planning_does_not_load_the_compiler() -> None:
     assert run(code) == "1 False"
 
 
+def test_neither_an_import_nor_a_first_scan_loads_pandas() -> None:
+    """It takes 0.2 s, and `pyarrow` loads it for a scalar or an array of Python's numbers."""
+    directory = TOP / "examples" / "data"
+    code = (
+        "import sys, segmentlog; loaded = ['pandas' in sys.modules]; "
+        f"log = segmentlog.open_log_dir({str(directory)!r}).log('orders', 0); "
+        "rows = log.scan(include_headers=True).read_all().num_rows; "
+        "first = log.offset_for_timestamp(0).offset; loaded.append('pandas' in sys.modules); "
+        "import pandas; print(rows > 0, first, loaded)"
+    )
+
+    assert run(code) == "True 0 [False, False]"
+
+
+#: A source that writes down, behind each step, whether its process has loaded pandas.
+WORKER = """
+import sys
+from pathlib import Path
+from pyspark_segmentlog.source import SegmentLogDataSource
+from pyspark.sql.datasource import DataSourceReader
+
+def tell(step):
+    Path({out!r}, step).write_text(str("pandas" in sys.modules))
+
+class Telling(DataSourceReader):
+    def __init__(self, reader):
+        self.reader = reader
+    def partitions(self):
+        parts = self.reader.partitions()
+        tell("planned")
+        return parts
+    def read(self, partition):
+        yield from self.reader.read(partition)
+        tell("read")
+
+class Source(SegmentLogDataSource):
+    @classmethod
+    def name(cls):
+        return "telling"
+    def reader(self, schema):
+        return Telling(super().reader(schema))
+"""
+ALONE = """
+import pyspark.worker
+source = Source({{"path": {directory!r}, "subscribe": "orders"}})
+reader = source.reader(source.schema())
+print(sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) > 0)
+"""
+IN_SPARK = """
+import os
+os.environ["PYSPARK_PYTHON"] = sys.executable
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.getOrCreate()
+spark.dataSource.register(Source)
+rows = spark.read.format("telling").option("subscribe", "orders").load({directory!r})
+print(len(rows.collect()) > 0)
+spark.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(ALONE, id="alone"),
+        pytest.param(IN_SPARK, id="spark", marks=[pytest.mark.spark, pytest.mark.thorough]),
+    ],
+)
+def test_a_worker_of_spark_does_not_load_pandas(tmp_path: Path, program: str) -> None:
+    """Neither to plan a read nor for the rows of its first task."""
+    places = {"directory": str(TOP / "examples" / "data"), "out": str(tmp_path)}
+
+    assert run((WORKER + program).format(**places)) == "True"
+    told = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert {"planned": "False", "read": "False"} == told
+
+
 @pytest.mark.parametrize("package", [segmentlog, pyspark_segmentlog])
 def test_exported_names_are_all_there_and_sorted(package: object) -> None:
-    """`__all__` tells exactly the public names, in order."""
+    """`__all__` tells exactly the public names, in order; some are imported when asked for."""
     exported = package.__all__
+    found = vars(package) | {name: getattr(package, name) for name in exported}
     public = {
         name
-        for name, value in vars(package).items()
+        for name, value in found.items()
         if name[0] != "_" and getattr(value, "__module__", "").split(".")[0] == package.__name__
     }
 

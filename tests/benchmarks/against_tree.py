@@ -1,4 +1,4 @@
-"""Planning, scans and seeks of this tree against another commit's, in alternating processes.
+"""Planning, scans, seeks and two tools of this tree against another's, in alternating processes.
 
 ``python tests/benchmarks/against_tree.py TREE [--partitions 3000] [--rounds 7]``; ``TREE`` is a
 work tree of the other commit, from ``git worktree add --detach TREE COMMIT``.  Each round starts a
@@ -9,6 +9,7 @@ quicker.  On a machine with other work, the processor's time counts, and not the
 import argparse
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -75,6 +76,32 @@ for i in range(1500):
 print(time.perf_counter() - start, cpu() - cpu_start, found, 0)
 """
 )
+#: Tools, many times in one process: starting takes longer than a small directory.  The first call
+#: loads everything.  Lines are compared by their number, because both trees write their own words.
+_TOOL = (
+    _BEGIN
+    + """
+import contextlib, io
+from segmentlog.tools.verify import verify_paths
+from segmentlog.tools.describe import describe_paths, write_json
+def verify():
+    verify_paths([sys.argv[1]], as_json=True, with_notes=True)
+def describe():
+    write_json(describe_paths([sys.argv[1]]))
+def describe_all():
+    write_json(describe_paths([sys.argv[1]], all_headers=True))
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    {tool}()
+start, cpu_start = time.perf_counter(), cpu()
+with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
+    for _ in range({times}):
+        {tool}()
+print(time.perf_counter() - start, cpu() - cpu_start, out.getvalue().count(chr(10)), 0)
+"""
+)
+_VERIFY = _TOOL.format(tool="verify", times=6)
+_DESCRIBE = _TOOL.format(tool="describe", times=3)
+_DESCRIBE_ALL = _TOOL.format(tool="describe_all", times=10)
 
 
 class Run(NamedTuple):
@@ -143,6 +170,21 @@ def write_log(directory: str, n_rows: int) -> None:
             writer.append(pa.table(columns))
 
 
+def copy_examples(directory: Path, times: int) -> None:
+    """Each partition of ``examples/data`` under several names, and checkpoints for all of them."""
+    data = TOP / "examples" / "data"
+    (directory / ".kafka_cleanshutdown").touch()
+    shutil.copy(data / "meta.properties", directory)
+    for each in data.glob("*-*[0-9]"):
+        for i in range(times):
+            shutil.copytree(each, directory / f"copy{i}_{each.name}")
+    for checkpoint in data.glob("*-offset-checkpoint"):
+        lines = checkpoint.read_text().splitlines()[2:]
+        found = [f"copy{i}_{line}" for line in lines for i in range(times)]
+        text = "\n".join(["0", str(len(found)), *found, ""])
+        (directory / checkpoint.name).write_text(text)
+
+
 def main() -> None:
     """Make the directories and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -159,8 +201,19 @@ def main() -> None:
             compare(_PLAN, trees, Path(scratch), arguments.rounds)
     with tempfile.TemporaryDirectory() as scratch:
         write_log(scratch, 2_000_000)
-        for name, work in (("scan", _SCAN), ("seek by offset and by time", _SEEK)):
+        works = {
+            "scan": _SCAN,
+            "seek by offset and by time": _SEEK,
+            "verify, one large log": _VERIFY,
+            "describe --all, one large log": _DESCRIBE_ALL,
+        }
+        for name, work in works.items():
             print(name)
+            compare(work, trees, Path(scratch), arguments.rounds)
+    with tempfile.TemporaryDirectory() as scratch:
+        copy_examples(Path(scratch), 40)
+        for name, work in (("verify", _VERIFY), ("describe", _DESCRIBE)):
+            print(f"{name}, a broker's small logs, 40 times")
             compare(work, trees, Path(scratch), arguments.rounds)
 
 

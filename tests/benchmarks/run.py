@@ -1,6 +1,7 @@
 """Measure everything side by side in one run and print a table of ratios.
 
-``python tests/benchmarks/run.py [--only reads|writes] [--quick] [--write]``; ``--write`` puts the
+``python tests/benchmarks/run.py [--only reads|queries|writes] [--row NAME] [--quick] [--write]``.
+``--row``, once or several times, measures rows of the queries alone.  ``--write`` puts the whole
 table into README.md.
 Needs the extra ``test``, Java, and two idle cores.  A real broker makes the data.
 """
@@ -12,27 +13,43 @@ import random
 import re
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "tests" / "support"), str(Path(__file__).parent)]
 
+import dataset_queries  # noqa: E402
 import dumping  # noqa: E402
 import engine  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
 import pyspark  # noqa: E402
+import spark_queries  # noqa: E402
 import spark_scan  # noqa: E402
 import spark_write  # noqa: E402
 import staging  # noqa: E402
 from confluent_kafka import Producer  # noqa: E402
 from kafka_here import Broker, JavaClient  # noqa: E402
 from measure import Row, table  # noqa: E402
+from query_data import QueryData  # noqa: E402
 
 import segmentlog  # noqa: E402
 
 _VERSION = "4.3.1"
 _MARKS = re.compile(r"(<!-- benchmarks:begin -->\n).*(<!-- benchmarks:end -->)", re.DOTALL)
+
+#: The rows about queries, each of which runs alone, too.
+QUERIES = {
+    "window": spark_queries.time_window,
+    "window-engine": spark_queries.time_window_engine,
+    "push-down": spark_queries.filter_push_down,
+    "narrow": spark_queries.narrow_spark,
+    "narrow-engine": spark_queries.narrow_engine,
+    "parquet": dataset_queries.duckdb_and_polars,
+    "threads": dataset_queries.threads,
+    "timeline": dataset_queries.timeline,
+}
 
 
 def produce(
@@ -116,6 +133,12 @@ def measure_writes(scratch: Path, n_records: int, rounds: int, commit_bytes: int
     ]
 
 
+def measure_queries(scratch: Path, names: Sequence[str], rounds: int, *, quick: bool) -> list[Row]:
+    """The rows of the table that are about queries, in the order of the table."""
+    data = QueryData(scratch, *((400_000, 100_000) if quick else (20_000_000, 4_000_000)))
+    return [row for name in QUERIES if name in names for row in QUERIES[name](data, rounds)]
+
+
 def machine() -> str:
     """Where the figures come from."""
     model = platform.processor() or platform.machine()
@@ -134,19 +157,23 @@ def machine() -> str:
 def main() -> None:
     """Measure, print, and perhaps write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("reads", "writes"), help="half of the table")
+    parser.add_argument("--only", choices=("reads", "queries", "writes"), help="part of the table")
+    parser.add_argument("--row", choices=[*QUERIES], action="append", help="of the queries, alone")
     parser.add_argument("--quick", action="store_true", help="small data, to see that it works")
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
     arguments = parser.parse_args()
-    if arguments.write and (arguments.quick or arguments.only):
+    if arguments.write and (arguments.quick or arguments.only or arguments.row):
         parser.error("the README has the whole table, and --quick measures overheads")
-    quick, only = arguments.quick, arguments.only
+    quick, only = arguments.quick, "queries" if arguments.row else arguments.only
     n_records, rounds = (100_000, 5) if quick else (4_000_000, 7)
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
-        if only != "writes":
+        if only in (None, "reads"):
             rows += measure_reads(Path(scratch), n_records, rounds, 500 if quick else 10_000)
-        if only != "reads":
+        if only in (None, "queries"):
+            names = arguments.row or [*QUERIES]
+            rows += measure_queries(Path(scratch), names, rounds, quick=quick)
+        if only in (None, "writes"):
             rows += measure_writes(Path(scratch), n_records, rounds, 5 * 10 ** (7 if quick else 9))
     printed = table(rows, machine())
     print(printed)

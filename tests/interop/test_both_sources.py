@@ -5,21 +5,37 @@ from collections.abc import Iterator
 
 import pytest
 from kafka_here import Broker, JavaClient
-from pyspark.sql import SparkSession
-from two_sources import BROKER, TwoSources, fill, has_kafkas_tasks, random_options
+from kafka_here.java import Outgoing
+from pyspark.sql import DataFrame, SparkSession
+from two_sources import (
+    BROKER,
+    TwoSources,
+    fill,
+    has_kafkas_tasks,
+    random_options,
+    wait_for_log_start,
+)
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
 
 @pytest.fixture(scope="module")
-def sources(
-    new_version: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TwoSources]:
-    """Both sources over one broker, whose partitions nobody changes any more."""
-    with Broker(tmp_path_factory.mktemp("kafka"), new_version, settings=BROKER) as broker:
-        with JavaClient(broker) as client:
-            fill(broker, client)
-        yield TwoSources(spark, broker)
+def served(
+    new_version: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Broker, JavaClient]]:
+    """One broker; the partitions that `fill` has made, nobody changes any more."""
+    with (
+        Broker(tmp_path_factory.mktemp("kafka"), new_version, settings=BROKER) as broker,
+        JavaClient(broker) as client,
+    ):
+        fill(broker, client)
+        yield broker, client
+
+
+@pytest.fixture(scope="module")
+def sources(served: tuple[Broker, JavaClient], spark: SparkSession) -> TwoSources:
+    """Both sources over it."""
+    return TwoSources(spark, served[0])
 
 
 def compare(sources: TwoSources, seed: int) -> str:
@@ -122,3 +138,42 @@ def test_refusals_mean_the_same(sources: TwoSources) -> None:
             wrong.append(f"{options}\n kafka: {theirs.error[:600]}\n ours: {ours.error[:600]}")
 
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_same_data_frames_see_what_a_topic_has_become(
+    served: tuple[Broker, JavaClient], sources: TwoSources
+) -> None:
+    """With `lateBinding`, as those of `kafka`: records behind latest, and the new earliest."""
+    broker, client = served
+    client.create_topic("grows", 3, retention_ms=-1)
+
+    def produce(*numbers: int) -> None:
+        """So many records for each partition."""
+        partitions = [p for p, n in enumerate(numbers) for _ in range(n)]
+        client.produce("grows", [Outgoing(None, b"v", partition=each) for each in partitions])
+
+    bounds = {
+        "startingOffsets": '{"grows":{"0":-2,"1":-2,"2":0}}',
+        "endingOffsets": '{"grows":{"0":-1,"1":-1,"2":1}}',
+    }
+    produce(10, 10, 1)
+    frames = []
+    for more in ({}, bounds, {"minPartitions": "6"}):
+        options = {"subscribe": "grows", **more}
+        frames.append([sources.kafka(options), sources.ours(options | {"lateBinding": "true"})])
+
+    def n_rows(frames: list[list[DataFrame]]) -> list[int]:
+        """Of each pair, whose rows are the same."""
+        found = [
+            [sorted(tuple(row) for row in frame.collect()) for frame in pair] for pair in frames
+        ]
+        assert all(theirs == ours for theirs, ours in found)
+        return [len(ours) for _, ours in found]
+
+    assert [21, 21, 21] == n_rows(frames)
+    assert 6 <= min(frame.rdd.getNumPartitions() for frame in frames[2])
+    produce(0, 5, 9)
+    assert [35, 26, 35] == n_rows(frames)
+    client.delete_records("grows", 0, 4)
+    wait_for_log_start(broker, "grows 0 4")
+    assert [31, 22] == n_rows(frames[:2])

@@ -5,6 +5,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
+from both_ways import decode_log, with_slack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from segmentlog.kernels.crc32c import crc32c as plain_crc32c
 from segmentlog.model import OffsetRange, TopicPartition
 from segmentlog.records.columns import decode_as_java, record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.one_pass import OnePassDecoder
 from segmentlog.testing.reference import (
     BadBatchError,
     Record,
@@ -23,6 +25,7 @@ from segmentlog.testing.reference import (
     read_batch,
 )
 
+WHERE = TopicPartition("t", 0)
 DATA = st.none() | st.binary(max_size=40) | st.binary(min_size=60, max_size=400)
 HEADERS = st.lists(
     st.tuples(st.text(max_size=6).map(str.encode), st.none() | st.binary(max_size=9))
@@ -47,24 +50,24 @@ def batches(draw: st.DrawFn) -> list[Record]:
     ]
 
 
-def decoded(data: bytes, start: int = 0, end: int = 2**62) -> list[Record]:
-    """What the kernels make of whole batches, as reference records."""
-    buf = np.frombuffer(data, np.uint8)
-    scanner = BatchScanner("x.log", 0)
-    decoder = RecordDecoder(
-        TopicPartition("t", 0), record_schema(include_headers=True), OffsetRange(start, end)
-    )
+def decoded(
+    data: bytes, start: int = 0, end: int = 2**62, *, in_one_pass: bool = False
+) -> list[Record]:
+    """What the kernels make of whole batches, as reference records; one pass lacks headers."""
+    schema, wanted = record_schema(include_headers=not in_one_pass), OffsetRange(start, end)
+    one_pass = OnePassDecoder(WHERE, schema, wanted) if in_one_pass else None
+    decoder = RecordDecoder(WHERE, schema, wanted)
     found = []
-    at = 0
-    while at < len(buf):
-        batches = scanner.scan(buf, at, len(buf), 0)
-        if not len(batches.headers):
-            raise BadBatchError
-        at = batches.end
-        for batch in decoder.decode(batches):
-            batch.validate(full=True)
-            found += [_to_record(row) for row in _milliseconds(batch).to_pylist()]
+    for batch in decode_log(
+        with_slack(data), len(data), BatchScanner("x.log", 0), decoder, one_pass
+    ):
+        batch.validate(full=True)
+        found += [_to_record(row) for row in _milliseconds(batch).to_pylist()]
     return found
+
+
+def without_headers(records: list[Record]) -> list[Record]:
+    return [record._replace(headers=()) for record in records]
 
 
 def _milliseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -73,7 +76,7 @@ def _milliseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _to_record(row: dict) -> Record:
-    headers = tuple((h["key"].encode(), h["value"]) for h in row["headers"] or ())
+    headers = tuple((h["key"].encode(), h["value"]) for h in row.get("headers") or ())
     return Record(row["offset"], row["timestamp"] // 1000, row["key"], row["value"], headers)
 
 
@@ -85,6 +88,7 @@ def test_decoding_gives_back_what_was_encoded(records: list[Record]) -> None:
 
     assert records == read_batch(data)
     assert records == decoded(data)
+    assert without_headers(records) == decoded(data, in_one_pass=True)
 
 
 @given(
@@ -104,7 +108,9 @@ def test_a_range_of_offsets_keeps_the_records_inside_it(
         records += shifted
     start, end = skip, skip + length
 
-    assert [r for r in records if start <= r.offset < end] == decoded(data, start, end)
+    expected = [r for r in records if start <= r.offset < end]
+    assert expected == decoded(data, start, end)
+    assert without_headers(expected) == decoded(data, start, end, in_one_pass=True)
 
 
 @given(st.binary(max_size=9000), st.integers(0, 64))
@@ -136,10 +142,11 @@ def test_only_encoded_surrogates_decode_otherwise_than_in_python(text: bytes) ->
         assert expected == decode_as_java(text)
 
 
-@given(batches(), st.data())
-@settings(max_examples=500, deadline=None)
+@pytest.mark.parametrize("in_one_pass", [False, True])
+@given(records=batches(), data=st.data())
+@settings(max_examples=300, deadline=None)
 def test_damage_gives_an_error_or_what_the_reference_reads(
-    records: list[Record], data: st.DataObject
+    records: list[Record], data: st.DataObject, *, in_one_pass: bool
 ) -> None:
     """Bytes changed behind the CRC, and the CRC repaired: both refuse, or both read the same."""
     damaged = bytearray(encode_batch(records))
@@ -151,14 +158,15 @@ def test_damage_gives_an_error_or_what_the_reference_reads(
         expected = read_batch(bytes(damaged))
     except (BadBatchError, UnknownFormatError):
         with pytest.raises((CorruptLogError, TimestampOverflowError, UnsupportedFormatError)):
-            decoded(bytes(damaged))
+            decoded(bytes(damaged), in_one_pass=in_one_pass)
         return
 
     try:
-        found = decoded(bytes(damaged))
+        found = decoded(bytes(damaged), in_one_pass=in_one_pass)
     except TimestampOverflowError:  # the reference has no microseconds
         return
-    assert _as_java_shows(expected) == found
+    expected = without_headers(expected) if in_one_pass else _as_java_shows(expected)
+    assert expected == found
 
 
 def _as_java_shows(records: list[Record]) -> list[Record]:

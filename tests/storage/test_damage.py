@@ -144,16 +144,19 @@ CASES: dict[str, Case] = FLIPPED | {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("column", ["topic", "value", "headers"])
 @pytest.mark.parametrize("name", CASES)
-def test_damage_in_a_closed_segment_is_an_error_with_its_place(partition: Path, name: str) -> None:
-    """The typed error, with path and byte, behind the rows before it."""
+def test_damage_in_a_closed_segment_is_an_error_with_its_place(
+    partition: Path, name: str, column: str
+) -> None:
+    """The typed error, with path and byte, behind the rows before it, however it is decoded."""
     case = CASES[name]
     places = [batch_at(partition, CLOSED, i) for i in range(4)]
     places.append(((partition / CLOSED).stat().st_size, 32))
     case.damage(partition / CLOSED)
     log = open_log(partition)
     seen: list[int] = []
-    batches = log.scan(columns=["offset"], max_inflated_batch_bytes=1 << 20)
+    batches = log.scan(columns=["offset", column], max_inflated_batch_bytes=1 << 20)
     with pytest.raises(case.error) as caught:
         seen.extend(offset for batch in batches for offset in batch.column(0).to_pylist())
 

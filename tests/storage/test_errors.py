@@ -38,6 +38,9 @@ ERRORS = [
     errors.CommitInDoubtError("/d/segmentlog.unfinished.1", "Input/output error"),
     errors.ColumnError("value", "missing", "the rows have: key"),
     errors.InvalidUtf8Error("orders", 7, 42, "value"),
+    errors.OutOfOrderSequenceError("orders", 7, 1000, 3, 42, 40),
+    errors.InvalidProducerEpochError("orders", 7, 1000, 3, 42, 4),
+    errors.InvalidTxnStateError("orders", 7, 1000, 3, 42, 17),
 ]
 
 
@@ -60,7 +63,7 @@ CODES = [
     "LOG_DIRECTORY", "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_OUT_OF_RANGE", "LOG_CHANGED",
     "TIMESTAMP_OVERFLOW", "OPTION", "LOG_LOCKED", "COMMIT_IN_DOUBT", "INVALID_RECORD",
     "RECORD_TOO_LARGE", "SYNC_FAILED", "OFFSETS_OUT_OF_ORDER", "STAGED_FILE", "COLUMN", "STORAGE",
-    "INVALID_UTF8",
+    "INVALID_UTF8", "OUT_OF_ORDER_SEQUENCE", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE",
 ]  # fmt: skip
 
 
@@ -156,7 +159,10 @@ def test_an_unsupported_format_is_not_called_corrupt() -> None:
         (ERRORS[15], ["'subscribe'", "empty or not given", "name at least one topic"]),
         (ERRORS[17], ["orders-7: ", "row 42", "has no key"]),
         (ERRORS[18], ["orders: ", "row 42", "has no key"]),
-        (ERRORS[-1], ["orders-7: ", "value", "offset 42", "onInvalidUtf8"]),
+        (ERRORS[27], ["orders-7: ", "value", "offset 42", "onInvalidUtf8"]),
+        (ERRORS[28], ["orders-7: ", "producer 1000", "epoch 3", "sequence 42", "40 comes next"]),
+        (ERRORS[29], ["orders-7: ", "producer 1000", "epoch 3", "sequence 42", "take epoch 5"]),
+        (ERRORS[30], ["orders-7: ", "producer 1000", "epoch 3", "sequence 42", "since offset 17"]),
         (ERRORS[19], ["orders-7: ", "row 42", "2000000", "1048588", "max.message.bytes"]),
     ],
     ids=lambda value: type(value).__name__,

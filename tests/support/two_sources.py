@@ -11,7 +11,15 @@ from kafka_here.java import Outgoing
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BROKER", "Outcome", "TwoSources", "fill", "has_kafkas_tasks", "random_options"]
+__all__ = [
+    "BROKER",
+    "Outcome",
+    "TwoSources",
+    "fill",
+    "has_kafkas_tasks",
+    "random_options",
+    "wait_for_log_start",
+]
 
 T0 = 1_700_000_000_000
 
@@ -52,14 +60,14 @@ def fill(broker: Broker, client: JavaClient) -> None:
         client.produce("b", records, transactions=[end], **small)
     third = [Outgoing(b"c", None, (), T0 + 7 * i, i % 2) for i in range(30)]
     client.produce("ab-c", third, compression_type="lz4", **small)
-    _wait_for_log_start(broker)
+    wait_for_log_start(broker, "a 1 5")
 
 
-def _wait_for_log_start(broker: Broker) -> None:
-    """Until the deleted head is in the checkpoint: a reader of the disk knows it from there."""
+def wait_for_log_start(broker: Broker, entry: str) -> None:
+    """Until a deleted head is in the checkpoint: a reader of the disk knows it from there."""
     checkpoint = broker.log_dir / "log-start-offset-checkpoint"
     deadline = time.monotonic() + 60
-    while "a 1 5" not in checkpoint.read_text().splitlines():
+    while entry not in checkpoint.read_text().splitlines():
         if time.monotonic() > deadline:
             message = f"the broker has not written the log start: {checkpoint.read_text()!r}"
             raise RuntimeError(message)

@@ -52,10 +52,11 @@ def clean_partition(
     now_ms: int | None = None,
     producer_expiration_ms: int = 24 * 3600 * 1000,
     on_pass: Callable[[int], None] | None = None,
+    before_swap: Callable[[], None] | None = None,
 ) -> CompactedPartition | None:
     """Compact a partition as far as a broker would; None if it is not due.
 
-    All arguments but the last can be pickled.
+    All arguments but the last two can be pickled.
 
     Parameters
     ----------
@@ -66,6 +67,7 @@ def clean_partition(
     producer_expiration_ms : time after which a producer is no longer active
         (``producer.id.expiration.ms``).
     on_pass : is called with the new first dirty offset once a pass is on the disk.
+    before_swap : is called before segments are replaced; with an error, none is.
 
     Raises
     ------
@@ -85,7 +87,7 @@ def clean_partition(
             break
         first = first if passes else cleanable
         active = _active_producers(log, now_ms - producer_expiration_ms)
-        passes.append(_clean_once(log, cleanable, config, bounds, now_ms, active))
+        passes.append(_clean_once(log, cleanable, config, bounds, now_ms, active, before_swap))
         checkpoint = passes[-1].clean_to
         if on_pass is not None:
             on_pass(checkpoint)
@@ -113,6 +115,7 @@ def _clean_once(
     bounds: MapBounds,
     now_ms: int,
     active: Sequence[ProducerSnapshot],
+    before_swap: Callable[[], None] | None,
 ) -> _Pass:
     """One pass (``Cleaner.doClean``)."""
     path, segments, end_offset = log.path, log.segments, cleanable.end_offset
@@ -129,10 +132,15 @@ def _clean_once(
     cleaner = SegmentCleaner(cleaning)
     made: list[CleanedSegment] = []
     sizes = [_sizes_of(each) for each in cleaned]
+    ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
     groups = group_segments(sizes, config.segment_bytes, config.segment_index_bytes, end_offset)
     try:
-        made.extend(cleaner.clean(cleaned[group]) for group in groups)
+        made.extend(cleaner.clean(cleaned[group], ends[group]) for group in groups)
+        if before_swap is not None:
+            before_swap()
     except BaseException:
+        if before_swap is not None:
+            before_swap()  # otherwise files of these names may be another process's by now
         for each in made:
             each.remove()
         raise

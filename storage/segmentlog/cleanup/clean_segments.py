@@ -14,7 +14,7 @@ from segmentlog.cleanup.recompress import Recompressor
 from segmentlog.cleanup.transactions import DecidedTransactions
 from segmentlog.files.readable import open_file, status_of
 from segmentlog.index.transaction import AbortedTransaction
-from segmentlog.kernels import compaction, status
+from segmentlog.kernels import compaction, layout, status
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.filler import RecordFiller
@@ -88,8 +88,13 @@ class SegmentCleaner:
         """What was found so far."""
         return Counts(*self._counts.tolist())
 
-    def clean(self, group: Sequence[Segment]) -> CleanedSegment:
+    def clean(self, group: Sequence[Segment], ends: Sequence[int]) -> CleanedSegment:
         """Write what stays of some segments into one, whose files are synced.
+
+        Parameters
+        ----------
+        group : the segments.
+        ends : the base offset of each one's successor.
 
         Raises
         ------
@@ -103,23 +108,29 @@ class SegmentCleaner:
         target = CleanedSegment(cleaning.path, group[0].base_offset, interval)
         try:
             aborted: list[AbortedTransaction] = []
-            for segment in group:
+            for segment, end_offset in zip(group, ends, strict=True):
                 modified_ms = status_of(segment.path).modified_ns // 10**6
                 keeps = modified_ms > cleaning.old_tombstones_from_ms
                 self._rules[compaction.KEEPS_OLD_TOMBSTONES] = keeps
-                aborted += self._clean_into(target, segment)
+                aborted += self._clean_into(target, segment, end_offset)
             target.finish(aborted, modified_ms)
         except BaseException:
             target.remove()
             raise
         return target
 
-    def _clean_into(self, target: CleanedSegment, segment: Segment) -> list[AbortedTransaction]:
+    def _clean_into(
+        self, target: CleanedSegment, segment: Segment, end_offset: int
+    ) -> list[AbortedTransaction]:
         """Append what stays of one segment; the aborted transactions that still have batches."""
         scanner = BatchScanner(segment.path, segment.base_offset)
         aborted = []
         with open_file(segment.path) as file:
             for batches in self._windows.batches(file.read_into, scanner, 0, segment.size):
+                if batches.next_offset > end_offset:  # no checksum covers a base offset
+                    row = int(np.argmax(batches.headers[:, layout.LAST_OFFSET] >= end_offset))
+                    reason = f"it reaches behind {end_offset}, where the next segment begins"
+                    raise batches.malformed(row, reason)
                 is_aborted = self._cleaning.transactions.find_aborted(batches)
                 fates, found = self._cleaning.fates.judge(batches, is_aborted)
                 aborted += found

@@ -5,35 +5,16 @@
 steps.
 """
 
-import logging
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
-from segmentlog.cleanup.compaction_plan import (
-    CompactedPartition,
-    PlannedPartition,
-    plan_compaction,
-)
-from segmentlog.cleanup.places import locked, log_directory, partitions_of
-from segmentlog.cleanup.swap_segments import remove_deleted
-from segmentlog.commit.topics import check_partition_path
-from segmentlog.files.checkpoint import read_offsets, write_offsets
-from segmentlog.files.names import (
-    CLEAN_SHUTDOWN_FILE,
-    CLEANER_OFFSET_CHECKPOINT,
-    partition_path,
-)
-from segmentlog.files.readable import exists
+from segmentlog.cleanup.compaction_job import begin_compaction
+from segmentlog.cleanup.compaction_plan import CompactedPartition
 from segmentlog.files.system_errors import storage_errors
-from segmentlog.model import TopicPartition
-from segmentlog.recovery.swaps import finish_swaps, has_swaps
-from segmentlog.settings.directory_settings import DirectorySettings
 
 __all__ = ["compact"]
-
-logger = logging.getLogger(__name__)
 
 
 @storage_errors()
@@ -96,82 +77,30 @@ def compact(
     SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.cleanup.clean_partition import (
-        clean_partition,  # the compiled kernels load here
-    )
+    from segmentlog.cleanup.clean_partition import clean_partition  # the kernels load here
     from segmentlog.cleanup.offset_map import MapBounds
 
     bounds = MapBounds(dedupe_buffer_bytes, load_factor)
     bounds.check()
-    directory = log_directory(path)
-    known = DirectorySettings.read(directory, settings, metadata, server_properties)
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     done: list[CompactedPartition] = []
-    with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
-        partitions = partitions_of(directory, topics, has_settings=bool(settings))
-        if may_write:
-            _finish_earlier(directory, partitions, known)
-        checkpoints = read_offsets(directory, CLEANER_OFFSET_CHECKPOINT)
-        planned = plan_compaction(directory, partitions, known, checkpoints, now_ms)
-        if not may_write:
-            return [each.summary for each in planned if each.is_due]
-        _reset(directory, planned)
-        for each in planned:
-            if not each.is_due:
-                continue
-            _prepare(directory, each)
+    with begin_compaction(
+        path, topics, settings, dry_run=dry_run, now_ms=now_ms,
+        lock_timeout_seconds=lock_timeout_seconds, metadata=metadata,
+        server_properties=server_properties,
+    ) as job:  # fmt: skip
+        if not job.may_write:
+            return [each.summary for each in job.due]
+        for each in job.due:
+            job.begin(each)
             found = clean_partition(
-                directory,
+                job.directory,
                 each,
                 bounds=bounds,
                 now_ms=now_ms,
                 producer_expiration_ms=producer_expiration_ms,
-                on_pass=partial(_set_checkpoint, directory, each.topic_partition),
+                on_pass=partial(job.reached, each),
             )
             done += [found] if found else []
-            where = partition_path(directory, each.topic_partition)
-            remove_deleted(where, each.config.file_delete_delay_ms)
+            job.end(each)
     return done
-
-
-def _finish_earlier(
-    directory: str, partitions: Iterable[TopicPartition], settings: DirectorySettings
-) -> None:
-    """Finish or undo what a crash has left, and remove files whose time has come."""
-    for each in partitions:
-        config = settings.config(each.topic)
-        if "compact" in config.cleanup_policy:
-            where = partition_path(directory, each)
-            check_partition_path(where)
-            if has_swaps(where):
-                finish_swaps(where)
-                logger.warning("%s: finished or undid an interrupted compaction", where)
-            remove_deleted(where, config.file_delete_delay_ms)
-
-
-def _reset(directory: str, planned: Iterable[PlannedPartition]) -> None:
-    """Replace checkpoints that their logs cannot have, as a broker does even without cleaning."""
-    for each in planned:
-        if each.cleanable.is_reset:
-            offset = each.cleanable.first_dirty_offset
-            logger.warning(
-                "%s: the compacted part ended at offset %s, outside of the log; it is compacted "
-                "from offset %d on", each.topic_partition, each.checkpoint, offset,
-            )  # fmt: skip
-            _set_checkpoint(directory, each.topic_partition, offset)
-
-
-def _set_checkpoint(directory: str, topic_partition: TopicPartition, offset: int) -> None:
-    """Say durably where the compacted part of a log ends."""
-    offsets = read_offsets(directory, CLEANER_OFFSET_CHECKPOINT)
-    write_offsets(directory, CLEANER_OFFSET_CHECKPOINT, {**offsets, topic_partition: offset})
-
-
-def _prepare(directory: str, planned: PlannedPartition) -> None:
-    """Make a log ready, as for an append: nothing of it is lost or half written then."""
-    from segmentlog.commit.prepare import ready_to_append
-
-    is_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
-    ready_to_append(
-        directory, [planned.topic_partition], planned.config, is_clean=is_clean, flush=True
-    )

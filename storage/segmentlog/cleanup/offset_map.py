@@ -26,6 +26,7 @@ __all__ = ["MapBounds", "OffsetMap", "build_offset_map"]
 #: Bytes of an entry in Kafka's map, and in ours: a hash of 16 bytes, and an offset.
 _ENTRY_BYTES = 24
 _MOST_ENTRIES = 2**31 - 1
+_LEAST_ENTRIES = 64
 _WINDOW_BYTES = 4 << 20
 
 
@@ -73,17 +74,20 @@ class OffsetMap:
     Parameters
     ----------
     bounds : checked by the caller.
+    most_records : how many records may come; a small table stays in the processor's caches.
 
     Attributes
     ----------
     table, state, words : arrays of `segmentlog.kernels.offset_map`.
     """
 
-    def __init__(self, bounds: MapBounds) -> None:
+    def __init__(self, bounds: MapBounds, most_records: int) -> None:
+        n_entries = min(bounds.n_entries, 2 * most_records + _LEAST_ENTRIES)
         # Pages of zeros come from the system one by one, as they are used.
-        self.table: Int64s = np.zeros((bounds.n_entries, offset_map.ENTRY_COLUMNS), np.int64)
+        self.table: Int64s = np.zeros((n_entries, offset_map.ENTRY_COLUMNS), np.int64)
         self.state: Int64s = np.zeros(offset_map.STATE_COLUMNS, np.int64)
-        self.state[offset_map.MOST_KEYS] = bounds.most_keys
+        # One entry stays free: a search ends there.
+        self.state[offset_map.MOST_KEYS] = min(bounds.most_keys, n_entries - 1)
         self.state[offset_map.LATEST_OFFSET] = -1
         self.words: Int64s = np.zeros(N_WORDS, np.int64)
 
@@ -118,7 +122,7 @@ def build_offset_map(
     CorruptLogError, UnsupportedFormatError
         If a batch is damaged; it names the place.
     """
-    known = OffsetMap(bounds)
+    known = OffsetMap(bounds, end_offset - start_offset)
     transactions = DecidedTransactions(segments)
     filler, windows = RecordFiller(), BatchWindows(_WINDOW_BYTES)
     bases = [each.base_offset for each in segments] + [end_offset]

@@ -19,8 +19,9 @@ starting broker, by `segmentlog recover`, and by the next compaction or job
 import contextlib
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Set
 
+from segmentlog.errors import LogDirectoryError
 from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import FileKind, FileState, parse_segment_file
 from segmentlog.files.readable import list_names, status_of
@@ -28,10 +29,11 @@ from segmentlog.recovery.swaps import take_places
 
 __all__ = ["remove_deleted", "swap_in"]
 
+_LOG_CLEANED = f".{FileKind.LOG}.{FileState.CLEANED}"
 _KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 
 
-def swap_in(path: str, old_bases: Collection[int], new_bases: Collection[int]) -> None:
+def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
     """Replace segments by those that stand beside them as ``.cleaned`` files, synced.
 
     Parameters
@@ -42,6 +44,8 @@ def swap_in(path: str, old_bases: Collection[int], new_bases: Collection[int]) -
 
     Raises
     ------
+    LogDirectoryError
+        If a ``.cleaned`` file is missing: nothing is replaced.
     SyncFailedError, OSError
         If the disk fails; what is done then is finished or undone by a recovery.
     """
@@ -59,6 +63,13 @@ def swap_in(path: str, old_bases: Collection[int], new_bases: Collection[int]) -
         and each.offset in old_bases
         and (each.kind in _KINDS or each.offset not in new_bases)
     ]
+    missing = new_bases - {-minus_base for minus_base, _, name in cleaned if _LOG_CLEANED in name}
+    if missing:
+        reason = (
+            f"has lost the .cleaned file of offset {min(missing)}: another process compacts the "
+            "log, or recovers it; nothing is replaced"
+        )
+        raise LogDirectoryError(path, reason)
     sync_directory(path)
     names = [name.removesuffix(f".{FileState.CLEANED}") for _, _, name in sorted(cleaned)]
     # A .cleaned file has a recovery undo what is not older than it: the oldest segment's say last,

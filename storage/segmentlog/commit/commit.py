@@ -18,7 +18,7 @@ that crashed behind it.
 import logging
 import os
 import time
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from segmentlog.commit.append import LogAppender
@@ -27,7 +27,8 @@ from segmentlog.commit.delete_replaced import delete_replaced
 from segmentlog.commit.extent_columns import JobExtents
 from segmentlog.commit.ingest import enter_partition, move_segment, plan_segment
 from segmentlog.commit.prepare import ready_to_append, visible_ends
-from segmentlog.commit.stage import Extent
+from segmentlog.commit.sequences import SequenceCheck
+from segmentlog.commit.stage import Extent, TaskStage
 from segmentlog.commit.staged_batches import staged_batches, staged_errors
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.errors import (
@@ -73,6 +74,7 @@ class CommitSettings:
     topic : a topic for which `sink` counts even without extents.
     emptied : partitions that keep no earlier record (``DeleteRecords``).
     rolls : whether each partition begins a new segment first.
+    sequences : checks the batches of producers, and leaves out those that the log has.
     """
 
     config: TopicConfig
@@ -81,6 +83,7 @@ class CommitSettings:
     topic: str | None = None
     emptied: Collection[TopicPartition] = ()
     rolls: bool = False
+    sequences: SequenceCheck | None = None
 
 
 def commit_staged(
@@ -109,6 +112,8 @@ def commit_staged(
         If the system does not say whether the decision has reached the disk.
     OffsetsOutOfOrderError
         If records are to keep offsets that the log has given already.
+    OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
+        If a leader would refuse a batch of a producer; nothing is visible then.
     SyncFailedError
         If the disk did not keep the bytes.  Nothing is visible, and the guard stands until the
         next writer: a disk that fails cannot be trusted to carry out the undo either.
@@ -125,7 +130,8 @@ def commit_staged(
         return False
     topics -= left_out
     commit = _Commit(directory, Guard.of_job(directory, token), settings)
-    intent = commit.intend([each for each in partitions if each.topic in topics], staged, state)
+    partitions = [each for each in partitions if each.topic in topics]
+    intent, staged = commit.intend(partitions, staged, state)
     commit.carry_out(intent, staged, state, topics)
     try:
         finish(directory, commit.guard, intent)
@@ -149,8 +155,8 @@ class _Commit:
         topic_partitions: Sequence[TopicPartition],
         staged: JobExtents,
         state: State,
-    ) -> Intent:
-        """The partitions as they are now, and as they will be."""
+    ) -> tuple[Intent, JobExtents]:
+        """The partitions as they are now and as they will be, and the extents to append."""
         for topic_partition in topic_partitions:
             check_partition_path(partition_path(self.directory, topic_partition))
         was_clean = exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
@@ -161,6 +167,10 @@ class _Commit:
             is_clean=was_clean,
             flush=self.settings.flush,
         )
+        if self.settings.sequences is not None:
+            staged = self._checked(
+                self.settings.sequences, {each: end for each, (_, end) in ready.items()}, staged
+            )
         # Before the guard stands: a reader that has looked for guards by then has no other bound,
         # and would take the log end while batches are appended.
         visible = visible_ends(self.directory, {each: ready[each][1] for each in topic_partitions})
@@ -180,7 +190,19 @@ class _Commit:
                     *topic_partition, sizes, end, visible[topic_partition], new_end, new_start
                 )
             )
-        return Intent(self.guard.token, state.token, was_clean, self.settings.flush, partitions)
+        intent = Intent(
+            self.guard.token, state.token, was_clean, self.settings.flush, partitions,
+            keeps_producers=self.settings.sequences is not None,
+        )  # fmt: skip
+        return intent, staged
+
+    def _checked(
+        self, check: SequenceCheck, ends: Mapping[TopicPartition, int], staged: JobExtents
+    ) -> JobExtents:
+        """The extents without batches that the log has; a leader would accept the others."""
+        segment_bytes, flush = self.settings.config.segment_bytes, self.settings.flush
+        stage = TaskStage(self.directory, self.guard.token, 0, segment_bytes, flush=flush)
+        return check.without_duplicates(self.directory, stage, ends, staged)
 
     def carry_out(
         self, intent: Intent, staged: JobExtents, state: State, topics: Iterable[str]

@@ -22,6 +22,10 @@
     ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
     ├─ RecordTooLargeError (ValueError)  topic, partition, row, size, limit
     ├─ OffsetsOutOfOrderError (ValueError)  topic, partition, offset, end_offset: sort the rows
+    ├─ OutOfOrderSequenceError (ValueError)  topic, partition, producer_id, producer_epoch, found,
+    │                                  expected: send what is between, or repeat the same batch
+    ├─ InvalidProducerEpochError (ValueError)  the same: another writer has taken over
+    ├─ InvalidTxnStateError (ValueError)  …, first_offset: end the transaction first
     ├─ StorageError (OSError)          errno, strerror, filename: make room, or be the owner
     ├─ InvalidUtf8Error (ValueError)   topic, partition, offset, column: read it as binary
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
@@ -59,9 +63,12 @@ from segmentlog.errors.read import (
 )
 from segmentlog.errors.write import (
     CommitInDoubtError,
+    InvalidProducerEpochError,
     InvalidRecordError,
+    InvalidTxnStateError,
     LogLockedError,
     OffsetsOutOfOrderError,
+    OutOfOrderSequenceError,
     RecordTooLargeError,
     StagedFileError,
     SyncFailedError,
@@ -75,7 +82,9 @@ __all__ = [
     "CorruptIndexError",
     "CorruptLogError",
     "ErrorCode",
+    "InvalidProducerEpochError",
     "InvalidRecordError",
+    "InvalidTxnStateError",
     "InvalidUtf8Error",
     "LogChangedError",
     "LogDirectoryError",
@@ -84,6 +93,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OffsetsOutOfOrderError",
     "OptionError",
+    "OutOfOrderSequenceError",
     "RecordTooLargeError",
     "SegmentLogError",
     "StagedFileError",

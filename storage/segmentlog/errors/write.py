@@ -6,9 +6,12 @@ from segmentlog.errors.base import ErrorCode, SegmentLogError
 
 __all__ = [
     "CommitInDoubtError",
+    "InvalidProducerEpochError",
     "InvalidRecordError",
+    "InvalidTxnStateError",
     "LogLockedError",
     "OffsetsOutOfOrderError",
+    "OutOfOrderSequenceError",
     "RecordTooLargeError",
     "StagedFileError",
     "SyncFailedError",
@@ -178,4 +181,121 @@ class OffsetsOutOfOrderError(SegmentLogError, ValueError):
             f"{self.end_offset - 1}: within a partition offsets rise, in the log and in the rows; "
             'leave out what the log has, and sort the rest: repartition("topic", "partition")'
             '.sortWithinPartitions("topic", "partition", "offset")'
+        )
+
+
+class _ProducerError(SegmentLogError, ValueError):
+    """A batch that a leader refuses because of its producer; nothing of its flush is written.
+
+    Parameters
+    ----------
+    topic, partition : of the batch.
+    producer_id, producer_epoch : of the batch.
+    found : the sequence of its first record.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        found: int,
+        *details: object,
+    ) -> None:
+        super().__init__(topic, partition, producer_id, producer_epoch, found, *details)
+        self.topic = topic
+        self.partition = partition
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.found = found
+
+    def _who(self) -> str:
+        return (
+            f"{self.topic}-{self.partition}: producer {self.producer_id} with epoch "
+            f"{self.producer_epoch} sends sequence {self.found}"
+        )
+
+
+class OutOfOrderSequenceError(_ProducerError):
+    """A gap in a producer's sequences, or a batch that the log has with other bounds, or no more.
+
+    `expected` is the sequence of the record that may come next.
+    """
+
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        found: int,
+        expected: int,
+    ) -> None:
+        super().__init__(topic, partition, producer_id, producer_epoch, found, expected)
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return (
+            f"{self._who()}, and {self.expected} comes next: send the records in between first, "
+            "or repeat a batch with the same records and settings; to go on behind the log, open "
+            "a writer without base_sequence, or with the next epoch and base_sequence 0"
+        )
+
+
+class InvalidProducerEpochError(_ProducerError):
+    """A producer that another one with its id and a higher epoch has fenced.
+
+    `expected` is the epoch that the log knows.
+    """
+
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        found: int,
+        expected: int,
+    ) -> None:
+        super().__init__(topic, partition, producer_id, producer_epoch, found, expected)
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return (
+            f"{self._who()}, and the log has epoch {self.expected} of it: another writer has "
+            "taken over; stop this one, or take epoch "
+            f"{min(self.expected + 1, 2**15 - 1)} and base_sequence 0 to fence the other"
+        )
+
+
+class InvalidTxnStateError(_ProducerError):
+    """A producer whose transaction is open, and a batch outside of it.
+
+    `first_offset` is the offset at which the transaction begins.
+    """
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        found: int,
+        first_offset: int,
+    ) -> None:
+        super().__init__(topic, partition, producer_id, producer_epoch, found, first_offset)
+        self.first_offset = first_offset
+
+    def __str__(self) -> str:
+        return (
+            f"{self._who()} outside of its transaction, which is open since offset "
+            f"{self.first_offset}: end the transaction with a broker first, or take another "
+            "producer id"
         )

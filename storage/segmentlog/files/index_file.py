@@ -1,10 +1,12 @@
-"""Read-only bytes of an index file: mapped if that is safe, otherwise read piece by piece.
+"""Read-only bytes of an index file: a small one is read whole, a large one mapped if that is safe.
 
 A broker trims the index of its active segment in place, and a process that has the file mapped
 then dies of SIGBUS at the next touch.  So only indexes of closed segments in a directory that was
-cleanly shut down are mapped; all others are read with ``pread``, eight or twelve bytes at a time,
-and a file that shrinks under the reader gives a short answer instead of a signal.  An index at a
-URL is one read, if it is not large.
+cleanly shut down are mapped; all others are read with ``pread``, an entry at a time, and a file
+that shrinks under the reader gives a short answer instead of a signal.  An index at a URL is one
+read, if it is not large.
+
+Up to `SMALL_BYTES`, one read of the whole file takes less than a map or a few reads of entries.
 """
 
 import mmap
@@ -12,7 +14,10 @@ import mmap
 from segmentlog.files.closing import Closing
 from segmentlog.files.readable import FileType, ReadableFile, open_file
 
-__all__ = ["IndexFile"]
+__all__ = ["SMALL_BYTES", "IndexFile"]
+
+#: Largest index that is read whole.
+SMALL_BYTES = 16 << 10
 
 
 class IndexFile(Closing):
@@ -37,7 +42,9 @@ class IndexFile(Closing):
             file.close()
             return
         self._file, self.size = file, status.size
-        if mapped or file.never_cut:
+        if 0 < self.size <= SMALL_BYTES:
+            self._map = file.read(0, self.size)
+        elif mapped or file.never_cut:
             self._map = file.map()
         if self._map is not None:
             file.close()
@@ -51,7 +58,7 @@ class IndexFile(Closing):
             piece = self._file.read(at, n_bytes)
         else:
             piece = b""
-        return piece.ljust(n_bytes, b"\0")
+        return piece if len(piece) == n_bytes else piece.ljust(n_bytes, b"\0")
 
     @property
     def is_mapped(self) -> bool:

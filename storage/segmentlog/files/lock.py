@@ -15,6 +15,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -23,12 +24,12 @@ from segmentlog.files.durable import adopt, create_file
 from segmentlog.files.names import LOCK_FILE
 from segmentlog.files.owners import why_not_written
 
-__all__ = ["DirectoryLock"]
+__all__ = ["FLOCK", "DirectoryLock", "close_kept", "open_kept"]
 
 _POLL_SECONDS = 0.05
 
-# struct flock: type, whence, start, length (0: to the end), pid (0, for these locks)
-_FLOCK = struct.Struct("hhqqi4x")
+#: ``struct flock``: type, whence, start, length (0: to the end), pid (0, for these locks).
+FLOCK = struct.Struct("hhqqi4x")
 
 #: Errors if there are no such locks: the lock daemon of an NFS server is away, the file system has
 #: no locks, or the kernel has no locks of this kind.
@@ -120,25 +121,23 @@ class DirectoryLock:
         # Unlocked, and not only closed: a process that was started without `os.fork` may have the
         # descriptor, too.
         with contextlib.suppress(OSError):
-            unlock = _FLOCK.pack(fcntl.F_UNLCK, 0, 0, 0, 0)
+            unlock = FLOCK.pack(fcntl.F_UNLCK, 0, 0, 0, 0)
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, unlock)
-        _close(self._descriptor)
+        close_kept(self._descriptor)
         self._thread_lock.release()
 
     def _try(self) -> bool:
         """Open and lock the file, unless another process holds it or has just removed it."""
-        with _guard:
-            descriptor = self._open()
-            _descriptors.add(descriptor)
+        descriptor = open_kept(self._open)
         try:
             is_locked = self._lock(descriptor)
         except BaseException:
-            _close(descriptor)
+            close_kept(descriptor)
             raise
         if is_locked:
             self._descriptor = descriptor
         else:
-            _close(descriptor)
+            close_kept(descriptor)
         return is_locked
 
     def _open(self) -> int:
@@ -159,7 +158,7 @@ class DirectoryLock:
         try:
             with contextlib.suppress(LogDirectoryError):  # the owner may open it all the same
                 adopt(self._path)
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
             # Otherwise the path no longer names the file that we locked.
             return os.fstat(descriptor).st_ino == os.stat(self._path).st_ino
         except (BlockingIOError, PermissionError, FileNotFoundError):
@@ -183,16 +182,30 @@ class DirectoryLock:
         try:
             # The request is for a POSIX lock, like a broker's: only for these does the system know
             # the process.
-            reply = fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
+            reply = fcntl.fcntl(descriptor, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
         except OSError:
             return 0
         finally:
             os.close(descriptor)
-        lock_type, _, _, _, process = _FLOCK.unpack(reply)
+        lock_type, _, _, _, process = FLOCK.unpack(reply)
         return int(process) if lock_type != fcntl.F_UNLCK and process > 0 else 0
 
 
-def _close(descriptor: int) -> None:
+def open_kept(open_file: Callable[[], int]) -> int:
+    """Open a file whose locks a forked child must not inherit.
+
+    Parameters
+    ----------
+    open_file : opens it, and returns its descriptor.
+    """
+    with _guard:
+        descriptor = open_file()
+        _descriptors.add(descriptor)
+    return descriptor
+
+
+def close_kept(descriptor: int) -> None:
+    """Close what `open_kept` has opened; its locks go."""
     with _guard:
         _descriptors.discard(descriptor)
         os.close(descriptor)

@@ -5,8 +5,6 @@ file may be preallocated with zeros behind its last entry, and there is no check
 is a hint, and its users check each entry against the log.
 """
 
-from abc import ABC, abstractmethod
-
 from segmentlog.files.closing import Closing
 from segmentlog.files.index_file import IndexFile
 
@@ -17,7 +15,7 @@ __all__ = ["SparseIndex"]
 _WARM_BYTES = 8192
 
 
-class SparseIndex(Closing, ABC):
+class SparseIndex(Closing):
     """Entries of one index file, opened for a few look-ups.
 
     Parameters
@@ -25,9 +23,15 @@ class SparseIndex(Closing, ABC):
     path : the file; a missing, empty or damaged file merely holds fewer entries.
     base_offset : of the segment; entries hold offsets relative to it.
     mapped : whether the file may be memory-mapped, see `segmentlog.files.index_file`.
+
+    Attributes
+    ----------
+    entry_bytes : bytes of an entry.
+    key_bytes : bytes of the number by which it is sorted, which comes first.
     """
 
     entry_bytes: int
+    key_bytes: int
 
     def __init__(self, path: str, base_offset: int, *, mapped: bool) -> None:
         self.path = path
@@ -56,19 +60,20 @@ class SparseIndex(Closing, ABC):
                 low = middle + 1
         return low
 
-    @abstractmethod
-    def _key(self, slot: int) -> int:
-        """The sort key of entry `slot`."""
+    def _stored(self, slot: int) -> int:
+        """The sort key of entry `slot`, as the file has it."""
+        key = self._file.read(slot * self.entry_bytes, self.key_bytes)
+        return int.from_bytes(key, "big", signed=True)
 
     def _floor(self, target: int) -> int:
-        """Slot of the greatest key not above `target`, or -1 (``indexSlotRangeFor``)."""
+        """Slot of the greatest stored key not above `target`, or -1 (``indexSlotRangeFor``)."""
         if not self.n_entries:
             return -1
         last = self.n_entries - 1
         first_warm = max(0, last - _WARM_BYTES // self.entry_bytes)
-        if self._key(first_warm) < target:
+        if self._stored(first_warm) < target:
             return self._floor_between(target, first_warm, last)
-        if self._key(0) > target:
+        if self._stored(0) > target:
             return -1
         return self._floor_between(target, 0, first_warm)
 
@@ -76,7 +81,7 @@ class SparseIndex(Closing, ABC):
         """Binary search in the slots from `low`, whose key is not above `target`, to `high`."""
         while low < high:
             middle = (low + high + 1) // 2
-            if self._key(middle) <= target:
+            if self._stored(middle) <= target:
                 low = middle
             else:
                 high = middle - 1

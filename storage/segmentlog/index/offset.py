@@ -39,23 +39,21 @@ class OffsetIndex(SparseIndex):
     """Entries of an ``.index`` file."""
 
     entry_bytes = _ENTRY.size
+    key_bytes = 4
 
     def entry(self, slot: int) -> OffsetPosition:
         """Entry `slot`, from 0."""
         relative_offset, position = _ENTRY.unpack(self._raw(slot))
         return OffsetPosition(self.base_offset + relative_offset, position)
 
-    def _key(self, slot: int) -> int:
-        return self.entry(slot).offset
-
     def lookup(self, offset: int) -> OffsetPosition:
         """Entry with the greatest offset not above `offset`, or the start of the segment."""
-        slot = self._floor(offset)
+        slot = self._floor(offset - self.base_offset)
         return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
     def entries_from(self, offset: int) -> Iterator[OffsetPosition]:
         """Entries from the one with the least offset that is not below `offset`."""
-        for slot in range(self._floor(offset - 1) + 1, self.n_entries):
+        for slot in range(self._floor(offset - 1 - self.base_offset) + 1, self.n_entries):
             yield self.entry(slot)
 
     def last_at_or_before_position(self, position: int) -> OffsetPosition:

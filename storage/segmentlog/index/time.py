@@ -29,14 +29,12 @@ class TimeIndex(SparseIndex):
     """Entries of a ``.timeindex`` file."""
 
     entry_bytes = _ENTRY.size
+    key_bytes = 8
 
     def entry(self, slot: int) -> TimestampAndOffset:
         """Entry `slot`, from 0."""
         timestamp_ms, relative_offset = _ENTRY.unpack(self._raw(slot))
         return TimestampAndOffset(timestamp_ms, self.base_offset + relative_offset)
-
-    def _key(self, slot: int) -> int:
-        return self.entry(slot).timestamp_ms
 
     def lookup(self, timestamp_ms: int) -> TimestampAndOffset:
         """Entry with the greatest timestamp not above `timestamp_ms`, or (-1, base offset)."""

@@ -97,8 +97,11 @@ class Intent:
     is_flushed : whether appended bytes are synced before the commit is decided.
     partitions : partitions to which the commit appends.
     deletes : the topic that the commit deletes instead.
-    removes : whether segments below new log starts are put aside once the commit is decided;
-        earlier versions do not know the field, so it is written only if it is true.
+    removes : whether segments below new log starts are put aside once the commit is decided.
+    keeps_producers : whether snapshots of producers are written at the new log ends, because
+        batches of producers are appended.
+
+    Earlier versions do not know the last two, so they are written only if they are true.
     """
 
     token: str
@@ -108,12 +111,14 @@ class Intent:
     partitions: Sequence[PartitionIntent]
     deletes: str = ""
     removes: bool = False
+    keeps_producers: bool = False
 
     def encode(self) -> bytes:
         """Bytes of the file."""
         fields = asdict(self)
-        if not self.removes:
-            del fields["removes"]
+        for name in ("removes", "keeps_producers"):
+            if not fields[name]:
+                del fields[name]
         return to_json(_INTENT_FORMAT, fields)
 
     @classmethod
@@ -136,8 +141,9 @@ class Intent:
                 intent.is_flushed,
                 intent.deletes,
                 intent.removes,
+                intent.keeps_producers,
             ),
-            (str, str, bool, bool, str, bool),
+            (str, str, bool, bool, str, bool, bool),
         )
         return intent
 

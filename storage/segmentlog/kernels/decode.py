@@ -6,8 +6,11 @@ the position of the next record, and the next call continues there with fresh ou
 
 Two loops do the same.  `_fill_quickly` takes whole batches of plain records, which nearly all
 batches are.  It leaves everything else to `_fill_carefully`, which handles headers, ranges and
-full outputs, and names every kind of damage.  Messages of magic 0 and 1 have a third loop.
+full outputs, and names every kind of damage.  Messages of magic 0 and 1 have a third loop, which
+is compiled when the first of them comes.
 """
+
+import numpy as np
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
@@ -169,8 +172,8 @@ def _fill_carefully(
     return st.OK if state[NEXT_BYTE] == end else st.TRAILING_BYTES
 
 
-@kernel
-def _fill_messages(
+@inlined
+def _fill_message_set(
     buf: Bytes, header: Int64s, range_start: int, range_end: int, scale: int,
     columns: ColumnArrays, state: Int64s,
 ) -> int:  # fmt: skip
@@ -188,8 +191,9 @@ def _fill_messages(
                 if is_append_time:
                     ms = header[layout.MAX_TIMESTAMP]
             key_length, key_at, value_length, value_at = message_body(buf, at)
+            none = int(np.int64(0))  # a literal would have `_put_record` compiled once more
             fields = (
-                behind, size, 0, 0, key_length, key_at, value_length, value_at, 0, behind
+                behind, size, none, none, key_length, key_at, value_length, value_at, none, behind
             )  # fmt: skip
             status = _put_record(buf, fields, ms, offset, scale, columns, state)
             if status != st.OK:
@@ -199,7 +203,6 @@ def _fill_messages(
     return st.OK
 
 
-@kernel
 def fill_records(
     window: Bytes, inflated: Bytes, headers: Int64s, range_start: int, range_end: int,
     scale: int, columns: ColumnArrays, state: Int64s,
@@ -222,19 +225,50 @@ def fill_records(
     status : `OK` when all batches are done; `OUTPUT_FULL`; or the fault of the batch that
         ``state[BATCH]`` names
     """
+    arguments = window, inflated, headers, range_start, range_end, scale, columns, state
+    status = _fill_batches(*arguments)
+    while status == st.OTHER_FORMAT:
+        is_message = headers[state[BATCH], layout.ATTRIBUTES] & layout.LEGACY_MASK
+        status = (_fill_messages if is_message else _fill_batches)(*arguments)
+    return status
+
+
+@kernel
+def _fill_messages(
+    window: Bytes, inflated: Bytes, headers: Int64s, range_start: int, range_end: int,
+    scale: int, columns: ColumnArrays, state: Int64s,
+) -> int:  # fmt: skip
+    """`fill_records` for messages of magic 0 and 1, up to the first batch of magic 2."""
     while state[BATCH] < headers.shape[0]:
         header = headers[state[BATCH]]
+        if header[layout.ATTRIBUTES] & layout.LEGACY_MASK == 0:
+            return st.OTHER_FORMAT
+        if state[RECORD] < 0:
+            state[RECORD] = 0
+            state[NEXT_BYTE] = header[layout.RECORDS_START]
+        source = window if header[layout.ATTRIBUTES] & layout.CODEC_MASK == 0 else inflated
+        status = _fill_message_set(source, header, range_start, range_end, scale, columns, state)
+        if status != st.OK:
+            return status
+        state[BATCH] += 1
+        state[RECORD] = -1
+    return st.OK
+
+
+@kernel
+def _fill_batches(
+    window: Bytes, inflated: Bytes, headers: Int64s, range_start: int, range_end: int,
+    scale: int, columns: ColumnArrays, state: Int64s,
+) -> int:  # fmt: skip
+    """`fill_records` for batches of magic 2, up to the first message of magic 0 or 1."""
+    while state[BATCH] < headers.shape[0]:
+        header = headers[state[BATCH]]
+        if header[layout.ATTRIBUTES] & layout.LEGACY_MASK != 0:
+            return st.OTHER_FORMAT
         if state[RECORD] < 0:
             state[RECORD], state[PREVIOUS_DELTA] = 0, -1
             state[NEXT_BYTE] = header[layout.RECORDS_START]
         source = window if header[layout.ATTRIBUTES] & layout.CODEC_MASK == 0 else inflated
-        if header[layout.ATTRIBUTES] & layout.LEGACY_MASK != 0:
-            status = _fill_messages(source, header, range_start, range_end, scale, columns, state)
-            if status != st.OK:
-                return status
-            state[BATCH] += 1
-            state[RECORD] = -1
-            continue
         n_left = header[layout.RECORDS_COUNT] - state[RECORD]
         bytes_left = header[layout.RECORDS_END] - state[NEXT_BYTE]
         if (

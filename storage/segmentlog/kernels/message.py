@@ -1,5 +1,7 @@
 """Messages of magic 0 and 1: check one, and the set of messages inside a compressed one."""
 
+import numpy as np
+
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
 from segmentlog.kernels._jit import inlined, kernel
@@ -100,7 +102,7 @@ def resolve_wrappers(inflated: Bytes, headers: Int64s) -> tuple[int, int]:
         if attributes & layout.LEGACY_MASK == 0 or attributes & layout.CODEC_MASK == 0:
             continue
         at, end = headers[row, layout.RECORDS_START], headers[row, layout.RECORDS_END]
-        first = last = -1
+        first = last = int(np.int64(-1))  # a literal would have `_check_inner` compiled twice
         count = 0
         while at < end:
             status, behind = _check_inner(inflated, at, end, last)

@@ -93,7 +93,7 @@ def put_keys(
         batches, and those of aborted transactions
     start_offset : records below it are passed over
     table : int64 array, shape (n_entries, `ENTRY_COLUMNS`); read and written; the caller has
-        checked that n_entries is more than ``state[MOST_KEYS]``, and less than 2**31
+        checked that n_entries is below 2**31, and above ``state[MOST_KEYS]``
     state : int64 array, shape (`STATE_COLUMNS`,); read and written
     words : int64 array, shape (`md5.N_WORDS`,); room
 

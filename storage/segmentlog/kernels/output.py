@@ -14,7 +14,7 @@ from segmentlog.kernels.memory import (
 )
 from segmentlog.kernels.varint import read_varint
 
-__all__ = ["N_STATE", "ColumnArrays", "clear_bit", "put", "put_headers"]
+__all__ = ["N_STATE", "ColumnArrays", "PlainArrays", "clear_bit", "put", "put_headers"]
 
 # The int64 array that `decode.fill_records` keeps between calls: its place in the input …
 BATCH = 0  #: row of the header table
@@ -41,7 +41,9 @@ HEADER_LIMIT = 17
 #: `TIMESTAMP_OVERFLOW` the record's offset, and its timestamp.
 DETAIL = 18
 DETAIL_2 = 19
-N_STATE = 20
+#: Of the rows written so far, as the bit `layout.TIMESTAMP_TYPE_MASK`; only for one pass.
+TIMESTAMP_TYPE = 20
+N_STATE = 21
 
 
 class ColumnArrays(NamedTuple):
@@ -67,6 +69,19 @@ class ColumnArrays(NamedTuple):
     header_value_ends: Int32s
     header_value_valid: Bytes
     header_values: Bytes
+
+
+class PlainArrays(NamedTuple):
+    """The same without headers."""
+
+    offsets: Int64s
+    timestamps: Int64s
+    key_ends: Int32s
+    key_valid: Bytes
+    keys: Bytes
+    value_ends: Int32s
+    value_valid: Bytes
+    values: Bytes
 
 
 @inlined

@@ -1,20 +1,29 @@
-"""Walk the batches of a buffer: lengths, checksums and header fields of many batches a call."""
+"""Walk the batches of a buffer: lengths, checksums and header fields of many batches a call.
+
+Messages of magic 0 and 1, which few logs hold, have a kernel of their own.  It is compiled when
+the first of them comes, and not before the first row of every log.
+"""
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import kernel
+from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.crc32c import crc32c
 from segmentlog.kernels.memory import Bytes, Int64s, load_i16, load_i32, load_i64, load_u8
 from segmentlog.kernels.message import check_message, message_body
 
-__all__ = ["measure_batches", "scan_batches", "select_batches"]
+__all__ = [
+    "LARGEST_OFFSET",
+    "SMALLEST_RECORD_BYTES",
+    "measure_batches",
+    "scan_batches",
+    "select_batches",
+]
 
-_LARGEST_OFFSET = 2**63 - 1
-_SMALLEST_RECORD_BYTES = 7
+LARGEST_OFFSET = 2**63 - 1
+SMALLEST_RECORD_BYTES = 7
 _ZSTD = 4
 
 
-@kernel
 def scan_batches(
     buf: Bytes, start: int, end: int, next_offset: int, headers: Int64s
 ) -> tuple[int, int, int]:
@@ -38,27 +47,51 @@ def scan_batches(
     position : byte behind the last good batch
     n_batches : number of rows of `headers` that were filled
     """
-    position = start
-    n_batches = 0
+    code, position, n_batches = _scan_batches(buf, start, end, next_offset, headers, 0)
+    while code == st.OTHER_FORMAT:
+        if n_batches:
+            next_offset = int(headers[n_batches - 1, layout.LAST_OFFSET]) + 1
+        is_message = buf[position + layout.MAGIC_AT] < layout.MAGIC
+        scan = _scan_messages if is_message else _scan_batches
+        code, position, n_batches = scan(buf, position, end, next_offset, headers, n_batches)
+    return code, position, n_batches
+
+
+@kernel
+def _scan_batches(
+    buf: Bytes, position: int, end: int, next_offset: int, headers: Int64s, n_batches: int
+) -> tuple[int, int, int]:
+    """`scan_batches` up to the first message of magic 0 or 1, behind `n_batches` batches."""
     while position < end:
         if n_batches == headers.shape[0]:
             return st.TABLE_FULL, position, n_batches
-        if position + layout.MAGIC_PREFIX_BYTES > end:
-            return st.NEED_MORE, position, n_batches
-        length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
-        if length < layout.MIN_LEGACY_LENGTH:
-            return st.BAD_LENGTH, position, n_batches
-        magic = load_u8(buf, position + layout.MAGIC_AT)
-        if magic >= layout.MAGIC and length < layout.MIN_BATCH_LENGTH:
-            return st.BAD_LENGTH, position, n_batches
-        if magic > layout.MAGIC:
-            return _judge_magic(buf, position, next_offset), position, n_batches
-        batch_end = position + layout.LOG_OVERHEAD + length
-        if batch_end > end:
-            return st.NEED_MORE, position, n_batches
-        if magic == layout.MAGIC:
+        status, magic, batch_end = _measure(buf, position, end)
+        if status == st.BAD_MAGIC:
+            status = _judge_magic(buf, position, next_offset)
+        if status == st.OK and magic != layout.MAGIC:
+            status = st.OTHER_FORMAT
+        if status == st.OK:
             status = _read_header(buf, position, batch_end, next_offset, headers, n_batches)
-        else:
+        if status != st.OK:
+            return status, position, n_batches
+        next_offset = headers[n_batches, layout.LAST_OFFSET] + 1
+        position = batch_end
+        n_batches += 1
+    return st.OK, position, n_batches
+
+
+@kernel
+def _scan_messages(
+    buf: Bytes, position: int, end: int, next_offset: int, headers: Int64s, n_batches: int
+) -> tuple[int, int, int]:
+    """The same for messages of magic 0 and 1, up to the first batch of another magic."""
+    while position < end:
+        if n_batches == headers.shape[0]:
+            return st.TABLE_FULL, position, n_batches
+        status, magic, batch_end = _measure(buf, position, end)
+        if status == st.BAD_MAGIC or (status == st.OK and magic == layout.MAGIC):
+            status = st.OTHER_FORMAT
+        if status == st.OK:
             status = _read_message(buf, position, batch_end, next_offset, headers, n_batches)
         if status != st.OK:
             return status, position, n_batches
@@ -66,6 +99,25 @@ def scan_batches(
         position = batch_end
         n_batches += 1
     return st.OK, position, n_batches
+
+
+@inlined
+def _measure(buf: Bytes, position: int, end: int) -> tuple[int, int, int]:
+    """Whether a batch lies whole in front of `end`; its magic, and the byte behind it."""
+    if position + layout.MAGIC_PREFIX_BYTES > end:
+        return st.NEED_MORE, 0, 0
+    length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
+    magic = load_u8(buf, position + layout.MAGIC_AT)
+    batch_end = position + layout.LOG_OVERHEAD + length
+    least = layout.MIN_BATCH_LENGTH if magic >= layout.MAGIC else layout.MIN_LEGACY_LENGTH
+    status = st.OK
+    if length < least:
+        status = st.BAD_LENGTH
+    elif magic > layout.MAGIC:
+        status = st.BAD_MAGIC
+    elif batch_end > end:
+        status = st.NEED_MORE
+    return status, magic, batch_end
 
 
 @kernel
@@ -96,12 +148,12 @@ def _read_header(
     attributes = load_i16(buf, position + layout.ATTRIBUTES_AT) & 0xFF
     if base_offset < next_offset:
         return st.OFFSETS_GO_BACK
-    if delta < 0 or base_offset > _LARGEST_OFFSET - 1 - delta:
+    if delta < 0 or base_offset > LARGEST_OFFSET - 1 - delta:
         return st.BAD_OFFSET_DELTA
     n_bytes = batch_end - position - layout.HEADER_BYTES
     if count < 0 or count > delta + 1:
         return st.BAD_RECORDS_COUNT
-    least = count * _SMALLEST_RECORD_BYTES
+    least = count * SMALLEST_RECORD_BYTES
     if attributes & layout.CODEC_MASK != 0:
         least = min(count, 1)
     if least > n_bytes:
@@ -131,7 +183,7 @@ def _read_message(
     offset = load_i64(buf, position + layout.BASE_OFFSET_AT)
     if offset < next_offset:
         return st.OFFSETS_GO_BACK
-    if offset == _LARGEST_OFFSET:
+    if offset == LARGEST_OFFSET:
         return st.BAD_OFFSET_DELTA
     stored = load_u8(buf, position + layout.LEGACY_ATTRIBUTES_AT)
     attributes = (stored & layout.CODEC_MASK) | layout.LEGACY_MASK

@@ -1,6 +1,6 @@
 """The status that a kernel reports: an integer, because a kernel cannot raise.
 
-`OK` and the waiting states up to `BATCH_FULL` are not errors.  Everything from `BAD_LENGTH` on is
+`OK` and the waiting states up to `UNUSUAL` are not errors.  Everything from `BAD_LENGTH` on is
 damage, and `REASONS` has the words for `segmentlog.errors.MalformedBatchError`.
 """
 
@@ -13,7 +13,12 @@ NEED_MORE = 2
 OUTPUT_FULL = 3
 #: The next row belongs to the next batch.
 BATCH_FULL = 4
+#: The next batch is not of the usual kind, or damaged; the careful kernels take it.
+UNUSUAL = 5
 
+#: The next batch is a message of magic 0 or 1 before a kernel for batches of magic 2, or the other
+#: way round: kernels for messages are compiled when the first message comes.
+OTHER_FORMAT = 9
 BAD_LENGTH = 10
 BAD_MAGIC = 11
 BAD_CRC = 12

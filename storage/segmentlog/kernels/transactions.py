@@ -287,4 +287,4 @@ def flag_aborted(
                 is_aborted[row] = markers[marker, MARKER_TYPE] == ABORT
             elif not is_all_known:
                 return row
-    return headers.shape[0]
+    return len(headers)

@@ -1,15 +1,56 @@
 """Settings of a producer, under Kafka's names: how rows become batches."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from segmentlog.errors import OptionError
 from segmentlog.model import BATCH_SIZE, Codec
 from segmentlog.topic_config import TopicConfig
 
-__all__ = ["BUFFER_MEMORY", "ProducerConfig"]
+__all__ = ["BUFFER_MEMORY", "Producer", "ProducerConfig"]
 
 #: Bytes of rows that a task holds before it writes batches; Kafka's default of ``buffer.memory``.
 BUFFER_MEMORY = 32 << 20
+
+_LARGEST_SEQUENCE = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """An idempotent producer: whoever repeats its batches has them written once.
+
+    Attributes
+    ----------
+    producer_id : of its batches; no other producer of the log may have it.
+    producer_epoch : a higher one fences writers with a lower one, and begins at sequence 0.
+    base_sequence : number of the first record that is to be written: of each partition, or by
+        partition; where it is not given, the number that follows in the log.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of its bounds.
+    """
+
+    producer_id: int
+    producer_epoch: int = 0
+    base_sequence: int | Mapping[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        given = self.base_sequence
+        by_partition = given.values() if isinstance(given, Mapping) else [given or 0]
+        for name, number, most in (
+            ("producer_id", self.producer_id, 2**63 - 1),
+            ("producer_epoch", self.producer_epoch, 2**15 - 1),
+            *(("base_sequence", each, _LARGEST_SEQUENCE) for each in by_partition),
+        ):
+            if not 0 <= number <= most:
+                raise OptionError(name, str(number), f"give a number from 0 to {most}")
+
+    def first_sequence(self, partition: int) -> int | None:
+        """Number of the first record of a partition, if it is given."""
+        given = self.base_sequence
+        return given.get(partition) if isinstance(given, Mapping) else given
 
 
 @dataclass(frozen=True, slots=True)

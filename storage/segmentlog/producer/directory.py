@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from segmentlog.commit.job_files import JobFiles
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.durable import create_file, sync_ancestors
 from segmentlog.files.mounts import refuse_object_store
@@ -16,7 +17,6 @@ from segmentlog.files.owners import MAY_WRITE, is_own, may_write, user, why_not_
 from segmentlog.files.paths import is_pattern, why_not_there
 from segmentlog.files.readable import exists, list_names
 from segmentlog.journal.state import STATE_FILE
-from segmentlog.producer.job_files import JobFiles
 
 __all__ = ["mark_new", "prepare_directory"]
 

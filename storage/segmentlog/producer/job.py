@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from segmentlog.commit.commit import CommitSettings, commit_staged
 from segmentlog.commit.extent_columns import JobExtents
+from segmentlog.commit.job_files import JobFiles, sweep_jobs
+from segmentlog.commit.sequences import SequenceCheck
 from segmentlog.commit.stage import Extent, TaskStage
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.lock import DirectoryLock
@@ -15,8 +17,8 @@ from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.directory import mark_new, prepare_directory
-from segmentlog.producer.job_files import JobFiles, sweep_jobs
 from segmentlog.producer.job_topics import JobTopics, check_request, complete_topics
+from segmentlog.producer.numbering import SequenceNumbers
 from segmentlog.producer.stager import RowStager
 from segmentlog.recovery.unfinished import recover_commits
 from segmentlog.settings.directory_settings import DirectorySettings
@@ -108,8 +110,12 @@ class WriteJob:
         return cls(directory, token, topics, config, lock_timeout_seconds, sink, deletes_records)
 
     @storage_errors()
-    def stager(self, task: int) -> RowStager:
+    def stager(self, task: int, numbers: SequenceNumbers | None = None) -> RowStager:
         """The stager for the rows of a task attempt.
+
+        Parameters
+        ----------
+        numbers : the sequences of an idempotent producer, if the rows have one.
 
         Raises
         ------
@@ -119,7 +125,8 @@ class WriteJob:
         self.check_begun()
         segment_bytes = self.config.topic_config.segment_bytes
         stage = TaskStage(self.directory, self.token, task, segment_bytes, flush=self.config.flush)
-        return RowStager(stage, self.config, self.topics.topic, self.topics.n_partitions, task)
+        topics = self.topics
+        return RowStager(stage, self.config, topics.topic, topics.n_partitions, task, numbers)
 
     @storage_errors()
     def check_begun(self) -> None:
@@ -143,19 +150,27 @@ class WriteJob:
             )
             raise LogDirectoryError(self.directory, reason) from None
 
-    def commit(self, extents: Iterable[Extent] | JobExtents, *, rolls: bool = False) -> bool:
+    def commit(
+        self,
+        extents: Iterable[Extent] | JobExtents,
+        *,
+        rolls: bool = False,
+        sequences: SequenceCheck | None = None,
+    ) -> bool:
         """Make all rows visible at once; False if `sink` has already committed all of them.
 
         Parameters
         ----------
         extents : of all tasks, in the order in which their records are to follow each other.
         rolls : whether each partition begins a new segment first.
+        sequences : checks the batches of idempotent producers.
 
         Raises
         ------
         LogDirectoryError
             If the job has ended; if its rows were not spread over the partitions of the topic.
-        LogLockedError, CommitInDoubtError, SyncFailedError, StorageError
+        LogLockedError, CommitInDoubtError, SyncFailedError, StorageError, OutOfOrderSequenceError
+        InvalidProducerEpochError, InvalidTxnStateError
             See `segmentlog.commit.commit.commit_staged`.
         """
         staged, topic = JobExtents.of(extents), self.topics.topic
@@ -170,13 +185,14 @@ class WriteJob:
             if topic is not None:
                 topics[topic] = None  # even without rows
             self.topics.make(topics)
-            is_new = commit_staged(
-                self.directory, self.token, staged, self._settings(staged.n_records, rolls=rolls)
-            )
+            settings = self._settings(staged.n_records, rolls=rolls, sequences=sequences)
+            is_new = commit_staged(self.directory, self.token, staged, settings)
         self.abort()  # removes the files of attempts that lost
         return is_new
 
-    def _settings(self, n_records: int, *, rolls: bool) -> CommitSettings:
+    def _settings(
+        self, n_records: int, *, rolls: bool, sequences: SequenceCheck | None
+    ) -> CommitSettings:
         config = self.config.topic_config
         return CommitSettings(
             config,
@@ -185,6 +201,7 @@ class WriteJob:
             topic=self.topics.topic,
             emptied=self.topics.all_partitions() if self.deletes_records else (),
             rolls=rolls,
+            sequences=sequences,
         )
 
     def abort(self) -> None:

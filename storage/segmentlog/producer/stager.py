@@ -19,6 +19,7 @@ from segmentlog.files.system_errors import storage_errors
 from segmentlog.kernels.memory import Int64s
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.producer.config import ProducerConfig
+from segmentlog.producer.numbering import SequenceNumbers
 from segmentlog.producer.partitioner import Partitioner, group_rows
 from segmentlog.producer.sink_columns import (
     check_columns,
@@ -26,7 +27,7 @@ from segmentlog.producer.sink_columns import (
     partition_numbers,
     restored,
 )
-from segmentlog.records.encoder import RecordEncoder
+from segmentlog.records.encoder import EncodedBatches, RecordEncoder
 from segmentlog.records.pieces import MOST_ROW_BYTES, cut_rows
 from segmentlog.records.source import pooled_array, record_source
 
@@ -65,6 +66,7 @@ class RowStager:
     topic : of all rows, or None to take the column ``topic``.
     n_partitions : of a topic, by its name.
     first_partition : the partition that rows without a key begin with.
+    numbers : the sequences of an idempotent producer, if the rows have one.
     """
 
     def __init__(
@@ -74,12 +76,14 @@ class RowStager:
         topic: str | None,
         n_partitions: Callable[[str], int],
         first_partition: int = 0,
+        numbers: SequenceNumbers | None = None,
     ) -> None:
         self._stage = stage
         self._config = config
         self._topic = topic
         self._n_partitions = n_partitions
         self._first_partition = first_partition
+        self._numbers = numbers
         self._encoder = RecordEncoder(
             config.batch_codec,
             config.level,
@@ -129,6 +133,11 @@ class RowStager:
         elif rows.get_total_buffer_size() > self._config.buffer_memory:
             # Otherwise a few rows of a large batch could keep all memory of the batch alive.
             self._held[-1] = pa.concat_batches([rows])
+
+    def add_batches(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
+        """Stage batches that are made already, behind the rows before them."""
+        self._write_held()
+        self._stage.add(topic_partition, batches)
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse rows that lack a required column, before any row is taken."""
@@ -220,6 +229,8 @@ class RowStager:
                     offsets=offsets,
                     append_time_ms=now if append_time is None else append_time,
                 )
+                if self._numbers is not None:
+                    self._numbers.number(topic_partition, batches)
                 self._stage.add(topic_partition, batches, bounds)
 
     def _check_rising(

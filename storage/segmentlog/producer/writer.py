@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -10,13 +10,17 @@ from segmentlog.errors import OptionError
 from segmentlog.files.paths import local_path
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.sink_versions import SinkVersion
-from segmentlog.producer.config import ProducerConfig
+from segmentlog.model import TopicPartition
+from segmentlog.producer.config import Producer, ProducerConfig
 from segmentlog.producer.left_out import warn_of_columns_left_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from segmentlog.commit.appended import Appended
+    from segmentlog.commit.sequences import SequenceCheck
     from segmentlog.producer.job import WriteJob
+    from segmentlog.producer.numbering import SequenceNumbers
 
 __all__ = ["LogWriter", "open_writer"]
 
@@ -30,12 +34,24 @@ class LogWriter:
     Parameters
     ----------
     begin : begins the job for the next rows; called with whether it is the writer's first commit.
+    numbers : the sequences of rows, if they have a producer.
+
+    Attributes
+    ----------
+    appended : the answers to the last flush, by partition and producer: where the records of an
+        idempotent producer are, and how many of them the log had before.  Empty if the flush had
+        no producer, and none of `append_batches`.
     """
 
-    def __init__(self, begin: "Callable[[bool], WriteJob]") -> None:
+    def __init__(
+        self, begin: "Callable[[bool], WriteJob]", numbers: "SequenceNumbers | None" = None
+    ) -> None:
+        self.appended: tuple[Appended, ...] = ()
         self._begin = begin
+        self._numbers = numbers
+        self._ready: set[TopicPartition] = set()  # partitions with batches that were made before
         self._job: WriteJob | None = begin(True)
-        self._stager = self._job.stager(0)
+        self._stager = self._job.stager(0, numbers)
         self._has_rows = False
         self._rolls = False
         self._is_open = True
@@ -83,6 +99,51 @@ class LogWriter:
                 self._stager.add(batch)
 
     @storage_errors()
+    def append_batches(
+        self, batches: "bytes | memoryview | pa.Buffer", partition: int, topic: str | None = None
+    ) -> None:
+        """Take record batches as they are, with their producers and sequences, and codecs.
+
+        They get the next offsets.  Their bytes stay the same otherwise.
+
+        Parameters
+        ----------
+        batches : one behind the other, in the format of logs and produce requests, magic 2.
+        partition : that all of them go to.
+        topic : by default the writer's.
+
+        Raises
+        ------
+        OptionError
+            If a leader would refuse one of them: checksum, records, size, a transaction; if there
+            is no such partition; if the writer keeps offsets.
+        UnknownTopicOrPartitionError
+            If the topic is missing and is not to be created.
+        StorageError
+            If the disk is full, or fails.
+        """
+        from segmentlog.producer.ready_batches import ready_batches
+
+        self._need_job()
+        job = self._job
+        if job is None:
+            return
+        name = topic or job.topics.topic
+        if name is None or (job.topics.topic or name) != name:
+            raise OptionError("topic", topic or "", f"the writer has {job.topics.topic or 'none'}")
+        if job.config.use_offsets:
+            raise OptionError("use_offsets", "True", "batches as they are get the next offsets")
+        n_partitions = job.topics.n_partitions(name)
+        if not 0 <= partition < n_partitions:
+            raise OptionError("partition", str(partition), f"{name} has {n_partitions} partitions")
+        topic_partition = TopicPartition(name, partition)
+        with self._refusing():
+            for each in ready_batches(memoryview(batches), topic_partition, job.config):
+                self._has_rows = True
+                self._ready.add(topic_partition)
+                self._stager.add_batches(topic_partition, each)
+
+    @storage_errors()
     def flush(self) -> None:
         """Make the appended rows visible, and with ``ProducerConfig.flush`` durable; go on.
 
@@ -92,6 +153,8 @@ class LogWriter:
             If the rows could not be committed.  They must be appended again then.
         InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError, ColumnError
             If a row cannot be written.
+        OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
+            If a leader would refuse the producer.
         OptionError
             If a row was refused before.
         """
@@ -104,13 +167,33 @@ class LogWriter:
         try:
             with self._refusing():
                 extents = self._stager.finish()
-            job.commit(extents, rolls=self._rolls)
+            sequences = self._sequences()
+            job.commit(extents, rolls=self._rolls, sequences=sequences)
         except BaseException:
             self._stager.discard()
+            self._forget()
             job.abort()
             raise
+        self.appended = sequences.appended if sequences else ()
+        if self._numbers is not None:
+            self._numbers.flushed()
+        self._forget()
         self._rolls = False
         self._has_committed = True
+
+    def _sequences(self) -> "SequenceCheck | None":
+        """The check of the partitions whose batches may have producers, if there are any."""
+        from segmentlog.commit.sequences import SequenceCheck
+
+        numbered = self._numbers.partitions if self._numbers is not None else frozenset()
+        partitions = numbered | self._ready
+        return SequenceCheck(partitions) if partitions else None
+
+    def _forget(self) -> None:
+        """Forget the producers of what was appended since the last flush."""
+        self._ready.clear()
+        if self._numbers is not None:
+            self._numbers.forget()
 
     def roll(self) -> None:
         """Flush, and begin a new segment with the next rows of each partition."""
@@ -130,6 +213,7 @@ class LogWriter:
         self._is_open = False
         if job is not None:
             self._stager.discard()
+            self._forget()
             job.abort()
 
     def _need_job(self) -> None:
@@ -145,7 +229,7 @@ class LogWriter:
                 self._job = None  # the job was idle for weeks and swept: a new one begins
         if self._job is None:
             self._job = self._begin(not self._has_committed)
-            self._stager = self._job.stager(0)
+            self._stager = self._job.stager(0, self._numbers)
             self._has_rows = False
 
     @contextlib.contextmanager
@@ -189,6 +273,7 @@ def open_writer(
     txn: tuple[str, int] | None = None,
     delete_records: bool = False,
     preserve: bool = False,
+    producer: Producer | None = None,
 ) -> LogWriter:
     """Begin to append to the logs of a directory, preferably in a ``with`` statement.
 
@@ -216,6 +301,8 @@ def open_writer(
         continue, and the log start moves.
     preserve : whether rows that were read keep their partitions, offsets, timestamps and timestamp
         types, besides keys, values and headers: the three ``use_…`` of `ProducerConfig` together.
+    producer : an idempotent producer that the rows belong to.  Batches are checked as the leader
+        of a partition does it: a batch that is repeated is written once, and a gap is refused.
 
     Raises
     ------
@@ -227,6 +314,7 @@ def open_writer(
         If the disk is full or fails, or if this user lacks a permission.
     """
     from segmentlog.producer.job import WriteJob  # the compiled kernels load here
+    from segmentlog.producer.numbering import SequenceNumbers, numbers_behind_the_log
 
     directory = local_path(path)
     if txn and not 0 <= txn[1] < 2**63:
@@ -234,6 +322,11 @@ def open_writer(
     settings = config or ProducerConfig()
     if preserve:
         settings = settings.preserving()
+    numbers = None
+    if producer is not None:
+        _check_producer(producer, topic, settings)
+        behind_the_log = numbers_behind_the_log(directory, producer, lock_timeout_seconds)
+        numbers = SequenceNumbers(producer, behind_the_log)
 
     def begin(is_first: bool) -> WriteJob:
         if txn and not is_first:
@@ -250,4 +343,15 @@ def open_writer(
             deletes_records=delete_records and is_first,
         )
 
-    return LogWriter(begin)
+    return LogWriter(begin, numbers)
+
+
+def _check_producer(producer: Producer, topic: str | None, config: ProducerConfig) -> None:
+    """Refuse a producer whose sequences would not be told by its records."""
+    if config.use_offsets:
+        accepted = "sequences have no gaps, offsets that are kept may: leave one of the two out"
+        raise OptionError("producer", "given beside use_offsets", accepted)
+    if topic is None and isinstance(producer.base_sequence, Mapping):
+        raise OptionError(
+            "base_sequence", "by partition", "name the topic whose partitions these are"
+        )

@@ -58,13 +58,13 @@ class ListedSegments:
             return LogEnd(self._log_start, 0)
         return find_log_end(self.segment(len(self.files) - 1))
 
-    @property
+    @cached_property
     def log_start_offset(self) -> int:
         """First offset that a reader may see."""
         first = self.files[0].base_offset if self.files else 0
         return max(self._log_start, first)
 
-    @property
+    @cached_property
     def log_end_offset(self) -> int:
         """The log end when the directory was opened."""
         end, known = self.tail.offset, self._known_end

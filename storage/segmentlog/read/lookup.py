@@ -9,9 +9,8 @@ is decoded.
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from segmentlog.files.readable import open_file
 from segmentlog.model import TimestampAndOffset
-from segmentlog.segments.segment import PlacedHeader, Segment
+from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
 
 __all__ = ["NewestTimestamps", "find_offset_by_timestamp", "offset_up_to_which_all_are_older"]
 
@@ -80,43 +79,45 @@ def offset_up_to_which_all_are_older(newest: NewestTimestamps, timestamp_ms: int
     timestamp_ms : epoch milliseconds.
     """
     segment = newest.first_reaching(timestamp_ms)
-    return None if segment is None else _offset_before(segment, timestamp_ms - 1)
+    if segment is None:
+        return None
+    with segment.opened() as opened:
+        return _offset_before(opened, timestamp_ms - 1)
 
 
 def _find_in_segment(
     segment: Segment, timestamp_ms: int, start_offset: int
 ) -> TimestampAndOffset | None:
     """First matching record of one segment."""
-    position = segment.floor_position(max(_offset_before(segment, timestamp_ms), start_offset))
-    for placed in segment.headers(position):
-        if placed.header.max_timestamp >= timestamp_ms:
-            found = _find_in_batch(segment.path, placed, timestamp_ms, start_offset)
-            if found is not None:
-                return found
+    with segment.opened() as opened:
+        offset = max(_offset_before(opened, timestamp_ms), start_offset)
+        for placed in opened.headers(opened.floor_position(offset)):
+            if placed.header.max_timestamp >= timestamp_ms:
+                found = _find_in_batch(opened, placed, timestamp_ms, start_offset)
+                if found is not None:
+                    return found
     return None
 
 
-def _offset_before(segment: Segment, timestamp_ms: int) -> int:
+def _offset_before(opened: OpenSegment, timestamp_ms: int) -> int:
     """Offset up to which no record is as new, by the time index, if the batch confirms it."""
-    with segment.time_index() as index:
-        entry = index.lookup(timestamp_ms)
+    entry = opened.time_index.lookup(timestamp_ms)
     if entry.timestamp_ms < 0:
-        return segment.base_offset
-    placed = segment.find(entry.offset)
+        return opened.segment.base_offset
+    placed = opened.find(entry.offset)
     fits = placed is not None and placed.header.max_timestamp == entry.timestamp_ms
-    return entry.offset if fits else segment.base_offset
+    return entry.offset if fits else opened.segment.base_offset
 
 
 def _find_in_batch(
-    path: str, placed: PlacedHeader, timestamp_ms: int, start_offset: int
+    opened: OpenSegment, placed: PlacedHeader, timestamp_ms: int, start_offset: int
 ) -> TimestampAndOffset | None:
     """First matching record of one batch."""
     # Compiled kernels load here, once a batch really has to be decoded.
     from segmentlog.records.one_batch import read_timestamps
 
-    with open_file(path) as file:
-        batch = file.read(placed.position, placed.header.size_in_bytes)
-    offsets, timestamps = read_timestamps(batch, path, placed.position)
+    batch = opened.file.read(placed.position, placed.header.size_in_bytes)
+    offsets, timestamps = read_timestamps(batch, opened.segment.path, placed.position)
     matches = ((timestamps >= timestamp_ms) & (offsets >= start_offset)).nonzero()[0]
     if not len(matches):
         return None

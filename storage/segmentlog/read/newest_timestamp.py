@@ -38,15 +38,16 @@ class NewestTimestampOfSlices:
     def _of_file(self, segment: Segment, file: SliceFile, end_offset: int) -> int:
         if file.end < segment.size:
             behind = end_offset if file.next_offset < 0 else min(file.next_offset, end_offset)
-            with segment.time_index() as index:
+            with segment.opened() as opened:
+                index = opened.time_index
                 slot = bisect_left(
                     range(index.n_entries), behind - 1, key=lambda each: index.entry(each).offset
                 )
-                entry = index.entry(slot) if slot < index.n_entries else None
-            if entry is not None:
-                placed = segment.find(entry.offset)
-                if placed is not None and placed.header.max_timestamp == entry.timestamp_ms:
-                    return entry.timestamp_ms
+                if slot < index.n_entries:
+                    entry = index.entry(slot)
+                    placed = opened.find(entry.offset)
+                    if placed is not None and placed.header.max_timestamp == entry.timestamp_ms:
+                        return entry.timestamp_ms
         if segment.path not in self._newest:
             self._newest[segment.path] = segment.largest_timestamp()
         return self._newest[segment.path]

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from segmentlog.files.location import is_url
 from segmentlog.files.requests import side_by_side
-from segmentlog.index.offset import OffsetIndex
 from segmentlog.model import LogSlice, SliceFile, TopicPartition
 from segmentlog.read.listed import ListedSegments
 from segmentlog.read.moment import Listing
+from segmentlog.records.header import BatchHeader
 from segmentlog.segments.listing import list_segments
-from segmentlog.segments.segment import Segment
+from segmentlog.segments.segment import OpenSegment
 
 __all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
 
@@ -79,17 +79,14 @@ def cut_slices(
         if i in cut:
             pieces += cut[i]
             continue
-        segment = listed.segment(i)
         end = _Cut(size, -1)
         if i == last and end_offset <= listed.tail.offset:
-            end = _Cut(
-                listed.tail.position, -1
-            )  # a read to a promised end behind it reports damage
-        if is_cut and not (i == last and end_offset == listed.tail.offset):
-            end = _ceiling(segment, end_offset, end.position)
-        piece = _first_piece(segment, start_offset, end)
-        if piece is not None:
-            pieces += _cut_piece(segment, piece, end_offset, max_bytes)
+            # A read to a promised end behind it reports damage.
+            end = _Cut(listed.tail.position, -1)
+        with listed.segment(i).opened() as opened:
+            if is_cut and not (i == last and end_offset == listed.tail.offset):
+                end = _ceiling(opened, end_offset, end.position)
+            pieces += _pieces_of(opened, start_offset, end, end_offset, max_bytes)
     return _group(topic_partition, pieces, start_offset, end_offset, max_bytes)
 
 
@@ -110,39 +107,45 @@ def _cut_side_by_side(
     ]
 
     def pieces_of(i: int) -> list[_Piece]:
-        segment = listed.segment(i)
-        piece = _first_piece(segment, start_offset, _Cut(segment.size, -1))
-        return [] if piece is None else [*_cut_piece(segment, piece, end_offset, max_bytes)]
+        with listed.segment(i).opened() as opened:
+            end = _Cut(opened.segment.size, -1)
+            return [*_pieces_of(opened, start_offset, end, end_offset, max_bytes)]
 
     return dict(zip(numbers, side_by_side(pieces_of, numbers), strict=True))
 
 
-def _ceiling(segment: Segment, end_offset: int, limit: int) -> _Cut:
+def _ceiling(opened: OpenSegment, end_offset: int, limit: int) -> _Cut:
     """A byte behind which no batch begins below `end_offset`, from the offset index.
 
     The first entry at or above that offset belongs to the append that reaches the offset, and this
     append may begin below it.  The second entry does not begin below it, unless the first is
     wrong.
     """
-    with segment.offset_index() as index:
-        entry = next(islice(index.entries_from(end_offset), 1, None), None)
-        if entry is None or not 0 < entry.position < limit:
-            return _Cut(limit, -1)
-        header = segment.header_at(entry.position, up_to_offset=entry.offset)
-        begins = -1 if header is None else header.base_offset
-        if header is not None and header.is_wrapper:  # its header has only its last offset
-            begins = _behind_previous(segment, entry.position, index)
-    if header is None or begins < end_offset:
+    entry = next(islice(opened.offset_index.entries_from(end_offset), 1, None), None)
+    if entry is None or not 0 < entry.position < limit:
+        return _Cut(limit, -1)
+    header = opened.header_at(entry.position, up_to_offset=entry.offset)
+    if header is None or _least_offset(opened, entry.position, header) < end_offset:
         return _Cut(limit, -1)
     return _Cut(entry.position, -1 if header.is_wrapper else header.base_offset)
 
 
-def _first_piece(segment: Segment, start_offset: int, end: _Cut) -> _Piece | None:
-    """The bytes of `segment` up to `end`, from a batch that is not behind `start_offset`."""
+def _pieces_of(
+    opened: OpenSegment, start_offset: int, end: _Cut, end_offset: int, max_bytes: int
+) -> Iterable[_Piece]:
+    """The bytes of a segment up to `end`, in parts of at most about `max_bytes`."""
+    piece = _first_piece(opened, start_offset, end)
+    return [] if piece is None else _cut_piece(opened, piece, end_offset, max_bytes)
+
+
+def _first_piece(opened: OpenSegment, start_offset: int, end: _Cut) -> _Piece | None:
+    """The bytes of a segment up to `end`, from a batch that is not behind `start_offset`."""
+    segment = opened.segment
     position, first_offset, crc = 0, segment.base_offset, UNCHECKED
     if start_offset > first_offset:
-        position = segment.floor_position(start_offset)
-        header = segment.header_at(position, up_to_offset=start_offset)
+        position, header = opened.floor(start_offset)
+        if header is None:
+            header = opened.header_at(position, up_to_offset=start_offset)
         if header is not None:
             first_offset, crc = header.base_offset, header.crc
     if position >= end.position:
@@ -154,7 +157,7 @@ def _first_piece(segment: Segment, start_offset: int, end: _Cut) -> _Piece | Non
 
 
 def _cut_piece(
-    segment: Segment, piece: _Piece, end_offset: int, max_bytes: int
+    opened: OpenSegment, piece: _Piece, end_offset: int, max_bytes: int
 ) -> Iterable[_Piece]:
     """Even parts of `piece` of at most about `max_bytes`, cut at entries of the offset index."""
     file = piece.file
@@ -163,37 +166,39 @@ def _cut_piece(
         return [piece]
     n_parts = -(-n_bytes // max_bytes)
     pieces = []
-    with segment.offset_index() as index:
-        for part in range(1, n_parts):
-            entry = index.last_at_or_before_position(begin + part * n_bytes // n_parts)
-            if not file.start < entry.position < file.end:
-                continue
-            header = segment.header_at(entry.position, up_to_offset=entry.offset)
-            if header is None:
-                continue
-            begins = header.base_offset
-            if header.is_wrapper:
-                begins = _behind_previous(segment, entry.position, index)
-            if not piece.start_offset < begins < end_offset:
-                continue
-            before = file._replace(end=entry.position, next_offset=begins)
-            pieces.append(_Piece(piece.start_offset, before))
-            file = file._replace(
-                start=entry.position, first_offset=header.base_offset, first_crc=header.crc
-            )
-            piece = _Piece(begins, file)
+    for part in range(1, n_parts):
+        entry = opened.offset_index.last_at_or_before_position(begin + part * n_bytes // n_parts)
+        if not file.start < entry.position < file.end:
+            continue
+        header = opened.header_at(entry.position, up_to_offset=entry.offset)
+        if header is None:
+            continue
+        begins = _least_offset(opened, entry.position, header)
+        if not piece.start_offset < begins < end_offset:
+            continue
+        before = file._replace(end=entry.position, next_offset=begins)
+        pieces.append(_Piece(piece.start_offset, before))
+        file = file._replace(
+            start=entry.position, first_offset=header.base_offset, first_crc=header.crc
+        )
+        piece = _Piece(begins, file)
     return [*pieces, _Piece(piece.start_offset, file)]
 
 
-def _behind_previous(segment: Segment, position: int, index: OffsetIndex) -> int:
+def _least_offset(opened: OpenSegment, position: int, header: BatchHeader) -> int:
+    """Least possible offset of a batch: the header of a wrapper has only its last offset."""
+    return _behind_previous(opened, position) if header.is_wrapper else header.base_offset
+
+
+def _behind_previous(opened: OpenSegment, position: int) -> int:
     """Offset behind the batch before the one at `position`, or the base offset."""
-    entry, next_offset = index.last_at_or_before_position(position - 1), -1
-    fits = segment.header_at(entry.position, up_to_offset=entry.offset) is not None
+    entry, next_offset = opened.offset_index.last_at_or_before_position(position - 1), -1
+    fits = opened.header_at(entry.position, up_to_offset=entry.offset) is not None
     begin = entry.position if fits else 0
-    for placed in segment.headers(begin, position):
+    for placed in opened.headers(begin, position):
         if placed.end == position:
             next_offset = placed.header.last_offset + 1
-    return max(next_offset, segment.base_offset)
+    return max(next_offset, opened.segment.base_offset)
 
 
 def _group(

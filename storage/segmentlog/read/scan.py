@@ -28,6 +28,7 @@ from segmentlog.model import (
     LogSlice,
     OnCorruptBatch,
     ScanPolicy,
+    SliceFile,
     TimestampRange,
 )
 from segmentlog.read.damage import DamagePolicy
@@ -36,14 +37,17 @@ from segmentlog.read.planned_file import FileChangedError, PlannedFile
 from segmentlog.read.read_committed import CommittedBatches
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.one_pass import OnePassDecoder, Stop
 from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.segments.windows import BatchWindows
+from segmentlog.segments.windows import BatchWindows, Window
 
 __all__ = ["scan_slice"]
 
 logger = logging.getLogger(__name__)
 
-_WINDOW_BYTES = 4 << 20
+#: One pass reads what stays in the second cache; two passes take more Python for each window.
+_WINDOW_BYTES, _SMALL_WINDOW_BYTES = 4 << 20, 1 << 20
+_FEW_BATCHES, _MOST_BATCHES = 16, 1 << 15  # that are decoded carefully after an unusual one
 _ATTEMPTS = 5  # a cleaner or a retention run can overtake a read only so often
 
 
@@ -137,6 +141,12 @@ class _SliceReader:
             self._committed = CommittedBatches(partition_path, skips=skips)
         self._timestamps = policy.timestamps
         self._windows = BatchWindows(_WINDOW_BYTES)
+        self._one_pass: OnePassDecoder | None = None
+        is_plain = self._committed is None and self._timestamps is None and not skips
+        if is_plain and OnePassDecoder.suits(schema):
+            self._one_pass = OnePassDecoder(log_slice.topic_partition, schema, log_slice.offsets)
+            self._windows.window_bytes = _SMALL_WINDOW_BYTES
+        self._n_careful, self._careful_bytes = _FEW_BATCHES, 0
         self._reached = -1  # offset behind the files that are done
         self._scanned_to = 0  # byte of the file behind the last batch whose checksum is right
         self.next_offset = log_slice.start_offset
@@ -165,9 +175,14 @@ class _SliceReader:
                 yield from self._batches_from(file, position, scanner)
                 position = None
             except CorruptLogError as error:
+                yield from self._flush()
                 if error.position < self._scanned_to:  # the damage is inside a batch of the range
                     raise
                 position = self._damage.go_on_behind(error, scanner, file)
+            except Exception:
+                yield from self._flush()
+                raise
+        yield from self._flush()
         self._reached = max(self._reached, scanner.next_offset)
 
     def _batches_from(
@@ -180,17 +195,60 @@ class _SliceReader:
         high.
         """
         planned, end_offset = file.planned, self._slice.end_offset
-        for scanned in self._windows.batches(file.read_into, scanner, position, planned.end):
-            self._scanned_to = scanned.file_position + scanned.end
-            batches = self._damage.with_true_offsets(scanned, scanner, planned)
-            last_offsets = batches.headers[:, layout.LAST_OFFSET]
-            is_done = np.count_nonzero(last_offsets >= end_offset) > 1
-            if self._reached > planned.first_offset:
-                batches = _behind_overlap(batches, self._reached)
-            yield from self._decoder.decode(self._selected(batches, scanner.next_offset))
-            self.next_offset = max(self.next_offset, scanner.next_offset)
-            if is_done:
-                return
+        overlaps = self._reached > planned.first_offset
+        one_pass = None if overlaps else self._one_pass
+        for window in self._windows.windows(file.read_into, planned.path, position, planned.end):
+            while window.begin < window.end:
+                most = _MOST_BATCHES
+                if one_pass is not None:
+                    yield from self._usual_batches(one_pass, window, scanner, planned)
+                    if one_pass.stop != Stop.UNUSUAL:
+                        break
+                    most = self._n_careful
+                scanned = scanner.scan(
+                    window.buf, window.begin, window.end, window.file_position, most
+                )
+                if not len(scanned.headers):
+                    break
+                self._careful_bytes = scanned.end - window.begin
+                window.begin = scanned.end
+                self._scanned_to = window.file_position + scanned.end
+                batches = self._damage.with_true_offsets(scanned, scanner, planned)
+                last_offsets = batches.headers[:, layout.LAST_OFFSET]
+                is_done = np.count_nonzero(last_offsets >= end_offset) > 1
+                if overlaps:
+                    batches = _behind_overlap(batches, self._reached)
+                yield from self._decoder.decode(self._selected(batches, scanner.next_offset))
+                self.next_offset = max(self.next_offset, scanner.next_offset)
+                if is_done:
+                    return
+
+    def _usual_batches(
+        self, one_pass: OnePassDecoder, window: Window, scanner: BatchScanner, planned: SliceFile
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the usual batches that a window begins with."""
+        begin, limit = window.begin, planned.next_offset
+        yield from one_pass.decode(
+            window.buf, begin, window.end, scanner.next_offset,
+            offset_limit=limit if limit >= 0 else self._slice.end_offset,
+            most_bytes=planned.end - window.file_position - begin,
+        )  # fmt: skip
+        window.begin, scanner.next_offset = one_pass.position, one_pass.next_offset
+        self._scanned_to = window.file_position + window.begin
+        self.next_offset = max(self.next_offset, one_pass.flushed_offset)
+        if one_pass.stop != Stop.UNUSUAL:
+            return
+        # Where unusual batches are many, each call takes more of them, so that rows do not come
+        # in ever smaller batches.
+        is_rare = window.begin - begin >= self._careful_bytes
+        self._n_careful = _FEW_BATCHES if is_rare else min(4 * self._n_careful, _MOST_BATCHES)
+        self._windows.window_bytes = _SMALL_WINDOW_BYTES if is_rare else _WINDOW_BYTES
+
+    def _flush(self) -> Iterator[pa.RecordBatch]:
+        """Rows that are decoded, but not yet yielded."""
+        if self._one_pass is not None:
+            yield from self._one_pass.flush()
+            self.next_offset = max(self.next_offset, self._one_pass.flushed_offset)
 
     def _selected(self, batches: ScannedBatches, next_offset: int) -> ScannedBatches:
         """The batches to decode: in the range, committed, and not left out as damaged."""

@@ -6,6 +6,7 @@ that users of Spark know.  As in Spark, every column is nullable.
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from segmentlog.errors import OptionError
 from segmentlog.kernels import output
 from segmentlog.kernels.memory import COPY_SLACK, Int64s
 from segmentlog.model import TimestampType, TopicPartition
+from segmentlog.records.scalar import scalar
 
 __all__ = ["COLUMNS", "CONSTANT_COLUMNS", "RECORD_SCHEMA", "Constants", "Output",
            "decode_as_java", "record_schema"]  # fmt: skip
@@ -64,10 +66,16 @@ def record_schema(
         raise OptionError("columns", str(columns), accepted)
     if columns is None:
         columns = COLUMNS if include_headers else COLUMNS[:-1]
+    columns = tuple(columns)
     for name in columns:
-        if name not in COLUMNS or list(columns).count(name) > 1:
+        if name not in COLUMNS or columns.count(name) > 1:
             accepted = f"columns are {', '.join(COLUMNS)}, each at most once"
             raise OptionError("columns", name, accepted)
+    return _schema_of(columns)
+
+
+@lru_cache
+def _schema_of(columns: tuple[str, ...]) -> pa.Schema:
     return pa.schema([_ALL.field(name) for name in columns])
 
 
@@ -86,19 +94,16 @@ class Constants:
     """
 
     def __init__(self, topic_partition: TopicPartition | None = None) -> None:
-        self._scalars: dict[str | TimestampType, pa.Scalar] = {
-            each: pa.scalar(int(each), pa.int32()) for each in TimestampType
-        }
-        if topic_partition is not None:
-            self._scalars["topic"] = pa.scalar(topic_partition.topic, pa.string())
-            self._scalars["partition"] = pa.scalar(topic_partition.partition, pa.int32())
+        self._values = {} if topic_partition is None else topic_partition._asdict()
         self._arrays: dict[str | TimestampType, pa.Array] = {}
 
     def array(self, name: str | TimestampType, n_rows: int) -> pa.Array:
         """`n_rows` of column `name`, or of ``timestampType`` when `name` is one of its values."""
         known = self._arrays.get(name)
         if known is None or len(known) < n_rows:
-            known = pa.repeat(self._scalars[name], n_rows)
+            value = int(name) if isinstance(name, TimestampType) else self._values[name]
+            kind = pa.string() if name == "topic" else pa.int32()
+            known = pa.repeat(scalar(value, kind), n_rows)
             self._arrays[name] = known
         return known.slice(0, n_rows)
 
@@ -203,6 +208,16 @@ class Output:
             self._header_keys.ends.view, self._header_keys.data.view,
             self._header_values.ends.view, self._header_values.valid.view,
             self._header_values.data.view,
+        )  # fmt: skip
+
+    @property
+    def plain_arrays(self) -> output.PlainArrays:
+        """`arrays` without those of headers."""
+        all_arrays = self.arrays
+        return output.PlainArrays(
+            all_arrays.offsets, all_arrays.timestamps,
+            all_arrays.key_ends, all_arrays.key_valid, all_arrays.keys,
+            all_arrays.value_ends, all_arrays.value_valid, all_arrays.values,
         )  # fmt: skip
 
     def begin(self, state: Int64s) -> None:

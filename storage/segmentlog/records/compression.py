@@ -14,6 +14,7 @@ header checksum covers too much, so the checksum of their frames is corrected fi
 
 import struct
 import zlib
+from functools import cached_property
 
 import cramjam
 import lz4.frame
@@ -56,15 +57,18 @@ class Inflater:
 
     def __init__(self, max_batch_bytes: int) -> None:
         self._max_batch_bytes = max_batch_bytes
-        self._zstd = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
         self._methods = {
             Codec.LZ4: self._append_lz4,
             Codec.ZSTD: self._append_zstd,
             Codec.SNAPPY: self._append_snappy,
             Codec.GZIP: self._append_gzip,
         }
-        self._hold(np.empty(_FIRST_CAPACITY + COPY_SLACK, np.uint8))
+        self._hold(np.empty(0, np.uint8))  # most logs need no more
         self.end = 0
+
+    @cached_property
+    def _zstd(self) -> zstandard.ZstdDecompressor:
+        return zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
 
     def _hold(self, buffer: Bytes) -> None:
         self._buffer = buffer
@@ -121,7 +125,8 @@ class Inflater:
             reason = f"its records inflate beyond {self._max_batch_bytes} bytes"
             raise InflateError(reason)
         if needed + COPY_SLACK > self._buffer.size:
-            grown = np.empty(max(needed, 2 * self._buffer.size) + COPY_SLACK, np.uint8)
+            capacity = max(needed, 2 * self._buffer.size, _FIRST_CAPACITY)
+            grown = np.empty(capacity + COPY_SLACK, np.uint8)
             grown[: self.end] = self._buffer[: self.end]
             self._hold(grown)
 

@@ -55,8 +55,10 @@ class BatchScanner:
         self._least_offset, self._code = next_offset, status.OK  # before, and how, the last scan
         self._headers: Int64s = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
 
-    def scan(self, buf: Bytes, start: int, end: int, file_position: int) -> ScannedBatches:
-        """The whole batches in ``buf[start:end]``, as many as the table takes.
+    def scan(
+        self, buf: Bytes, start: int, end: int, file_position: int, most: int = _TABLE_ROWS
+    ) -> ScannedBatches:
+        """The whole batches in ``buf[start:end]``, as many as the table takes, and at most `most`.
 
         The last of them is followed by an incomplete batch, by a batch that did not fit the table,
         by a bad batch, or by nothing.
@@ -77,7 +79,9 @@ class BatchScanner:
             If the first batch is bad.  If good batches come before a bad one, they are returned,
             and the next call raises.
         """
-        code, position, n_batches = scan_batches(buf, start, end, self.next_offset, self._headers)
+        code, position, n_batches = scan_batches(
+            buf, start, end, self.next_offset, self._headers[:most]
+        )
         self._least_offset, self._code = self.next_offset, code
         batches = ScannedBatches(self.path, buf, self._headers[:n_batches], file_position)
         if n_batches:

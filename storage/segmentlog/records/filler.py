@@ -103,6 +103,8 @@ class RecordFiller:
         headers[done, layout.RECORDS_START] = [begin for begin, _ in ranges]
         headers[done, layout.RECORDS_END] = [end for _, end in ranges]
         n_ready = len(headers) if len(done) == len(rows) else int(rows[len(done)])
+        if not (attributes[rows] & layout.LEGACY_MASK).any():
+            return n_ready
         code, row = resolve_wrappers(self._inflater.buffer, headers[:n_ready])
         if code == status.OK:
             return n_ready

@@ -134,7 +134,8 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
     ------
     CorruptLogError, UnsupportedFormatError
     """
-    buf = np.frombuffer(batch, np.uint8)
+    # Writable, as the buffers of scans are: all kernels would be compiled again for others.
+    buf = np.frombuffer(bytearray(batch), np.uint8)
     batches = _scan_one(path, buf, len(buf), position)
     filler = RecordFiller()
     filler.inflate(batches)

@@ -17,11 +17,15 @@ __all__ = ["finish_swaps", "has_swaps", "take_places"]
 
 
 def has_swaps(path: str) -> bool:
-    """Whether a compaction was cut short in a partition directory."""
+    """Whether a compaction was cut short in a partition directory; not if there is none."""
+    try:
+        names = list_names(path)
+    except FileNotFoundError:
+        return False
     # Each commit asks this, and to parse all names would take twenty times as long.
     return any(
         name.endswith((FileState.SWAP, FileState.CLEANED)) and parse_segment_file(name) is not None
-        for name in list_names(path)
+        for name in names
     )
 
 

@@ -10,9 +10,10 @@ import errno
 import logging
 import os
 import time
+from collections.abc import Mapping
 from enum import Enum, auto
 
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import CorruptLogError, LogDirectoryError, UnsupportedFormatError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.durable import cut_file, sync_directory, sync_file, writable
 from segmentlog.files.names import (
@@ -29,6 +30,7 @@ from segmentlog.files.readable import is_directory, list_names, status_of
 from segmentlog.journal.guard import INTENT_FILE, Guard, Intent, SegmentSizes, list_guards
 from segmentlog.journal.stamp import renew_stamp
 from segmentlog.journal.state import State
+from segmentlog.model import TopicPartition
 from segmentlog.recovery.deleted import remove_taken_out, take_out
 from segmentlog.recovery.put_aside import put_aside
 
@@ -125,10 +127,28 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
     if intent.removes:
         for topic_partition, start in starts.items():
             put_aside(partition_path(directory, topic_partition), start)
+    if intent.keeps_producers:
+        _keep_producers(directory, ends)
     # The guard goes last: without it, readers take the high watermarks of the checkpoint, and the
     # earlier ones hide the records of the commit.  The mark vouches for all bytes, so it does not
     # come back if some were not synced.
     _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
+
+
+def _keep_producers(directory: str, ends: Mapping[TopicPartition, int]) -> None:
+    """Write snapshots of producers at the log ends.
+
+    A log that cannot be read is only a warning: the check before the commit has read it, so it
+    was damaged since, and no writer could go on if this commit stayed unfinished.
+    """
+    from segmentlog.recovery.keep_producers import keep_producers  # the kernels load here
+
+    for topic_partition, end in ends.items():
+        path = partition_path(directory, topic_partition)
+        try:
+            keep_producers(path, end)
+        except (CorruptLogError, UnsupportedFormatError) as error:
+            logger.warning("%s: no snapshot of its producers is written: %s", path, error)
 
 
 def _remove_deleted(directory: str, topic: str) -> None:

@@ -17,7 +17,7 @@ from segmentlog.records.batch_error import batch_error
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
 
-__all__ = ["WalkedBatches", "markers_among", "walk_batches"]
+__all__ = ["WalkedBatches", "markers_among", "walk_batches", "walk_file"]
 
 _WINDOW_BYTES = 1 << 20
 _TABLE_ROWS = 1 << 14
@@ -61,17 +61,34 @@ def walk_batches(segments: Sequence[Segment], start_offset: int) -> Iterator[Wal
             continue
         position = segment.floor_position(start_offset)
         with open_file(segment.path) as file:
-            yield from _walk_file(segment, file, position, start_offset, headers)
+            yield from walk_file(segment.path, file, position, segment.size, start_offset, headers)
 
 
-def _walk_file(
-    segment: Segment, file: ReadableFile, position: int, start_offset: int, headers: Int64s
+def walk_file(
+    path: str,
+    file: ReadableFile,
+    position: int,
+    end: int,
+    start_offset: int = 0,
+    headers: Int64s | None = None,
 ) -> Iterator[WalkedBatches]:
-    """The batches of one file, from the one at byte `position` on, up to the segment's size."""
-    path, wanted = segment.path, _WINDOW_BYTES
-    while position < segment.size:
-        n_bytes = min(wanted, segment.size - position)
-        buf: Bytes = np.frombuffer(file.read(position, n_bytes), np.uint8)
+    """The batches of one file between two bytes; see `walk_batches`.
+
+    Parameters
+    ----------
+    position : of a batch.
+    end : byte behind the last batch.
+    start_offset : batches that lie wholly below it are left out.
+    headers : table to use for all batches; read and written.
+    """
+    if headers is None:
+        headers = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
+    wanted = _WINDOW_BYTES
+    while position < end:
+        n_bytes = min(wanted, end - position)
+        # Writable, as the buffers of scans are: kernels would be compiled again for others.
+        buf: Bytes = np.empty(n_bytes, np.uint8)
+        buf = buf[: file.read_into(buf.data, position)]
         code, behind, n_batches = walk_headers(buf, 0, len(buf), headers)
         scanned = ScannedBatches(path, buf, headers[:n_batches], position)
         if code >= status.BAD_LENGTH and not n_batches:

@@ -10,11 +10,11 @@ import logging
 from typing import NamedTuple
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.files.readable import ReadableFile, open_file
+from segmentlog.files.readable import ReadableFile
 from segmentlog.kernels import layout
 from segmentlog.records.header import parse_header
 from segmentlog.segments.resync import behind_damage
-from segmentlog.segments.segment import Segment
+from segmentlog.segments.segment import OpenSegment, Segment
 
 __all__ = ["LogEnd", "find_log_end", "is_newer_format"]
 
@@ -46,37 +46,36 @@ def find_log_end(segment: Segment, *, warns: bool = True) -> LogEnd:
     if segment.size == 0:
         return LogEnd(segment.base_offset, 0)
     start = LogEnd(segment.base_offset, 0)
-    with open_file(segment.path) as file:
-        position = _last_indexed(segment, file)
-        end = _last_good(segment, file, start._replace(position=position))
+    with segment.opened() as opened:
+        position = _last_indexed(opened)
+        end = _last_good(opened, start._replace(position=position))
         if end.position == position > 0:  # the batch that the index leads to is damaged
-            end = _last_good(segment, file, start)
+            end = _last_good(opened, start)
         while end.position < segment.size:
-            behind = _behind_damage(segment, file, end, warns=warns)
+            behind = _behind_damage(segment, opened.file, end, warns=warns)
             if behind is None:
                 break
-            end = _last_good(segment, file, behind)
+            end = _last_good(opened, behind)
     return end
 
 
-def _last_indexed(segment: Segment, file: ReadableFile) -> int:
+def _last_indexed(opened: OpenSegment) -> int:
     """Position of the last index entry whose batch is there; the newest batch may be torn."""
-    with segment.offset_index() as index:
-        # A writer may have appended behind the listed size of the segment.
-        last = index.slot_at_or_before_position(segment.size - 1)
-        for entry in map(index.entry, range(last, max(last - _ENTRIES_TRIED, -1), -1)):
-            found = segment.header_at(entry.position, up_to_offset=entry.offset, file=file)
-            if found is not None:
-                return entry.position
+    index = opened.offset_index
+    # A writer may have appended behind the listed size of the segment.
+    last = index.slot_at_or_before_position(opened.segment.size - 1)
+    for entry in map(index.entry, range(last, max(last - _ENTRIES_TRIED, -1), -1)):
+        if opened.header_at(entry.position, up_to_offset=entry.offset) is not None:
+            return entry.position
     return 0
 
 
-def _last_good(segment: Segment, file: ReadableFile, end: LogEnd) -> LogEnd:
+def _last_good(opened: OpenSegment, end: LogEnd) -> LogEnd:
     """End of the good batches that follow `end`, or `end` itself when there is none."""
     with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
-        for placed in segment.headers(end.position, file=file):
+        for placed in opened.headers(end.position):
             header = placed.header
-            if header.base_offset < end.offset or placed.checksum(file) != header.crc:
+            if header.base_offset < end.offset or placed.checksum(opened.file) != header.crc:
                 break
             end = LogEnd(header.last_offset + 1, placed.end, end.damaged_from)
     return end

@@ -67,12 +67,17 @@ class ProducerStates:
         aborted: Int64s = np.empty(
             (int(is_control.sum()), producer_table.ABORTED_COLUMNS), np.int64
         )
-        rows = self._rows_of(ids)
+        rows = self.rows_of(ids)
         n_aborted = follow_producers(walked.scanned.buf, headers, rows, self._states, aborted)
         return [AbortedTransaction._make(each) for each in aborted[:n_aborted].tolist()]
 
-    def _rows_of(self, ids: Int64s) -> Int64s:
-        """Row of each batch's producer; a new producer gets a new row."""
+    @property
+    def states(self) -> Int64s:
+        """The state, shape (n_producers, `producer_table.STATE_COLUMNS`); not to be changed."""
+        return self._states
+
+    def rows_of(self, ids: Int64s) -> Int64s:
+        """Row of each id in `states`; a new producer gets a new row, and -1 stands for no id."""
         different, which = np.unique(ids, return_inverse=True)
         found = different.tolist()
         new = [each for each in found if each >= 0 and each not in self._rows]

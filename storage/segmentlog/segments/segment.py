@@ -7,7 +7,6 @@ index gives.  If the header does not fit, the look-up begins at the start of the
 import logging
 import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import crc32c
@@ -18,6 +17,7 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
+from segmentlog.files.closing import Closing
 from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.index.time import TimeIndex
@@ -25,13 +25,14 @@ from segmentlog.kernels import layout
 from segmentlog.records.header import BatchHeader, parse_header
 from segmentlog.segments.listing import SegmentFiles
 
-__all__ = ["PlacedHeader", "Segment"]
+__all__ = ["OpenSegment", "PlacedHeader", "Segment"]
 
 logger = logging.getLogger(__name__)
 
 _FIRST_WINDOW_BYTES = 4 << 10  # Kafka's default of index.interval.bytes
 _HEADER_WINDOW_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20
+_MIN_LENGTH = layout.MIN_LENGTHS[layout.MAGIC]
 
 
 class PlacedHeader(NamedTuple):
@@ -111,9 +112,89 @@ class Segment:
         """The ``.timeindex`` beside the file, opened."""
         return TimeIndex(self.time_index_path, self.base_offset, mapped=self.is_sealed)
 
-    def headers(
-        self, position: int, end: int | None = None, file: ReadableFile | None = None
-    ) -> Iterator[PlacedHeader]:
+    def opened(self) -> "OpenSegment":
+        """The segment, for several look-ups that share open files."""
+        return OpenSegment(self)
+
+    def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
+        """`OpenSegment.headers`, with the file open meanwhile."""
+        with self.opened() as opened:
+            yield from opened.headers(position, end)
+
+    def header_at(self, position: int, *, up_to_offset: int) -> BatchHeader | None:
+        """`OpenSegment.header_at`, alone."""
+        with self.opened() as opened:
+            return opened.header_at(position, up_to_offset=up_to_offset)
+
+    def floor_position(self, offset: int) -> int:
+        """`OpenSegment.floor_position`, alone."""
+        with self.opened() as opened:
+            return opened.floor_position(offset)
+
+    def find(self, offset: int) -> PlacedHeader | None:
+        """`OpenSegment.find`, alone."""
+        with self.opened() as opened:
+            return opened.find(offset)
+
+    def largest_timestamp(self) -> int:
+        """`OpenSegment.largest_timestamp`, alone."""
+        with self.opened() as opened:
+            return opened.largest_timestamp()
+
+
+class OpenSegment(Closing):
+    """Look-ups in one segment; a context that closes what they have opened.
+
+    A file is opened at its first use, and once: opening three files took a third of a look-up.
+
+    Parameters
+    ----------
+    segment : the segment.
+    """
+
+    __slots__ = ("_file", "_index", "_times", "segment")
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self._file: ReadableFile | None = None
+        self._index: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+
+    @property
+    def file(self) -> ReadableFile:
+        """The ``.log`` file.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the file is gone.
+        """
+        if self._file is None:
+            self._file = open_file(self.segment.path)
+        return self._file
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The ``.index`` beside the file."""
+        if self._index is None:
+            self._index = self.segment.offset_index()
+        return self._index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The ``.timeindex`` beside the file."""
+        if self._times is None:
+            self._times = self.segment.time_index()
+        return self._times
+
+    def close(self) -> None:
+        """Close what is open; a later look-up opens it again."""
+        for each in (self._file, self._index, self._times):
+            if each is not None:
+                each.close()
+        self._file = self._index = self._times = None
+
+    def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
         """Batch headers from byte `position` on; their checksums are not verified.
 
         In the active segment, the headers end before the first batch that is not whole.
@@ -125,7 +206,6 @@ class Segment:
         Parameters
         ----------
         position, end : bytes of the file; by default up to its listed size.
-        file : the file, if the caller has it open.
 
         Raises
         ------
@@ -138,70 +218,72 @@ class Segment:
         FileNotFoundError
             If the file is gone.
         """
-        limit = self.size if end is None else min(end, self.size)
-        with self._opened(file) as file:
-            window, window_at, window_bytes = b"", 0, _FIRST_WINDOW_BYTES
-            while position + layout.SMALLEST_BATCH_BYTES <= limit:
-                at = position - window_at
-                if at < 0 or at + layout.HEADER_BYTES > len(window):
-                    n_bytes = min(window_bytes, limit - position)
-                    window, window_at, at = file.read(position, n_bytes), position, 0
-                    window_bytes = min(2 * window_bytes, _HEADER_WINDOW_BYTES)
-                placed = self._placed(window, at, position)
-                if placed is None or placed.end > limit:
-                    break
-                yield placed
-                position = placed.end
-            if position < limit == self.size and not self.is_active:
-                at = position - window_at
-                raise self._truncated(window[at : at + layout.LOG_OVERHEAD], position)
-
-    def _opened(self, file: ReadableFile | None) -> AbstractContextManager[ReadableFile]:
-        """The ``.log`` file, which the context closes if it is opened here."""
-        return open_file(self.path) if file is None else nullcontext(file)
+        segment, file = self.segment, self.file
+        limit = segment.size if end is None else min(end, segment.size)
+        window, window_at, window_bytes = b"", 0, _FIRST_WINDOW_BYTES
+        while position + layout.SMALLEST_BATCH_BYTES <= limit:
+            at = position - window_at
+            if at < 0 or at + layout.HEADER_BYTES > len(window):
+                n_bytes = min(window_bytes, limit - position)
+                window, window_at, at = file.read(position, n_bytes), position, 0
+                window_bytes = min(2 * window_bytes, _HEADER_WINDOW_BYTES)
+            placed = self._placed(window, at, position)
+            if placed is None or placed.end > limit:
+                break
+            yield placed
+            position = placed.end
+        if position < limit == segment.size and not segment.is_active:
+            at = position - window_at
+            raise self._truncated(window[at : at + layout.LOG_OVERHEAD], position)
 
     def _truncated(self, prefix: bytes, position: int) -> TruncatedBatchError:
         """The error for the batch that begins with `prefix` and is not whole."""
         base_offset = int.from_bytes(prefix[:8], "big", signed=True)
         size = layout.LOG_OVERHEAD + int.from_bytes(prefix[8:], "big", signed=True)
-        return TruncatedBatchError(self.path, position, base_offset, size, self.size - position)
+        left = self.segment.size - position
+        return TruncatedBatchError(self.segment.path, position, base_offset, size, left)
 
     def _placed(self, window: bytes, at: int, position: int) -> PlacedHeader | None:
         """The header at byte `at` of `window`, or None when the window ends inside it."""
+        if (
+            len(window) - at >= layout.HEADER_BYTES
+            and window[at + layout.MAGIC_AT] == layout.MAGIC
+        ):
+            header = parse_header(window, at)
+            if header.batch_length >= _MIN_LENGTH:
+                return PlacedHeader(position, header)
         prefix = window[at : at + layout.MAGIC_PREFIX_BYTES]
         if len(prefix) < layout.MAGIC_PREFIX_BYTES:
             return None
         length, magic = int.from_bytes(prefix[8:12], "big", signed=True), prefix[layout.MAGIC_AT]
         if length >= layout.MIN_LEGACY_LENGTH and magic > layout.MAGIC:
-            raise UnsupportedFormatError(self.path, position, "magic", magic)
+            raise UnsupportedFormatError(self.segment.path, position, "magic", magic)
         if length < layout.MIN_LENGTHS[min(magic, layout.MAGIC)]:
             base_offset = int.from_bytes(prefix[:8], "big", signed=True)
             reason = f"its length field says {length}, less than a batch header"
-            raise MalformedBatchError(self.path, position, base_offset, reason)
+            raise MalformedBatchError(self.segment.path, position, base_offset, reason)
         if len(window) - at < layout.HEADER_SIZES[magic]:
             return None
         return PlacedHeader(position, parse_header(window, at))
 
-    def header_at(
-        self, position: int, *, up_to_offset: int, file: ReadableFile | None = None
-    ) -> BatchHeader | None:
+    def header_at(self, position: int, *, up_to_offset: int) -> BatchHeader | None:
         """Header of the batch at an index's `position`, or None when no such batch is there.
 
         Everything that needs no further bytes is checked: the format, that the batch is whole, and
         that its offsets lie between the segment's base and `up_to_offset`, the requested offset.
         """
-        if not 0 <= position < self.size:
+        segment = self.segment
+        if not 0 <= position < segment.size:
             return None
-        with self._opened(file) as file:
-            head = file.read(position, layout.HEADER_BYTES)
+        head = self.file.read(position, layout.HEADER_BYTES)
         try:
             placed = self._placed(head, 0, position)
         except SegmentLogError:
             return None
-        if placed is None or placed.end > self.size:
+        if placed is None or placed.end > segment.size:
             return None
         header = placed.header
-        fits = self.base_offset <= header.base_offset <= up_to_offset
+        fits = segment.base_offset <= header.base_offset <= up_to_offset
         return header if fits and header.last_offset_delta >= 0 else None
 
     def floor_position(self, offset: int) -> int:
@@ -209,16 +291,23 @@ class Segment:
 
         The start of the file if the index is missing or does not fit the log.
         """
-        with self.offset_index() as index:
-            entry = index.lookup(offset)
+        return self.floor(offset)[0]
+
+    def floor(self, offset: int) -> tuple[int, BatchHeader | None]:
+        """`floor_position`, and the header there if it had to be read."""
+        index = self.offset_index
+        entry = index.lookup(offset)
+        if not entry.position:
+            return 0, None
         # The entry's offset is the last offset of its append, and every batch of the append begins
         # at or below it.  So a batch at the position that begins above it belongs to another log.
-        if entry.position and self.header_at(entry.position, up_to_offset=entry.offset) is None:
+        header = self.header_at(entry.position, up_to_offset=entry.offset)
+        if header is None:
             logger.warning(
                 "%s does not fit its log at offset %d; scanning instead", index.path, entry.offset
             )
-            return 0
-        return entry.position
+            return 0, None
+        return entry.position, header
 
     def find(self, offset: int) -> PlacedHeader | None:
         """First batch whose last offset is at or above `offset`, or None past the end."""
@@ -234,8 +323,7 @@ class Segment:
         that batch are read, too: no batch follows if timestamps rise, and an index that was cut
         short is no worse than the index of an active segment.
         """
-        with self.time_index() as index:
-            largest, offset = index.last()
+        largest, offset = self.time_index.last()
         begin = self.find(offset) if largest >= 0 else None
         if begin is None or begin.header.max_timestamp != largest:
             position, largest = 0, -1

@@ -5,6 +5,7 @@ kills the process with SIGBUS.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +15,24 @@ from segmentlog.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.scanned_batches import ScannedBatches
 
-__all__ = ["BatchWindows"]
+__all__ = ["BatchWindows", "Window"]
+
+
+@dataclass(slots=True)
+class Window:
+    """Bytes of a file in a buffer.
+
+    Attributes
+    ----------
+    buf : uint8 array that holds them, with `COPY_SLACK` bytes behind them.
+    begin, end : half-open range of `buf`; a reader moves `begin` behind the batches it has taken.
+    file_position : byte of the file that ``buf[0]`` is.
+    """
+
+    buf: Bytes
+    begin: int
+    end: int
+    file_position: int
 
 
 class BatchWindows:
@@ -23,10 +41,14 @@ class BatchWindows:
     Parameters
     ----------
     window_bytes : bytes to hold at a time; a larger batch takes more.
+
+    Attributes
+    ----------
+    window_bytes : may be changed; the next window has that size.
     """
 
     def __init__(self, window_bytes: int) -> None:
-        self._window_bytes = window_bytes
+        self.window_bytes = window_bytes
         self._buffer: Bytes = np.empty(0, np.uint8)
 
     def batches(
@@ -56,24 +78,52 @@ class BatchWindows:
             At the first bad batch; a `TruncatedBatchError` if `end`, or the end of the file, lies
             inside it.
         """
-        position, held, wanted = start, 0, self._window_bytes
+        for window in self.windows(read_into, scanner.path, start, end):
+            while window.begin < window.end:
+                batches = scanner.scan(window.buf, window.begin, window.end, window.file_position)
+                if not len(batches.headers):
+                    break
+                window.begin = batches.end
+                yield batches
+
+    def windows(
+        self, read_into: Callable[[memoryview, int], int], path: str, start: int, end: int
+    ) -> Iterator[Window]:
+        """The bytes ``[start, end)`` of a file.
+
+        Parameters
+        ----------
+        read_into : of the file; see `segmentlog.files.readable.ReadableFile`.
+        path : the file, for errors.
+        start : byte at which a batch begins.
+        end : byte behind the last one.
+
+        Yields
+        ------
+        Window
+            Valid until the next step.  The reader moves its ``begin`` behind the last whole batch;
+            the bytes from there on come again in the next window.
+
+        Raises
+        ------
+        TruncatedBatchError
+            If `end`, or the end of the file, lies inside a batch.
+        """
+        position, held, wanted = start, 0, self.window_bytes
         while position < end:
             wanted = min(wanted, end - position)
             held = self._fill(read_into, position, held, wanted)
             has_ended = held < wanted
-            begin = 0
-            while begin < held:
-                batches = scanner.scan(self._buffer, begin, held, position)
-                if not len(batches.headers):
-                    break
-                begin = batches.end
-                yield batches
+            window = Window(self._buffer, 0, held, position)
+            if held:
+                yield window
+            begin = window.begin
             self._buffer[: held - begin] = self._buffer[begin:held].copy()
             position, held = position + begin, held - begin
-            wanted = self._window_bytes
+            wanted = self.window_bytes
             if held or has_ended:
                 available = held if has_ended else end - position
-                wanted = self._next_window(scanner.path, position, held, available)
+                wanted = self._next_window(path, position, held, available)
 
     def _fill(
         self, read_into: Callable[[memoryview, int], int], position: int, held: int, wanted: int
@@ -111,4 +161,4 @@ class BatchWindows:
             if needed <= available:  # the bytes are too few to hold a magic number
                 needed = layout.MAGIC_PREFIX_BYTES
             raise TruncatedBatchError(path, position, base_offset, needed, available)
-        return max(self._window_bytes, needed)
+        return max(self.window_bytes, needed)

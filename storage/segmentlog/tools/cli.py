@@ -208,6 +208,7 @@ def dump(
         "segmentlog verify /var/lib/kafka",
         "segmentlog verify /backup --topic orders --records --json",
         "segmentlog verify /var/lib/kafka/orders-0 --notes",
+        "segmentlog verify /var/lib/kafka --topic payments --producers",
     )
 )
 def verify(
@@ -216,6 +217,10 @@ def verify(
     partition: Partitions = None,
     records: Annotated[
         bool, typer.Option("--records", help="Inflate and parse the records, too.")
+    ] = False,
+    producers: Annotated[
+        bool,
+        typer.Option("--producers", help="Follow the sequences of idempotent producers, too."),
     ] = False,
     notes: Annotated[
         bool, typer.Option("--notes", help="List what is legal but worth knowing, too.")
@@ -235,7 +240,7 @@ def verify(
 
     is_good = verify_paths(
         paths, topic or (), partition or (),
-        with_records=records, with_notes=notes, as_json=as_json,
+        with_records=records, with_producers=producers, with_notes=notes, as_json=as_json,
     )  # fmt: skip
     if not is_good:
         raise typer.Exit(_PROBLEM)

@@ -10,7 +10,7 @@ from segmentlog.log import Log
 from segmentlog.log_directory import open_log_dir
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.records.header import BatchHeader
-from segmentlog.segments.segment import Segment
+from segmentlog.segments.segment import OpenSegment
 from segmentlog.tools.dump import as_given, partitions_of
 from segmentlog.tools.rows import codec_name
 from segmentlog.tools.tables import aligned
@@ -138,8 +138,9 @@ class _Seen:
 def _every_header(log: Log) -> _Seen:
     seen = _Seen()
     for segment in log.segments:
-        for placed in segment.headers(0):
-            seen.add(placed.header)
+        with segment.opened() as opened:
+            for placed in opened.headers(0):
+                seen.add(placed.header)
     return seen
 
 
@@ -151,17 +152,18 @@ def _outer_headers(log: Log) -> _Seen:
         for placed in filled[0].headers(0):
             seen.add(placed.header)
             break
-        last = _last_header(filled[-1])
-        if last is not None:
-            seen.add(last)
-        seen.add_time(filled[-1].largest_timestamp())
+        with filled[-1].opened() as opened:
+            last = _last_header(opened)
+            if last is not None:
+                seen.add(last)
+            seen.add_time(opened.largest_timestamp())
     return seen
 
 
-def _last_header(segment: Segment) -> BatchHeader | None:
+def _last_header(opened: OpenSegment) -> BatchHeader | None:
     """The last batch, from the last index entry on."""
     last = None
-    for placed in segment.headers(segment.floor_position(2**63 - 1)):
+    for placed in opened.headers(opened.floor_position(2**63 - 1)):
         last = placed.header
     return last
 

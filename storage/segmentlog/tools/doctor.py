@@ -143,10 +143,10 @@ def _cache() -> Check:
     name = "kernel cache"
     try:
         from segmentlog.kernel_cache import store_of
-        from segmentlog.kernels.scan import scan_batches
+        from segmentlog.kernels.scan import measure_batches
     except Exception as error:  # noqa: BLE001 - numba may fail in any way; this check must not
         return Check(State.PROBLEM, name, _described(error), "pip install --upgrade numba")
-    if not hasattr(scan_batches, "stats"):
+    if not hasattr(measure_batches, "stats"):
         remedy = "unset it: kernels run a thousand times slower"
         return Check(State.PROBLEM, name, "NUMBA_DISABLE_JIT is set", remedy)
     store = store_of("segmentlog.kernels")

@@ -35,6 +35,12 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
     f"torn tail: segmentlog recover cuts it off and keeps it aside; {_BY_ITSELF}.": (
         FindingKind.TORN_TAIL,
     ),
+    "sequences of producers: Log.producers() lists each gap and each repeat with its offsets. Ask "
+    "the producer's side which records are missing or doubled; another replica may be whole.": (
+        FindingKind.SEQUENCE_GAP,
+        FindingKind.SEQUENCE_REPEAT,
+        FindingKind.PRODUCER_EPOCH,
+    ),
     f"index files: {_REINDEX}.": (
         FindingKind.OFFSET_INDEX,
         FindingKind.TIME_INDEX,
@@ -55,6 +61,7 @@ def verify_paths(
     partitions: Sequence[int] = (),
     *,
     with_records: bool = False,
+    with_producers: bool = False,
     with_notes: bool = False,
     as_json: bool = False,
 ) -> bool:
@@ -65,6 +72,7 @@ def verify_paths(
     paths : log directories, partition directories or ``.log`` files.
     topics, partitions : to verify; all if empty.
     with_records : whether records are inflated and parsed, too.
+    with_producers : whether the sequences of producers are followed, too.
     with_notes : whether notes on legal states are written as well, not only counted.
     as_json : whether each finding is an object on a line; the summary is the last line.
 
@@ -80,7 +88,15 @@ def verify_paths(
     kinds = set()
     started = time.perf_counter()
     with _torn_tails_are_findings(), progress("verify", n_bytes) as bar:
-        found = (verify_log(log, with_records=with_records, progress=bar.advance) for log in logs)
+        found = (
+            verify_log(
+                log,
+                with_records=with_records,
+                with_producers=with_producers,
+                progress=bar.advance,
+            )
+            for log in logs
+        )
         for finding in chain(unfinished_commits(directory.unfinished_commits), *found):
             counts[finding.severity] += 1
             if finding.severity != Severity.NOTE:

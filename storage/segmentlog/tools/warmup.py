@@ -29,6 +29,12 @@ _TRANSACTION = bytes.fromhex(
     "004200000000022f9f220c0030000000000000018bcfe568000000018bcfe5680000000000000000"
     "010000ffffffff000000012000000008000000010c00000000000000"
 )
+#: A compressed message of magic 1, and another that is not compressed.
+_MESSAGES = bytes.fromhex(
+    "000000000000000000000041a31d1dc101010000018bcfe56800ffffffff0000002b1f8b08000000"
+    "0000040363608003094bb51e63462097b1fbfcd30c903063368828030096f6de1824000000000000"
+    "00000000010000001839268c3301000000018bcfe56800000000016b0000000176"
+)
 _TIME = 1_700_000_000_000
 
 
@@ -67,7 +73,7 @@ def _read(directory: Path) -> None:
     from segmentlog.tools.text import Encoding
     from segmentlog.verify.verify_log import verify_log
 
-    for number, segment in enumerate((_SEGMENT, _COMPRESSED, _TRANSACTION)):
+    for number, segment in enumerate((_SEGMENT, _COMPRESSED, _MESSAGES, _TRANSACTION)):
         partition = directory / f"warmup-{number}"
         partition.mkdir()
         file = partition / f"{0:020d}.log"
@@ -76,7 +82,7 @@ def _read(directory: Path) -> None:
         log.scan(include_headers=True).read_all()
         log.scan(isolation_level="read_committed").read_all()
         log.offset_for_timestamp(_TIME)
-        list(verify_log(log, with_records=True))
+        list(verify_log(log, with_records=True, with_producers=True))
     (records,) = BatchReader(str(file)).records(_SEGMENT, 0)
     writer = LineWriter(Encoding.TEXT, Encoding.TEXT)
     writer.lines(Place("warmup", 0, str(file)), parse_header(_SEGMENT), records)
@@ -87,7 +93,7 @@ def _write(directory: Path) -> None:
     import pyarrow as pa
 
     from segmentlog.model import Codec
-    from segmentlog.producer.config import ProducerConfig
+    from segmentlog.producer.config import Producer, ProducerConfig
     from segmentlog.producer.writer import open_writer
 
     headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -104,6 +110,10 @@ def _write(directory: Path) -> None:
         writer.append(rows.select(["key", "value"]))
     with open_writer(directory, "warmup", config=ProducerConfig(codec=Codec.LZ4)) as writer:
         writer.append(rows)
+    for _ in range(2):
+        with open_writer(directory, "warmup", producer=Producer(1, 0, 0)) as writer:
+            writer.append(rows)
+            writer.append_batches(_SEGMENT, 0)
 
 
 def _mend(directory: Path) -> None:
@@ -112,7 +122,7 @@ def _mend(directory: Path) -> None:
     from segmentlog.records.one_batch import BatchReader
     from segmentlog.tools.reindex import reindex_paths
 
-    reindex_paths([str(directory / "warmup-2")], len, 4096)
+    reindex_paths([str(directory / "warmup-3")], len, 4096)
     with suppress(CorruptLogError):
         list(BatchReader("damaged").records(_SEGMENT[:-1] + b"!", 0))
 

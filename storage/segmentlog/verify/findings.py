@@ -37,6 +37,9 @@ class FindingKind(StrEnum):
     MARKER_WITHOUT_DATA = "marker-without-data"
     DATA_WITHOUT_MARKER = "data-without-marker"
     OPEN_TRANSACTION = "open-transaction"
+    SEQUENCE_GAP = "sequence-gap"
+    SEQUENCE_REPEAT = "sequence-repeat"
+    PRODUCER_EPOCH = "producer-epoch"
 
 
 class Finding(NamedTuple):

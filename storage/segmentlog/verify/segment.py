@@ -15,6 +15,7 @@ from segmentlog.segments.windows import BatchWindows
 from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.verify.indexes import IndexCheck
 from segmentlog.verify.offsets import OffsetCheck
+from segmentlog.verify.producers import ProducerCheck
 from segmentlog.verify.transactions import TransactionCheck
 
 __all__ = ["Checks", "SegmentCheck"]
@@ -23,8 +24,8 @@ __all__ = ["Checks", "SegmentCheck"]
 class Checks(NamedTuple):
     """The checks that a log keeps from segment to segment.
 
-    `decoder` exists if records are to be parsed, and `progress` is called with the bytes done
-    since the last call.
+    `decoder` exists if records are to be parsed, `producers` if sequences are to be followed, and
+    `progress` is called with the bytes done since the last call.
     """
 
     log: Log
@@ -34,6 +35,7 @@ class Checks(NamedTuple):
     decoder: RecordDecoder | None
     offsets: OffsetCheck
     transactions: TransactionCheck
+    producers: ProducerCheck | None
 
 
 class SegmentCheck:
@@ -74,6 +76,8 @@ class SegmentCheck:
                     self._leave_out(good, found)
                     position = good.position if good else None
         yield from self._checks.offsets.end(self._segment)
+        if self._checks.producers is not None:
+            yield from self._checks.producers.end(self._segment)
         yield from self._indexes.at_the_end()
         yield from self._checks.transactions.index_of(self._segment)
 
@@ -84,6 +88,8 @@ class SegmentCheck:
             self._checks.offsets.follow(batches)
             yield from self._indexes.follow(batches)
             yield from self._checks.transactions.follow(batches)
+            if self._checks.producers is not None:
+                yield from self._checks.producers.follow(batches)
             if self._checks.decoder is not None:
                 yield from self._records(self._checks.decoder, batches)
             self._checks.progress(len(batches.data))
@@ -130,5 +136,7 @@ class SegmentCheck:
             self._indexes.unreadable(good.position, good.base_offset)
             self._scanner.next_offset = good.base_offset
             self._checks.offsets.go_on_from(good.base_offset)
+            if self._checks.producers is not None:
+                self._checks.producers.go_on_from(good.base_offset)
         elif found.severity != Severity.NOTE:
             self._indexes.unreadable(self._segment.size, 2**63 - 1)

@@ -15,6 +15,7 @@ from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
 from segmentlog.verify.findings import Finding, FindingKind, Severity
 from segmentlog.verify.offsets import OffsetCheck
+from segmentlog.verify.producers import ProducerCheck
 from segmentlog.verify.segment import Checks, SegmentCheck
 from segmentlog.verify.transactions import TransactionCheck
 
@@ -27,6 +28,7 @@ def verify_log(
     log: Log,
     *,
     with_records: bool = False,
+    with_producers: bool = False,
     progress: Callable[[int], object] = lambda n_bytes: None,
 ) -> Iterator[Finding]:
     """Findings about one log, in the order of its files.
@@ -35,6 +37,7 @@ def verify_log(
     ----------
     log : the log to read.
     with_records : whether compressed batches are also inflated and all records parsed.
+    with_producers : whether the sequences of producers are followed, too.
     progress : called with the bytes of ``.log`` files done since the last call.
 
     Raises
@@ -42,18 +45,29 @@ def verify_log(
     CorruptCheckpointError, LogDirectoryError
         If the bounds or the files of the log cannot be read.
     """
-    yield from _LogCheck(log, with_records=with_records, progress=progress).findings()
+    check = _LogCheck(
+        log, with_records=with_records, with_producers=with_producers, progress=progress
+    )
+    yield from check.findings()
 
 
 class _LogCheck:
     """One pass over the segments of a log."""
 
-    def __init__(self, log: Log, *, with_records: bool, progress: Callable[[int], object]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        *,
+        with_records: bool,
+        with_producers: bool,
+        progress: Callable[[int], object],
+    ) -> None:
         self._log = log
         decoder = RecordDecoder(log.topic_partition, record_schema([])) if with_records else None
         self._checks = Checks(
             log, self._finding, progress, BatchWindows(_WINDOW_BYTES), decoder,
             OffsetCheck(self._finding), TransactionCheck(self._finding),
+            ProducerCheck(self._finding) if with_producers else None,
         )  # fmt: skip
         self._is_all_read = True
 

@@ -48,6 +48,7 @@ def whole(bounds: Cuts) -> list[PartitionRange]:
             6, None, [[0, 500], [0, 6000, 12_000], [0, 5000, 10_000, 15_001]], id="one small"
         ),
         pytest.param(6, None, [[0, 1], [0, 1], [0, 2500, 5000, 7500, 10_000]], id="two small"),
+        pytest.param(4, None, [[0, 1], [0, 1], [0, 1, 2]], id="one of three divided"),
         pytest.param(None, 4, [[1, 5]], id="as many records as allowed"),
         pytest.param(None, 4, [[1, 2]], id="fewer records"),
         pytest.param(None, 4, [[1, 3, 6]], id="more records"),
@@ -76,6 +77,14 @@ def test_ranges_without_offsets_are_left_out(
 
     assert n_pieces == len(found)
     assert [] == split_ranges([PartitionRange(TopicPartition("t", 0), 1, end)], min_partitions)
+
+
+def test_ranges_without_offsets_do_not_count_as_tasks() -> None:
+    """Three partitions, one of them empty: four tasks are those of the other two."""
+    bounds = [[1, 5], [1, 7, 14, 21]]
+    empty = PartitionRange(TopicPartition("t", 2), 1, 1)
+
+    assert ranges(bounds) == split_ranges([*whole(bounds), empty], min_partitions=4)
 
 
 def test_a_piece_that_stays_whole_keeps_its_partition_s_other_pieces_whole() -> None:

@@ -10,7 +10,12 @@ from stores_here import serve, store_of
 
 from pyspark_segmentlog.read.options import ReadOptions
 from pyspark_segmentlog.read.planner import plan_slices, plan_tasks
-from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    LogDirectoryError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+)
 
 
 def test_a_partition_that_is_not_read_may_be_in_two_directories(
@@ -43,6 +48,28 @@ def test_assigned_partitions_that_are_not_there_are_told_of(
     caplog.clear()
     plan_slices(ReadOptions.parse(assigned | {"assign": '{"orders":[1]}'}))
     assert [] == caplog.messages
+
+
+def test_of_a_topic_that_is_there_no_assigned_partition_need_be(example_data: str) -> None:
+    """The read is empty, as by `kafka`; a topic that is not there is an error."""
+    for late in ("true", "false"):
+        options = {"path": example_data, "lateBinding": late}
+        assert [] == plan_tasks(ReadOptions.parse(options | {"assign": '{"orders":[99]}'}))
+        with pytest.raises(UnknownTopicOrPartitionError, match="no topic 'nothing'"):
+            plan_tasks(ReadOptions.parse(options | {"assign": '{"nothing":[0],"orders":[0]}'}))
+
+
+def test_every_partition_of_the_topics_is_read(example_data: str) -> None:
+    """Of those that are subscribed to, or whose names have a match."""
+    orders = {("orders", 0), ("orders", 1), ("orders", 2)}
+    payments = {("payments", 0)}
+    for chosen, expected in (
+        ({"subscribe": "orders,payments"}, orders | payments),
+        ({"subscribePattern": "^o"}, orders),
+        ({"assign": '{"orders":[0,2]}'}, orders - {("orders", 1)}),
+    ):
+        slices = plan_slices(ReadOptions.parse({"path": example_data, **chosen}))
+        assert expected == {(each.topic, each.partition) for each in slices}
 
 
 @pytest.mark.parametrize("name", ["*", "d[12]", "{data,logs}", "data,logs"])

@@ -1,18 +1,21 @@
 """What a task reads of a log that has changed since its query was planned."""
 
+import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from planned_reads import offsets_by_partition, plan, ranges, read, write_times
 
+import segmentlog
 from segmentlog.errors import (
     LogChangedError,
     LogDirectoryError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.model import TopicPartition
+from segmentlog.model import LogSlice, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 N_RECORDS = 60
@@ -223,3 +226,97 @@ def write_id(directory: Path, topic_id: str) -> None:
     """As a broker does for partition 0."""
     text = f"version: 0\ntopic_id: {topic_id}\n"
     (directory / "t-0" / "partition.metadata").write_text(text)
+
+
+class Churn:
+    """Topics of one partition that are made, filled, cut at their heads, deleted and made again.
+
+    A broker gives each topic that it makes an id of its own; names and offsets come again.
+    """
+
+    def __init__(self, directory: Path, rng: random.Random) -> None:
+        self._directory, self._rng = directory, rng
+        self._n_made = 0
+        self.made: dict[str, int] = {}  #: number of each topic that is there
+
+    def _topics(self) -> list[str]:
+        return sorted(each.name[:-2] for each in self._directory.glob("t*-0"))
+
+    def make(self) -> None:
+        topic = self._rng.choice([f"t{i}" for i in range(4)])
+        if topic in self._topics():
+            return
+        self._write(topic)
+        self._n_made += 1
+        self.made[topic] = self._n_made
+        text = f"version: 0\ntopic_id: {self._n_made:022d}\n"
+        (self._directory / f"{topic}-0" / "partition.metadata").write_text(text)
+
+    def _write(self, topic: str) -> None:
+        times = list(range(1000, 1000 + self._rng.randint(1, 40)))
+        write_times(self._directory, {0: times}, topic, segment_bytes=500)
+
+    def fill(self) -> None:
+        for topic in self._topics():
+            self._write(topic)
+
+    def cut(self) -> None:
+        for topic in self._topics():
+            files = sorted((self._directory / f"{topic}-0").glob("*.log"))
+            for path in files[: self._rng.randint(0, len(files) - 1)]:
+                for each in (path, path.with_suffix(".index"), path.with_suffix(".timeindex")):
+                    each.unlink()
+
+    def delete(self) -> None:
+        for topic in self._topics():
+            if self._rng.random() < 0.5:
+                segmentlog.delete_topic(self._directory, topic)
+                del self.made[topic]
+
+    def step(self) -> None:
+        """One of these, at random."""
+        changes: list[Callable[[], None]] = [self.make, self.fill, self.cut, self.delete]
+        self._rng.choice([*changes, self.make])()
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [5, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (9, *range(20, 30)))],
+)
+def test_topics_that_come_and_go_fail_no_read_that_may_lose_data(
+    tmp_path: Path, seed: int
+) -> None:
+    """Between planning and its tasks, and from task to task: each reads what is left of its range.
+
+    The stress test of Spark's ``KafkaDontFailOnDataLossSuite``, without its stream.
+    """
+    rng = random.Random(seed)
+    churn = Churn(tmp_path, rng)
+    write_times(tmp_path, {0: [1]}, topic="other")
+    n_rows = 0
+    for query in range(8):
+        options = {"subscribePattern": "^t", "failOnDataLoss": "false", "minPartitions": "5"}
+        options["lateBinding"] = str(query % 2 == 0).lower()
+        churn.make()
+        planned, promised = plan(tmp_path, **options), dict(churn.made)
+        ends: dict[TopicPartition, int] = {}
+        for each in planned:
+            churn.step()
+            found = read([each], tmp_path, **options).get(each.topic_partition, [])
+            n_rows += len(found)
+            if isinstance(each, LogSlice):
+                is_same = churn.made.get(each.topic) == promised[each.topic]
+                assert found == (left_of(tmp_path, each) if is_same else [])
+            if found:  # whatever the topic is by now, no offset comes twice
+                assert ends.get(each.topic_partition, 0) <= found[0]
+                assert list(range(found[0], found[-1] + 1)) == found
+                ends[each.topic_partition] = found[-1] + 1
+
+    assert n_rows > 0
+
+
+def left_of(directory: Path, planned: LogSlice) -> list[int]:
+    """Offsets of a slice that its log still holds."""
+    log = segmentlog.open_log_dir(directory).log(planned.topic, planned.partition)
+    start = max(planned.start_offset, log.log_start_offset)
+    return list(range(start, min(planned.end_offset, log.log_end_offset)))

@@ -144,6 +144,7 @@ ASSIGN = {"assign": '{"t":[0,1]}'}
         ({"startingTimestamp": "5001", "endingTimestamp": "9500"}, [(6, 10), (2, 6)]),
         ({"startingOffsetsByTimestamp": by_partition(98_500, 6000)}, [(99, 100), (2, 6)]),
         ({"endingOffsetsByTimestamp": by_partition(500, 6000)}, [(0, 1), (0, 2)]),
+        ({"endingOffsetsByTimestamp": by_partition(500, 9001)}, [(0, 1), (0, 6)]),
         (
             {"startingOffsetsByTimestamp": by_partition(10_000, 0),
              "endingOffsets": '{"t":{"0":20,"1":-1}}'},

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from compaction.batches import (
     ABORT,
     APPEND_TIME,
@@ -183,14 +184,22 @@ def play(rounds: Any, codec: int, most_keys: int, segment_bytes: int) -> None:
 
 
 @given(ROUNDS, st.sampled_from([2, 5, 1000]), st.sampled_from([14, 400, 1 << 30]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_uncompressed_logs_to_the_byte(rounds: Any, most_keys: int, segment_bytes: int) -> None:
     """Tombstones, horizons, transactions, sequences, gaps, times of both types."""
     play(rounds, NONE, most_keys, segment_bytes)
 
 
 @given(ROUNDS, st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_compressed_logs_to_the_record(rounds: Any, codec: int) -> None:
     """The bytes of a codec's output are its library's."""
     play(rounds, codec, 1000, 1 << 30)
+
+
+@pytest.mark.thorough
+@given(ROUNDS, st.sampled_from([2, 5, 1000]), st.sampled_from([14, 400, 1 << 30]))
+@settings(max_examples=200, deadline=None)
+def test_more_logs(rounds: Any, most_keys: int, segment_bytes: int) -> None:
+    """The same, with more examples."""
+    play(rounds, NONE, most_keys, segment_bytes)

@@ -20,7 +20,12 @@ from compaction.batches import (
 from crashing import Crash, crash_at
 
 import segmentlog
-from segmentlog.errors import ChecksumMismatchError, LogLockedError, OptionError
+from segmentlog.errors import (
+    ChecksumMismatchError,
+    LogLockedError,
+    MalformedBatchError,
+    OptionError,
+)
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import CLEANER_OFFSET_CHECKPOINT
@@ -441,3 +446,15 @@ def reindex(directory: Path) -> None:
     log = segmentlog.open_log_dir(directory).log("t", 0)
     for segment in log.segments[:-1]:
         rebuild_indexes(segment, 4096)
+
+
+def test_a_base_offset_that_no_checksum_covers(tmp_path: Path) -> None:
+    """A batch that reaches into the next segment is damage: its records are other ones."""
+    batches = [records_of(i, (b"k%d" % i, b"v")) for i in range(4)]
+    data = encode(batches[0]) + encode(records_of(2, (b"k1", b"v")))
+    partition = lay_out(tmp_path, {0: [data], 2: batches[2:3], 3: batches[3:]})
+    with pytest.raises(MalformedBatchError, match="reaches behind 2") as caught:
+        compact(tmp_path)
+
+    assert len(encode(batches[0])) == caught.value.position
+    assert data == (partition / f"{0:020d}.log").read_bytes()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from segmentlog.files.index_file import SMALL_BYTES
 from segmentlog.index.offset import OffsetIndex
 
 WALK_THROUGH = "0000000200000094 0000000400000128 00000006000001bc 0000000800000250"
@@ -104,7 +105,8 @@ def test_the_edge_of_the_warm_section_is_found_from_both_sides(path: Path, n_ent
 
 def test_a_file_that_shrinks_under_the_reader_gives_zeros(path: Path) -> None:
     """A broker trims the active index in place; an unmapped look-up survives that."""
-    path.write_bytes(pack(40, [(50 + i, 10 * i + 1) for i in range(100)]))
+    path.write_bytes(pack(40, [(50 + i, 10 * i + 1) for i in range(3000)]))
+    assert path.stat().st_size > SMALL_BYTES  # a small one is read when it is opened
     with OffsetIndex(str(path), 40, mapped=False) as index:
         path.write_bytes(b"")
         found = index.lookup(60)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import segmentlog
 from segmentlog.errors import MalformedBatchError, TruncatedBatchError, UnsupportedFormatError
+from segmentlog.files.readable import LocalDisk, LocalFile
 from segmentlog.model import TimestampAndOffset
 from segmentlog.read.lookup import (
     NewestTimestamps,
@@ -223,6 +225,58 @@ def test_a_good_index_saves_reading_what_is_before_its_entry(tmp_path: Path) -> 
     for found in entries:
         assert found.position == segment.floor_position(found.offset)
     assert 0 == segment.floor_position(entries[0].offset - 1)
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> list[LocalFile]:
+    """The files that are opened from now on."""
+    found: list[LocalFile] = []
+    really = LocalDisk.open
+
+    def opens(self: LocalDisk, path: str, *, follow: bool = True) -> LocalFile:
+        found.append(really(self, path, follow=follow))
+        return found[-1]
+
+    monkeypatch.setattr(LocalDisk, "open", opens)
+    return found
+
+
+def test_look_ups_open_each_file_once(tmp_path: Path, files: list[LocalFile]) -> None:
+    """Opening them again and again took a third of a seek."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    write_segment(directory, 0, 30)
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    end = log.end_offset()
+    assert log.offset_for_timestamp(1) is not None  # the segments' newest times are known now
+
+    def opens(look_up: Callable[[], object]) -> list[str]:
+        files.clear()
+        assert look_up()
+        return sorted(Path(each.path).suffix for each in files)
+
+    assert [".index", ".log", ".timeindex"] == opens(lambda: log.offset_for_timestamp(1300))
+    log.slices(BASE, BASE + 1)  # reads the id of the topic
+    assert [".index", ".log"] == opens(lambda: log.slices(end - 15, end - 12))
+    assert [".index", ".log"] == opens(lambda: len(log.slices(BASE, end, 200)) > 5)
+
+
+def test_an_open_segment_opens_what_it_needs_and_closes_it(
+    tmp_path: Path, files: list[LocalFile]
+) -> None:
+    """A look-up after its end opens the files again."""
+    path = write_segment(tmp_path, 0, 30)
+    with opened(path).opened() as look_ups:
+        assert not files
+        first = look_ups.header_at(0, up_to_offset=BASE)
+        assert [str(path)] == [each.path for each in files]
+        assert 1 == len(files[0].read(0, 1))
+    assert first is not None
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        files[0].read(0, 1)
+    assert first == look_ups.header_at(0, up_to_offset=BASE)
+    assert 2 == len(files)
+    look_ups.close()
 
 
 def test_the_walk_through_of_the_format_notes_is_answered_as_a_broker_does(tmp_path: Path) -> None:

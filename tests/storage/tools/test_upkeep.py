@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from compaction.batches import lay_out, records_of
 from typer.testing import Result
 
 import segmentlog
@@ -126,3 +127,23 @@ def test_configure_and_describe_settings(run: Run, directory: Path) -> None:
         "topic": "orders", "setting": "retention.ms", "value": "9",
         "source": "segmentlog.settings",
     } in map(json.loads, lines)  # fmt: skip
+
+
+def test_compact_says_what_became_of_each_partition(run: Run, tmp_path: Path) -> None:
+    """A line for each, and one for all; a dry run says what would be gone through."""
+    first = records_of(0, (b"a", b"1"), (b"a", b"2"), (None, b"3"))
+    lay_out(tmp_path, {0: [first], 3: [records_of(3, (b"b", b"4"))]}, "customers-0")
+    policy = ("-s", "cleanup.policy=compact")
+    told = run("compact", tmp_path, "--dry-run", *policy).stdout
+    assert (
+        "customers-0: dirty from offset 0, 100% of its bytes; 1 segment, 87 bytes would be gone "
+        "through, up to offset 3\nwould compact 1 partition, 87 bytes\n"
+    ) == told
+
+    told = run("compact", tmp_path, "--topic", "customers", *policy).stdout
+    assert (
+        "customers-0: dirty from offset 0, 100% of its bytes; 1 segment, 87 bytes, 3 records "
+        "became 1 segment, 70 bytes, 1 record, 1 record without a key removed; clean up to "
+        "offset 3\ncompacted 1 partition, removed 17 bytes\n"
+    ) == told
+    assert "compacted 0 partitions, removed 0 bytes\n" == run("compact", tmp_path, *policy).stdout

@@ -57,6 +57,37 @@ def kernels() -> set[str]:
     return found
 
 
+#: What each process needs before its first row takes seconds on a machine that has no cache.
+RARE = """
+import sys, segmentlog
+from segmentlog.tools.warmup import _kernels
+log = segmentlog.open_log_dir(sys.argv[1]).log("orders", 0)
+log.scan().read_all()
+first = log.offset_for_timestamp(0).offset
+names = [(k.py_func.__module__.rpartition(".")[2], k.py_func.__name__, len(k.signatures))
+         for k in _kernels() if k.signatures]
+print(first, *(f"{module}.{name}" for module, name, _ in names))
+print(*(f"{module}.{name}" for module, name, n_signatures in names if n_signatures > 1))
+"""
+
+
+def test_a_first_scan_and_look_up_need_few_kernels(example_data: str) -> None:
+    """Those of old messages, transactions, writes and dumps are compiled when they are needed."""
+    done = subprocess.run(
+        [sys.executable, "-c", RARE, example_data], capture_output=True, text=True, check=True
+    )
+    loaded, twice = done.stdout.splitlines()
+    first, *names = loaded.split()
+    modules = {name.partition(".")[0] for name in names}
+    rare = {"message", "transactions", "encode", "growth", "producer_table", "partition"}
+
+    assert "0" == first
+    assert {"scan", "decode"} <= modules
+    assert not modules & rare
+    assert not {name for name in names if "message" in name}
+    assert "" == twice, "compiled once for buffers that may be written to, and once for others"
+
+
 @pytest.mark.thorough
 def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -> None:
     """Scans, look-ups, dumps and writes find every kernel in the cache, which is where it said."""

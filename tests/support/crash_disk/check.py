@@ -24,8 +24,11 @@ from segmentlog.files.names import (
     CLEANER_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from segmentlog.files.snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.journal.guard import list_guards
+from segmentlog.kernels import layout
 from segmentlog.recovery.swaps import finish_swaps
+from segmentlog.segments.batches import walk_batches
 from segmentlog.verify.findings import Finding, FindingKind
 from segmentlog.verify.verify_log import verify_log
 
@@ -147,6 +150,7 @@ def _start_as_a_broker(directory: Path, promise: Promise) -> None:
     if not guards and is_marked:
         found = _findings(directory, promise.outcomes[-1])
         assert [] == found, f"trusts files of which verify says {found}"
+        _assert_snapshots_are_true(directory)
     if promise.is_at_rest:
         assert promise.was_clean == is_marked, f"the mark of a clean stop: {is_marked}"
     if promise.is_at_rest and is_marked:
@@ -159,6 +163,32 @@ def _start_as_a_broker(directory: Path, promise: Promise) -> None:
 def _swapped(directory: Path) -> list[Path]:
     """Files of a compaction that has not come to its end."""
     return [*directory.rglob("*.swap"), *directory.rglob("*.cleaned")]
+
+
+def _assert_snapshots_are_true(directory: Path) -> None:
+    """A snapshot has every producer below its offset, with its last batch there.
+
+    A log of producers has one: a broker that finds none does not look at the batches.
+    """
+    opened = segmentlog.open_log_dir(directory)
+    for topic_partition in opened.topic_partitions():
+        log = opened.log(*topic_partition)
+        batches = [
+            (producer_id, last_offset)
+            for walked in walk_batches(log.segments, 0)
+            for producer_id, last_offset in walked.scanned.headers[
+                :, [layout.PRODUCER_ID, layout.LAST_OFFSET]
+            ].tolist()
+            if producer_id >= 0
+        ]
+        offsets = list_snapshots(log.path)
+        assert offsets or not batches, f"forgets the producers of {topic_partition}"
+        for offset in offsets:
+            assert offset <= log.log_end_offset, f"{offset} is behind the log"
+            known = read_snapshot(snapshot_path(log.path, offset))
+            told = {each.producer_id: each.last_offset for each in known}
+            expected = {each: last for each, last in batches if last < offset}
+            assert expected == told, f"believes {told} of {topic_partition} at {offset}"
 
 
 def _findings(directory: Path, jobs: Sequence[Job]) -> list[Finding]:
@@ -176,6 +206,7 @@ def _assert_sound(directory: Path, jobs: Sequence[Job]) -> None:
     """Nothing is found, not even a gap, and the topic has all of its partitions."""
     found = _findings(directory, jobs)
     assert [] == found, found
+    _assert_snapshots_are_true(directory)
     topics = segmentlog.open_log_dir(directory).topics()
     assert {TOPIC: [*range(N_PARTITIONS)]} == topics, topics
 

@@ -57,6 +57,7 @@ class Job(NamedTuple):
     first_left : by partition, the number of the first job whose rows are left of the earlier ones.
     n_keys : number of different keys of its rows; 0 for rows without a key.
     leaves : by partition, the values that it leaves of the earlier jobs.
+    is_idempotent : whether its number is the id of an idempotent producer.
     """
 
     number: int
@@ -67,6 +68,7 @@ class Job(NamedTuple):
     first_left: Mapping[int, int] = MappingProxyType({})
     n_keys: int = 0
     leaves: Mapping[int, Sequence[int]] = MappingProxyType({})
+    is_idempotent: bool = False
 
     def values(self, partition: int) -> list[int]:
         """What it writes to one partition; no two rows are the same."""
@@ -190,6 +192,7 @@ def write_job(directory: Path, job: Job) -> None:
         num_partitions=N_PARTITIONS,
         config=job.config,
         delete_records=job.overwrites,
+        producer=segmentlog.Producer(job.number, 0, 0) if job.is_idempotent else None,
     ) as writer:
         for batch in job.table().to_batches(max_chunksize=5):
             writer.append(batch)

@@ -113,6 +113,10 @@ def _singles() -> Iterator[Scenario]:
     yield Scenario("first write", [append], begins_empty=True)
     for name, operation in OPERATIONS.items():
         yield Scenario(name, [operation])
+    of_producers = [
+        partial(writes, rows=rows, is_idempotent=True) for rows in ({0: 4}, {0: 8, 1: 2})
+    ]
+    yield Scenario("append of two producers", of_producers)
     yield Scenario("append without syncs", [partial(writes, flush=False)])
     unsynced: list[Callable[[Run], None]] = [
         partial(writes, rows={0: 8, 1: 4}, flush=False),

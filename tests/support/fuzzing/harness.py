@@ -28,6 +28,7 @@ from segmentlog.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.model import TopicPartition
 from segmentlog.records.columns import decode_as_java, record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.one_pass import OnePassDecoder
 from segmentlog.segments.batches import markers_among
 from segmentlog.testing.reference import BadBatchError, Record, UnknownFormatError
 from segmentlog.testing.reference_log import read_log
@@ -78,6 +79,7 @@ class Decoder:
             raise OSError(ctypes.get_errno(), "mprotect")
         self._bytes: Bytes = np.frombuffer(self._memory, np.uint8)[:_ARENA_BYTES]
         self._scanner = BatchScanner("fuzz.log", 0)
+        self._one_pass = OnePassDecoder(TopicPartition("fuzz", 0), record_schema(_COLUMNS))
         # With headers every record takes the careful loop, without them most take the quick one.
         self._decoders = [
             RecordDecoder(
@@ -89,7 +91,10 @@ class Decoder:
         ]
 
     def decode(self, data: bytes, *, with_slack: bool, with_headers: bool) -> Decoded:
-        """Rows of a log, with `COPY_SLACK` bytes behind it as scans have them, or without."""
+        """Rows of a log, with `COPY_SLACK` bytes behind it as scans have them, or without.
+
+        With this slack and without headers, usual batches are decoded in one pass.
+        """
         n = len(data)
         window = self._bytes[_ARENA_BYTES - n - COPY_SLACK * with_slack :]
         window[:n] = np.frombuffer(data, np.uint8)
@@ -100,6 +105,10 @@ class Decoder:
         at = 0
         try:
             while at < n:
+                if with_slack and not with_headers:
+                    at = self._take_usual(window, at, n, found)
+                    if at == n:
+                        break
                 batches = self._scanner.scan(window, at, n, 0)
                 if not len(batches.headers):
                     return Decoded(found, None, is_cut_short=True)
@@ -109,6 +118,14 @@ class Decoder:
         except SegmentLogError as error:
             return Decoded(found, error)
         return Decoded(found, None)
+
+    def _take_usual(self, window: Bytes, at: int, n: int, found: list[pa.RecordBatch]) -> int:
+        """Decode the usual batches from `at` on; return the byte behind them."""
+        one_pass = self._one_pass
+        found += one_pass.decode(window, at, n, self._scanner.next_offset)
+        found += one_pass.flush()
+        self._scanner.next_offset = one_pass.next_offset
+        return one_pass.position
 
 
 def outcome(decoded: Decoded, of_seed: Decoded) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from segmentlog.commit.job_files import JobFiles, sweep_jobs
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.producer.job_files import JobFiles, sweep_jobs
 
 WEEK = 7 * 24 * 3600
 

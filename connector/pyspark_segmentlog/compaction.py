@@ -1,0 +1,138 @@
+"""Compaction as a Spark job: the driver plans, and each task cleans a partition."""
+
+import logging
+import pickle
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from segmentlog.cleanup.compaction_job import CompactionJob, begin_compaction
+from segmentlog.cleanup.compaction_plan import CompactedPartition
+from segmentlog.cleanup.shared_compaction import CompactionTask, clean_task, lead
+from segmentlog.errors import SegmentLogError
+from segmentlog.files.system_errors import storage_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["compact"]
+
+logger = logging.getLogger(__name__)
+
+_OUTCOMES = "number long, outcome binary"
+
+
+@storage_errors()
+def compact(
+    spark: "SparkSession",
+    path: str | PathLike[str],
+    topics: Collection[str] = (),
+    *,
+    settings: Mapping[str, str] | None = None,
+    dedupe_buffer_bytes: int = 128 << 20,
+    load_factor: float = 0.9,
+    producer_expiration_ms: int = 24 * 3600 * 1000,
+    now_ms: int | None = None,
+    lock_timeout_seconds: float = 0.0,
+    metadata: str | PathLike[str] | None = None,
+    server_properties: str | PathLike[str] | None = None,
+) -> list[CompactedPartition]:
+    """Compact the logs of a directory on the executors of Spark.
+
+    The calling process plans, and holds the lock of the directory until the last task has ended.
+    A task compacts one partition, the largest ones first; with one executor core, they follow each
+    other.  All processes need the directory at the same path.  A partition that cannot be
+    compacted does not hold the others up.
+
+    Parameters
+    ----------
+    spark : the session, classic or Spark Connect.
+    dedupe_buffer_bytes : memory for keys of each task, beside the executor's own.
+    path, topics, settings, load_factor, producer_expiration_ms, now_ms : see `segmentlog.compact`.
+    lock_timeout_seconds, metadata, server_properties : the same.
+
+    Returns
+    -------
+    list of CompactedPartition
+        The partitions that were compacted, in their order.
+
+    Raises
+    ------
+    SegmentLogError
+        See `segmentlog.compact`; of several partitions that cannot be compacted, the error of the
+        first, once all others are.
+    """
+    from segmentlog.cleanup.offset_map import MapBounds
+
+    MapBounds(dedupe_buffer_bytes, load_factor).check()
+    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+    with (
+        begin_compaction(
+            path, topics, settings, dry_run=False, now_ms=now_ms,
+            lock_timeout_seconds=lock_timeout_seconds, metadata=metadata,
+            server_properties=server_properties,
+        ) as job,
+        lead(job.directory) as mark,
+    ):  # fmt: skip
+        limits = dedupe_buffer_bytes, load_factor, producer_expiration_ms, now_ms
+        tasks = [
+            CompactionTask(job.directory, mark, number, planned, *limits)
+            for number, planned in enumerate(job.due, 1)
+        ]
+        for each in tasks:
+            job.begin(each.planned)
+        return _ended(job, tasks, _run(spark, tasks)) if tasks else []
+
+
+def _run(
+    spark: "SparkSession", tasks: Sequence[CompactionTask]
+) -> dict[int, CompactedPartition | SegmentLogError | None]:
+    """The outcome of each task, by its number; the largest partitions begin first."""
+    by_size = sorted(tasks, key=lambda each: -each.planned.cleanable.n_bytes)
+
+    def clean(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for place in batch.column("id").to_pylist():
+                task = by_size[place]
+                yield pa.record_batch(
+                    {"number": [task.number], "outcome": [pickle.dumps(_outcome(task))]}
+                )
+
+    # One row a Spark partition, so one log a task.
+    places = spark.range(0, len(by_size), 1, len(by_size))
+    rows = places.mapInArrow(clean, _OUTCOMES).collect()
+    return {row.number: pickle.loads(row.outcome) for row in rows}
+
+
+def _outcome(task: CompactionTask) -> CompactedPartition | SegmentLogError | None:
+    """What became of a partition; an error, too, since Spark would try it three times more."""
+    try:
+        return clean_task(task)
+    except SegmentLogError as error:
+        return error
+
+
+def _ended(
+    job: CompactionJob,
+    tasks: Sequence[CompactionTask],
+    outcomes: Mapping[int, CompactedPartition | SegmentLogError | None],
+) -> list[CompactedPartition]:
+    """Keep the checkpoint of what was compacted; raise the first error, and warn of the others."""
+    done, errors = [], []
+    for task in tasks:
+        outcome = outcomes[task.number]
+        if isinstance(outcome, SegmentLogError):
+            errors.append(outcome)
+            continue
+        if outcome is not None:
+            job.reached(task.planned, outcome.clean_to)
+            done.append(outcome)
+        job.end(task.planned)
+    for error in errors[1:]:
+        logger.warning("not compacted: %s", error)
+    if errors:
+        raise errors[0]
+    return done

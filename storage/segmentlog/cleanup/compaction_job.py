@@ -1,0 +1,126 @@
+"""The frame of a compaction: the lock, what earlier compactions left, the plan, the checkpoint."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from segmentlog.cleanup.compaction_plan import PlannedPartition, plan_compaction
+from segmentlog.cleanup.places import locked, log_directory, partitions_of
+from segmentlog.cleanup.swap_segments import remove_deleted
+from segmentlog.commit.topics import check_partition_path
+from segmentlog.files.checkpoint import read_offsets, write_offsets
+from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_CHECKPOINT,
+    partition_path,
+)
+from segmentlog.files.readable import exists
+from segmentlog.model import TopicPartition
+from segmentlog.recovery.swaps import finish_swaps, has_swaps
+from segmentlog.settings.directory_settings import DirectorySettings
+
+__all__ = ["CompactionJob", "begin_compaction"]
+
+logger = logging.getLogger(__name__)
+
+
+class CompactionJob(NamedTuple):
+    """The partitions that are due, and the steps before and after a partition is cleaned.
+
+    Attributes
+    ----------
+    directory : the absolute path of the log directory.
+    due : the partitions, in their order.
+    may_write : whether files may be changed: not in a dry run.
+    """
+
+    directory: str
+    due: list[PlannedPartition]
+    may_write: bool
+
+    def begin(self, planned: PlannedPartition) -> None:
+        """Make a log ready, as for an append: nothing of it is lost or half written then.
+
+        Raises
+        ------
+        LogDirectoryError
+            If the log is damaged.
+        """
+        from segmentlog.commit.prepare import ready_to_append
+
+        is_clean = exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
+        partition = [planned.topic_partition]
+        ready_to_append(self.directory, partition, planned.config, is_clean=is_clean, flush=True)
+
+    def reached(self, planned: PlannedPartition, offset: int) -> None:
+        """Say durably where the compacted part of a log ends."""
+        _set_checkpoint(self.directory, planned.topic_partition, offset)
+
+    def end(self, planned: PlannedPartition) -> None:
+        """Remove the files whose time has come."""
+        where = partition_path(self.directory, planned.topic_partition)
+        remove_deleted(where, planned.config.file_delete_delay_ms)
+
+
+@contextlib.contextmanager
+def begin_compaction(
+    path: str | os.PathLike[str],
+    topics: Collection[str],
+    settings: Mapping[str, str] | None,
+    *,
+    dry_run: bool,
+    now_ms: int,
+    lock_timeout_seconds: float,
+    metadata: str | os.PathLike[str] | None,
+    server_properties: str | os.PathLike[str] | None,
+) -> Iterator[CompactionJob]:
+    """Hold the lock of a log directory, and plan its compaction.
+
+    Parameters and errors are those of `segmentlog.compact`.
+    """
+    directory = log_directory(path)
+    known = DirectorySettings.read(directory, settings, metadata, server_properties)
+    with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
+        partitions = partitions_of(directory, topics, has_settings=bool(settings))
+        if may_write:
+            _finish_earlier(directory, partitions, known)
+        checkpoints = read_offsets(directory, CLEANER_OFFSET_CHECKPOINT)
+        planned = plan_compaction(directory, partitions, known, checkpoints, now_ms)
+        if may_write:
+            _reset(directory, planned)
+        yield CompactionJob(directory, [each for each in planned if each.is_due], may_write)
+
+
+def _finish_earlier(
+    directory: str, partitions: Iterable[TopicPartition], settings: DirectorySettings
+) -> None:
+    """Finish or undo what a crash has left, and remove files whose time has come."""
+    for each in partitions:
+        config = settings.config(each.topic)
+        if "compact" in config.cleanup_policy:
+            where = partition_path(directory, each)
+            check_partition_path(where)
+            if has_swaps(where):
+                finish_swaps(where)
+                logger.warning("%s: finished or undid an interrupted compaction", where)
+            remove_deleted(where, config.file_delete_delay_ms)
+
+
+def _reset(directory: str, planned: Iterable[PlannedPartition]) -> None:
+    """Replace checkpoints that their logs cannot have, as a broker does even without cleaning."""
+    for each in planned:
+        if each.cleanable.is_reset:
+            offset = each.cleanable.first_dirty_offset
+            logger.warning(
+                "%s: the compacted part ended at offset %s, outside of the log; it is compacted "
+                "from offset %d on", each.topic_partition, each.checkpoint, offset,
+            )  # fmt: skip
+            _set_checkpoint(directory, each.topic_partition, offset)
+
+
+def _set_checkpoint(directory: str, topic_partition: TopicPartition, offset: int) -> None:
+    """Say durably where the compacted part of a log ends."""
+    offsets = read_offsets(directory, CLEANER_OFFSET_CHECKPOINT)
+    write_offsets(directory, CLEANER_OFFSET_CHECKPOINT, {**offsets, topic_partition: offset})

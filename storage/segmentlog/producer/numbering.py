@@ -1,0 +1,95 @@
+"""Number the records of an idempotent producer in each partition."""
+
+import os
+from collections.abc import Callable
+
+from segmentlog.commit.sequences import next_sequence
+from segmentlog.errors import UnknownTopicOrPartitionError
+from segmentlog.files.lock import DirectoryLock
+from segmentlog.kernels.sequences import assign_sequences
+from segmentlog.log_directory import open_log_dir
+from segmentlog.model import TopicPartition
+from segmentlog.producer.config import Producer
+from segmentlog.records.encoder import EncodedBatches
+from segmentlog.recovery.unfinished import recover_commits
+
+__all__ = ["SequenceNumbers", "numbers_behind_the_log"]
+
+
+class SequenceNumbers:
+    """The sequences of one producer, flush by flush.
+
+    A flush that failed, or whose end is in doubt, is repeated with the same numbers: if it took
+    place after all, its batches are recognised.
+
+    Parameters
+    ----------
+    producer : the producer.
+    behind_the_log : gives the sequence that follows in a partition's log.
+    """
+
+    def __init__(
+        self, producer: Producer, behind_the_log: Callable[[TopicPartition], int]
+    ) -> None:
+        self._producer = producer
+        self._behind_the_log = behind_the_log
+        self._flushed: dict[TopicPartition, int] = {}
+        self._staged: dict[TopicPartition, int] = {}
+
+    def number(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
+        """Give the next batches of a partition their sequences.
+
+        Raises
+        ------
+        LogLockedError, CorruptLogError
+            If the log has to be read for its next sequence, and cannot be.
+        """
+        if topic_partition not in self._staged:
+            self._staged[topic_partition] = self._first(topic_partition)
+        self._staged[topic_partition] = assign_sequences(
+            batches.buffer,
+            batches.table,
+            self._producer.producer_id,
+            self._producer.producer_epoch,
+            self._staged[topic_partition],
+        )
+
+    def _first(self, topic_partition: TopicPartition) -> int:
+        if topic_partition not in self._flushed:
+            given = self._producer.first_sequence(topic_partition.partition)
+            if given is None:
+                given = self._behind_the_log(topic_partition)
+            self._flushed[topic_partition] = given
+        return self._flushed[topic_partition]
+
+    def flushed(self) -> None:
+        """All records that were numbered are in the log."""
+        self._flushed |= self._staged
+
+    def forget(self) -> None:
+        """The records since the last flush are to be numbered again."""
+        self._staged.clear()
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Partitions with records since the last flush."""
+        return frozenset(self._staged)
+
+
+def numbers_behind_the_log(
+    directory: str, producer: Producer, lock_timeout_seconds: float
+) -> Callable[[TopicPartition], int]:
+    """Find the sequence that follows in a log; a partition that is missing begins at 0."""
+
+    def find(topic_partition: TopicPartition) -> int:
+        with DirectoryLock(directory, lock_timeout_seconds):
+            recover_commits(directory)
+            try:
+                log = open_log_dir(os.fspath(directory)).log(*topic_partition)
+            except UnknownTopicOrPartitionError:
+                return 0
+            return next_sequence(
+                log.path, log.log_end_offset, producer.producer_id, producer.producer_epoch
+            )
+
+    return find

@@ -1,0 +1,146 @@
+"""Bytes of a log to Arrow batches in one pass, for the batches that nearly all logs consist of.
+
+A `OnePassDecoder` stops before every batch that is not of the usual kind.  A `BatchScanner` and a
+`RecordDecoder` take that batch, and name its fault if it has one.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.kernels import output, status
+from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.one_pass import decode_batches
+from segmentlog.kernels.scan import SMALLEST_RECORD_BYTES
+from segmentlog.model import ALL_OFFSETS, OffsetRange, TimestampType, TopicPartition
+from segmentlog.records.columns import CONSTANT_COLUMNS, Constants, Output
+
+__all__ = ["OnePassDecoder", "Stop"]
+
+_MICROSECONDS = 1000  # in a millisecond
+_FIRST_ROWS = 1_000  # so that ``show()`` does not wait for a full batch
+_MOST_ROWS = 50_000  # the size that Spark's transport takes quickest
+_ROOM_BYTES = 8 << 20
+_MOST_BYTES = 32 << 20
+
+
+class Stop(Enum):
+    """Why a call of `OnePassDecoder.decode` ended."""
+
+    END = status.OK
+    CUT_SHORT = status.NEED_MORE  #: the next batch is not whole
+    UNUSUAL = status.UNUSUAL  #: the next batch is for the careful decoder
+
+
+class OnePassDecoder:
+    """Turns the bytes of usual batches of one partition into Arrow batches.
+
+    An Arrow batch may hold rows of several buffers.  It stays open until it is full, until an
+    unusual batch comes, or until `flush` is called.
+
+    Parameters
+    ----------
+    topic_partition : of the rows.
+    schema : the columns wanted, of `segmentlog.records.columns`; see `suits`.
+    offsets : of the rows.
+
+    Attributes
+    ----------
+    position : byte of the buffer behind the last batch taken.
+    next_offset : offset behind the last batch taken.
+    flushed_offset : offset behind the last batch whose rows were yielded.
+    stop : why the last call of `decode` ended.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        schema: pa.Schema,
+        offsets: OffsetRange = ALL_OFFSETS,
+    ) -> None:
+        self._offsets = offsets
+        self._schema = schema
+        self._constants = Constants(topic_partition)
+        self._state: Int64s = np.zeros(output.N_STATE, np.int64)
+        self._room: Output | None = None
+        self._n_rows = _FIRST_ROWS
+        self.position = 0
+        self.next_offset = self.flushed_offset = ALL_OFFSETS.start_offset
+        self.stop = Stop.END
+
+    @staticmethod
+    def suits(schema: pa.Schema) -> bool:
+        """Whether these columns can be decoded in one pass.
+
+        Headers are left to the careful decoder, and so are columns that need no records at all.
+        """
+        return "headers" not in schema.names and not CONSTANT_COLUMNS.issuperset(schema.names)
+
+    def decode(
+        self,
+        buf: Bytes,
+        start: int,
+        end: int,
+        next_offset: int,
+        *,
+        offset_limit: int = ALL_OFFSETS.end_offset,
+        most_bytes: int = _ROOM_BYTES,
+    ) -> Iterator[pa.RecordBatch]:
+        """Full Arrow batches of the usual batches from byte `start` on.
+
+        Parameters
+        ----------
+        buf : uint8 array, shape (n_bytes,); read only, and valid until the iterator ends; the last
+            `segmentlog.kernels.memory.COPY_SLACK` bytes belong to no usual batch
+        start, end : half-open byte range that begins at a batch
+        next_offset : the least base offset that the first batch may have
+        offset_limit : a batch that reaches up to it is not usual
+        most_bytes : bytes that are still to come, those of the range included
+        """
+        self.position, self.next_offset = start, next_offset
+        range_start, range_end = self._offsets
+        range_end = min(range_end, offset_limit)
+        while True:
+            if self._room is None:
+                self._make_room(self._n_rows, min(most_bytes, _ROOM_BYTES))
+            code, self.position, self.next_offset = decode_batches(
+                buf, self.position, end, self.next_offset, range_start, range_end, _MICROSECONDS,
+                self._arrays, self._state,
+            )  # fmt: skip
+            if code != status.OUTPUT_FULL:
+                break
+            if self._state[output.N_ROWS]:
+                yield from self.flush()
+            elif not self._make_room_for_one():
+                code = status.UNUSUAL
+                break
+        if code == status.UNUSUAL:
+            yield from self.flush()
+        self.stop = Stop(code)
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """The rows that were not yet yielded."""
+        self.flushed_offset = self.next_offset
+        # Not used again, even if it has no rows: nulls of the unusual batch may be marked in it.
+        room, self._room = self._room, None
+        if room is None or not self._state[output.N_ROWS]:
+            return
+        self._n_rows = _MOST_ROWS
+        timestamp_type = TimestampType(int(self._state[output.TIMESTAMP_TYPE] != 0))
+        yield room.to_arrow(self._state, self._constants, timestamp_type)
+
+    def _make_room_for_one(self) -> bool:
+        """Make room for the batch that does not fit an empty output, unless it is too large."""
+        n_rows, n_bytes = self._state[output.DETAIL : output.DETAIL_2 + 1].tolist()
+        if n_rows > _MOST_ROWS or n_bytes > _MOST_BYTES:
+            return False
+        self._make_room(max(n_rows, self._n_rows), n_bytes)
+        return True
+
+    def _make_room(self, n_rows: int, n_bytes: int) -> None:
+        n_rows = min(n_rows, n_bytes // SMALLEST_RECORD_BYTES + 1)
+        self._room = Output(self._schema, n_rows, n_bytes, 0)
+        self._arrays = self._room.plain_arrays
+        self._room.begin(self._state)

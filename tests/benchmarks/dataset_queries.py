@@ -1,0 +1,119 @@
+"""``segmentlog.dataset``: queries of DuckDB and Polars, threads, and the order of time."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import polars as pl
+from measure import Digest, Result, Row, compare
+from query_data import QueryData, median_window
+
+import segmentlog
+from segmentlog.polars import scan_log
+
+__all__ = ["duckdb_and_polars", "threads", "timeline"]
+
+#: Digests: rows, the sum of their offsets, and the bytes of their values.
+_DUCKDB = 'select count(*), sum("offset"), sum(octet_length(value)) from logs'
+_POLARS = [pl.len(), pl.col("offset").sum(), pl.col("value").bin.size().sum()]
+_BOUNDS = {
+    "all rows": "all bytes, which are read and verified; of Parquet, two columns are read",
+    "1 % by time": "slices that are read whole, all behind the window: timestamps need not rise",
+}
+
+
+def _window(n_records: int) -> tuple[datetime, datetime]:
+    start, end = median_window(n_records)
+    return datetime.fromtimestamp(start / 1000, UTC), datetime.fromtimestamp(end / 1000, UTC)
+
+
+def _by_duckdb(relation: Callable[[], object], where: str) -> Callable[[], Digest]:
+    def run() -> Digest:
+        with duckdb.connect() as connection:
+            connection.execute("set timezone = 'UTC'")
+            source = relation()
+            if isinstance(source, list):
+                connection.read_parquet(source).create_view("logs")
+            else:
+                connection.register("logs", source)
+            found = connection.execute(f"{_DUCKDB} {where}").fetchone()
+        return tuple(map(int, found))
+
+    return run
+
+
+def _by_polars(frame: Callable[[], pl.LazyFrame], where: pl.Expr | None) -> Callable[[], Digest]:
+    def run() -> Digest:
+        rows = frame() if where is None else frame().filter(where)
+        return tuple(map(int, rows.select(_POLARS).collect().row(0)))
+
+    return run
+
+
+def duckdb_and_polars(data: QueryData, rounds: int) -> list[Row]:
+    """The same queries over Parquet; both open what they read in every round."""
+    logs, files = data.small, list(data.parquet)
+    start, end = _window(data.n_small)
+    sql = {"all rows": "", "1 % by time": f"where timestamp >= '{start}' and timestamp < '{end}'"}
+    time = pl.col("timestamp")
+    expressions = {"all rows": None, "1 % by time": (time >= start) & (time < end)}
+    rows = []
+    for what in sql:
+        results = compare(
+            {
+                "DuckDB": _by_duckdb(lambda: segmentlog.dataset(logs), sql[what]),
+                "DuckDB, Parquet": _by_duckdb(lambda: files, sql[what]),
+                "Polars": _by_polars(lambda: scan_log(logs), expressions[what]),
+                "Polars, Parquet": _by_polars(lambda: pl.scan_parquet(files), expressions[what]),
+            },
+            rounds,
+        )
+        rows += [_row(results, name, what, data.n_small) for name in ("DuckDB", "Polars")]
+    return rows
+
+
+def _row(results: dict[str, Result], name: str, what: str, n_records: int) -> Row:
+    ours, theirs = results[name], results[f"{name}, Parquet"]
+    detail = (
+        f"{ours.median:.3f} against {theirs.median:.3f} s; {ours.digest[0]:,} of {n_records:,} "
+        f"rows; ±{ours.spread:.0%}, ±{theirs.spread:.0%}; bound by {_BOUNDS[what]}"
+    )
+    work = f"{name}: {what}, of `segmentlog.dataset`"
+    goal = "≥ 0.2" if what == "all rows" else "≥ 0.5"
+    against = "the same query over Parquet"
+    return Row(work, against, goal, f"{theirs.median / ours.median:.2f}", detail)
+
+
+def _scan(data: QueryData, **how: Any) -> Callable[[], Digest]:
+    logs = segmentlog.dataset(data.small)
+    return lambda: (sum(batch.num_rows for batch in logs.scanner(**how).to_batches()),)
+
+
+def threads(data: QueryData, rounds: int) -> list[Row]:
+    """Slices side by side against one after the other."""
+    results = compare({"many": _scan(data), "one": _scan(data, use_threads=False)}, rounds)
+    many, one = results["many"], results["one"]
+    detail = (
+        f"{many.digest[0] / many.median / 1e6:.0f} against "
+        f"{one.digest[0] / one.median / 1e6:.0f} M rows/s; {many.digest[0]:,} rows; "
+        f"±{many.spread:.0%}, ±{one.spread:.0%}; bound by the cores, and by memory"
+    )
+    work = "all columns of a dataset, a thread for each core"
+    return [Row(work, "one thread", "≥ 1.6", f"{one.median / many.median:.2f}", detail)]
+
+
+def timeline(data: QueryData, rounds: int) -> list[Row]:
+    """All partitions merged by time against one after the other, both by one thread."""
+    results = compare(
+        {"time": _scan(data, order="timestamp"), "offset": _scan(data, use_threads=False)}, rounds
+    )
+    ours, theirs = results["time"], results["offset"]
+    detail = (
+        f"{ours.digest[0] / ours.median / 1e6:.1f} against "
+        f"{theirs.digest[0] / theirs.median / 1e6:.0f} M rows/s; {ours.digest[0]:,} rows; "
+        f"±{ours.spread:.0%}, ±{theirs.spread:.0%}; bound by copies: every row goes to its place"
+    )
+    work = '`order="timestamp"`: four partitions merged by time'
+    against = "the order of offsets, one thread"
+    return [Row(work, against, "≥ 0.2", f"{theirs.median / ours.median:.2f}", detail)]

@@ -1,0 +1,232 @@
+"""Queries of a small part of a log through Spark and in the engine, against its full scan."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from engine import digest_of
+from measure import Digest, Result, Row, compare
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from query_data import N_PARTITIONS, TOPIC, QueryData, median_window
+from segmentlog_bench_floor import FloorSource
+from spark_scan import session
+
+import segmentlog
+from segmentlog.read.scan import scan_slice
+
+__all__ = [
+    "filter_push_down",
+    "narrow_engine",
+    "narrow_spark",
+    "time_window",
+    "time_window_engine",
+]
+
+_PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+_N_FILTERED = 600
+
+
+def _against(results: Mapping[str, Result], ours: str, theirs: str) -> str:
+    return f"{results[theirs].median / results[ours].median:.2f}"
+
+
+def _times(results: Mapping[str, Result], *names: str) -> str:
+    """Seconds of the contestants, with the spread of each."""
+    return " against ".join(
+        f"{results[name].median:.3f} s (±{results[name].spread:.0%})" for name in names
+    )
+
+
+def _sink(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _digest(frame: DataFrame) -> Digest:
+    """Rows, and the sum of their offsets."""
+    found = frame.agg(F.count("*"), F.sum("offset")).first()
+    return tuple(int(number or 0) for number in found)
+
+
+def _ours(spark: SparkSession, path: object, **options: Any) -> DataFrame:
+    reader = spark.read.format("segmentlog").option("readUpTo", "logEnd").options(**options)
+    return reader.load(str(path))
+
+
+def time_window(data: QueryData, rounds: int) -> list[Row]:
+    """The same two timestamps for both sources; each round plans anew."""
+    start, end = median_window(data.n_large)
+    options: dict[str, Any] = {
+        "subscribe": TOPIC,
+        "startingTimestamp": start,
+        "endingTimestamp": end,
+    }
+    with data.broker as broker:
+        spark = session()
+        spark.dataSource.register(FloorSource)
+
+        def kafka() -> DataFrame:
+            reader = spark.read.format("kafka").options(**options)
+            return reader.option("kafka.bootstrap.servers", broker.bootstrap_servers).load()
+
+        frames: dict[str, Callable[[], DataFrame]] = {
+            "segmentlog": lambda: _ours(spark, broker.log_dir, **options),
+            "two tasks": lambda: _ours(spark, broker.log_dir, **options, maxPartitions=2),
+            "kafka": kafka,
+            "floor": lambda: spark.read.format("bench_floor").load(),
+        }
+        known = {name: _digest(frames[name]()) for name in ("segmentlog", "two tasks", "kafka")}
+        known["floor"] = known["kafka"]  # it has no rows
+
+        def scan(name: str) -> Digest:
+            _sink(frames[name]())
+            return known[name]
+
+        results = compare({name: partial(scan, name) for name in frames}, rounds)
+        spark.stop()
+    n_rows = results["kafka"].digest[0]
+    detail = (
+        f"{_times(results, 'segmentlog', 'kafka')}; {n_rows:,} of {data.n_large:,} rows in "
+        f"{N_PARTITIONS} tasks, {results['two tasks'].median:.3f} s in 2; bound by Spark: a "
+        f"Python source without rows takes {results['floor'].median:.3f} s, a ratio of "
+        f"{_against(results, 'floor', 'kafka')}"
+    )
+    work = "1 % of a log by time, through Spark, `load` included"
+    against = "Spark's `kafka` source with the same timestamps"
+    return [Row(work, against, "≥ 4", _against(results, "segmentlog", "kafka"), detail)]
+
+
+def _counted(readers: list[pa.RecordBatchReader]) -> Digest:
+    return digest_of(batch for reader in readers for batch in reader)
+
+
+def time_window_engine(data: QueryData, rounds: int) -> list[Row]:
+    """Timestamps are looked up in directories that are opened anew; one core reads."""
+    start, end = median_window(data.n_large)
+    log_dir = data.broker.log_dir
+
+    def read(**bounds: Any) -> Digest:
+        directory = segmentlog.open_log_dir(log_dir)
+        logs = [directory.log(TOPIC, partition) for partition in range(N_PARTITIONS)]
+        return _counted([log.scan(read_up_to="logEnd", **bounds) for log in logs])
+
+    window = {"starting_timestamp": start, "ending_timestamp": end}
+    n_rows = read(**window)[0]
+    found = compare({"window": lambda: read(**window)}, rounds)
+    found |= compare({"all": read}, rounds)
+    detail = (
+        f"{_times(found, 'window', 'all')}; {n_rows:,} of {data.n_large:,} rows; bound by the "
+        "scan of these rows, of which 1 % would be 100 times quicker, and look-ups"
+    )
+    work = "1 % of a log by time, in the engine, one core"
+    return [Row(work, "its own full scan", "≥ 30", _against(found, "window", "all"), detail)]
+
+
+def filter_push_down(data: QueryData, rounds: int) -> list[Row]:
+    """Rows of one partition by a filter, against the same rows by options."""
+    first = data.n_large // N_PARTITIONS // 2
+    log_dir = data.broker.log_dir
+    spark = session()
+    spark.conf.set(_PUSH_DOWN, "true")
+
+    def filtered(narrows: str) -> Digest:
+        where = f"partition = 1 and offset >= {first} and offset < {first + _N_FILTERED}"
+        frame = _ours(spark, log_dir, subscribe=TOPIC, filterPushdown=narrows)
+        return _digest(frame.where(where))
+
+    bounds = {
+        "startingOffsets": json.dumps({TOPIC: {"1": first}}),
+        "endingOffsets": json.dumps({TOPIC: {"1": first + _N_FILTERED}}),
+        "assign": json.dumps({TOPIC: [1]}),
+    }
+    results = compare(
+        {
+            "filter": lambda: filtered("true"),
+            "options": lambda: _digest(_ours(spark, log_dir, **bounds)),
+        },
+        rounds,
+    )
+    begun = time.perf_counter()
+    assert filtered("false") == results["filter"].digest
+    unnarrowed = time.perf_counter() - begun
+    spark.stop()
+    detail = (
+        f"{_times(results, 'filter', 'options')}; {unnarrowed:.1f} s, measured once, without "
+        f"`filterPushdown`; {_N_FILTERED} of {data.n_large:,} rows; bound by planning and one task"
+    )
+    work = "600 rows by a filter that is pushed down, `local[2]`"
+    against = "`startingOffsets` and `endingOffsets`"
+    return [Row(work, against, "≥ 0.7", _against(results, "filter", "options"), detail)]
+
+
+def narrow_spark(data: QueryData, rounds: int) -> list[Row]:
+    """Schemas of few columns against all columns: to the `noop` sink, and counted."""
+    spark = session()
+    schemas = {
+        "all": "",
+        "two": "offset bigint, timestamp timestamp",
+        "partition": "partition int",
+    }
+
+    def frame(name: str) -> DataFrame:
+        reader = spark.read.format("segmentlog")
+        return (reader.schema(schemas[name]) if schemas[name] else reader).load(str(data.small))
+
+    known = {name: (frame(name).count(),) for name in schemas}
+
+    def sink(name: str) -> Callable[[], Digest]:
+        return lambda: (_sink(frame(name)), known[name])[1]
+
+    def count(name: str) -> Callable[[], Digest]:
+        return lambda: (frame(name).count(),)
+
+    results = compare(
+        {
+            "two": sink("two"), "all": sink("all"),
+            "count partition": count("partition"), "count all": count("all"),
+        },
+        rounds,
+    )  # fmt: skip
+    spark.stop()
+    n_rows = f"{data.n_small:,} rows"
+    return [
+        Row(
+            'schema "offset, timestamp" through Spark, `local[2]`', "all columns", "≥ 3",
+            _against(results, "two", "all"),
+            f"{_times(results, 'two', 'all')}; {n_rows}; bound by Spark's rows, and the checksum",
+        ),
+        Row(
+            'count over the schema "partition", `local[2]`', "a count over all columns", "≥ 3",
+            _against(results, "count partition", "count all"),
+            f"{_times(results, 'count partition', 'count all')}; {n_rows}; bound by Spark's job, "
+            "and the checksum of all bytes",
+        ),
+    ]  # fmt: skip
+
+
+def narrow_engine(data: QueryData, rounds: int) -> list[Row]:
+    """One core, from files; and the part of it that reads and verifies bytes."""
+    directory = segmentlog.open_log_dir(data.small)
+    logs = [directory.log(TOPIC, partition) for partition in range(N_PARTITIONS)]
+    slices = [each for log in logs for each in log.slices(0, log.log_end_offset)]
+
+    def scan(columns: list[str] | None) -> Callable[[], Digest]:
+        return lambda: (
+            sum(batch.num_rows for each in slices for batch in scan_slice(each, columns=columns)),
+        )
+
+    results = compare(
+        {"two": scan(["offset", "timestamp"]), "all": scan(None), "none": scan(["partition"])},
+        rounds,
+    )
+    share = results["none"].median / results["two"].median
+    bound = results["all"].median / results["none"].median
+    detail = (
+        f"{_times(results, 'two', 'all')}; {data.n_small:,} rows; reading bytes and their "
+        f"checksum alone are {share:.0%} of it: without any column the ratio is {bound:.1f}"
+    )
+    work = "columns `offset` and `timestamp` in the engine, one core"
+    return [Row(work, "all columns", "≥ 3", _against(results, "two", "all"), detail)]

@@ -1,0 +1,211 @@
+"""One pass yields what two passes yield, takes all usual batches, and stops before the others."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from both_ways import decode_log, with_slack
+
+import segmentlog
+from segmentlog.kernels.memory import COPY_SLACK
+from segmentlog.model import Codec, OffsetRange, TopicPartition
+from segmentlog.records.columns import record_schema
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.one_pass import OnePassDecoder, Stop
+from segmentlog.testing.reference import Record, encode_batch
+
+WHERE = TopicPartition("t", 0)
+CONTROL, APPEND_TIME = 0x20, 0x08
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+def batch(base: int, n: int = 5, *, attributes: int = 0, headers: tuple = ()) -> bytes:
+    """A batch of records with keys and values of several sizes, some of them null."""
+    sizes = (0, 5, 40, 90, 200, 700)
+    records = [
+        Record(
+            base + i, 1_700_000_000_000 + i * 1000,
+            None if i % 4 == 3 else bytes([i & 0xFF]) * (i % 30),
+            None if i % 5 == 4 else bytes(sizes[i % 6]), headers,
+        )
+        for i in range(n)
+    ]  # fmt: skip
+    return encode_batch(records, attributes=attributes)
+
+
+def emptied(base: int) -> bytes:
+    """A batch of which compaction has left only the header."""
+    return encode_batch([], base_offset=base, last_offset=base, max_timestamp_ms=0)
+
+
+def decode(
+    data: bytes, columns: list[str] | None = None, offsets: tuple[int, int] = (0, 2**62),
+    *, in_one_pass: bool,
+) -> list[pa.RecordBatch]:  # fmt: skip
+    buf, schema, wanted = with_slack(data), record_schema(columns), OffsetRange(*offsets)
+    one_pass = OnePassDecoder(WHERE, schema, wanted) if in_one_pass else None
+    decoder = RecordDecoder(WHERE, schema, wanted)
+    return [*decode_log(buf, len(data), BatchScanner("x.log", 0), decoder, one_pass)]
+
+
+def stops(data: bytes, columns: list[str] | None = None) -> list[int]:
+    """Bytes of the batches at which one pass stops."""
+    buf, found, at, next_offset = with_slack(data), [], 0, 0
+    one_pass = OnePassDecoder(WHERE, record_schema(columns))
+    scanner = BatchScanner("x.log", 0)
+    while at < len(data):
+        list(one_pass.decode(buf, at, len(data), next_offset))
+        if one_pass.stop != Stop.UNUSUAL:
+            break
+        found.append(one_pass.position)
+        scanner.next_offset = one_pass.next_offset
+        batches = scanner.scan(buf, one_pass.position, len(data), 0, 1)
+        at, next_offset = batches.end, batches.next_offset
+    return found
+
+
+USUAL = {
+    "plain": batch(0) + batch(5, 300) + batch(305),
+    "one record each": b"".join(batch(i, 1) for i in range(50)),
+    "more records than the first rows": batch(0, 3_000) + batch(3_000),
+    "gaps": batch(0) + batch(1_000),
+    "a control batch": batch(0) + batch(5, 1, attributes=CONTROL) + batch(6),
+    "an emptied batch": batch(0) + emptied(5) + batch(6),
+    "two types of timestamps": batch(0) + batch(5, attributes=APPEND_TIME) + batch(10),
+    "headers that nobody wants": batch(0, headers=((b"h", b"v"), (b"g", None))) + batch(5),
+}
+COLUMNS = [None, ["offset", "timestamp"], ["offset"], ["timestamp", "topic"], ["value", "offset"]]
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("name", USUAL)
+def test_one_pass_takes_usual_batches_whole(name: str, columns: list[str] | None) -> None:
+    """Nothing of them is left to the two passes, and the rows are the same."""
+    data = USUAL[name]
+    found = decode(data, columns, in_one_pass=True)
+    for each in found:
+        each.validate(full=True)
+    expected = decode(data, columns, in_one_pass=False)
+
+    assert [] == stops(data, columns)
+    assert pa.Table.from_batches(expected) == pa.Table.from_batches(found)
+
+
+def damaged(data: bytes, at: int) -> bytes:
+    changed = bytearray(data)
+    changed[at] ^= 0x10
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        encode_batch([Record(5, 0, b"k", bytes(90))], codec=Codec.GZIP),
+        batch(5, 50_001),
+        encode_batch([Record(5, 2**60, b"k", b"v")]),
+        damaged(batch(5), 80),
+        damaged(batch(5), 0),
+        batch(4),
+    ],
+    ids=["gzip", "too many rows", "far in the future", "checksum", "base offset", "goes back"],
+)
+def test_one_pass_stops_before_an_unusual_batch(unusual: bytes) -> None:
+    """Its position and offset are those of the batch, and the rows before are there."""
+    before = batch(0)
+    data = before + unusual
+    one_pass = OnePassDecoder(WHERE, record_schema())
+    rows = [*one_pass.decode(with_slack(data), 0, len(data), 0, offset_limit=2**60)]
+    rows += one_pass.flush()
+
+    assert (Stop.UNUSUAL, len(before), 5) == (
+        one_pass.stop, one_pass.position, one_pass.next_offset,
+    )  # fmt: skip
+    assert 5 == sum(each.num_rows for each in rows) == one_pass.flushed_offset
+
+
+@pytest.mark.parametrize("n_bytes", [1, 16, 17, 60, 61, 100])
+def test_one_pass_says_when_a_batch_is_not_whole(n_bytes: int) -> None:
+    """The caller reads on."""
+    data = batch(0) + batch(5)[:n_bytes]
+    one_pass = OnePassDecoder(WHERE, record_schema())
+    list(one_pass.decode(with_slack(data), 0, len(data), 0))
+
+    assert (Stop.CUT_SHORT, len(batch(0))) == (one_pass.stop, one_pass.position)
+
+
+def test_the_last_bytes_of_a_buffer_without_slack_are_left_alone() -> None:
+    """Copies in vectors may read so far behind a batch."""
+    data = batch(0) + batch(5)
+    one_pass = OnePassDecoder(WHERE, record_schema())
+    list(one_pass.decode(with_slack(data)[: len(data) + COPY_SLACK - 1], 0, len(data), 0))
+
+    assert (Stop.UNUSUAL, len(batch(0))) == (one_pass.stop, one_pass.position)
+
+
+@pytest.mark.parametrize("offsets", [(0, 12), (3, 12), (5, 10), (7, 8), (11, 99), (15, 99)])
+def test_a_range_cuts_batches(offsets: tuple[int, int]) -> None:
+    """Batches below the range are passed over; one that a bound cuts goes to the two passes."""
+    data = b"".join(batch(base) for base in (0, 5, 10))
+    found = decode(data, ["offset"], offsets, in_one_pass=True)
+
+    start, end = offsets
+    assert [i for i in range(15) if start <= i < end] == [
+        offset for each in found for offset in each["offset"].to_pylist()
+    ]
+
+
+def test_rows_of_several_buffers_come_in_one_arrow_batch() -> None:
+    """The first is small, so that the first rows come soon; the others are nearly full."""
+    one_pass = OnePassDecoder(WHERE, record_schema(["offset"]))
+    sizes = []
+    for base in range(0, 200_000, 500):
+        data = batch(base, 500)
+        found = one_pass.decode(with_slack(data), 0, len(data), base)
+        sizes += [each.num_rows for each in found]
+    sizes += [each.num_rows for each in one_pass.flush()]
+
+    assert [1_000, 50_000, 50_000, 50_000, 49_000] == sizes
+    assert 200_000 == one_pass.flushed_offset
+
+
+def rows_in_small_outputs(data: bytes) -> Iterator[pa.RecordBatch]:
+    one_pass = OnePassDecoder(WHERE, record_schema())
+    yield from one_pass.decode(with_slack(data), 0, len(data), 0, most_bytes=300)
+    assert one_pass.stop == Stop.END
+    yield from one_pass.flush()
+
+
+def test_a_batch_that_does_not_fit_gets_an_output_of_its_size() -> None:
+    """The bytes to come, as the caller knows them, were too few."""
+    data = batch(0, 1) + batch(1, 100) + batch(101, 1)
+    expected = decode(data, in_one_pass=False)
+
+    found = pa.Table.from_batches(rows_in_small_outputs(data))
+    assert pa.Table.from_batches(expected) == found
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes the two passes refuse to decode."""
+
+    def decode(*_: object) -> None:
+        message = "a batch was left to the two passes"
+        raise AssertionError(message)
+
+    return lambda: monkeypatch.setattr(RecordDecoder, "decode", decode)
+
+
+@pytest.mark.parametrize("columns", [None, ["offset", "timestamp"]])
+@pytest.mark.parametrize("topic", ["append-time", "codec-none", "headers", "nulls", "segments"])
+def test_scans_of_a_brokers_files_stay_in_one_pass(
+    topic: str, columns: list[str] | None, refuse: Callable[[], None]
+) -> None:
+    """As long as nothing unusual is among them."""
+    log = segmentlog.open_log_dir(GOLDEN / "kafka-4.3.1").log(topic, 0)
+    expected = log.scan(include_headers=True).read_all()
+    refuse()
+    found = log.scan(columns=columns).read_all()
+
+    assert 0 < len(found)
+    assert expected.select(found.column_names) == found
