@@ -212,10 +212,11 @@ def leading_zeros(typingctx, word):
 
 @intrinsic
 def prefetch(typingctx, buf, at):
-    """Ask for the cache line of byte `at`, which may lie outside the buffer."""
+    """Ask for the cache line of element `at`, which may lie outside the array."""
 
     def codegen(context, builder, signature, arguments):
-        pointer = array_pointer(context, builder, signature.args[0], *arguments)
+        element = array_pointer(context, builder, signature.args[0], *arguments)
+        pointer = builder.bitcast(element, _I8.as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
         function = builder.module.declare_intrinsic("llvm.prefetch", [_I8.as_pointer()], fnty=kind)
         builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])

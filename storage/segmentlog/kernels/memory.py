@@ -81,8 +81,8 @@ def load_item(array: Int32s | Int64s, at: int) -> int:
     return int(array[at])
 
 
-def prefetch(buf: Bytes, at: int) -> None:
-    """Ask for the cache line of byte `at`, which may lie outside the buffer."""
+def prefetch(array: Bytes | Int32s | Int64s, at: int) -> None:
+    """Ask for the cache line of element `at`, which may lie outside the array."""
 
 
 def load_u32(buf: Bytes, at: int) -> np.uint64:
@@ -183,8 +183,8 @@ def _load_item(array, at):
 
 
 @overload(prefetch)
-def _prefetch(buf, at):
-    return lambda buf, at: _llvm.prefetch(buf, at)
+def _prefetch(array, at):
+    return lambda array, at: _llvm.prefetch(array, at)
 
 
 @overload(load_u32)
