@@ -218,7 +218,9 @@ class KernelCache:
 
     def load_overload(self, signature: object, target_context: Any) -> Any:  # noqa: ANN401
         """The kernel for `signature`; None announces that numba is about to compile."""
-        target_context.refresh()
+        # Numba's own cache calls `target_context.refresh()` here, which imports what a compiler
+        # has to know, for 0.1 s.  A kernel that is loaded needs none of that, and numba's compiler
+        # makes the same call itself.
         made = self._store.load(self._file(signature))
         if made is None:
             self._store.announce()

@@ -65,13 +65,6 @@ REASONS: Mapping[str, str] = {
         "a broker that starts, or the next deletion, removes what is left of a deleted topic": [
             "recovery.deleted.remove_taken_out > sync_directory > sync_file: fsync log directory",
         ],
-        "a snapshot has a checksum, and one that is wrong is passed over": [
-            (
-                "segments.producer_state.take_snapshot > write_snapshot > replace_file > "
-                "write_new_file > "
-                "sync_file: fsync *.snapshot"
-            ),
-        ],
     }.items()
     for call in calls
 }

@@ -12,7 +12,7 @@ import pytest
 from dirty_logs import Kind, dirty_log, write_segments
 from kafka_here.gateway import Gateway
 from kafka_here.log_classes import KafkaLogs
-from kept_records import files_of, index_entries, kept
+from kept_records import batches_of, files_of, index_entries, kept
 
 import segmentlog
 from segmentlog.files.checkpoint import read_offsets

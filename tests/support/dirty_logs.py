@@ -139,7 +139,8 @@ class _Maker:
         self.opened: set[int] = set()
 
     def make(self) -> list[list[bytes]]:
-        for self.made in range(self.kind.n_batches):
+        for number in range(self.kind.n_batches):
+            self.made = number
             self._one()
             if self.segments[-1] and self.rng.random() < 0.12:
                 self.segments.append([])

@@ -9,7 +9,8 @@ The order of the durable steps gives this property; each is on the disk before t
    harm: the guard stands, and the undo makes the mark true again.
 3. Batches and index entries are written behind the ends that the intent names.
 4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.
-5. Kafka's checkpoints are derived from the intent.  Then the mark comes back, and the guard goes.
+5. Kafka's checkpoints are derived from the intent, and snapshots of idempotent producers from the
+   batches.  Then the mark comes back, and the guard goes.
 
 `segmentlog.recovery.unfinished` undoes a commit that crashed before step 4, and finishes a commit
 that crashed behind it.

@@ -266,10 +266,12 @@ class InvalidProducerEpochError(_ProducerError):
         self.expected = expected
 
     def __str__(self) -> str:
+        remedy = f"take epoch {self.expected + 1} and base_sequence 0 to fence the other"
+        if self.expected == 2**15 - 1:  # the largest
+            remedy = "take another producer id"
         return (
             f"{self._who()}, and the log has epoch {self.expected} of it: another writer has "
-            "taken over; stop this one, or take epoch "
-            f"{min(self.expected + 1, 2**15 - 1)} and base_sequence 0 to fence the other"
+            f"taken over; stop this one, or {remedy}"
         )
 
 

@@ -96,6 +96,39 @@ store_le64 = _storer(64, swap=False)
 store_u8 = _storer(8, swap=False)
 
 
+def _caller(n_arguments):
+    """Call the C function at an address with so many words, and return a word."""
+    kind = ir.FunctionType(_I64, [_I64] * n_arguments)
+
+    def call(builder, address, arguments):
+        return builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
+
+    return call
+
+
+_call_of_5, _call_of_6 = _caller(5), _caller(6)
+
+
+@intrinsic
+def call_5(typingctx, address, a, b, c, d, e):
+    """Call a function of five words."""
+
+    def codegen(context, builder, signature, arguments):
+        return _call_of_5(builder, arguments[0], arguments[1:])
+
+    return types.int64(*[types.int64] * 6), codegen
+
+
+@intrinsic
+def call_6(typingctx, address, a, b, c, d, e, f):
+    """Call a function of six words."""
+
+    def codegen(context, builder, signature, arguments):
+        return _call_of_6(builder, arguments[0], arguments[1:])
+
+    return types.int64(*[types.int64] * 7), codegen
+
+
 @intrinsic
 def memcpy(typingctx, target, to, source, at, n_bytes):
     """Copy exactly `n_bytes`."""
@@ -179,10 +212,11 @@ def leading_zeros(typingctx, word):
 
 @intrinsic
 def prefetch(typingctx, buf, at):
-    """Ask for the cache line of byte `at`, which may lie outside the buffer."""
+    """Ask for the cache line of element `at`, which may lie outside the array."""
 
     def codegen(context, builder, signature, arguments):
-        pointer = array_pointer(context, builder, signature.args[0], *arguments)
+        element = array_pointer(context, builder, signature.args[0], *arguments)
+        pointer = builder.bitcast(element, _I8.as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
         function = builder.module.declare_intrinsic("llvm.prefetch", [_I8.as_pointer()], fnty=kind)
         builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])

@@ -49,7 +49,10 @@ MOST_OVERHEAD = layout.HEADER_BYTES + 5 + 1 + 10 + 5
 _LARGEST_I32 = 2**31 - 1
 _LARGEST_I64 = 2**63 - 1
 _NO_TIMESTAMP = -1
-_AHEAD = 16  #: rows that are prefetched before they are written
+_AHEAD = 16  #: rows whose keys and values are prefetched before they are written
+_FAR_AHEAD = 32  #: rows whose bounds are, before those are needed for the keys and values
+#: Rows of a partition are this far apart where the processor does not prefetch bounds by itself.
+_SPARSE = 6
 
 
 @inlined
@@ -86,6 +89,25 @@ def _put_headers_quickly(out: Bytes, to: int, source: SourceArrays, row: int) ->
 
 
 @inlined
+def _prefetch_row(source: SourceArrays, row: int) -> None:
+    """Ask for a row's key and for what `copy_wide` reads of most values."""
+    prefetch(source.keys.data, load_item(source.keys.ends, row))
+    start = load_item(source.values.ends, row)
+    prefetch(source.values.data, start)
+    prefetch(source.values.data, start + 64)
+    prefetch(source.values.data, start + 127)  # three lines, unless the value begins one
+
+
+@inlined
+def _prefetch_bounds(source: SourceArrays, row: int) -> None:
+    """Ask for what is read of a row before its key and value."""
+    prefetch(source.keys.ends, row)
+    prefetch(source.values.ends, row)
+    prefetch(source.timestamps, row)
+    prefetch(source.row_bytes, row)
+
+
+@inlined
 def _write_quickly(
     source: SourceArrays, rows: Int64s, offsets: Int64s, batch: Int64s, at: int, to: int,
     end: int, out: Bytes,
@@ -105,10 +127,11 @@ def _write_quickly(
         if at + _AHEAD < rows.shape[0]:
             next_row = load_item(rows, at + _AHEAD)
             if next_row != row + _AHEAD and 0 <= next_row < n_rows:
-                prefetch(keys.data, load_item(keys.ends, next_row))
-                start = load_item(values.ends, next_row)
-                prefetch(values.data, start)
-                prefetch(values.data, start + 64)
+                _prefetch_row(source, next_row)
+        if at + _FAR_AHEAD < rows.shape[0]:
+            far_row = load_item(rows, at + _FAR_AHEAD)
+            if far_row - row >= _SPARSE * _FAR_AHEAD:
+                _prefetch_bounds(source, far_row)
         ms, n_bytes = load_item(source.timestamps, row), load_item(source.row_bytes, row)
         ms_groups = ((ms - base_ms) << 1) ^ ((ms - base_ms) >> 63)
         delta_groups = (offset - base_offset) << 1

@@ -6,6 +6,7 @@ bounds checker does not cover these functions, so the tests run every kernel on 
 an unreadable page.
 """
 
+import ctypes
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +21,8 @@ __all__ = [
     "Bytes",
     "Int32s",
     "Int64s",
+    "call_5",
+    "call_6",
     "copy_bytes",
     "copy_wide",
     "leading_zeros",
@@ -42,6 +45,9 @@ __all__ = [
 Bytes: TypeAlias = NDArray[np.uint8]
 Int32s: TypeAlias = NDArray[np.int32]
 Int64s: TypeAlias = NDArray[np.int64]
+
+_C_5 = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)
+_C_6 = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 6)
 
 #: Bytes that `copy_wide` may touch behind the last requested one, in source and target.
 COPY_SLACK = 128
@@ -75,8 +81,8 @@ def load_item(array: Int32s | Int64s, at: int) -> int:
     return int(array[at])
 
 
-def prefetch(buf: Bytes, at: int) -> None:
-    """Ask for the cache line of byte `at`, which may lie outside the buffer."""
+def prefetch(array: Bytes | Int32s | Int64s, at: int) -> None:
+    """Ask for the cache line of element `at`, which may lie outside the array."""
 
 
 def load_u32(buf: Bytes, at: int) -> np.uint64:
@@ -141,6 +147,16 @@ def copy_wide(target: Bytes, to: int, source: Bytes, at: int, n_bytes: int) -> N
     target[to : to + n_bytes] = source[at : at + n_bytes]
 
 
+def call_5(address: int, a: int, b: int, c: int, d: int, e: int) -> int:
+    """Call a C function of five integers or pointers; its result as a signed number."""
+    return int(_C_5(address)(a, b, c, d, e))
+
+
+def call_6(address: int, a: int, b: int, c: int, d: int, e: int, f: int) -> int:
+    """Call a C function of six integers or pointers; its result as a signed number."""
+    return int(_C_6(address)(a, b, c, d, e, f))
+
+
 @overload(load_i64)
 def _load_i64(buf, at):
     return lambda buf, at: _llvm.load_be64(buf, at)
@@ -167,8 +183,8 @@ def _load_item(array, at):
 
 
 @overload(prefetch)
-def _prefetch(buf, at):
-    return lambda buf, at: _llvm.prefetch(buf, at)
+def _prefetch(array, at):
+    return lambda array, at: _llvm.prefetch(array, at)
 
 
 @overload(load_u32)
@@ -214,6 +230,16 @@ def _leading_zeros(word):
 @overload(trailing_zeros)
 def _trailing_zeros(word):
     return lambda word: _llvm.trailing_zeros(word)
+
+
+@overload(call_5)
+def _call_5(address, a, b, c, d, e):
+    return lambda address, a, b, c, d, e: _llvm.call_5(address, a, b, c, d, e)
+
+
+@overload(call_6)
+def _call_6(address, a, b, c, d, e, f):
+    return lambda address, a, b, c, d, e, f: _llvm.call_6(address, a, b, c, d, e, f)
 
 
 @overload(copy_bytes)

@@ -12,6 +12,7 @@ from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
 from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.crc32c import crc32c
+from segmentlog.kernels.inflate import inflate
 from segmentlog.kernels.memory import (
     COPY_SLACK,
     Bytes,
@@ -88,8 +89,10 @@ def _fill(
         if not in_order or ms > _LARGEST_MS or ms < _SMALLEST_MS:
             return False
         if not adds_up:  # it may merely have headers
+            if value_at == 0 or value_at + max(value_length, 0) > record_end:
+                return False  # `judge` drops bits of a length that the quick varint keeps
             _, body = read_varint_quick(buf, at, INT_STOPS)
-            if value_at == 0 or judge(buf, body, record_end) != st.OK:
+            if judge(buf, body, record_end) != st.OK:
                 return False
         if want_offset:
             offsets[row] = base_offset + delta
@@ -171,28 +174,27 @@ def _measure(buf: Bytes, position: int, end: int) -> tuple[int, int]:
 
 
 @inlined
-def _has_room(count: int, n_bytes: int, attributes: int, state: Int64s) -> bool:
-    """Whether the output takes so many records and bytes, and their timestamp type."""
+def _room_for(count: int, n_bytes: int, attributes: int, state: Int64s) -> int:
+    """`OK` if the output takes so many records and bytes, and their timestamp type."""
+    if count * SMALLEST_RECORD_BYTES > n_bytes:
+        return st.UNUSUAL
     state[DETAIL], state[DETAIL_2] = count, n_bytes
     n_rows = state[N_ROWS]
     if n_rows > 0 and attributes & layout.TIMESTAMP_TYPE_MASK != state[TIMESTAMP_TYPE]:
-        return False
-    if state[USED_BYTES] + n_bytes > state[BYTE_LIMIT]:
-        return False
-    return bool(n_rows + count <= state[ROW_LIMIT])
+        return st.OUTPUT_FULL
+    if n_rows + count > state[ROW_LIMIT] or state[USED_BYTES] + n_bytes > state[BYTE_LIMIT]:
+        return st.OUTPUT_FULL
+    return st.OK
 
 
 @inlined
 def _fill_batch(
-    buf: Bytes, position: int, end: int, base_offset: int, last_delta: int, count: int,
+    buf: Bytes, at: int, end: int, base_offset: int, last_delta: int, count: int, base_ms: int,
     attributes: int, scale: int, columns: PlainArrays, state: Int64s,
 ) -> bool:  # fmt: skip
-    """Write the records of the batch at `position`; False if one of them is unusual."""
-    at = position + layout.HEADER_BYTES
-    base_ms, ms_mask = load_i64(buf, position + layout.BASE_TIMESTAMP_AT), -1
+    """Write the records in ``buf[at:end]``; False if one of them is unusual."""
     state[TIMESTAMP_TYPE] = attributes & layout.TIMESTAMP_TYPE_MASK
-    if state[TIMESTAMP_TYPE] != 0:
-        base_ms, ms_mask = load_i64(buf, position + layout.MAX_TIMESTAMP_AT), 0
+    ms_mask = -1 if state[TIMESTAMP_TYPE] == 0 else 0
     if columns.key_ends.shape[0] == 0 and columns.value_ends.shape[0] == 0:
         return _fill_narrow(
             buf, at, end, count, base_offset, last_delta, base_ms, ms_mask, scale, columns, state
@@ -202,10 +204,37 @@ def _fill_batch(
     )
 
 
+@inlined
+def _take(
+    buf: Bytes, position: int, batch_end: int, base_offset: int, last_delta: int, count: int,
+    attributes: int, scale: int, most_inflated: int, codecs: Int64s, scratch: Bytes,
+    columns: PlainArrays, state: Int64s,
+) -> int:  # fmt: skip
+    """Write the records of the batch at `position`, inflated if need be; the status."""
+    source, at, end = buf, position + layout.HEADER_BYTES, batch_end
+    if attributes & layout.CODEC_MASK != 0:
+        status, end = inflate(buf, at, batch_end, attributes, most_inflated, codecs, scratch)
+        if status == st.OK:
+            status = _room_for(count, end, attributes, state)
+        elif status == st.CODEC_NEEDED:
+            state[DETAIL] = attributes & layout.CODEC_MASK
+        if status != st.OK:
+            return status
+        source, at = scratch, 0
+    base_ms = load_i64(buf, position + layout.BASE_TIMESTAMP_AT)
+    if attributes & layout.TIMESTAMP_TYPE_MASK != 0:
+        base_ms = load_i64(buf, position + layout.MAX_TIMESTAMP_AT)
+    is_usual = _fill_batch(
+        source, at, end, base_offset, last_delta, count, base_ms, attributes, scale, columns, state
+    )
+    return st.OK if is_usual else st.UNUSUAL
+
+
 @kernel
 def decode_batches(
     buf: Bytes, start: int, end: int, next_offset: int, range_start: int, range_end: int,
-    scale: int, columns: PlainArrays, state: Int64s,
+    scale: int, most_inflated: int, codecs: Int64s, scratch: Bytes, columns: PlainArrays,
+    state: Int64s,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Append to `columns` the records of usual batches from byte `start` on.
 
@@ -220,6 +249,8 @@ def decode_batches(
     next_offset : the first batch's base offset must not be below it
     range_start, range_end : half-open range of offsets, which no usual batch crosses
     scale : units of the timestamps in a millisecond: 1000 for microseconds, or 1
+    most_inflated : bytes that one batch may inflate to
+    codecs, scratch : see `segmentlog.kernels.inflate.inflate`
     columns : the outputs; written
     state : int64 array, shape (N_STATE,); the fill of the output; read and written
 
@@ -227,7 +258,8 @@ def decode_batches(
     -------
     status : `OK` at the end of the range; `NEED_MORE` before a batch that is not whole;
         `OUTPUT_FULL` before a batch that does not fit, with its records in ``state[DETAIL]`` and
-        its bytes in ``state[DETAIL_2]``, or that has another timestamp type; `UNUSUAL`
+        its bytes in ``state[DETAIL_2]``, or that has another timestamp type; `CODEC_NEEDED`, with
+        the codec in ``state[DETAIL]``; `SCRATCH_FULL`; `UNUSUAL`
     position : byte behind the last batch taken
     next_offset : offset behind it
     """
@@ -241,12 +273,14 @@ def decode_batches(
         count = load_i32(buf, position + layout.RECORDS_COUNT_AT)
         base_offset = load_i64(buf, position + layout.BASE_OFFSET_AT)
         last_delta = load_i32(buf, position + layout.LAST_OFFSET_DELTA_AT)
+        least = count * SMALLEST_RECORD_BYTES
+        if attributes & layout.CODEC_MASK != 0:
+            least = min(count, 1)
         if (
             base_offset < next_offset or last_delta < 0 or count < 0 or count > last_delta + 1
+            or least > batch_end - records_at
             or base_offset > LARGEST_OFFSET - 1 - last_delta
             or base_offset + last_delta >= range_end
-            or count * SMALLEST_RECORD_BYTES > batch_end - records_at
-            or attributes & layout.CODEC_MASK != 0
         ):  # fmt: skip
             return st.UNUSUAL, position, next_offset
         last_offset = base_offset + last_delta
@@ -257,16 +291,20 @@ def decode_batches(
         if not is_left_out:
             if base_offset < range_start:
                 return st.UNUSUAL, position, next_offset
-            if not _has_room(count, batch_end - records_at, attributes, state):
-                return st.OUTPUT_FULL, position, next_offset
+            if attributes & layout.CODEC_MASK == 0:
+                status = _room_for(count, batch_end - records_at, attributes, state)
+                if status != st.OK:
+                    return status, position, next_offset
         stored = load_i32(buf, position + layout.CRC_AT) & 0xFFFFFFFF
         if crc32c(buf, position + layout.ATTRIBUTES_AT, batch_end) != stored:
             return st.UNUSUAL, position, next_offset
-        if not is_left_out and not _fill_batch(
-            buf, position, batch_end, base_offset, last_delta, count, attributes, scale, columns,
-            state,
-        ):  # fmt: skip
-            return st.UNUSUAL, position, next_offset
+        if not is_left_out:
+            status = _take(
+                buf, position, batch_end, base_offset, last_delta, count, attributes, scale,
+                most_inflated, codecs, scratch, columns, state,
+            )  # fmt: skip
+            if status != st.OK:
+                return status, position, next_offset
         next_offset = last_offset + 1
         position = batch_end
     return st.OK, position, next_offset

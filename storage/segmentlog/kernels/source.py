@@ -154,6 +154,15 @@ def measure_rows(source: SourceArrays) -> bool:
     return True
 
 
+@inlined
+def _are_neighbours(rows: Int64s) -> bool:
+    """Whether each row is the one behind the row before it; in vectors."""
+    n_gaps = 0
+    for at in range(1, rows.shape[0]):
+        n_gaps += load_item(rows, at) != load_item(rows, at - 1) + 1
+    return n_gaps == 0
+
+
 @kernel
 def most_row_bytes(source: SourceArrays, rows: Int64s) -> tuple[int, int]:
     """The sum and the largest of the `row_bytes` of some rows.
@@ -164,6 +173,14 @@ def most_row_bytes(source: SourceArrays, rows: Int64s) -> tuple[int, int]:
     rows : int64 array, shape (n,); read only; rows that are not there are left out
     """
     total = most = 0
+    n_rows, n_all = rows.shape[0], source.row_bytes.shape[0]
+    if n_rows and 0 <= rows[0] <= n_all - n_rows and _are_neighbours(rows):
+        begin = rows[0]
+        for row in range(begin, begin + n_rows):  # in vectors: no load depends on another
+            n_bytes = load_item(source.row_bytes, row)
+            total += n_bytes
+            most = max(most, n_bytes)
+        return total, most
     for at in range(rows.shape[0]):
         row = load_item(rows, at)
         if 0 <= row < source.row_bytes.shape[0]:

@@ -1,7 +1,7 @@
 """The status that a kernel reports: an integer, because a kernel cannot raise.
 
-`OK` and the waiting states up to `UNUSUAL` are not errors.  Everything from `BAD_LENGTH` on is
-damage, and `REASONS` has the words for `segmentlog.errors.MalformedBatchError`.
+`OK` and the waiting states up to `SCRATCH_FULL` are not errors.  Everything from `BAD_LENGTH` on
+is damage, and `REASONS` has the words for `segmentlog.errors.MalformedBatchError`.
 """
 
 OK = 0
@@ -15,6 +15,10 @@ OUTPUT_FULL = 3
 BATCH_FULL = 4
 #: The next batch is not of the usual kind, or damaged; the careful kernels take it.
 UNUSUAL = 5
+#: The next batch is compressed, and its codec's functions were not asked for.
+CODEC_NEEDED = 6
+#: The next batch inflates to more bytes than the scratch memory has.
+SCRATCH_FULL = 7
 
 #: The next batch is a message of magic 0 or 1 before a kernel for batches of magic 2, or the other
 #: way round: kernels for messages are compiled when the first message comes.

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["LogWriter", "open_writer"]
 
+_REPLACES = (
+    "a retry would delete the records that it repeats: give the job a txn instead, or delete the "
+    "earlier records first (segmentlog.delete_records)"
+)
+
 
 class LogWriter:
     """Appends rows, which become visible together: at `flush`, at `close`, when the block ends.
@@ -131,6 +136,8 @@ class LogWriter:
         name = topic or job.topics.topic
         if name is None or (job.topics.topic or name) != name:
             raise OptionError("topic", topic or "", f"the writer has {job.topics.topic or 'none'}")
+        if job.deletes_records:
+            raise OptionError("batches", "given beside delete_records", _REPLACES)
         if job.config.use_offsets:
             raise OptionError("use_offsets", "True", "batches as they are get the next offsets")
         n_partitions = job.topics.n_partitions(name)
@@ -324,7 +331,7 @@ def open_writer(
         settings = settings.preserving()
     numbers = None
     if producer is not None:
-        _check_producer(producer, topic, settings)
+        _check_producer(producer, topic, settings, deletes_records=delete_records)
         behind_the_log = numbers_behind_the_log(directory, producer, lock_timeout_seconds)
         numbers = SequenceNumbers(producer, behind_the_log)
 
@@ -346,8 +353,12 @@ def open_writer(
     return LogWriter(begin, numbers)
 
 
-def _check_producer(producer: Producer, topic: str | None, config: ProducerConfig) -> None:
-    """Refuse a producer whose sequences would not be told by its records."""
+def _check_producer(
+    producer: Producer, topic: str | None, config: ProducerConfig, *, deletes_records: bool
+) -> None:
+    """Refuse a producer whose records could not be repeated."""
+    if deletes_records:
+        raise OptionError("producer", "given beside delete_records", _REPLACES)
     if config.use_offsets:
         accepted = "sequences have no gaps, offsets that are kept may: leave one of the two out"
         raise OptionError("producer", "given beside use_offsets", accepted)

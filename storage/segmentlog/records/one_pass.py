@@ -11,11 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.kernels import output, status
-from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.kernels.one_pass import decode_batches
 from segmentlog.kernels.scan import SMALLEST_RECORD_BYTES
-from segmentlog.model import ALL_OFFSETS, OffsetRange, TimestampType, TopicPartition
+from segmentlog.model import (
+    ALL_OFFSETS,
+    MAX_INFLATED_BATCH_BYTES,
+    OffsetRange,
+    TimestampType,
+    TopicPartition,
+)
 from segmentlog.records.columns import CONSTANT_COLUMNS, Constants, Output
+from segmentlog.records.native_codecs import NativeCodecs
 
 __all__ = ["OnePassDecoder", "Stop"]
 
@@ -24,6 +31,8 @@ _FIRST_ROWS = 1_000  # so that ``show()`` does not wait for a full batch
 _MOST_ROWS = 50_000  # the size that Spark's transport takes quickest
 _ROOM_BYTES = 8 << 20
 _MOST_BYTES = 32 << 20
+_SCRATCH_BYTES = 256 << 10  # for one inflated batch: it should stay in the second cache
+_IN_VAIN = (status.OUTPUT_FULL, status.SCRATCH_FULL)  # at the end: the batch is too large
 
 
 class Stop(Enum):
@@ -45,6 +54,7 @@ class OnePassDecoder:
     topic_partition : of the rows.
     schema : the columns wanted, of `segmentlog.records.columns`; see `suits`.
     offsets : of the rows.
+    max_inflated_batch_bytes : most bytes that one batch may inflate to.
 
     Attributes
     ----------
@@ -59,12 +69,16 @@ class OnePassDecoder:
         topic_partition: TopicPartition,
         schema: pa.Schema,
         offsets: OffsetRange = ALL_OFFSETS,
+        max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
     ) -> None:
         self._offsets = offsets
         self._schema = schema
         self._constants = Constants(topic_partition)
         self._state: Int64s = np.zeros(output.N_STATE, np.int64)
         self._room: Output | None = None
+        self._max_inflated_bytes = max_inflated_batch_bytes
+        self._codecs = NativeCodecs()
+        self._scratch: Bytes = np.empty(COPY_SLACK, np.uint8)
         self._n_rows = _FIRST_ROWS
         self.position = 0
         self.next_offset = self.flushed_offset = ALL_OFFSETS.start_offset
@@ -104,18 +118,20 @@ class OnePassDecoder:
         range_end = min(range_end, offset_limit)
         while True:
             if self._room is None:
-                self._make_room(self._n_rows, min(most_bytes, _ROOM_BYTES))
+                is_inflating = len(self._scratch) > COPY_SLACK
+                n_bytes = _ROOM_BYTES if is_inflating else min(most_bytes, _ROOM_BYTES)
+                self._make_room(self._n_rows, n_bytes)
             code, self.position, self.next_offset = decode_batches(
                 buf, self.position, end, self.next_offset, range_start, range_end, _MICROSECONDS,
-                self._arrays, self._state,
+                self._max_inflated_bytes, self._codecs.addresses, self._scratch, self._arrays,
+                self._state,
             )  # fmt: skip
-            if code != status.OUTPUT_FULL:
-                break
-            if self._state[output.N_ROWS]:
+            if code == status.OUTPUT_FULL and self._state[output.N_ROWS]:
                 yield from self.flush()
-            elif not self._make_room_for_one():
-                code = status.UNUSUAL
+            elif not self._provide(code):
                 break
+        if code in _IN_VAIN:
+            code = status.UNUSUAL
         if code == status.UNUSUAL:
             yield from self.flush()
         self.stop = Stop(code)
@@ -130,6 +146,20 @@ class OnePassDecoder:
         self._n_rows = _MOST_ROWS
         timestamp_type = TimestampType(int(self._state[output.TIMESTAMP_TYPE] != 0))
         yield room.to_arrow(self._state, self._constants, timestamp_type)
+
+    def _provide(self, code: int) -> bool:
+        """Provide what the kernel lacks for the next batch; whether it may try again."""
+        if code == status.OUTPUT_FULL:
+            return self._make_room_for_one()
+        if code == status.CODEC_NEEDED:
+            self._codecs.load(int(self._state[output.DETAIL]))
+            return True
+        n_bytes = len(self._scratch) - COPY_SLACK
+        if code != status.SCRATCH_FULL or n_bytes >= min(_MOST_BYTES, self._max_inflated_bytes):
+            return False
+        n_bytes = min(max(2 * n_bytes, _SCRATCH_BYTES), _MOST_BYTES)
+        self._scratch = np.empty(n_bytes + COPY_SLACK, np.uint8)
+        return True
 
     def _make_room_for_one(self) -> bool:
         """Make room for the batch that does not fit an empty output, unless it is too large."""

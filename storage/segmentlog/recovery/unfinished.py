@@ -145,6 +145,8 @@ def _keep_producers(directory: str, ends: Mapping[TopicPartition, int]) -> None:
 
     for topic_partition, end in ends.items():
         path = partition_path(directory, topic_partition)
+        if not is_directory(path):  # its topic was deleted
+            continue
         try:
             keep_producers(path, end)
         except (CorruptLogError, UnsupportedFormatError) as error:

@@ -4,6 +4,7 @@ Cases of Kafka's ``ProducerStateManagerTest`` that have a meaning without a coor
 of the errors are Kafka's.
 """
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -254,6 +255,28 @@ def test_a_crash_at_any_step_and_a_retry_write_once(
 
     assert {20, 60} == decided
     assert n_crashes > 12
+
+
+@pytest.mark.parametrize("harm", ["deleted", "damaged"])
+def test_a_log_that_is_harmed_keeps_no_commit_unfinished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    """Decided, and then its partition goes, or a header behind which no snapshot stands."""
+    writer = segmentlog.open_writer(tmp_path, "t", producer=Producer(1))
+    writer.append(rows(0, 3))
+    with monkeypatch.context() as patch:
+        patch.setattr("segmentlog.commit.commit.finish", lambda *_: None)
+        writer.flush()
+    assert list_guards(str(tmp_path))
+    if harm == "deleted":
+        shutil.rmtree(tmp_path / "t-0")
+    else:
+        log = tmp_path / "t-0" / f"{0:020d}.log"
+        log.write_bytes(log.read_bytes()[:8] + b"\xff" + log.read_bytes()[9:])
+    with DirectoryLock(str(tmp_path)):
+        recover_commits(str(tmp_path))
+
+    assert [] == list_guards(str(tmp_path))
 
 
 KILLED = """

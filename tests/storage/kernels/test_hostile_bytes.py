@@ -80,15 +80,21 @@ print(outcomes["rows"] > 0, outcomes["error"] > 0)
 #: The same in one pass, with the slack that it wants in front of the page, and without; where two
 #: passes name a fault, one pass with all columns has stopped.
 ONE_PASS = """
+import lz4.frame, zstandard
 from segmentlog.kernels.memory import COPY_SLACK
 from segmentlog.model import TopicPartition
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.one_pass import OnePassDecoder, Stop
 
-def decode(data, columns, slack=COPY_SLACK):
-    buf = place(data + bytes([0x81]) * slack)
+def decode(data, columns, slack=COPY_SLACK, n_inflated=None):
     one_pass = OnePassDecoder(TopicPartition("t", 0), record_schema(columns))
+    buf = bytearray(data + bytes([0x81]) * slack)
+    if n_inflated is None:
+        buf = place(buf)
+    else:  # the page comes behind what is inflated
+        buf = np.frombuffer(buf, np.uint8)
+        one_pass._scratch = place(bytes([0x81]) * (n_inflated + COPY_SLACK))
     found = [*one_pass.decode(buf, 0, len(data), 0), *one_pass.flush()]
     return one_pass, found
 
@@ -110,7 +116,7 @@ for columns in COLUMNS:
     for n in range(len(good)):
         decode(good[:n], columns)
         decode(good, columns, n % COPY_SLACK)
-outcomes = {"rows": 0, "stop": 0}
+outcomes = {"rows": 0, "stop": 0, "inflated": 0}
 for _ in range(ROUNDS):
     data = mutate(encode_batch(records(0, rng.randrange(1, 9))), 23)
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
@@ -119,7 +125,17 @@ for _ in range(ROUNDS):
     outcomes["rows" if one_pass.stop == Stop.END else "stop"] += 1
     if columns is None and one_pass.stop == Stop.END:
         assert found == rows_of_two_passes(bytes(data))
-print(outcomes["rows"] > 0, outcomes["stop"] > 0)
+    inflated = bytes(data[61:])
+    codec, deflate = rng.choice([(3, lz4.frame.compress), (4, zstandard.compress)])
+    data[61:] = deflate(inflated)
+    if rng.randrange(4) == 0:
+        data = mutate(data, 61)
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[22] = data[22] & 0xF8 | codec
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    again, _ = decode(bytes(data), columns, n_inflated=len(inflated))
+    outcomes["inflated"] += again.stop == one_pass.stop == Stop.END
+print(outcomes["rows"] > outcomes["inflated"] > 0, outcomes["stop"] > 0)
 """
 
 #: Every prefix and many mutations of messages, and of the insides of wrappers, whose checksums are

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -131,7 +132,12 @@ def test_a_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
             writer.append_batches(GOOD, 0)
         with pytest.raises(UnknownTopicOrPartitionError):
             writer.append_batches(GOOD, 0, "u")
-    writer = segmentlog.open_writer(tmp_path, "t", preserve=True)
-    with pytest.raises(OptionError, match="next offsets"):
-        writer.append_batches(GOOD, 0)
-    writer.abort()
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"preserve": True}, "next offsets"),
+        ({"delete_records": True}, "a retry would delete"),
+    ]
+    for options, said in refusals:
+        writer = segmentlog.open_writer(tmp_path, "t", **options)
+        with pytest.raises(OptionError, match=said):
+            writer.append_batches(GOOD, 0)
+        writer.abort()

@@ -12,9 +12,10 @@ from segmentlog.errors import InvalidRecordError, OptionError, RecordTooLargeErr
 from segmentlog.kernels import layout
 from segmentlog.kernels.encode import assign_offsets
 from segmentlog.kernels.scan import scan_batches
+from segmentlog.kernels.source import most_row_bytes
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.records.encoder import EncodedBatches, RecordEncoder
-from segmentlog.records.source import record_source
+from segmentlog.records.source import array_view, record_source
 from segmentlog.testing.reference import Record, encode_batch, read_batch
 
 WHERE = TopicPartition("t", 3)
@@ -310,3 +311,47 @@ def test_offsets_are_assigned_to_all_batches_at_once() -> None:
     }  # fmt: skip
     for outside in (-1, len(before) - 60, 2**62):
         assert assign_offsets(found.buffer, np.array([0, outside]), 1, 1) == 1
+
+
+def test_rows_far_apart_are_encoded_as_neighbours_are() -> None:
+    """Rows of one partition among many, whose lines of memory are asked for ahead of time."""
+    records, encoder = numbered(3000, 100), RecordEncoder(batch_size=2000)
+    times = np.array([record.timestamp_ms for record in records], np.int64)
+    source = record_source(arrow(records), times)
+    for step in (1, 2, 5, 6, 7, 50, -1, -9):
+        rows = np.arange(len(records))[::step]
+        found = encoder.encode(WHERE, source, rows)
+
+        alike = encode([records[row] for row in rows], encoder)
+        assert np.array_equal(found.buffer, alike.buffer), step
+        assert np.array_equal(found.table, alike.table), step
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*range(9)],
+        [*range(3, 7)],
+        [8],
+        [0, 1, 3],
+        [1, 0],
+        [2, 2, 3],
+        [7, 8, 9],
+        [-1, 0, 1],
+        [9],
+        [],
+    ],
+)
+def test_sizes_of_rows_are_added_up(rows: list[int]) -> None:
+    """Of neighbours, in any order, and more than once; rows that are not there are left out."""
+    records = [
+        Record(i, 0, None, bytes(each)) for i, each in enumerate((5, 1, 9, 2, 8, 90, 3, 4, 7))
+    ]
+    source = record_source(arrow(records), np.zeros(9, np.int64))
+    each = [int(source.row_bytes[row]) for row in rows if 0 <= row < 9]
+
+    assert most_row_bytes(source, _read_only(rows)) == (sum(each), max(each, default=0))
+
+
+def _read_only(rows: list[int]) -> np.ndarray:
+    return array_view(np.array(rows, np.int64))

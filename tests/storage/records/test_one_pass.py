@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import lz4.frame
 import pyarrow as pa
 import pytest
 from both_ways import decode_log, with_slack
@@ -10,17 +11,20 @@ from both_ways import decode_log, with_slack
 import segmentlog
 from segmentlog.kernels.memory import COPY_SLACK
 from segmentlog.model import Codec, OffsetRange, TopicPartition
+from segmentlog.records import native_codecs
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.one_pass import OnePassDecoder, Stop
-from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.testing.reference import Record, crc32c, encode_batch
 
 WHERE = TopicPartition("t", 0)
 CONTROL, APPEND_TIME = 0x20, 0x08
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
-def batch(base: int, n: int = 5, *, attributes: int = 0, headers: tuple = ()) -> bytes:
+def batch(
+    base: int, n: int = 5, *, attributes: int = 0, headers: tuple = (), codec: int = 0
+) -> bytes:
     """A batch of records with keys and values of several sizes, some of them null."""
     sizes = (0, 5, 40, 90, 200, 700)
     records = [
@@ -31,7 +35,7 @@ def batch(base: int, n: int = 5, *, attributes: int = 0, headers: tuple = ()) ->
         )
         for i in range(n)
     ]  # fmt: skip
-    return encode_batch(records, attributes=attributes)
+    return encode_batch(records, attributes=attributes, codec=codec)
 
 
 def emptied(base: int) -> bytes:
@@ -73,6 +77,8 @@ USUAL = {
     "a control batch": batch(0) + batch(5, 1, attributes=CONTROL) + batch(6),
     "an emptied batch": batch(0) + emptied(5) + batch(6),
     "two types of timestamps": batch(0) + batch(5, attributes=APPEND_TIME) + batch(10),
+    "lz4": batch(0, codec=Codec.LZ4) + batch(5, 3_000, codec=Codec.LZ4) + batch(3_005),
+    "zstd": batch(0) + batch(5, 3_000, codec=Codec.ZSTD) + batch(3_005, codec=Codec.ZSTD),
     "headers that nobody wants": batch(0, headers=((b"h", b"v"), (b"g", None))) + batch(5),
 }
 COLUMNS = [None, ["offset", "timestamp"], ["offset"], ["timestamp", "topic"], ["value", "offset"]]
@@ -92,7 +98,7 @@ def test_one_pass_takes_usual_batches_whole(name: str, columns: list[str] | None
     assert pa.Table.from_batches(expected) == pa.Table.from_batches(found)
 
 
-def damaged(data: bytes, at: int) -> bytes:
+def flipped(data: bytes, at: int) -> bytes:
     changed = bytearray(data)
     changed[at] ^= 0x10
     return bytes(changed)
@@ -104,8 +110,8 @@ def damaged(data: bytes, at: int) -> bytes:
         encode_batch([Record(5, 0, b"k", bytes(90))], codec=Codec.GZIP),
         batch(5, 50_001),
         encode_batch([Record(5, 2**60, b"k", b"v")]),
-        damaged(batch(5), 80),
-        damaged(batch(5), 0),
+        flipped(batch(5), 80),
+        flipped(batch(5), 0),
         batch(4),
     ],
     ids=["gzip", "too many rows", "far in the future", "checksum", "base offset", "goes back"],
@@ -185,6 +191,112 @@ def test_a_batch_that_does_not_fit_gets_an_output_of_its_size() -> None:
     assert pa.Table.from_batches(expected) == found
 
 
+def joined_frames(n_frames: int) -> bytes:
+    """A batch of LZ4 whose records are cut into frames, as Kafka's framing allows."""
+    plain = batch(0)[61:]
+    frames = [
+        lz4.frame.compress(plain[len(plain) * i // n_frames : len(plain) * (i + 1) // n_frames])
+        for i in range(n_frames)
+    ]
+    return with_payload(Codec.LZ4, b"".join(frames))
+
+
+def with_payload(codec: int, payload: bytes) -> bytes:
+    """The batch of five records with other bytes in the place of its records."""
+    changed = bytearray(batch(0)[:61] + payload)
+    changed[8:12] = (len(changed) - 12).to_bytes(4, "big")
+    changed[21:23] = int(codec).to_bytes(2, "big")
+    changed[17:21] = crc32c(bytes(changed[21:])).to_bytes(4, "big")
+    return bytes(changed)
+
+
+def frame_of(codec: int) -> bytes:
+    return batch(0, codec=codec)[61:]
+
+
+@pytest.mark.parametrize("n_frames", [1, 2, 5])
+def test_frames_of_lz4_may_follow_one_another(n_frames: int) -> None:
+    """Several are inflated as one."""
+    data = joined_frames(n_frames)
+
+    assert [] == stops(data)
+    assert decode(batch(0), in_one_pass=True) == decode(data, in_one_pass=True)
+
+
+@pytest.mark.parametrize("length", [b"\x0a", b"\x8a\x80\x80\x80\x00", b"\x8a\x80\x80\x80\x10"])
+@pytest.mark.parametrize("n_headers", [0, 1])
+def test_lengths_may_have_bits_that_java_drops(length: bytes, n_headers: int) -> None:
+    """A varint of five bytes has three bits too many; two passes drop them, as Java does."""
+    headers = b"\x02\x02h\x02v" if n_headers else b"\x00"
+    body = b"\0\0\0\x01" + length + b"value" + headers
+    record = bytes([2 * len(body)]) + body
+    plain = bytearray(encode_batch([Record(0, 1000, None, b"v")])[:61] + record)
+    plain[8:12] = (len(plain) - 12).to_bytes(4, "big")
+    plain[17:21] = crc32c(bytes(plain[21:])).to_bytes(4, "big")
+    found = decode(bytes(plain), in_one_pass=True)
+
+    assert [b"value"] == found[0]["value"].to_pylist()
+    assert decode(bytes(plain), in_one_pass=False) == found
+
+
+LZ4_FRAME, ZSTD_FRAME = frame_of(Codec.LZ4), frame_of(Codec.ZSTD)
+WIDE_WINDOW = ZSTD_FRAME[:4] + bytes([ZSTD_FRAME[4] & ~0xE3, 18 << 3]) + ZSTD_FRAME[6:]
+
+
+@pytest.mark.parametrize(
+    ("codec", "payload"),
+    [
+        (Codec.LZ4, flipped(LZ4_FRAME, 6)),
+        (Codec.LZ4, LZ4_FRAME[:-1]),
+        (Codec.LZ4, LZ4_FRAME + b"x"),
+        (Codec.LZ4, b"x"),
+        (Codec.ZSTD, ZSTD_FRAME[:-1]),
+        (Codec.ZSTD, ZSTD_FRAME + b"x"),
+        (Codec.ZSTD, ZSTD_FRAME[:5]),
+        (Codec.ZSTD, WIDE_WINDOW),
+        (Codec.ZSTD, b"\x50\x2a\x4d\x18" + bytes(4) + ZSTD_FRAME),
+    ],
+    ids=["lz4 header checksum", "lz4 cut", "lz4 with more", "lz4 of one byte", "zstd cut",
+         "zstd with more", "zstd header cut", "zstd window", "zstd skippable frame"],
+)  # fmt: skip
+def test_unusual_frames_are_left_to_the_careful_decoder(codec: int, payload: bytes) -> None:
+    """It has a reason in words, or takes them after all; the decoder is fit for the next batch."""
+    data = with_payload(codec, payload)
+    buf, one_pass = with_slack(data), OnePassDecoder(WHERE, record_schema())
+    usual = batch(0, codec=codec)
+    for _ in range(2):
+        assert [] == [*one_pass.decode(buf, 0, len(data), 0)]
+        assert (Stop.UNUSUAL, 0) == (one_pass.stop, one_pass.position)
+        found = [*one_pass.decode(with_slack(usual), 0, len(usual), 0), *one_pass.flush()]
+        assert decode(batch(0), in_one_pass=False) == found
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize("below", [0, 1])
+def test_no_batch_inflates_beyond_the_bound(codec: int, below: int) -> None:
+    """At the bound it is taken; one byte less, and the careful decoder names the bound."""
+    plain, data = batch(0, 400), batch(0, 400, codec=codec)
+    bound = len(plain) - 61 - below
+    one_pass = OnePassDecoder(WHERE, record_schema(), max_inflated_batch_bytes=bound)
+    list(one_pass.decode(with_slack(data), 0, len(data), 0))
+
+    assert (Stop.UNUSUAL if below else Stop.END) == one_pass.stop
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_a_library_without_the_functions_changes_no_row(
+    codec: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another build of a wheel may hide them: then Python inflates."""
+    data = batch(0, codec=codec) + batch(5, codec=codec)
+    for name in ("_lz4", "_zstd"):
+        monkeypatch.setattr(native_codecs, name, lambda: None)
+
+    assert [0, len(batch(0, codec=codec))] == stops(data)
+    expected = pa.Table.from_batches(decode(data, in_one_pass=False))
+    assert expected == pa.Table.from_batches(decode(data, in_one_pass=True))
+
+
 @pytest.fixture
 def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes the two passes refuse to decode."""
@@ -197,7 +309,11 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("columns", [None, ["offset", "timestamp"]])
-@pytest.mark.parametrize("topic", ["append-time", "codec-none", "headers", "nulls", "segments"])
+@pytest.mark.parametrize(
+    "topic",
+    ["append-time", "append-time-zstd", "codec-lz4", "codec-none", "codec-zstd", "headers",
+     "nulls", "segments", "transactions"],
+)  # fmt: skip
 def test_scans_of_a_brokers_files_stay_in_one_pass(
     topic: str, columns: list[str] | None, refuse: Callable[[], None]
 ) -> None:

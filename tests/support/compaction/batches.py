@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from segmentlog.testing.codecs import NONE, deflate, inflate
-from segmentlog.testing.reference import Record, crc32c, zigzag
+from segmentlog.testing.reference import Record, zigzag
 
 __all__ = ["ABORT", "APPEND_TIME", "COMMIT", "CONTROL", "HORIZON", "TRANSACTIONAL", "Batch",
            "decode", "encode", "lay_out", "marker", "records_of", "rest_of"]  # fmt: skip

@@ -142,9 +142,9 @@ def values_of(jobs: Sequence[Job]) -> dict[int, list[int]]:
     }
     found: dict[int, list[int]] = {partition: [] for partition in first}
     for job in jobs[begin:]:
-        for partition, values in found.items():
-            values[:] = job.leaves.get(partition, values)
-            values += job.values(partition) if job.number >= first[partition] else []
+        for partition, earlier in found.items():
+            new = job.values(partition) if job.number >= first[partition] else []
+            found[partition] = [*job.leaves.get(partition, earlier), *new]
     return found
 
 

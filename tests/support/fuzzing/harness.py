@@ -79,7 +79,11 @@ class Decoder:
             raise OSError(ctypes.get_errno(), "mprotect")
         self._bytes: Bytes = np.frombuffer(self._memory, np.uint8)[:_ARENA_BYTES]
         self._scanner = BatchScanner("fuzz.log", 0)
-        self._one_pass = OnePassDecoder(TopicPartition("fuzz", 0), record_schema(_COLUMNS))
+        self._one_pass = OnePassDecoder(
+            TopicPartition("fuzz", 0),
+            record_schema(_COLUMNS),
+            max_inflated_batch_bytes=MOST_INFLATED_BYTES,
+        )
         # With headers every record takes the careful loop, without them most take the quick one.
         self._decoders = [
             RecordDecoder(

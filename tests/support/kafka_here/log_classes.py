@@ -152,6 +152,7 @@ class KafkaLogs:
         properties = self._jvm.java.util.Properties()
         for key, value in settings.items():
             properties.put(key, str(value))
+        topic_id = self._kafka.common.Uuid(1, zlib.crc32(topic.encode()))
         log = self._classes.UnifiedLog.create(
             self._file(path),
             self._classes.LogConfig(properties),
@@ -165,9 +166,7 @@ class KafkaLogs:
             _NEVER,
             self._failures,
             is_clean,
-            self._jvm.java.util.Optional.of(
-                self._kafka.common.Uuid(1, zlib.crc32(topic.encode()))
-            ),
+            self._jvm.java.util.Optional.of(topic_id),
         )
         log.updateHighWatermark(log.logEndOffset())
         return log

@@ -1,0 +1,65 @@
+"""Functions of C libraries are taken from the wheels we depend on, if they do what they should."""
+
+import importlib.machinery
+import importlib.util
+from collections.abc import Iterator
+
+import pytest
+
+from segmentlog.kernels import inflate
+from segmentlog.model import Codec
+from segmentlog.records import native_codecs
+from segmentlog.records.native_codecs import NativeCodecs
+
+FUNCTIONS = {Codec.LZ4: inflate.LZ4_DECOMPRESS, Codec.ZSTD: inflate.ZSTD_DECOMPRESS}
+
+
+@pytest.fixture(autouse=True)
+def _looked_up_again() -> Iterator[None]:
+    for each in (native_codecs._lz4, native_codecs._zstd):
+        each.cache_clear()
+    yield
+    for each in (native_codecs._lz4, native_codecs._zstd):
+        each.cache_clear()
+
+
+def address(codec: Codec) -> int:
+    """What a decoder finds for a codec."""
+    codecs = NativeCodecs()
+    codecs.load(codec)
+    return int(codecs.addresses[FUNCTIONS[codec]])
+
+
+@pytest.mark.parametrize("codec", FUNCTIONS)
+def test_the_wheels_have_the_functions(codec: Codec) -> None:
+    """A release that hides them makes reads slower, which would not be noticed otherwise."""
+    assert address(codec) > 0
+
+
+@pytest.mark.parametrize("codec", FUNCTIONS)
+@pytest.mark.parametrize("origin", [None, "/nowhere.so", "another module"])
+def test_without_the_functions_there_is_no_address(
+    codec: Codec, origin: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No module, no file, or a library that lacks the names."""
+    spec = None
+    if origin is not None:
+        another = importlib.util.find_spec("_ctypes").origin
+        place = another if origin == "another module" else origin
+        spec = importlib.machinery.ModuleSpec("x", None, origin=place)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+
+    assert inflate.UNAVAILABLE == address(codec)
+
+
+@pytest.mark.parametrize(
+    ("codec", "name"), [(Codec.LZ4, "_LZ4_FRAME"), (Codec.ZSTD, "_ZSTD_FRAME")]
+)
+def test_a_function_that_inflates_wrongly_is_not_used(
+    codec: Codec, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is tried on a known frame."""
+    frame = getattr(native_codecs, name)
+    monkeypatch.setattr(native_codecs, name, frame.replace(b"segmentlog", b"segmentlag"))
+
+    assert inflate.UNAVAILABLE == address(codec)
