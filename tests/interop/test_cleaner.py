@@ -52,7 +52,7 @@ SETTINGS: Mapping[str, object] = {
     "min.cleanable.dirty.ratio": 0.0,
 }
 SEGMENT_BYTES = 2000
-FEW = range(2)
+FEW = range(1)
 MANY = range(100, 108)
 seeds = pytest.mark.parametrize(
     "seeds", [FEW, pytest.param(MANY, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
@@ -168,7 +168,7 @@ def assert_sound(directory: Path, topics: Sequence[str]) -> None:
 
 
 @seeds
-@pytest.mark.parametrize("map_slots", [1 << 17, 9])
+@pytest.mark.parametrize("map_slots", [1 << 17, pytest.param(9, marks=pytest.mark.thorough)])
 def test_both_leave_the_same(
     java: Gateway, tmp_path: Path, seeds: Sequence[int], map_slots: int
 ) -> None:
@@ -200,6 +200,7 @@ def test_both_leave_the_same(
     assert_sound(ours, logs.topics)
 
 
+@pytest.mark.thorough
 @seeds
 def test_rounds_that_begin_inside_a_segment(
     java: Gateway, tmp_path: Path, seeds: Sequence[int]
@@ -244,6 +245,7 @@ def newest_committed(directory: Path, topic: str) -> dict[bytes, bytes]:
     return {key: value for key, value in newest.items() if value is not None}
 
 
+@pytest.mark.thorough
 def test_the_logs_have_what_they_are_for(java: Gateway, tmp_path: Path) -> None:
     """After a round there are horizons, empty batches, markers, old formats, merged segments."""
     logs = Logs(java, tmp_path, FEW)

@@ -200,8 +200,9 @@ def newest(directory: Path) -> dict[str, dict[Any, Any]]:
 NOW_MS = 1_800_000_000_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
-    "stride", [7, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    "stride", [11, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
 def test_kafka_loads_the_log_after_every_step(java: Gateway, tmp_path: Path, stride: int) -> None:
     """What our reader finds then is what Kafka's loader makes of it; nothing is left over."""

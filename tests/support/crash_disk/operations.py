@@ -17,6 +17,7 @@ from crashing import CALLS, Crash, Forward, around_calls, crash_at
 import segmentlog
 from crash_disk.runs import (
     INDEX_INTERVAL_BYTES,
+    N_PARTITIONS,
     TOPIC,
     Run,
     read,
@@ -104,15 +105,21 @@ def deletes_records(run: Run) -> None:
 def compacts(run: Run) -> None:
     """Partition 0, of which the closed segments keep the last row of each key.
 
-    No segment of the other one is closed.
+    Nothing is done where segments of the other one are closed: a crash between the two partitions
+    leaves one of them compacted.
     """
-    partition = run.directory / f"{TOPIC}-0"
-    active = max(int(path.stem) for path in partition.glob("*.log"))
+    bases = [
+        sorted(int(path.stem) for path in (run.directory / f"{TOPIC}-{i}").glob("*.log"))
+        for i in range(N_PARTITIONS)
+    ]
+    if [1] != [len(each) for each in bases[1:]]:
+        return
+    active = bases[0][-1]
     log = segmentlog.open_log_dir(run.directory).log(TOPIC, 0)
     rows = log.scan(columns=["offset", "key", "value"]).read_all().to_pylist()
     last = {row["key"]: row["offset"] for row in rows if row["offset"] < active}
     left = [
-        int(row["value"])
+        int(row["value"][-9:])
         for row in rows
         if row["offset"] >= active or (row["key"] and row["offset"] == last[row["key"]])
     ]
