@@ -79,6 +79,7 @@ def _read(directory: Path) -> None:
         file = partition / f"{0:020d}.log"
         file.write_bytes(segment)
         log = open_log_dir(partition).log("warmup", number)
+        log.scan().read_all()
         log.scan(include_headers=True).read_all()
         log.scan(isolation_level="read_committed").read_all()
         log.offset_for_timestamp(_TIME)
