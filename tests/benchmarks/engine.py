@@ -20,11 +20,13 @@ from segmentlog.read.scan import scan_slice
 from segmentlog.records.columns import RECORD_SCHEMA
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.encoder import RecordEncoder
+from segmentlog.records.one_pass import OnePassDecoder, Stop
 from segmentlog.records.source import record_source
 from segmentlog.verify.findings import Severity
 from segmentlog.verify.verify_log import verify_log
 
 _WINDOW = 4 << 20
+_DECODE_WINDOW = 1 << 20  # as scans of files have it
 _ROWS = 50_000  # of an Arrow batch
 _JIT_ROUNDS = 10  # until Java's compiler is done with its hot loops
 
@@ -57,14 +59,19 @@ def decode(data: np.ndarray) -> Digest:
     """Every record of the batches in `data`, as Arrow columns."""
     scanner = BatchScanner("memory", 0)
     decoder = RecordDecoder(segmentlog.TopicPartition("t", 0), RECORD_SCHEMA)
+    one_pass = OnePassDecoder(segmentlog.TopicPartition("t", 0), RECORD_SCHEMA)
 
     def batches():
         at = 0
         while at < len(data):
-            end = min(at + _WINDOW, len(data))
-            found = scanner.scan(data, at, end, 0)
-            at = found.end
-            yield from decoder.decode(found)
+            end = min(at + _DECODE_WINDOW, len(data))
+            yield from one_pass.decode(data, at, end, scanner.next_offset)
+            at, scanner.next_offset = one_pass.position, one_pass.next_offset
+            if one_pass.stop == Stop.UNUSUAL:
+                found = scanner.scan(data, at, end, 0)
+                at = found.end
+                yield from decoder.decode(found)
+        yield from one_pass.flush()
 
     return digest_of(batches())
 
