@@ -11,6 +11,7 @@ share one file; otherwise there would be as many files as tasks times partitions
 import contextlib
 import os
 import secrets
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,6 +31,10 @@ STAGE_SUFFIX = ".stage"
 #: Files for partitions that have one large piece, but not enough for a segment yet.  Without a
 #: bound, 10,000 partitions with a piece each would be 10,000 files.
 _MOST_EARLY_FILES = 256
+
+#: Bytes of the shared file that are written at once, at multiples of this size.  A piece of 32 KiB
+#: that begins and ends within pages takes three times as long to write as its share of these.
+_JOINED_BYTES = 256 << 10
 
 
 def least_moved_bytes(segment_bytes: int) -> int:
@@ -56,6 +61,39 @@ class _File:
         self.size += len(data)
 
 
+class _SharedFile(_File):
+    """A staged file of many small pieces; some of its bytes are not written before `flush`."""
+
+    def __init__(self, directory: str, name: str, files: OpenFiles) -> None:
+        super().__init__(directory, name, files)
+        self._joined: Bytes = np.empty(_JOINED_BYTES, np.uint8)
+
+    def write(self, data: Bytes) -> None:
+        """Append."""
+        while len(data):
+            begin = self.size % _JOINED_BYTES
+            n_whole = 0 if begin else len(data) // _JOINED_BYTES * _JOINED_BYTES
+            if n_whole:
+                super().write(data[:n_whole])
+            else:
+                n_whole = min(len(data), _JOINED_BYTES - begin)
+                self._joined[begin : begin + n_whole] = data[:n_whole]
+                self.size += n_whole
+                if begin + n_whole == _JOINED_BYTES:
+                    self._write_joined(_JOINED_BYTES)
+            data = data[n_whole:]
+
+    def flush(self) -> None:
+        """Write what is left; nothing is appended behind it."""
+        self._write_joined(self.size % _JOINED_BYTES)
+
+    def _write_joined(self, n_bytes: int) -> None:
+        self._files.write(self.path, self._joined[:n_bytes].data, self.size - n_bytes)
+
+
+_AnyFile = TypeVar("_AnyFile", bound=_File)
+
+
 class TaskStage:
     """The staged files of one task attempt; a file is made when it is first written to.
 
@@ -78,7 +116,7 @@ class TaskStage:
         self._open = OpenFiles(flush=flush)
         self._files: list[_File] = []
         self._n_made = 0
-        self._shared: _File | None = None
+        self._shared: _SharedFile | None = None
         self._own: dict[TopicPartition, _File] = {}
         self._staged: dict[TopicPartition, int] = {}
         self._extents: list[Extent] = []
@@ -131,20 +169,21 @@ class TaskStage:
         if is_much and n_bytes <= self._segment_bytes:
             if own is not None and own.size + n_bytes <= self._segment_bytes:
                 return own, True
-            self._own[topic_partition] = self._new_file()
+            self._own[topic_partition] = self._new_file(_File)
             return self._own[topic_partition], True
         # Later rows must not go back to the partition's own file: a moved file is one extent.
         # When they went back, rows were written twice, or every commit failed.
         self._own.pop(topic_partition, None)
         if self._shared is None:
-            self._shared = self._new_file()
+            self._shared = self._new_file(_SharedFile)
         return self._shared, False
 
-    def _new_file(self) -> _File:
+    def _new_file(self, kind: type[_AnyFile]) -> _AnyFile:
         name = f"{self._stem}.{self._n_made}{STAGE_SUFFIX}"
         self._n_made += 1
-        self._files.append(_File(self._directory, name, self._open))
-        return self._files[-1]
+        file = kind(self._directory, name, self._open)
+        self._files.append(file)
+        return file
 
     def close(self) -> TaskExtents:
         """The extents that were written.
@@ -170,6 +209,8 @@ class TaskStage:
         checksums are verified.
         """
         shared = self._shared
+        if shared is not None:
+            shared.flush()
         runs: list[list[Extent]] = []
         last_run: dict[TopicPartition, list[Extent]] = {}
         for extent in self._extents:
@@ -180,11 +221,12 @@ class TaskStage:
             run.append(extent)
         if shared is None or len(runs) == len(self._extents):
             return
-        target = self._new_file()
+        target = self._new_file(_SharedFile)
         with staged_errors():
             self._extents = [
                 run[0] if run[0].is_own else self._copy_run(run, target) for run in runs
             ]
+        target.flush()
         self._open.drop(shared.path)
         os.unlink(shared.path)
         self._files.remove(shared)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from descriptors import descriptors, descriptors_below
@@ -16,10 +17,14 @@ from soundness import assert_tidy
 
 import segmentlog
 from segmentlog.commit import commit
+from segmentlog.commit.stage import TaskStage
 from segmentlog.errors import StagedFileError, SyncFailedError
+from segmentlog.kernels.encode import N_BATCH_COLUMNS
+from segmentlog.model import TopicPartition
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.producer.stager import RowStager
+from segmentlog.records.encoder import EncodedBatches
 from segmentlog.topic_config import TopicConfig
 
 pytestmark = pytest.mark.linux
@@ -193,9 +198,9 @@ def test_a_shared_file_that_is_damaged_before_it_is_grouped(tmp_path: Path, dama
     job = WriteJob.begin(str(tmp_path), config, topic="t", num_partitions=2)
     stager = job.stager(0)
     for _ in range(20):
-        columns = {"value": [b"x" * 90] * 2, "partition": pa.array([0, 1], pa.int32())}
+        columns = {"value": [b"x" * 9000] * 2, "partition": pa.array([0, 1], pa.int32())}
         stager.add(pa.RecordBatch.from_pydict(columns))
-    stager._write_held()
+    stager._write_held()  # all but the last bytes are in the file
     (path,) = tmp_path.glob("*.stage")
     data = bytearray(path.read_bytes())
     if damage == "bytes":
@@ -212,3 +217,31 @@ def test_a_shared_file_that_is_damaged_before_it_is_grouped(tmp_path: Path, dama
     stager.discard()
     assert [] == list(tmp_path.glob("*.stage"))
     job.abort()
+
+
+def test_a_shared_file_is_written_in_large_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At whole pages, whatever the sizes of its batches; the task holds no more than a piece."""
+    pwrite, positions = os.pwrite, []
+
+    def writes(descriptor: int, data: memoryview, position: int) -> int:
+        positions.append(position)
+        return pwrite(descriptor, data, position)
+
+    monkeypatch.setattr(os, "pwrite", writes)
+    stage = TaskStage(str(tmp_path), "token", 0, 1 << 40, flush=False)
+    sources, everything = [3, 262_000, 144, 700_000, 1, 0, 262_143, 300_000, 5], b""
+    for number, n_bytes in enumerate(sources):
+        piece = np.frombuffer(np.random.default_rng(number).bytes(n_bytes), np.uint8)
+        batches = EncodedBatches(piece, np.empty((0, N_BATCH_COLUMNS), np.int64))
+        stage.add(TopicPartition("t", number), batches)
+        everything += piece.tobytes()
+        (path,) = tmp_path.glob("*.stage")
+        assert 0 <= len(everything) - path.stat().st_size < 1 << 18
+    extents = stage.close()
+
+    assert everything == path.read_bytes()
+    assert [each.end - each.start for each in extents] == sources
+    assert all(position % (1 << 18) == 0 for position in positions)
+    assert len(positions) == 6
