@@ -67,9 +67,7 @@ def our_seconds(directory: Path, now_ms: int) -> float:
     """What ours takes, with all of its planning."""
     settings = {**_SETTINGS, "segment.bytes": str(_SEGMENT_BYTES)}
     begin = time.perf_counter()
-    segmentlog.compact(
-        directory, settings=settings, now_ms=now_ms, dedupe_buffer_bytes=_MAP_BYTES
-    )
+    segmentlog.compact(directory, settings=settings, now_ms=now_ms, dedupe_buffer_bytes=_MAP_BYTES)
     return time.perf_counter() - begin
 
 
@@ -94,9 +92,7 @@ def measure(java: Gateway, scratch: Path, n_bytes: int, codec: Codec) -> None:
         for name, taken in seconds.items():
             copy = Path(shutil.copytree(made, scratch / name))
             took = (
-                our_seconds(copy, now_ms)
-                if name == "ours"
-                else kafka_seconds(java, copy, now_ms)
+                our_seconds(copy, now_ms) if name == "ours" else kafka_seconds(java, copy, now_ms)
             )
             found[name] = rows_of(copy)
             taken += [took] if number else []
