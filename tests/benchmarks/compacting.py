@@ -95,7 +95,8 @@ def measure(java: Gateway, scratch: Path, n_bytes: int, codec: Codec) -> None:
                 our_seconds(copy, now_ms) if name == "ours" else kafka_seconds(java, copy, now_ms)
             )
             found[name] = rows_of(copy)
-            taken += [took] if number else []
+            if number:
+                taken.append(took)
             shutil.rmtree(copy)
         if found["kafka"][:2] != found["ours"][:2]:
             message = f"both were to leave the same: {found}"
