@@ -38,11 +38,11 @@ REASONS: Mapping[str, str] = {
         ],
         "a compaction whose offset lags has the next one clean again what is clean": [
             (
-                "cleanup.compact.set_checkpoint > write_offsets > write > replace_file: "
+                "cleanup.compaction_job.set_checkpoint > write_offsets > write > replace_file: "
                 "replace cleaner-offset-checkpoint"
             ),
             (
-                "cleanup.compact.set_checkpoint > write_offsets > write > replace_file > "
+                "cleanup.compaction_job.set_checkpoint > write_offsets > write > replace_file > "
                 "sync_directory > sync_file: fsync log directory"
             ),
         ],

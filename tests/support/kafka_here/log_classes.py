@@ -152,7 +152,10 @@ class KafkaLogs:
         properties = self._jvm.java.util.Properties()
         for key, value in settings.items():
             properties.put(key, str(value))
-        topic_id = self._kafka.common.Uuid(1, zlib.crc32(topic.encode()))
+        topic_id = self._jvm.java.util.Optional.empty()  # the partition has one
+        if not (path / "partition.metadata").exists():
+            new_id = self._kafka.common.Uuid(1, zlib.crc32(topic.encode()))
+            topic_id = self._jvm.java.util.Optional.of(new_id)
         log = self._classes.UnifiedLog.create(
             self._file(path),
             self._classes.LogConfig(properties),
@@ -166,7 +169,7 @@ class KafkaLogs:
             _NEVER,
             self._failures,
             is_clean,
-            self._jvm.java.util.Optional.of(topic_id),
+            topic_id,
         )
         log.updateHighWatermark(log.logEndOffset())
         return log
