@@ -149,12 +149,12 @@ def copy_wide(target: Bytes, to: int, source: Bytes, at: int, n_bytes: int) -> N
 
 def call_5(address: int, a: int, b: int, c: int, d: int, e: int) -> int:
     """Call a C function of five integers or pointers; its result as a signed number."""
-    return int(_C_5(address)(a, b, c, d, e))
+    return int(_C_5(int(address))(*map(int, (a, b, c, d, e))))
 
 
 def call_6(address: int, a: int, b: int, c: int, d: int, e: int, f: int) -> int:
     """Call a C function of six integers or pointers; its result as a signed number."""
-    return int(_C_6(address)(a, b, c, d, e, f))
+    return int(_C_6(int(address))(*map(int, (a, b, c, d, e, f))))
 
 
 @overload(load_i64)

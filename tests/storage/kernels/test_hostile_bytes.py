@@ -352,3 +352,25 @@ def test_kernels_give_the_same_as_plain_python() -> None:
     )
 
     assert run(code, NUMBA_DISABLE_JIT="1") == run(code) == f"{list(range(9))} 5"
+
+
+def test_one_pass_gives_the_same_as_plain_python() -> None:
+    """Also where it calls functions of C libraries."""
+    code = (
+        "import numpy as np\n"
+        "from segmentlog.model import TopicPartition\n"
+        "from segmentlog.records.columns import record_schema\n"
+        "from segmentlog.records.one_pass import OnePassDecoder\n"
+        "from segmentlog.testing.reference import Record, encode_batch\n"
+        "data = b''.join(\n"
+        "    encode_batch([Record(3 * i + j, i, b'k' * j, None) for j in range(3)], codec=codec)\n"
+        "    for i, codec in enumerate((0, 3, 4)))\n"
+        "buf = np.frombuffer(data + bytes(128), np.uint8)\n"
+        "for columns in (None, ['offset', 'timestamp']):\n"
+        "    one_pass = OnePassDecoder(TopicPartition('t', 0), record_schema(columns))\n"
+        "    found = [*one_pass.decode(buf, 0, len(data), 0), *one_pass.flush()]\n"
+        "    print(one_pass.stop.name, found[0]['offset'].to_pylist())\n"
+    )
+    printed = "\n".join(2 * [f"END {list(range(9))}"])
+
+    assert run(code, NUMBA_DISABLE_JIT="1") == run(code) == printed
