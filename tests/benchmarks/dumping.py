@@ -13,10 +13,17 @@ from segmentlog.tools.selection import Selection
 
 __all__ = ["json_lines"]
 
+_N_ROWS = 100_000  # rows one by one take minutes for more of them
+
 
 def json_lines(log: segmentlog.Log, rounds: int) -> Row:
     """The row of the table."""
-    n_rows = sum(batch.num_rows for batch in log.scan(include_headers=True))
+    selection = Selection(to_offset=_N_ROWS)
+
+    def scanned() -> int:
+        return sum(batch.num_rows for batch in log.scan(end_offset=_N_ROWS, include_headers=True))
+
+    n_rows = scanned()
 
     def dumped(rows_before_kernel: int) -> Digest:
         sinks._ROWS_BEFORE_KERNEL = rows_before_kernel
@@ -26,14 +33,14 @@ def json_lines(log: segmentlog.Log, rounds: int) -> Row:
             nonlocal n_lines
             n_lines += text.count('{"kind": "record"')
 
-        dump_paths([log.path], sinks.JsonSink(write, RecordText()), Selection(), with_records=True)
+        dump_paths([log.path], sinks.JsonSink(write, RecordText()), selection, with_records=True)
         return (n_lines,)
 
     results = compare(
         {
             "whole batches": lambda: dumped(0),
             "rows": lambda: dumped(2**62),
-            "scan": lambda: (sum(b.num_rows for b in log.scan(include_headers=True)),),
+            "scan": lambda: (scanned(),),
         },
         rounds,
     )

@@ -140,6 +140,7 @@ def test_refusals_mean_the_same(sources: TwoSources) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.thorough
 def test_the_same_data_frames_see_what_a_topic_has_become(
     served: tuple[Broker, JavaClient], sources: TwoSources
 ) -> None:
