@@ -128,7 +128,8 @@ directory, n_partitions, size, n_bytes = sys.argv[1], *map(int, sys.argv[2:])
 n_rows = max(1, (1 << 20) // size)
 config = ProducerConfig(flush=False)
 job = WriteJob.begin(directory, config, topic="t")
-job = dataclasses.replace(job, partitions={"t": n_partitions})  # a task does not look for them
+topics = dataclasses.replace(job.topics, partitions={"t": n_partitions})
+job = dataclasses.replace(job, topics=topics)  # a task does not look for the partitions
 stager = job.stager(0)
 value, staged = pa.array([bytes(size)] * n_rows), 0
 while staged < n_bytes:
