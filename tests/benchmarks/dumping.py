@@ -18,10 +18,11 @@ _N_ROWS = 100_000  # rows one by one take minutes for more of them
 
 def json_lines(log: segmentlog.Log, rounds: int) -> Row:
     """The row of the table."""
-    selection = Selection(to_offset=_N_ROWS)
+    end = min(_N_ROWS, log.log_end_offset)
+    selection = Selection(to_offset=end)
 
     def scanned() -> int:
-        return sum(batch.num_rows for batch in log.scan(end_offset=_N_ROWS, include_headers=True))
+        return sum(batch.num_rows for batch in log.scan(end_offset=end, include_headers=True))
 
     n_rows = scanned()
 
