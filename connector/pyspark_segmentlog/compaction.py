@@ -108,7 +108,7 @@ def _run(
 
 
 def _outcome(task: CompactionTask) -> CompactedPartition | SegmentLogError | None:
-    """What became of a partition; an error, too, since Spark would try it three times more."""
+    """The outcome of a partition; an error is one, too, since Spark would try it thrice more."""
     try:
         return clean_task(task)
     except SegmentLogError as error:

@@ -110,7 +110,7 @@ class OnCorruptBatch(StrEnum):
 
 
 class OnInvalidUtf8(StrEnum):
-    """What becomes of bytes that are wanted as text, and are not UTF-8."""
+    """The treatment of bytes that are wanted as text, and are not UTF-8."""
 
     FAIL = "fail"
     NULL = "null"

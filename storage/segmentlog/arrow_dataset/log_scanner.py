@@ -26,7 +26,7 @@ _MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 32 << 20, 32 << 10, 1 << 20
 
 
 class LogSource(Protocol):
-    """What a scanner reads: a dataset, or one slice of it."""
+    """The source of a scanner: a dataset, or one slice of it."""
 
     @property
     def policy(self) -> ScanPolicy:

@@ -57,7 +57,7 @@ class RemovedSegment(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What goes from one log, and where the log begins afterwards."""
+    """The segments that go from one log, and the offset at which the log begins afterwards."""
 
     topic_partition: TopicPartition
     expired: list[Expired]
@@ -145,7 +145,7 @@ def _plans(
     settings: DirectorySettings,
     now_ms: int,
 ) -> list[_Plan]:
-    """What goes from each log, without those that stay as they are."""
+    """The plan of each log that loses segments."""
     opened = open_log_dir(directory)
     plans = []
     for each in partitions:

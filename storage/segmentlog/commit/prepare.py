@@ -96,7 +96,7 @@ def ready_to_append(
 
 
 def visible_ends(directory: str, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Where reads of some logs end: at their high watermarks, or else at the log ends.
+    """The ends of reads of some logs: their high watermarks, or else the log ends.
 
     A log without a high watermark gets one, because readers would take the log end that a commit
     moves.
