@@ -29,7 +29,7 @@ _OUTCOMES = "number long, outcome binary"
 def compact(
     spark: "SparkSession",
     path: str | PathLike[str],
-    topics: Collection[str] = (),
+    topics: str | Collection[str] = (),
     *,
     settings: Mapping[str, str] | None = None,
     dedupe_buffer_bytes: int = 128 << 20,
