@@ -62,6 +62,17 @@ def test_what_is_in_sequence_is_no_finding(tmp_path: Path) -> None:
     ]
 
 
+def test_epochs_that_no_broker_gives(tmp_path: Path) -> None:
+    """Each is an epoch of its own in the table, and fences nobody by being none."""
+    epochs = [-(2**15), -2, -1, 2**15 - 1]
+    plant(tmp_path, *laid(*((i, epoch, 0, 1) for i, epoch in enumerate(epochs))))
+
+    assert [] == found(tmp_path)
+    assert [*enumerate(epochs)] == [
+        (row["producer_id"], row["producer_epoch"]) for row in table(tmp_path)
+    ]
+
+
 def test_a_lost_batch_is_an_error_if_nothing_explains_it(tmp_path: Path) -> None:
     """Its offsets belong to others, so no compaction has taken it."""
     plant(tmp_path, *laid((1, 0, 0, 3), (2, 0, 0, 2), (1, 0, 7, 3), (1, 1, 2, 1)))
