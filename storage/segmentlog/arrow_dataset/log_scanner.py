@@ -30,7 +30,7 @@ class LogSource(Protocol):
 
     @property
     def policy(self) -> ScanPolicy:
-        """How to read it."""
+        """The policy of its reads."""
 
     def slices(self, condition: pc.Expression | None) -> Iterator[LogSlice]:
         """Slices that may hold rows for which `condition` is true, in the order of their rows."""
@@ -80,7 +80,7 @@ class LogScanner:
 
     @cached_property
     def _policy(self) -> ScanPolicy:
-        """How to read: batches of times that the filter leaves out are not decoded."""
+        """The policy of reads: batches of times that the filter leaves out are not decoded."""
         policy = self._source.policy
         if policy.timestamps is None:
             return policy._replace(timestamps=timestamp_range(self._condition))

@@ -113,7 +113,7 @@ def visible_ends(directory: str, ends: Mapping[TopicPartition, int]) -> dict[Top
 
 
 def _plan(path: str, point: int, log_start: int, *, is_clean: bool) -> RecoveryPlan | None:
-    """How to recover a log, if it needs recovery; refused if promised records would be lost."""
+    """The recovery of a log that needs it; refused if promised records would be lost."""
     if has_swaps(path):
         finish_swaps(path)  # as a starting broker does; all of these files are synced
         logger.warning("%s: finished or undid an interrupted compaction", path)

@@ -33,7 +33,7 @@ def test_a_run_may_change_files_and_a_dry_run_may_not(directory: Path) -> None:
 
 
 def test_a_dry_run_makes_no_lock_file(directory: Path) -> None:
-    """Where no process has left one, none holds it."""
+    """A lock file that no process has left is held by none."""
     (directory / ".lock").unlink()
     with locked(str(directory), 0, dry_run=True) as may_write:
         assert not may_write
@@ -66,7 +66,7 @@ def test_what_is_no_log_directory(directory: Path) -> None:
 
 
 def test_a_log_directory_may_be_called_like_a_partition(directory: Path) -> None:
-    """What it holds decides."""
+    """The contents decide, not the name."""
     renamed = directory.rename(directory.parent / "logs-1")
 
     assert str(renamed) == log_directory(renamed)

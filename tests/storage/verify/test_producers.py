@@ -32,7 +32,7 @@ def laid(*batches: tuple[int, int, int, int], begin: int = 0) -> list[bytes]:
 
 
 def found(directory: Path) -> list[Finding]:
-    """What `verify --producers` finds beyond what `verify` finds."""
+    """The findings of `verify --producers` beyond those of `verify`."""
     log = segmentlog.open_log_dir(directory).log("t", 0)
     without = {*verify_log(log)}
     return [each for each in verify_log(log, with_producers=True) if each not in without]
