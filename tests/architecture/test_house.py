@@ -171,7 +171,7 @@ MOST_FUNCTION_LINES = 50  # without the docstring
 
 
 def run(code: str) -> str:
-    """What a new interpreter prints for `code`."""
+    """The output of a new interpreter for `code`."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

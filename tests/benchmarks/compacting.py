@@ -51,7 +51,7 @@ def fill(directory: Path, n_bytes: int, codec: Codec) -> None:
 
 
 def kafka_seconds(java: Gateway, directory: Path, now_ms: int) -> float:
-    """What Kafka's cleaner takes; the log is open already."""
+    """Seconds of Kafka's cleaner; the log is open already."""
     settings = {"t": {**_SETTINGS, "segment.bytes": _SEGMENT_BYTES}}
     with KafkaLogs(java, directory, settings, now_ms) as logs:
         begin = time.perf_counter()
@@ -64,7 +64,7 @@ def kafka_seconds(java: Gateway, directory: Path, now_ms: int) -> float:
 
 
 def our_seconds(directory: Path, now_ms: int) -> float:
-    """What ours takes, with all of its planning."""
+    """Seconds of ours, with all of its planning."""
     settings = {**_SETTINGS, "segment.bytes": str(_SEGMENT_BYTES)}
     begin = time.perf_counter()
     segmentlog.compact(directory, settings=settings, now_ms=now_ms, dedupe_buffer_bytes=_MAP_BYTES)

@@ -145,7 +145,7 @@ def measure_queries(scratch: Path, names: Sequence[str], rounds: int, *, quick: 
 
 
 def machine() -> str:
-    """Where the figures come from."""
+    """The machine and the versions that the figures come from."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():

@@ -24,7 +24,7 @@ _WORK = "write through Spark, `local[2]`"
 
 
 class Targets:
-    """Where each contestant writes to, new in every round, and how many rows are there then."""
+    """A target for each contestant, new in every round, and the number of its rows."""
 
     def __init__(self, frame: DataFrame, broker: Broker, scratch: Path) -> None:
         self._frame = frame

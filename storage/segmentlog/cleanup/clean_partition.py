@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Pass(NamedTuple):
-    """What one pass has done; numbers of segments and bytes are before and after."""
+    """The result of one pass; numbers of segments and bytes are before and after."""
 
     clean_to: int
     n_segments: tuple[int, int]

@@ -67,7 +67,7 @@ class CompactionJob(NamedTuple):
 @contextlib.contextmanager
 def begin_compaction(
     path: str | os.PathLike[str],
-    topics: Collection[str],
+    topics: str | Collection[str],
     settings: Mapping[str, str] | None,
     *,
     dry_run: bool,

@@ -17,7 +17,7 @@ __all__ = ["CompactedPartition", "PlannedPartition", "plan_compaction"]
 
 
 class CompactedPartition(NamedTuple):
-    """What compaction has done with a partition, or would begin to do.
+    """The result of compacting a partition, or of a dry run.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class PlannedPartition(NamedTuple):
 
     @property
     def summary(self) -> CompactedPartition:
-        """What a dry run says."""
+        """The result of a dry run."""
         part = self.cleanable
         return CompactedPartition(
             *self.topic_partition,

@@ -57,7 +57,7 @@ class RemovedSegment(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What goes from one log, and where the log begins afterwards."""
+    """The segments that go from one log, and the offset at which the log begins afterwards."""
 
     topic_partition: TopicPartition
     expired: list[Expired]
@@ -68,7 +68,7 @@ class _Plan(NamedTuple):
 @storage_errors()
 def retain(
     path: str | os.PathLike[str],
-    topics: Collection[str] = (),
+    topics: str | Collection[str] = (),
     *,
     settings: Mapping[str, str] | None = None,
     dry_run: bool = False,
@@ -84,7 +84,8 @@ def retain(
     Parameters
     ----------
     path : the log directory.
-    topics : their names; all topics if empty, but none of brokers' own if `settings` are given.
+    topics : one name or several; all topics if empty, but none of brokers' own if `settings` are
+        given.
     settings : of all these topics, by Kafka's names (``retention.ms``); they come before the
         settings of the directory.
     dry_run : whether nothing is changed, and the result is what would be removed.
@@ -145,7 +146,7 @@ def _plans(
     settings: DirectorySettings,
     now_ms: int,
 ) -> list[_Plan]:
-    """What goes from each log, without those that stay as they are."""
+    """The plan of each log that loses segments."""
     opened = open_log_dir(directory)
     plans = []
     for each in partitions:

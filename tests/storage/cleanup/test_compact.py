@@ -350,6 +350,25 @@ def test_aborted_records_go_and_their_marker_stays_with_the_last_batch(tmp_path:
     assert [0, 5] == scan.read_all()["offset"].to_pylist()
 
 
+def test_transactions_of_producers_that_no_broker_would_name(tmp_path: Path) -> None:
+    """A marker ends the transaction of its own producer only, whatever the id is."""
+    aborted = records_of(0, (b"a", b"1"))._replace(attributes=TRANSACTIONAL, producer_id=-2)
+    partition = lay_out(
+        tmp_path,
+        {
+            0: [aborted, marker(1, ABORT, -1), marker(2, ABORT, -2)],
+            3: [records_of(3, (b"z", b""))],
+        },
+    )
+    compact(tmp_path)
+
+    assert [3] == [offset for offset, _, _ in rows(tmp_path)]
+    assert [1, 2] == [each.base_offset for each in rest_of(partition)[0]]
+    assert [-2] == [
+        each.producer_id for each in read_transaction_index(str(partition / f"{0:020d}.txnindex"))
+    ]
+
+
 def test_sequences_of_active_producers_stay(tmp_path: Path) -> None:
     """An idle producer's do not."""
 

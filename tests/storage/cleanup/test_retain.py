@@ -129,7 +129,7 @@ def test_by_time(directory: Path) -> None:
 
 
 def test_by_size(directory: Path) -> None:
-    """What the oldest segments have too much."""
+    """The oldest segments go until the log is small enough."""
     size = (directory / "t-0" / f"{0:020d}.log").stat().st_size
     removed = segmentlog.retain(
         directory, settings={**KEEP, "retention.bytes": str(4 * size), "cleanup.policy": "delete"}

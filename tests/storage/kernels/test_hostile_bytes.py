@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from new_process import run
 
-#: What the scripts below have in common: buffers whose last byte is followed by a page that
+#: The common part of the scripts below: buffers whose last byte is followed by a page that
 #: cannot be read, so that one byte too far ends the process with SIGSEGV.
 IN_FRONT_OF_A_PAGE = """
 import ctypes, mmap, random

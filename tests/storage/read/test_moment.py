@@ -13,7 +13,7 @@ from segmentlog.model import IsolationLevel
 
 
 def values(log: segmentlog.Log) -> list[bytes]:
-    """What a scan at read_committed gives."""
+    """The values of a scan at read_committed."""
     scan = log.scan(columns=["value"], isolation_level=IsolationLevel.READ_COMMITTED)
     return scan.read_all()["value"].to_pylist()
 
