@@ -72,14 +72,18 @@ class Checker:
             "at once": self._log, "held": self._held, "dataset": self._dataset,
             "retained": self._retained,
         }  # fmt: skip
+        changed = ""
         try:
             why = reads[kind](since)
         except LogChangedError as error:
-            # A plan counts for as long as removed files stay.
-            is_late = time.monotonic() - begun >= 0.95 * self._run.delete_delay
-            why = "" if is_late else str(error)
-            self.counts["reads that came too late"] += is_late
-        if why:
+            why = changed = str(error)
+        # A plan counts for as long as removed files stay.  A directory that was opened before a
+        # pass may be refused, but not one that is read at once.
+        is_late = time.monotonic() - begun >= 0.95 * self._run.delete_delay
+        is_refused = kind == "held" and "compacted with records that came since" in changed
+        self.counts["reads that came too late"] += bool(why) and is_late
+        self.counts["held reads that compaction has overtaken"] += is_refused
+        if why and not is_late and not is_refused:
             self._ledger.note("bad", text=f"checker, {kind}: {why}")
         self.counts[f"reads, {kind}"] += 1
 
