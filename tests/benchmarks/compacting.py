@@ -1,35 +1,39 @@
-"""Bytes compacted a second, beside Kafka's own cleaner on copies of the same log.
+"""Bytes compacted a second beside Kafka's own cleaner, and what it takes to read the log then.
 
-``python tests/benchmarks/compacting.py [MB]``.  Both have the same time of day and a map of the
-same size, and leave the same records.  Kafka's cleaner has one thread, and leaves the sync of its
-files to the system; ours syncs them.
+Both clean copies of the same log, at the same time of day, with a map of the same size, and leave
+the same records.  Kafka's cleaner has one thread, and leaves the sync of its files to the system;
+ours syncs them.
 """
 
-import resource
+import os
 import shutil
 import statistics
-import sys
-import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
 from kafka_here import kafka_jars
 from kafka_here.gateway import Gateway
 from kafka_here.log_classes import KafkaLogs
+from measure import Result, Row
+from planning import run_program
 
 import segmentlog
 from segmentlog.model import Codec
 
-_ROUNDS = 3
+__all__ = ["memory", "rows"]
+
 _SEGMENT_BYTES = 32 << 20
 _SETTINGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
 _ROWS, _ROW_BYTES = 100_000, 130
 _MAP_BYTES = 128 << 20
+_BOUNDS = {
+    Codec.NONE: "the processor: the MD5 of each key, twice, and misses of its caches in the map",
+    Codec.LZ4: "the processor: inflating twice, MD5, and compressing what stays",
+    Codec.ZSTD: "compressing what stays, and inflating twice",
+}
 
 
 def fill(directory: Path, n_bytes: int, codec: Codec) -> None:
@@ -50,7 +54,7 @@ def fill(directory: Path, n_bytes: int, codec: Codec) -> None:
         writer.append(pa.table({"key": [b"last"], "value": [b""]}))
 
 
-def kafka_seconds(java: Gateway, directory: Path, now_ms: int) -> float:
+def _kafka_seconds(java: Gateway, directory: Path, now_ms: int) -> float:
     """Seconds of Kafka's cleaner; the log is open already."""
     settings = {"t": {**_SETTINGS, "segment.bytes": _SEGMENT_BYTES}}
     with KafkaLogs(java, directory, settings, now_ms) as logs:
@@ -63,7 +67,7 @@ def kafka_seconds(java: Gateway, directory: Path, now_ms: int) -> float:
     return seconds
 
 
-def our_seconds(directory: Path, now_ms: int) -> float:
+def _our_seconds(directory: Path, now_ms: int) -> float:
     """Seconds of ours, with all of its planning."""
     settings = {**_SETTINGS, "segment.bytes": str(_SEGMENT_BYTES)}
     begin = time.perf_counter()
@@ -71,56 +75,106 @@ def our_seconds(directory: Path, now_ms: int) -> float:
     return time.perf_counter() - begin
 
 
-def rows_of(directory: Path) -> tuple[int, int, float]:
-    """Rows, the sum of their offsets, and the seconds that it took to read them."""
-    begin = time.perf_counter()
-    n_rows = offsets = 0
-    for batch in segmentlog.open_log_dir(directory).log("t", 0).scan():
-        n_rows += batch.num_rows
-        offsets += int(batch.column("offset").to_numpy().sum())
-    return n_rows, offsets, time.perf_counter() - begin
+class _Read(NamedTuple):
+    """Rows of a log, the sum of their offsets, and the seconds that it took to read them."""
+
+    n_rows: int
+    offsets: int
+    seconds: float
+
+    @classmethod
+    def all_of(cls, directory: Path) -> "_Read":
+        begin = time.perf_counter()
+        n_rows = offsets = 0
+        for batch in segmentlog.open_log_dir(directory).log("t", 0).scan():
+            n_rows += batch.num_rows
+            offsets += int(batch.column("offset").to_numpy().sum())
+        return cls(n_rows, offsets, time.perf_counter() - begin)
+
+    @property
+    def rate(self) -> float:
+        return self.n_rows / self.seconds / 1e6
 
 
-def measure(java: Gateway, scratch: Path, n_bytes: int, codec: Codec) -> None:
-    """Rounds in turn, each on a new copy; prints medians."""
+def rows(scratch: Path, n_bytes: int, rounds: int, version: str) -> list[Row]:
+    """A row for no codec and for those used most; the first one's log is read back, too."""
+    java = Gateway(kafka_jars(version), is_measured=True)
+    found = []
+    for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
+        found += _rows_of(java, scratch, n_bytes, codec, rounds)
+    return found
+
+
+def _rows_of(java: Gateway, scratch: Path, n_bytes: int, codec: Codec, rounds: int) -> list[Row]:
+    """Rounds in turn, each on a new copy, after one that warms up."""
     made, now_ms = scratch / "made", int(time.time() * 1000)
     fill(made, n_bytes, codec)
     size = sum(path.stat().st_size for path in made.glob("t-0/*.log"))
     seconds: dict[str, list[float]] = {"kafka": [], "ours": []}
-    for number in range(_ROUNDS + 1):  # the first one warms up
-        found = {}
-        for name, taken in seconds.items():
+    reads: list[tuple[_Read, _Read]] = []
+    for number in range(rounds + 1):
+        left = {}
+        for name in seconds if number % 2 else reversed(seconds):
             copy = Path(shutil.copytree(made, scratch / name))
+            os.sync()  # or whoever comes next pays for the copies
             took = (
-                our_seconds(copy, now_ms) if name == "ours" else kafka_seconds(java, copy, now_ms)
+                _our_seconds(copy, now_ms)
+                if name == "ours"
+                else _kafka_seconds(java, copy, now_ms)
             )
-            found[name] = rows_of(copy)
+            left[name] = _Read.all_of(copy)
             if number:
-                taken.append(took)
+                seconds[name].append(took)
             shutil.rmtree(copy)
-        if found["kafka"][:2] != found["ours"][:2]:
-            message = f"both were to leave the same: {found}"
+        if left["kafka"][:2] != left["ours"][:2]:
+            message = f"both were to leave the same: {left}"
             raise SystemExit(message)
+        if number:
+            reads.append((_Read.all_of(made), left["ours"]))
     shutil.rmtree(made)
-    rates = {name: size / 1e6 / statistics.median(taken) for name, taken in seconds.items()}
-    n_rows, _, read_seconds = found["ours"]
-    print(
-        f"{codec.name.lower():7} {size / 1e6:6.0f} MB: ours {rates['ours']:6.0f} MB/s, "
-        f"Kafka {rates['kafka']:6.0f} MB/s, ratio {rates['ours'] / rates['kafka']:.2f}; "
-        f"{n_rows:,} records left, read back at {n_rows / read_seconds / 1e6:.1f} M a second"
+    ours, theirs = (Result(seconds[name], left["ours"][:2]) for name in ("ours", "kafka"))
+    detail = (
+        f"{size / ours.median / 1e6:.0f} against {size / theirs.median / 1e6:.0f} MB/s; "
+        f"{size / 1e6:.0f} MB; ±{ours.spread:.0%}, ±{theirs.spread:.0%}; bound by {_BOUNDS[codec]}"
     )
+    kind = "uncompressed" if codec is Codec.NONE else codec.name.lower()
+    ratio = f"{theirs.median / ours.median:.2f}"
+    row = Row(
+        f"compact, {kind}, one core", "Kafka's cleaner on the same log", "≥ 1.5", ratio, detail
+    )
+    return [row] if codec is not Codec.NONE else [row, _read_back(reads)]
 
 
-def main() -> None:
-    """Uncompressed, and the codecs that are used most."""
-    n_bytes = int(float(sys.argv[1]) * 1e6) if len(sys.argv) > 1 else 500_000_000
-    java = Gateway(kafka_jars("4.3.1"), is_measured=True)
-    for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
-        with tempfile.TemporaryDirectory() as scratch:
-            measure(java, Path(scratch), n_bytes, codec)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"most memory of this process, of which the map is 128 MiB: {peak:.0f} MiB")
+def _read_back(reads: list[tuple[_Read, _Read]]) -> Row:
+    """What is left is a fifth of the records, in batches of a fifth of the size."""
+    before, after = (statistics.median(pair[i].rate for pair in reads) for i in (0, 1))
+    detail = (
+        f"{after:.1f} against {before:.1f} M rows/s; {reads[0][1].n_rows:,} of "
+        f"{reads[0][0].n_rows:,} rows are left; bound by headers: batches have fewer records each"
+    )
+    work = "scan a compacted log, one core"
+    return Row(work, "the same log before, rows a second", "–", f"{after / before:.2f}", detail)
 
 
-if __name__ == "__main__":
-    main()
+_COMPACT = """
+before = peak()
+import segmentlog
+settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+(done,) = segmentlog.compact(sys.argv[1], settings=settings, dedupe_buffer_bytes=int(sys.argv[2]))
+assert done.n_passes == 1
+print(peak() - before)
+"""
+
+
+def memory(scratch: Path, n_bytes: int) -> Row:
+    """Compaction in new interpreters, of a log and of one four times as long."""
+    found = {}
+    for size in (n_bytes // 4, n_bytes):
+        fill(scratch / "filled", size, Codec.NONE)
+        arguments = str(scratch / "filled"), str(_MAP_BYTES)
+        (found[size],) = run_program(_COMPACT, os.environ, *arguments)
+        shutil.rmtree(scratch / "filled")
+    each = ", ".join(f"{size / 1e6:.0f} MB of log {most:.0f} MB" for size, most in found.items())
+    detail = f"{each}; bound by the map of {_MAP_BYTES >> 20} MiB, imports, and windows of 4 MiB"
+    work = "memory of a compaction over the interpreter"
+    return Row(work, "–", "< 400 MB", f"{max(found.values()):.0f} MB", detail)

@@ -1,6 +1,7 @@
 """Measure everything side by side in one run and print a table of ratios.
 
-``python tests/benchmarks/run.py [--only reads|queries|writes] [--row NAME] [--quick] [--write]``.
+``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
+``reads``, ``queries``, ``writes`` or ``compaction``.
 ``--row``, once or several times, measures rows of the queries alone.  ``--write`` puts the whole
 table into README.md.
 Needs the extra ``test``, Java, and two idle cores.  A real broker makes the data.
@@ -19,6 +20,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "tests" / "support"), str(Path(__file__).parent)]
 
+import compacting  # noqa: E402
 import dataset_queries  # noqa: E402
 import dumping  # noqa: E402
 import engine  # noqa: E402
@@ -144,6 +146,14 @@ def measure_queries(scratch: Path, names: Sequence[str], rounds: int, *, quick: 
     return [row for name in QUERIES if name in names for row in QUERIES[name](data, rounds)]
 
 
+def measure_compaction(scratch: Path, n_bytes: int, rounds: int) -> list[Row]:
+    """The rows of the table that are about compaction."""
+    return [
+        *compacting.rows(scratch, n_bytes, rounds, _VERSION),
+        compacting.memory(scratch, 2 * n_bytes),
+    ]
+
+
 def machine() -> str:
     """The machine and the versions that the figures come from."""
     model = platform.processor() or platform.machine()
@@ -162,7 +172,8 @@ def machine() -> str:
 def main() -> None:
     """Measure, print, and perhaps write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("reads", "queries", "writes"), help="part of the table")
+    parts = ("reads", "queries", "writes", "compaction")
+    parser.add_argument("--only", choices=parts, help="part of the table")
     parser.add_argument("--row", choices=[*QUERIES], action="append", help="of the queries, alone")
     parser.add_argument("--quick", action="store_true", help="small data, to see that it works")
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
@@ -180,6 +191,8 @@ def main() -> None:
             rows += measure_queries(Path(scratch), names, rounds, quick=quick)
         if only in (None, "writes"):
             rows += measure_writes(Path(scratch), n_records, rounds, 5 * 10 ** (7 if quick else 9))
+        if only in (None, "compaction"):
+            rows += measure_compaction(Path(scratch), 10 ** (7 if quick else 8) * 3, 3)
     printed = table(rows, machine())
     print(printed)
     if arguments.write:
