@@ -216,7 +216,16 @@ class Log:
 
     @looks_again
     def producers(self) -> pa.Table:
-        """Idempotent producers, their gaps and repeats: see `read.producers`."""
+        """A table of the idempotent producers: their sequences, and what breaks them.
+
+        It has a row for each epoch of each producer; `segmentlog.read.producers.producers_table`
+        lists the columns.  All batch headers are read.
+
+        Raises
+        ------
+        CorruptLogError, UnsupportedFormatError
+            If a header cannot be true.
+        """
         from segmentlog.read.producers import producers_table  # the compiled kernels load here
 
         return producers_table(self.segments, self.log_start_offset)
