@@ -216,16 +216,7 @@ class Log:
 
     @looks_again
     def producers(self) -> pa.Table:
-        """A table of the idempotent producers: their sequences, and what breaks them.
-
-        It has a row for each epoch of each producer; `segmentlog.read.producers.producers_table`
-        lists the columns.  All batch headers are read.
-
-        Raises
-        ------
-        CorruptLogError, UnsupportedFormatError
-            If a header cannot be true.
-        """
+        """Idempotent producers, their gaps and repeats: `segmentlog.read.producers` has more."""
         from segmentlog.read.producers import producers_table  # the compiled kernels load here
 
         return producers_table(self.segments, self.log_start_offset)
