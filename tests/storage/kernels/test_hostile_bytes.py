@@ -32,6 +32,13 @@ def mutate(data, start):
         at = rng.randrange(start, len(data))
         data[at] = rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)])
     return data
+
+def records(base, n):
+    return [
+        Record(base + i, 10**12 + i * i * 1000, b"k" * (i % 40), None if i % 7 == 3 else bytes(i),
+               ((b"h", b"x" * i),) if i % 5 == 4 else ())
+        for i in range(n)
+    ]
 """
 
 #: Decodes every prefix and many mutations of two batches.
@@ -52,13 +59,6 @@ def decode(data, columns):
         at = batches.end
         rows += sum(b.num_rows for b in decoder.decode(batches))
     return rows
-
-def records(base, n):
-    return [
-        Record(base + i, 10**12 + i * i * 1000, b"k" * (i % 40), None if i % 7 == 3 else bytes(i),
-               ((b"h", b"x" * i),) if i % 5 == 4 else ())
-        for i in range(n)
-    ]
 
 good = encode_batch(records(0, 60)) + encode_batch(records(60, 9))
 assert decode(good, None) == 69 == decode(good, ["headers", "offset"])
@@ -101,13 +101,6 @@ def decode(data, columns, slack=COPY_SLACK, n_inflated=None):
 def rows_of_two_passes(data):
     batches = BatchScanner("x", 0).scan(place(data), 0, len(data), 0)
     return [*RecordDecoder(TopicPartition("t", 0), record_schema()).decode(batches)]
-
-def records(base, n):
-    return [
-        Record(base + i, 10**12 + i * i * 1000, b"k" * (i % 40), None if i % 7 == 3 else bytes(i),
-               ((b"h", b"x" * i),) if i % 5 == 4 else ())
-        for i in range(n)
-    ]
 
 good = encode_batch(records(0, 60)) + encode_batch(records(60, 9))
 COLUMNS = [None, ["offset"], ["value"], ["offset", "timestamp"], ["key", "offset"]]
