@@ -74,7 +74,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/read",
-        "damage listed look_again planned_file producers read_committed scan",
+        "damage listed look_again producers read_committed scan",
         "test_log verify/test_producers segments/test_segment test_damage ../crash ../interop",
         "steps of one read, which is tested beside commits and damage",
     ),

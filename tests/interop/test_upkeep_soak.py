@@ -29,13 +29,14 @@ _PATIENCE = 6  # times the seconds of a run
 _SECONDS = float(os.environ.get("SOAK_SECONDS", "3600"))
 
 SHORT = Soak(
-    _SEED, seconds=10, n_keys=300, most_records=60, pause=0.05, compact_every=0.7, retain_every=1.5,
-    poll_every=0.7, check_every=0.3, spark_every=3, writer_lives=2, delete_delay=3,
-    tombstones_stay=4, timed_stay=4, sized_bytes=300_000, segment_bytes=30_000,
+    _SEED, seconds=10, n_keys=300, most_records=60, pause=0.05, compact_every=0.7,
+    retain_every=1.5, poll_every=0.7, check_every=0.3, spark_every=3, writer_lives=2,
+    delete_delay=3, tombstones_stay=4, timed_stay=4, sized_bytes=300_000,
+    segment_bytes=30_000,
 )  # fmt: skip
 LONG = Soak(
-    _SEED, seconds=_SECONDS, n_keys=3000, most_records=400, pause=0.4, compact_every=6, retain_every=10,
-    poll_every=5, check_every=2, spark_every=4, writer_lives=30, delete_delay=15,
+    _SEED, seconds=_SECONDS, n_keys=3000, most_records=400, pause=0.4, compact_every=6,
+    retain_every=10, poll_every=5, check_every=2, spark_every=4, writer_lives=30, delete_delay=15,
     tombstones_stay=45, timed_stay=40, sized_bytes=1_500_000, segment_bytes=150_000,
 )  # fmt: skip
 
