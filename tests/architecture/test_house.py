@@ -30,13 +30,13 @@ TESTED_ELSEWHERE = (
     (
         "segmentlog/kernels",
         (
-            "_crc_block _jit _llvm batch_fates compaction crc_tables encode growth inflate "
-            "json_lines keyed_record layout memory message murmur2 offset_map one_pass output "
-            "partition producer_history producer_table record scan source status transactions"
+            "_crc_block _jit _llvm _md5_vectors batch_fates compaction crc_tables encode growth "
+            "inflate json_lines keyed_record layout memory message murmur2 offset_map one_pass "
+            "output partition producer_history producer_table record scan source status transactions"
         ),
         (
-            "kernels/test_hostile_bytes kernels/test_hostile_rows ../properties "
-            "tools/test_json_lines kernels/test_crc32c producer/test_partitioner "
+            "kernels/test_hostile_bytes kernels/test_hostile_rows kernels/test_md5_lanes "
+            "../properties tools/test_json_lines kernels/test_crc32c producer/test_partitioner "
             "recovery/test_reindex recovery/test_recover_log cleanup/test_compact "
             "verify/test_producers"
         ),

@@ -53,7 +53,7 @@ SETTINGS: Mapping[str, object] = {
 }
 SEGMENT_BYTES = 2000
 FEW = range(1)
-MANY = range(100, 108)
+MANY = range(100, 160)
 seeds = pytest.mark.parametrize(
     "seeds", [FEW, pytest.param(MANY, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crashing import CALLS, Crash, Forward, around_calls, crash_at
+from crashing import CALLS, Crash, Forward, around_calls, copy_states, crash_at
 from dirty_logs import Kind, dirty_log, write_segments
-from kafka_here import Broker, JavaClient, KafkaRecord, assert_dump_is_sound
+from kafka_here import Broker, JavaClient, KafkaRecord, assert_dump_is_sound, objections
 from kafka_here.gateway import Gateway
 from kafka_here.java import Outgoing
 from kafka_here.log_classes import KafkaLogs
@@ -114,6 +114,13 @@ def cleaned_to(directory: Path) -> dict[str, int]:
     return {topic: found.get(TopicPartition(topic, 0), 0) for topic in TOPICS}
 
 
+def until(is_so: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait."""
+    deadline = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
 def active_bases(directory: Path) -> dict[str, int]:
     return {
         topic: max(int(path.stem) for path in (directory / "logs0" / f"{topic}-0").glob("*.log"))
@@ -195,6 +202,75 @@ def newest(directory: Path) -> dict[str, dict[Any, Any]]:
         latest = {row["key"]: row["value"] for row in rows}
         found[topic] = {key: value for key, value in latest.items() if value is not None}
     return found
+
+
+#: The logs of a compaction that is stopped.
+STOPPED = ("transactions", "plain", "idempotent", "lz4")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "n_starts", [2, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+def test_a_broker_starts_after_every_step(
+    new_version: str, filled: Path, tmp_path: Path, n_starts: int
+) -> None:
+    """It serves each log as it was or as it is then, as our reader does, and objects to nothing.
+
+    The broker deletes what the compaction has left, and the next compaction has nothing to mend.
+    """
+    log_dir = copied(filled, tmp_path / "whole") / "logs0"
+    states = copy_states(
+        log_dir,
+        lambda: segmentlog.compact(log_dir, STOPPED, settings=OURS),
+        tmp_path / "states",
+        (".cleaned", ".lock"),
+    )
+    before, after = _read(states[0]), _read(states[-1])
+    assert all(len(after[each]) < len(before[each]) for each in before)
+    n_as_before = 0
+    for i in range(n_starts):
+        state = states[(i + 1) * len(states) // (n_starts + 1)]
+        seen = _read(state)
+        n_as_before += sum(seen[each] == before[each] for each in seen)
+        assert all(seen[each] in (before[each], after[each]) for each in seen), state
+        with running(state.parent, new_version, cleans=False) as broker:
+            with JavaClient(broker) as client:
+                assert seen == _served(client), state
+            until(lambda: not _left_over(state))  # noqa: B023 - called at once
+        assert [] == _left_over(state)
+        assert [] == objections(broker), state
+        assert_dump_is_sound(broker, *(f"{topic}-0" for topic in STOPPED))
+        segmentlog.compact(state, STOPPED, settings=OURS)
+        assert after == _read(state), state
+
+    assert len(states) >= 40
+    assert 0 < n_as_before < n_starts * len(before)
+
+
+def _read(log_dir: Path) -> dict[tuple[str, str], list[tuple[int, bytes | None]]]:
+    """Offsets and values of the logs that were stopped, by our reader."""
+    opened, found = segmentlog.open_log_dir(log_dir), {}
+    for topic in STOPPED:
+        for isolation in ("read_uncommitted", "read_committed"):
+            rows = opened.log(topic, 0).scan(isolation_level=isolation).read_all()
+            pairs = zip(rows["offset"].to_pylist(), rows["value"].to_pylist(), strict=True)
+            found[topic, isolation] = list(pairs)
+    return found
+
+
+def _served(client: JavaClient) -> dict[tuple[str, str], list[tuple[int, bytes | None]]]:
+    """The same by a consumer."""
+    return {
+        (topic, isolation): [(each.offset, each.value) for each in records]
+        for isolation in ("read_uncommitted", "read_committed")
+        for topic, records in client.consume_each(STOPPED, isolation=isolation).items()
+    }
+
+
+def _left_over(log_dir: Path) -> list[str]:
+    endings = (".cleaned", ".swap", ".deleted")
+    return [path.name for path in log_dir.glob("*/*") if path.name.endswith(endings)]
 
 
 NOW_MS = 1_800_000_000_000

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from crashing import CALLS, Crash, Forward, around_calls
-from kafka_here import Broker, JavaClient
+from crashing import CALLS, Crash, Forward, around_calls, copy_states
+from kafka_here import Broker, JavaClient, assert_dump_is_sound, objections
 from kafka_here.java import Outgoing
 
 import segmentlog
@@ -208,6 +208,51 @@ def test_a_broker_starts_after_every_step(
         shutil.rmtree(ours)
 
     assert n_kept_out
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "n_starts", [2, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+def test_a_broker_starts_after_every_step_of_a_deletion(
+    new_version: str, filled: Path, tmp_path: Path, n_starts: int
+) -> None:
+    """It serves the log from the old start on or from the new one, as our reader does.
+
+    The guard keeps the broker out as long as that is undecided, until the next deletion has come.
+    """
+    log_dir = copied(filled, tmp_path / "whole") / "logs0"
+    states = copy_states(
+        log_dir,
+        lambda: segmentlog.delete_records(log_dir, "week", 0, offset=5),
+        tmp_path / "states",
+        (".lock",),
+    )
+    starts, n_kept_out = [], 0
+    chosen = sorted({(i + 1) * len(states) // (n_starts + 1) for i in range(n_starts)})
+    for state in [states[each] for each in chosen]:
+        if list(state.glob("segmentlog.unfinished.*")):
+            n_kept_out += 1
+            with pytest.raises(RuntimeError, match=r"segmentlog\.unfinished"):
+                running(state.parent, new_version, retains=False).start()
+            segmentlog.delete_records(state, "week", 0, offset=5)
+        log = segmentlog.open_log_dir(state).log("week", 0)
+        starts.append(log.log_start_offset)
+        broker = running(state.parent, new_version, retains=False)
+        with broker, JavaClient(broker) as client:
+            assert {0: (log.log_start_offset, 8)} == client.offsets("week"), state
+            seen = [each.offset for each in client.consume("week")]
+            assert [*range(log.log_start_offset, 8)] == seen, state
+            until(lambda: not list(state.glob("*/*.deleted")))  # noqa: B023 - called at once
+        assert not list(state.glob("*/*.deleted")), state
+        assert [] == objections(broker), state
+        assert_dump_is_sound(broker, "week-0")
+        segmentlog.delete_records(state, "week", 0, offset=5)
+        assert 5 == segmentlog.open_log_dir(state).log("week", 0).log_start_offset
+
+    assert {*starts} <= {0, 5}
+    assert n_kept_out
+    assert 5 in starts
 
 
 def _cut_at(log_dir: Path, number: int) -> None:

@@ -1,12 +1,15 @@
 """Hooks for the calls by which the engine changes a disk: watch, fail, end them."""
 
+import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-__all__ = ["Crash", "Forward", "act_at", "around_calls", "crash_at", "fail_at"]
+__all__ = ["Crash", "Forward", "act_at", "around_calls", "copy_states", "crash_at", "fail_at"]
 
 #: Every call of `os` by which the engine changes what is on a disk, but for opening a new file.
 CALLS = (
@@ -105,3 +108,48 @@ def _intercept(
 
     around_calls(patch, CALLS, counted)
     return made
+
+
+def copy_states(
+    directory: Path, act: Callable[[], object], to: Path, passing: Sequence[str] = ()
+) -> list[Path]:
+    """Do something to a directory, and copy it at each step, as a crash there would leave it.
+
+    Parameters
+    ----------
+    directory : what is changed.
+    act : makes calls of `CALLS`.
+    to : an empty or missing directory for the copies.
+    passing : ends of names of files whose contents do not make a state: no one reads them.
+
+    Returns
+    -------
+    copies : one of each state, in their order, from before `act` to behind it.
+    """
+    copies: list[Path] = []
+    seen = set[tuple[tuple[str, bytes], ...]]()
+
+    def look() -> None:
+        state = tuple(sorted(_contents(directory, tuple(passing))))
+        if state not in seen:
+            seen.add(state)
+            copy = to / f"{len(copies):03d}" / directory.name
+            copies.append(Path(shutil.copytree(directory, copy, copy_function=shutil.copy2)))
+
+    def around(_: str, forward: Forward) -> object:
+        look()
+        return forward()
+
+    with pytest.MonkeyPatch.context() as patch:
+        around_calls(patch, CALLS, around)
+        act()
+    look()
+    return copies
+
+
+def _contents(directory: Path, passing: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Names below a directory, and what its files hold."""
+    for path in directory.rglob("*"):
+        is_passing = path.is_dir() or path.name.endswith(passing)
+        data = b"" if is_passing else hashlib.sha256(path.read_bytes()).digest()
+        yield str(path.relative_to(directory)), data

@@ -13,9 +13,8 @@ from segmentlog.cleanup.inflated_runs import inflated_runs
 from segmentlog.cleanup.transactions import DecidedTransactions
 from segmentlog.errors import OptionError
 from segmentlog.files.readable import open_file
-from segmentlog.kernels import layout, offset_map, status
-from segmentlog.kernels.md5 import N_WORDS
-from segmentlog.kernels.memory import Int64s
+from segmentlog.kernels import layout, md5_lanes, offset_map, status
+from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.filler import RecordFiller
 from segmentlog.segments.segment import Segment
@@ -78,7 +77,8 @@ class OffsetMap:
 
     Attributes
     ----------
-    table, state, words : arrays of `segmentlog.kernels.offset_map`.
+    table, state : arrays of `segmentlog.kernels.offset_map`.
+    blocks, lanes : arrays of `segmentlog.kernels.md5_lanes`.
     """
 
     def __init__(self, bounds: MapBounds, most_records: int) -> None:
@@ -89,7 +89,8 @@ class OffsetMap:
         # One entry stays free: a search ends there.
         self.state[offset_map.MOST_KEYS] = min(bounds.most_keys, n_entries - 1)
         self.state[offset_map.LATEST_OFFSET] = -1
-        self.words: Int64s = np.zeros(N_WORDS, np.int64)
+        self.blocks: Bytes = np.zeros(md5_lanes.BLOCKS_BYTES, np.uint8)
+        self.lanes: Int64s = np.zeros((md5_lanes.LANE_ROWS, md5_lanes.N_LANES), np.int64)
 
     @property
     def n_keys(self) -> int:
@@ -138,7 +139,7 @@ def build_offset_map(
                 for run, rows in inflated_runs(filler, batches):
                     code, row = offset_map.put_keys(
                         run.buf, filler.inflated, run.headers, left_out[rows], start_offset,
-                        known.table, known.state, known.words,
+                        known.table, known.state, known.blocks, known.lanes,
                     )  # fmt: skip
                     if code == status.TABLE_FULL:
                         return known

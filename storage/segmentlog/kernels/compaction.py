@@ -12,6 +12,7 @@ from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.batch_fates import DROPS_RECORDS, ENDS_NOTHING, STAYS_EMPTY
 from segmentlog.kernels.crc32c import crc32c
 from segmentlog.kernels.keyed_record import parse_any
+from segmentlog.kernels.md5_lanes import AT, N_LANES, OFFSET, put_key
 from segmentlog.kernels.memory import (
     Bytes,
     Int64s,
@@ -21,7 +22,7 @@ from segmentlog.kernels.memory import (
     store_i64,
     store_u8,
 )
-from segmentlog.kernels.offset_map import offset_of
+from segmentlog.kernels.offset_map import find_keys, offset_of
 from segmentlog.kernels.varint import varint_bytes, write_varint
 
 __all__ = ["N_OUT_COLUMNS", "filter_batches", "most_bytes", "seal_batches"]
@@ -103,23 +104,49 @@ def seal_batches(buf: Bytes, lines: Int64s) -> None:
 
 
 @kernel
+def _keep_latest(
+    blocks: Bytes, lanes: Int64s, n_keys: int, table: Int64s, kept: Int64s, n_kept: int
+) -> tuple[int, bool]:
+    """Add to `kept` the records of the lanes for which the map has no later one.
+
+    Returns the number of `kept`, and whether one of the added has no value.
+    """
+    has_tombstone = False
+    find_keys(blocks, lanes, n_keys, table)
+    for lane in range(n_keys):
+        if lanes[OFFSET, lane] >= offset_of(table, lanes, lane):
+            at = lanes[AT, lane]
+            has_tombstone = has_tombstone or at < 0
+            kept[n_kept] = at if at >= 0 else ~at
+            n_kept += 1
+    return n_kept, has_tombstone
+
+
+@inlined
+def _keeps_tombstones(header: Int64s, rules: Int64s) -> bool:
+    """Whether records without a value stay, if they are the last of their keys."""
+    attributes = header[layout.ATTRIBUTES]
+    if attributes & layout.LEGACY_MASK != 0:
+        return bool(rules[KEEPS_OLD_TOMBSTONES] != 0)
+    has_horizon = attributes & layout.DELETE_HORIZON_MASK != 0
+    return bool(not has_horizon or rules[NOW_MS] < header[layout.BASE_TIMESTAMP])
+
+
+@kernel
 def _choose(
-    source: Bytes, header: Int64s, fate: int, rules: Int64s, table: Int64s, words: Int64s,
-    kept: Int64s, counts: Int64s,
+    source: Bytes, header: Int64s, fate: int, rules: Int64s, table: Int64s, blocks: Bytes,
+    lanes: Int64s, kept: Int64s, counts: Int64s,
 ) -> tuple[int, int, bool]:  # fmt: skip
     """Fill `kept` with the positions of the records that stay.
 
     Returns the status, their number, and whether one of them has no value.
     """
-    attributes = header[layout.ATTRIBUTES]
-    keeps_tombstones = rules[KEEPS_OLD_TOMBSTONES] != 0
-    if attributes & layout.LEGACY_MASK == 0:
-        keeps_tombstones = (
-            attributes & layout.DELETE_HORIZON_MASK == 0
-            or rules[NOW_MS] < header[layout.BASE_TIMESTAMP]
-        )
+    keeps_tombstones = _keeps_tombstones(header, rules)
+    # The map knows nothing of control records, nor of what comes behind its last offset.
+    is_control = header[layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+    last_known = -1 if is_control else rules[LATEST_OFFSET]
     at, previous = header[layout.RECORDS_START], header[layout.BASE_OFFSET] - 1
-    n_kept, has_tombstone = 0, False
+    n_kept, n_keys, has_tombstone = 0, 0, False
     for _ in range(header[layout.RECORDS_COUNT]):
         begin = at
         status, fields = parse_any(source, header, at)
@@ -131,19 +158,31 @@ def _choose(
         previous = offset
         if fate & DROPS_RECORDS != 0:
             continue
-        if attributes & layout.CONTROL_MASK == 0 and offset <= rules[LATEST_OFFSET]:
-            if key_length < 0:
-                counts[N_WITHOUT_KEY] += 1
-                continue
-            if value_length < 0 and not keeps_tombstones:
-                continue
-            if offset < offset_of(table, source, key_at, key_at + key_length, words):
-                continue
-        has_tombstone = has_tombstone or value_length < 0
-        kept[n_kept] = begin
-        n_kept += 1
+        is_known = offset <= last_known
+        if is_known and key_length < 0:
+            counts[N_WITHOUT_KEY] += 1
+            continue
+        if is_known and value_length < 0 and not keeps_tombstones:
+            continue
+        if is_known:
+            put_key(blocks, lanes, n_keys, source, key_at, key_at + key_length)
+            lanes[OFFSET, n_keys], lanes[AT, n_keys] = (
+                offset,
+                begin if value_length >= 0 else ~begin,
+            )
+            n_keys += 1
+        if n_keys == N_LANES or (n_keys > 0 and not is_known):
+            n_kept, is_one = _keep_latest(blocks, lanes, n_keys, table, kept, n_kept)
+            n_keys, has_tombstone = 0, has_tombstone or is_one
+        if not is_known:
+            has_tombstone = has_tombstone or value_length < 0
+            kept[n_kept] = begin
+            n_kept += 1
     if at != header[layout.RECORDS_END]:
         return st.TRAILING_BYTES, 0, False
+    if n_keys > 0:
+        n_kept, is_one = _keep_latest(blocks, lanes, n_keys, table, kept, n_kept)
+        has_tombstone = has_tombstone or is_one
     return st.OK, n_kept, has_tombstone
 
 
@@ -265,11 +304,11 @@ def _rebuild(
 @kernel
 def _put_batch(
     window: Bytes, source: Bytes, header: Int64s, fate: int, rules: Int64s, table: Int64s,
-    words: Int64s, kept: Int64s, counts: Int64s, out: Bytes, to: int, line: Int64s,
+    blocks: Bytes, lanes: Int64s, kept: Int64s, counts: Int64s, out: Bytes, to: int, line: Int64s,
 ) -> tuple[int, int]:  # fmt: skip
     """Write what stays of one batch to byte `to`; the status, and the position behind it."""
     status, n_kept, has_tombstone = _choose(
-        source, header, fate, rules, table, words, kept, counts
+        source, header, fate, rules, table, blocks, lanes, kept, counts
     )
     if status != st.OK:
         return status, to
@@ -299,7 +338,8 @@ def _put_batch(
 @kernel
 def filter_batches(
     window: Bytes, inflated: Bytes, headers: Int64s, begin: int, fates: Bytes, rules: Int64s,
-    table: Int64s, words: Int64s, kept: Int64s, counts: Int64s, out: Bytes, lines: Int64s,
+    table: Int64s, blocks: Bytes, lanes: Int64s, kept: Int64s, counts: Int64s, out: Bytes,
+    lines: Int64s,
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """Write what stays of batches, one behind the other.
 
@@ -312,7 +352,7 @@ def filter_batches(
     fates : uint8 array, shape (n_batches,); from `judge_batches`
     rules : int64 array, shape (`RULE_COLUMNS`,)
     table : int64 array, shape (n_entries, `offset_map.ENTRY_COLUMNS`); the offset map
-    words : int64 array, shape (`md5.N_WORDS`,); room
+    blocks, lanes : of `segmentlog.kernels.md5_lanes`; room
     kept : int64 array, as long as the most records of a batch (`most_bytes`); room
     counts : int64 array, shape (`COUNT_COLUMNS`,); added to
     out : uint8 array; written; it holds at least the largest batch (`most_bytes`)
@@ -332,7 +372,7 @@ def filter_batches(
             return st.OUTPUT_FULL, row, n_lines, to
         source = window if header[layout.ATTRIBUTES] & layout.CODEC_MASK == 0 else inflated
         status, behind = _put_batch(
-            window, source, header, fate, rules, table, words, kept, counts, out, to,
+            window, source, header, fate, rules, table, blocks, lanes, kept, counts, out, to,
             lines[n_lines],
         )  # fmt: skip
         if status != st.OK:

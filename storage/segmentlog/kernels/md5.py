@@ -1,25 +1,20 @@
-"""MD5 of keys, by which compaction tells keys apart (RFC 1321).
+"""MD5 of one key of any length (RFC 1321); `md5_lanes` takes several short ones at once.
 
 Words are kept in signed numbers of 64 bits, cut to 32 bits after each sum, so that the same code
 runs in plain Python.
 """
 
-import math
-
 import numpy as np
 
 from segmentlog.kernels._jit import inlined, kernel
+from segmentlog.kernels._md5_vectors import BLOCK_BYTES, N_WORDS, SINES, START
 from segmentlog.kernels.memory import Bytes, Int64s, load_u8, load_u32
 
 __all__ = ["N_WORDS", "md5"]
 
-#: Words of a block: the room that `md5` needs.
-N_WORDS = 16
-
-_BLOCK_BYTES = 64
 _WORD = 0xFFFFFFFF
-_SINES: Int64s = np.array([int(abs(math.sin(i + 1)) * 2**32) for i in range(64)], np.int64)
-_A, _B, _C, _D = 0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476
+_SINES: Int64s = np.array(SINES, np.int64)
+_A, _B, _C, _D = START
 _ENDS_MESSAGE = 0x80
 
 
@@ -90,17 +85,17 @@ def md5(buf: Bytes, start: int, end: int, words: Int64s) -> tuple[int, int]:
     ----------
     buf : uint8 array, shape (n_bytes,); read only
     start, end : half-open byte range; ``0 <= start <= end <= n_bytes``, checked by the caller
-    words : int64 array, shape (`N_WORDS`,); room for a block
+    words : int64 array, shape (`N_WORDS`,); room for the words of a block
     """
     a, b, c, d = _A, _B, _C, _D
     at = start
-    while at + _BLOCK_BYTES <= end:
+    while at + BLOCK_BYTES <= end:
         for i in range(N_WORDS):
             words[i] = np.int64(load_u32(buf, at + 4 * i))
         a, b, c, d = _mix(words, a, b, c, d)
-        at += _BLOCK_BYTES
+        at += BLOCK_BYTES
     _load_tail(buf, at, end, words)
-    if end - at >= _BLOCK_BYTES - 8:  # the length takes a block of its own
+    if end - at >= BLOCK_BYTES - 8:  # the length takes a block of its own
         a, b, c, d = _mix(words, a, b, c, d)
         for i in range(N_WORDS):
             words[i] = 0

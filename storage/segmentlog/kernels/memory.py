@@ -112,7 +112,7 @@ def store_i16(buf: Bytes, at: int, value: int) -> None:
     buf[at : at + 2] = np.frombuffer(low.to_bytes(2, "big"), np.uint8)
 
 
-def store_u64(buf: Bytes, at: int, word: int) -> None:
+def store_u64(buf: Bytes, at: int, word: int | np.uint64) -> None:
     """Little-endian 64 bits to byte `at`; the caller has checked ``at + 8 <= buf.size``."""
     buf[at : at + 8] = np.frombuffer(int(word).to_bytes(8, "little"), np.uint8)
 

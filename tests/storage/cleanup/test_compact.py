@@ -95,6 +95,20 @@ def test_batches_that_keep_all_records_keep_their_bytes(tmp_path: Path) -> None:
     assert cut._replace(records=cut.records[1:], base_ms=1001) == kept[1]
 
 
+def test_keys_of_all_lengths(tmp_path: Path) -> None:
+    """Keys of one block of MD5, and of more: each stays once, where it comes last."""
+    keys = [bytes([length]) * length for length in range(200)]
+    logs = {
+        begin: [records_of(begin, *((key, b"%d" % begin) for key in keys[:: -1 if begin else 1]))]
+        for begin in (0, 200)
+    }
+    lay_out(tmp_path, {**logs, 400: [records_of(400, (keys[60], b"new"))], 401: []})
+    compact(tmp_path)
+
+    expected = [(200 + i, key, b"200") for i, key in enumerate(reversed(keys)) if key != keys[60]]
+    assert [*expected, (400, keys[60], b"new")] == rows(tmp_path)
+
+
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     """It says what would be gone through."""
     partition = lay_out(

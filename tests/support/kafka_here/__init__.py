@@ -5,7 +5,7 @@ Nothing but Java and pyspark is needed: pyspark ships Apache Ivy, which fetches 
 
 from kafka_here.artifacts import ArtifactsError, kafka_jars, spark_kafka_jars
 from kafka_here.broker import Broker
-from kafka_here.dumped import assert_dump_is_sound
+from kafka_here.dumped import assert_dump_is_sound, objections
 from kafka_here.java import JavaClient, KafkaRecord
 from kafka_here.old_broker import OldBroker
 
@@ -17,5 +17,6 @@ __all__ = [
     "OldBroker",
     "assert_dump_is_sound",
     "kafka_jars",
+    "objections",
     "spark_kafka_jars",
 ]

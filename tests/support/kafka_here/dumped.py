@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kafka_here.broker import Broker
 
-__all__ = ["assert_dump_is_sound"]
+__all__ = ["assert_dump_is_sound", "objections"]
 
 
 def assert_dump_is_sound(broker: Broker, *patterns: str, every: int = 1) -> None:
@@ -25,6 +25,17 @@ def assert_dump_is_sound(broker: Broker, *patterns: str, every: int = 1) -> None
     assert "isvalid: false" not in dump
     assert len(indexes) == dump_of_indexes.count("Dumping ")
     assert "ismatch" not in dump_of_indexes
+
+
+def objections(broker: Broker) -> list[str]:
+    """Warnings and errors that it has printed about its log directory."""
+    return [
+        line
+        for line in broker.output.read_text().splitlines()
+        if (" WARN " in line or " ERROR " in line)
+        and ("storage.internals" in line or "kafka.log" in line)
+        and "`log.cleaner.enable` is deprecated" not in line
+    ]
 
 
 def _files(broker: Broker, pattern: str, name: str) -> list[Path]:

@@ -22,6 +22,7 @@ _IO_BUFFER_BYTES = 512 * 1024 // 2
 _MAX_MESSAGE_BYTES = 1_048_588
 _LOAD_FACTOR = 0.9
 _NEVER = 2**31 - 1
+_MOST_ROUNDS = 1000  #: of each topic; a map of a few keys takes dozens
 
 
 class Cleaned(NamedTuple):
@@ -96,7 +97,6 @@ class KafkaLogs:
         *,
         map_bytes: int = 4 << 20,
         io_bytes: int = _IO_BUFFER_BYTES,
-        most_rounds: int = 1000,
     ) -> list[Cleaned]:
         """Let the cleaner run until no log is dirty enough; it writes its checkpoint.
 
@@ -104,20 +104,26 @@ class KafkaLogs:
         ----------
         map_bytes : of the offset map; an entry has 24 bytes.
         io_bytes : of each of its two buffers.
-        most_rounds : to stop after.
+
+        Raises
+        ------
+        AssertionError
+            If it does not come to an end.
         """
+        most_rounds = _MOST_ROUNDS * len(self._settings)
         manager = self._classes.LogCleanerManager(
             [self._file(self.directory)], self._pool, self._failures
         )
         cleaner = self._cleaner(map_bytes, io_bytes)
         done: list[Cleaned] = []
         try:
-            while len(done) < most_rounds:
+            while True:
                 stats = self._classes.PreCleanStats()
                 found = manager.grabFilthiestCompactedLog(self._time, stats)
                 if not found.isPresent():
                     break
                 done.append(self._round(manager, cleaner, found.get()))
+                assert len(done) <= most_rounds, f"still dirty: {done[-9:]}"
         finally:
             manager.removeMetrics()
         return done
