@@ -128,8 +128,8 @@ FAR, ENDLESS, FILL = PAGE // 2, bytes([0xFF] * 10), bytes(62)
 far = [bytes([2 * n & 0x7F | 0x80, n >> 6]) for n in (FAR, FAR + 7, FAR + 8)]
 assert decode(sealed(b"\\x7c\\0\\0\\0\\2k\\x6e" + bytes(56)), None)[0].stop == Stop.END
 for record in (
-    ENDLESS + FILL, far[1] + b"\\0\\0\\0\\1" + far[0] + FILL, far[2] + b"\\0\\0\\0" + far[0] + FILL,
-    b"\\2\\0", *(b"\\x7c" + (fields + FILL)[:62] for fields in (b"\\0" + ENDLESS, b"\\0\\0" + ENDLESS)),
+    far[1] + b"\\0\\0\\0\\1" + far[0] + FILL, far[2] + b"\\0\\0\\0" + far[0] + FILL, b"\\2\\0",
+    *((start + 7 * ENDLESS)[:63] for start in (b"", b"\\x7c\\0", b"\\x7c\\0\\0")),
 ):
     for slack in (0, COPY_SLACK):
         assert all(decode(sealed(record), each, slack)[0].stop == Stop.UNUSUAL for each in COLUMNS)
