@@ -109,6 +109,26 @@ for columns in COLUMNS:
     for n in range(len(good)):
         decode(good[:n], columns)
         decode(good, columns, n % COPY_SLACK)
+
+def sealed(record):
+    data = bytearray(encode_batch([Record(0, 0, b"", b"")])[:61] + record)
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    return bytes(data)
+
+# One length each that leads to the page, or has no end: of the record, of a field, of both.
+FAR, ENDLESS, FILL = PAGE // 2, bytes([0xFF] * 10), bytes(62)
+far = [bytes([2 * n & 0x7F | 0x80, n >> 6]) for n in (FAR, FAR + 7, FAR + 8)]
+assert decode(sealed(b"\\x7c\\0\\0\\0\\2k\\x6e" + bytes(56)), None)[0].stop == Stop.END
+for record in (
+    far[1] + b"\\0\\0\\0\\1" + far[0] + FILL, far[2] + b"\\0\\0\\0" + far[0] + FILL, b"\\2\\0",
+    *((start + 7 * ENDLESS)[:63] for start in (b"", b"\\x7c\\0", b"\\x7c\\0\\0")),
+):
+    for slack in (0, COPY_SLACK):
+        assert all(decode(sealed(record), each, slack)[0].stop == Stop.UNUSUAL for each in COLUMNS)
+for number in (ENDLESS, far[0]):
+    for fields in (b"\\0\\0\\0" + number, b"\\0\\0\\0\\1" + number):
+        assert decode(sealed(b"\\x7c" + (fields + FILL)[:62]), None)[0].stop == Stop.UNUSUAL
 outcomes = {"rows": 0, "stop": 0, "inflated": 0}
 for _ in range(ROUNDS):
     data = mutate(encode_batch(records(0, rng.randrange(1, 9))), 23)
