@@ -1,4 +1,4 @@
-"""The partitions of a log directory that compaction is due for, and what it says of each.
+"""The partitions of a log directory for which compaction is due, and its results for each.
 
 Planning reads headers and checkpoints, and compiles nothing.  A planned partition can be pickled:
 `segmentlog.cleanup.clean_partition.clean_partition` cleans it, here or elsewhere.

@@ -72,8 +72,8 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
         raise LogDirectoryError(path, reason)
     sync_directory(path)
     names = [name.removesuffix(f".{FileState.CLEANED}") for _, _, name in sorted(cleaned)]
-    # A .cleaned file has a recovery undo what is not older than it: the oldest segment's say last,
-    # once all others can have no other name, that the new segments count.
+    # A recovery that finds a .cleaned file undoes all new segments that are not older.  So the
+    # oldest segment's files are renamed last: they decide that the new segments count.
     oldest = f"{min(new_bases):020d}."
     for is_oldest in (False, True):
         for name in names:

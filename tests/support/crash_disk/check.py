@@ -40,8 +40,8 @@ _NEXT = Job(99, {0: 3, 1: 3})
 #: Bytes that an earlier crash may have left behind a log; they are cut off, and kept aside.
 BEHIND_THE_LOG = b"torn" * 9
 
-#: Endings of files that a dead job may leave; they are swept after a week.
 _WRITTEN_OVER = (f"{CLEANER_OFFSET_CHECKPOINT}.tmp",)  # by the next compaction
+#: Endings of files that a dead job may leave; they are swept after a week.
 _SWEPT_LATER = (".job", ".stage")
 
 
