@@ -1,6 +1,7 @@
 """A planned read finds its files although compaction has put others under their names."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -87,7 +88,7 @@ def test_cuts_are_not_those_of_another_file(
     end, real = log.end_offset(), plan._pieces_of
     is_over = False
 
-    def late(*arguments: object) -> object:
+    def late(*arguments: Any) -> object:
         nonlocal is_over
         if not is_over:
             is_over = True
