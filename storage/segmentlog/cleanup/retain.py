@@ -20,6 +20,8 @@ from segmentlog.cleanup.retention import (
     SegmentSpan,
     find_expired,
 )
+from segmentlog.cleanup.swap_segments import remove_deleted
+from segmentlog.files.names import partition_path
 from segmentlog.files.readable import status_of
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.log import Log
@@ -122,9 +124,8 @@ def retain(
     known = DirectorySettings.read(directory, settings, metadata, server_properties)
     now_ms = int(time.time() * 1000)
     with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
-        plans = _plans(
-            directory, partitions_of(directory, topics, has_settings=bool(settings)), known, now_ms
-        )
+        partitions = partitions_of(directory, topics, has_settings=bool(settings))
+        plans = _plans(directory, partitions, known, now_ms)
         if may_write:
             found = [each.topic_partition for each in plans]
             if found:
@@ -137,6 +138,9 @@ def retain(
                     move.commit(starts, emptied)
             else:
                 remove_put_aside(directory, known.config)
+            for each in partitions:  # what compaction has put aside
+                where = partition_path(directory, each)
+                remove_deleted(where, known.config(each.topic).file_delete_delay_ms)
     return [each for plan in plans for each in _removed(plan, known.config)]
 
 

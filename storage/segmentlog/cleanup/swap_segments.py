@@ -12,8 +12,8 @@ starting broker, by `segmentlog recover`, and by the next compaction or job
    read one finds it under its new name.
 4. The new segments get their names: logs first, and then indexes, which a recovery would take for
    those of an old segment.
-5. The ``.deleted`` files are removed ``file.delete.delay.ms`` later: by the next compaction, or by
-   a broker when it starts.
+5. The ``.deleted`` files are removed ``file.delete.delay.ms`` later: by the next compaction, the
+   next retention, or a broker when it starts.
 """
 
 import contextlib

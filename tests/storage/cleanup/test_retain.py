@@ -260,6 +260,23 @@ def test_files_go_when_their_time_has_come(
     assert [] == names(directory / "t-0", ".deleted")
 
 
+def test_what_compaction_has_put_aside_goes_too(tmp_path: Path) -> None:
+    """After the same delay, and whether or not a segment has expired."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        for value in (b"1", b"2", b"3"):
+            writer.append(pa.table({"key": [b"k"], "value": [value]}))
+            writer.roll()
+        writer.append(pa.table({"key": [b"k"], "value": [b"4"]}))
+    segmentlog.compact(tmp_path, settings={"cleanup.policy": "compact"})
+    segmentlog.retain(tmp_path, settings=KEEP)
+    segmentlog.retain(tmp_path, settings={**KEEP, **AT_ONCE}, dry_run=True)
+    assert [0, 1, 2] == names(tmp_path / "t-0", ".log.deleted")
+
+    assert [] == segmentlog.retain(tmp_path, settings={**KEEP, **AT_ONCE})
+    assert [] == names(tmp_path / "t-0", ".deleted")
+    assert [0, 3] == names(tmp_path / "t-0", ".log")
+
+
 def test_a_topic_of_a_broker_is_not_guessed_at(directory: Path) -> None:
     """Kafka's defaults could delete what its cluster keeps."""
     (directory / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")

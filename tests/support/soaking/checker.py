@@ -72,20 +72,27 @@ class Checker:
             "at once": self._log, "held": self._held, "dataset": self._dataset,
             "retained": self._retained,
         }  # fmt: skip
-        changed = ""
         try:
             why = reads[kind](since)
         except LogChangedError as error:
-            why = changed = str(error)
-        # A plan counts for as long as removed files stay.  A directory that was opened before a
-        # pass may be refused, but not one that is read at once.
+            why = "" if self._is_overtaken(error) else str(error)
+        # A plan counts for as long as removed files stay.
         is_late = time.monotonic() - begun >= 0.95 * self._run.delete_delay
-        is_refused = kind == "held" and "compacted with records that came since" in changed
         self.counts["reads that came too late"] += bool(why) and is_late
-        self.counts["held reads that compaction has overtaken"] += is_refused
-        if why and not is_late and not is_refused:
+        if why and not is_late:
             self._ledger.note("bad", text=f"checker, {kind}: {why}")
         self.counts[f"reads, {kind}"] += 1
+
+    def _is_overtaken(self, error: LogChangedError) -> bool:
+        """Whether a pass or retention has come between the opening and the listing of a log."""
+        if "compacted with records that came since" in str(error):
+            self.counts["reads that a pass has overtaken"] += 1
+            return True
+        topic, _, partition = Path(error.path).name.rpartition("-")
+        log = segmentlog.open_log_dir(self._directory).log(topic, int(partition))
+        is_so = topic != "latest" and log.log_start_offset > error.next_offset
+        self.counts["reads that retention has overtaken"] += is_so
+        return is_so
 
     def _log(self, since: dict[int, int]) -> str:
         opened = segmentlog.open_log_dir(self._directory)
