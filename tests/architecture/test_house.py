@@ -32,7 +32,8 @@ TESTED_ELSEWHERE = (
         (
             "_crc_block _jit _llvm _md5_vectors batch_fates compaction crc_tables encode growth "
             "inflate json_lines keyed_record layout memory message murmur2 offset_map one_pass "
-            "output partition producer_history producer_table record scan source status transactions"
+            "output partition producer_history producer_table record scan source status "
+            "transactions"
         ),
         (
             "kernels/test_hostile_bytes kernels/test_hostile_rows kernels/test_md5_lanes "
