@@ -150,7 +150,7 @@ def measure_compaction(scratch: Path, n_bytes: int, rounds: int) -> list[Row]:
     """The rows of the table that are about compaction."""
     return [
         *compacting.rows(scratch, n_bytes, rounds, _VERSION),
-        compacting.memory(scratch, 2 * n_bytes),
+        compacting.memory(scratch, 3 * n_bytes),
     ]
 
 
@@ -192,7 +192,7 @@ def main() -> None:
         if only in (None, "writes"):
             rows += measure_writes(Path(scratch), n_records, rounds, 5 * 10 ** (7 if quick else 9))
         if only in (None, "compaction"):
-            rows += measure_compaction(Path(scratch), 10 ** (7 if quick else 8) * 3, 3)
+            rows += measure_compaction(Path(scratch), 10 ** (7 if quick else 8) * 2, 3)
     printed = table(rows, machine())
     print(printed)
     if arguments.write:

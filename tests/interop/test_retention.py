@@ -224,7 +224,7 @@ def test_a_broker_starts_after_every_step_of_a_deletion(
     log_dir = copied(filled, tmp_path / "whole") / "logs0"
     states = copy_states(
         log_dir,
-        lambda: segmentlog.delete_records(log_dir, "week", 0, offset=5),
+        lambda: segmentlog.delete_records(log_dir, "deleted", 0, offset=7),
         tmp_path / "states",
         (".lock",),
     )
@@ -235,24 +235,24 @@ def test_a_broker_starts_after_every_step_of_a_deletion(
             n_kept_out += 1
             with pytest.raises(RuntimeError, match=r"segmentlog\.unfinished"):
                 running(state.parent, new_version, retains=False).start()
-            segmentlog.delete_records(state, "week", 0, offset=5)
-        log = segmentlog.open_log_dir(state).log("week", 0)
+            segmentlog.delete_records(state, "deleted", 0, offset=7)
+        log = segmentlog.open_log_dir(state).log("deleted", 0)
         starts.append(log.log_start_offset)
         broker = running(state.parent, new_version, retains=False)
         with broker, JavaClient(broker) as client:
-            assert {0: (log.log_start_offset, 8)} == client.offsets("week"), state
-            seen = [each.offset for each in client.consume("week")]
+            assert {0: (log.log_start_offset, 8)} == client.offsets("deleted"), state
+            seen = [each.offset for each in client.consume("deleted")]
             assert [*range(log.log_start_offset, 8)] == seen, state
             until(lambda: not list(state.glob("*/*.deleted")))  # noqa: B023 - called at once
         assert not list(state.glob("*/*.deleted")), state
         assert [] == objections(broker), state
-        assert_dump_is_sound(broker, "week-0")
-        segmentlog.delete_records(state, "week", 0, offset=5)
-        assert 5 == segmentlog.open_log_dir(state).log("week", 0).log_start_offset
+        assert_dump_is_sound(broker, "deleted-0")
+        segmentlog.delete_records(state, "deleted", 0, offset=7)
+        assert 7 == segmentlog.open_log_dir(state).log("deleted", 0).log_start_offset
 
-    assert {*starts} <= {0, 5}
+    assert {*starts} <= {5, 7}
     assert n_kept_out
-    assert 5 in starts
+    assert 7 in starts
 
 
 def _cut_at(log_dir: Path, number: int) -> None:
