@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from segmentlog.commit.batch_table import TABLE_FORMAT
 from segmentlog.journal import guard, state
 from segmentlog.settings.settings_file import SETTINGS_FORMAT
 
@@ -100,9 +101,10 @@ def test_the_formats_of_our_files_are_those_that_are_written() -> None:
     (of_state,) = re.findall(r"^\| `segmentlog.state` \| (\d+) \|", text, re.MULTILINE)
     (of_intent,) = re.findall(r"^\| `intent`, in the guard \| (\d+) \|", text, re.MULTILINE)
     (of_settings,) = re.findall(r"^\| `segmentlog.settings` \| (\d+) \|", text, re.MULTILINE)
+    (of_table,) = re.findall(r"^\| `segmentlog.\*.batches.stage` \| (\d+) \|", text, re.MULTILINE)
 
     assert (state._STATE_FORMAT, guard._INTENT_FORMAT) == (int(of_state), int(of_intent))
-    assert SETTINGS_FORMAT == int(of_settings)
+    assert (SETTINGS_FORMAT, TABLE_FORMAT) == (int(of_settings), int(of_table))
 
 
 def test_a_docstring_begins_with_its_subject() -> None:

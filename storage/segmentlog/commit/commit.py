@@ -270,7 +270,7 @@ class _Commit:
         self, path: str, appender: LogAppender, extent: Extent, next_offset: int, epoch: int
     ) -> LogAppender:
         """Move the file of an extent to the end of a log, or copy its batches there."""
-        shift = 0 if extent.has_offsets else next_offset
+        shift = extent.shift_to(next_offset)
         base_offset = max(extent.first_offset, next_offset)
         if not appender.size:  # the new segment replaces an empty one
             base_offset = appender.base_offset

@@ -1,7 +1,8 @@
 """Make a staged file a segment of the log without copying it.
 
-Only the base offset and the leader epoch of each batch change, and no checksum covers these two
-fields.  They are overwritten, 16 bytes a batch, and the indexes are built from the headers alone.
+Only the base offset and the leader epoch of each batch may have to change, and no checksum covers
+these two fields.  They are overwritten, 16 bytes a batch, if a file was staged for another place.
+The indexes are built from the table of the batches, or else from their headers.
 
 No memory map is used.  A mapped page that cannot be read ends the process.  So does a page for
 which a file system that copies on write has no room.  And Linux marks the whole large folio around
@@ -10,12 +11,19 @@ a written page as dirty: a sync wrote all of 1 GB again, although 32 MB had chan
 
 import errno
 import os
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentlog.commit.append import limits_of
+from segmentlog.commit.batch_table import (
+    BATCH,
+    HEADER,
+    LEAST_BATCH_BYTES,
+    are_in_order,
+    read_table,
+)
 from segmentlog.commit.stage import Extent, least_moved_bytes
 from segmentlog.errors import MalformedBatchError, TruncatedBatchError
 from segmentlog.files.durable import writable, write_new_file, write_pieces
@@ -30,30 +38,8 @@ from segmentlog.topic_config import TopicConfig
 
 __all__ = ["SegmentPlan", "enter_partition", "move_segment", "plan_segment"]
 
-#: Batches that are smaller than this on average are copied faster than changed one by one.
-_LEAST_BATCH_BYTES = 8 << 10
-
-#: Header fields that change, and header fields from which the index entries are made.
-_FIELDS = {
-    "base_offset": (layout.BASE_OFFSET_AT, ">i8"),
-    "batch_length": (layout.BATCH_LENGTH_AT, ">i4"),
-    "leader_epoch": (layout.LEADER_EPOCH_AT, ">i4"),
-    "magic": (layout.MAGIC_AT, "u1"),
-    "last_offset_delta": (layout.LAST_OFFSET_DELTA_AT, ">i4"),
-    "max_timestamp": (layout.MAX_TIMESTAMP_AT, ">i8"),
-}
-_HEADER = np.dtype(
-    {
-        "names": [*_FIELDS],
-        "formats": [kind for _, kind in _FIELDS.values()],
-        "offsets": [at for at, _ in _FIELDS.values()],
-        "itemsize": layout.HEADER_BYTES,
-    }
-)
-_Headers: TypeAlias = NDArray[np.void]
-
-#: Base offset, length and leader epoch: all bytes before the magic.
-_PLACE_BYTES = layout.MAGIC_AT
+#: The bytes that change: base offset and leader epoch, and the length between them.
+_PLACE = np.dtype([("base_offset", ">i8"), ("batch_length", ">i4"), ("leader_epoch", ">i4")])
 
 
 class SegmentPlan(NamedTuple):
@@ -63,7 +49,7 @@ class SegmentPlan(NamedTuple):
     ----------
     base_offset : of the segment.
     positions : where the batches begin that need new offsets.
-    places : the bytes to write there, `_PLACE_BYTES` for each.
+    places : the bytes to write there, one `_PLACE` for each.
     offset_entries, time_entries : bytes of its indexes.
     """
 
@@ -91,7 +77,7 @@ def plan_segment(
     ----------
     directory : the log directory.
     base_offset : of the segment.
-    shift : is added to the base offset of each batch.
+    shift : is added to the base offset of each staged batch.
     leader_epoch : of the partition.
 
     Raises
@@ -101,45 +87,59 @@ def plan_segment(
     """
     if not extent.is_own or extent.start or extent.end < least_moved_bytes(config.segment_bytes):
         return None
-    positions, headers = _read_headers(os.path.join(directory, extent.name), extent)
-    if not positions:
+    rows, epoch = read_table(directory, extent), extent.staged_epoch
+    if rows is None:
+        rows, epoch = _read_headers(os.path.join(directory, extent.name), extent)
+    if not len(rows):
         return None
-    table: Int64s = np.zeros((len(headers), layout.N_HEADER_COLUMNS), np.int64)
-    table[:, layout.SIZE] = headers["batch_length"].astype(np.int64) + layout.LOG_OVERHEAD
-    table[:, layout.BASE_OFFSET] = headers["base_offset"] + shift
-    table[:, layout.LAST_OFFSET] = table[:, layout.BASE_OFFSET] + headers["last_offset_delta"]
-    table[:, layout.MAX_TIMESTAMP] = headers["max_timestamp"]
-    entries: Int64s = np.empty((len(headers), growth.ENTRY_COLUMNS), np.int64)
+    table: Int64s = np.zeros((len(rows), layout.N_HEADER_COLUMNS), np.int64)
+    table[:, layout.SIZE] = rows["size"]
+    table[:, layout.BASE_OFFSET] = rows["base_offset"] + shift
+    table[:, layout.LAST_OFFSET] = table[:, layout.BASE_OFFSET] + rows["last_delta"]
+    table[:, layout.MAX_TIMESTAMP] = rows["max_timestamp"]
+    entries: Int64s = np.empty((len(rows), growth.ENTRY_COLUMNS), np.int64)
     state = new_state(base_offset)
     end, n_entries = take_batches(table, 0, limits_of(config), state, entries)
-    if end < len(headers):
+    if end < len(rows):
         return None
-    if not shift and (headers["leader_epoch"] == leader_epoch).all():
-        # Nothing changes in the first segment of a new log if one task brings all of it.
-        positions, headers = [], headers[:0]
-    headers["base_offset"] += shift
-    headers["leader_epoch"] = leader_epoch
+    positions: list[int] = []
+    places = b""
+    if shift or epoch != leader_epoch:
+        positions = (np.cumsum(table[:, layout.SIZE]) - table[:, layout.SIZE]).tolist()
+        places = _places(table, leader_epoch)
     return SegmentPlan(
         base_offset,
         positions,
-        headers.view(np.uint8).reshape(-1, layout.HEADER_BYTES)[:, :_PLACE_BYTES].tobytes(),
+        places,
         encode_offsets(entries[:n_entries]),
         encode_times(entries[:n_entries]) + last_time(state),
     )
 
 
-def _read_headers(path: str, extent: Extent) -> tuple[list[int], _Headers]:
-    """Positions and headers of a file's batches; nothing if there are too many batches."""
+def _places(table: Int64s, leader_epoch: int) -> bytes:
+    """The first bytes of each batch as they stand in the log."""
+    places = np.empty(len(table), _PLACE)
+    places["base_offset"] = table[:, layout.BASE_OFFSET]
+    places["batch_length"] = table[:, layout.SIZE] - layout.LOG_OVERHEAD
+    places["leader_epoch"] = leader_epoch
+    return places.tobytes()
+
+
+def _read_headers(path: str, extent: Extent) -> tuple[NDArray[np.void], int]:
+    """The batches of a file, of kind `BATCH`, and their leader epoch, or -1 if it differs.
+
+    No batches if there are too many of them.
+    """
     positions: list[int] = []
     pieces: list[bytes] = []
-    position, n_left = 0, extent.end // _LEAST_BATCH_BYTES
+    position, n_left = 0, extent.end // LEAST_BATCH_BYTES
     with open_file(path) as file:
         size = file.status().size
         if size != extent.end:
             raise TruncatedBatchError(path, 0, extent.first_offset, extent.end, size)
         while position < size:
             if len(positions) == n_left:
-                return [], np.empty(0, _HEADER)
+                return np.empty(0, BATCH), -1
             piece = file.read(position, layout.HEADER_BYTES)
             length = int.from_bytes(piece[layout.BATCH_LENGTH_AT : layout.LEADER_EPOCH_AT], "big")
             if length < layout.MIN_BATCH_LENGTH or position + layout.LOG_OVERHEAD + length > size:
@@ -148,19 +148,21 @@ def _read_headers(path: str, extent: Extent) -> tuple[list[int], _Headers]:
             positions.append(position)
             pieces.append(piece)
             position += layout.LOG_OVERHEAD + length
-    headers = np.frombuffer(bytearray().join(pieces), _HEADER)
-    first = headers["base_offset"].astype(np.int64)
-    last = first + headers["last_offset_delta"]
-    is_right = (headers["magic"] == layout.MAGIC) & (first <= last)
-    is_right[0] &= first[0] == max(extent.first_offset, 0)
-    is_right[1:] &= last[:-1] < first[1:]
-    is_right[-1] &= last[-1] + 1 == extent.end_offset(0)
+    headers = np.frombuffer(bytearray().join(pieces), HEADER)
+    rows = np.empty(len(headers), BATCH)
+    rows["base_offset"] = headers["base_offset"]
+    rows["max_timestamp"] = headers["max_timestamp"]
+    rows["size"] = headers["batch_length"] + layout.LOG_OVERHEAD
+    rows["last_delta"] = headers["last_offset_delta"]
+    is_right = (headers["magic"] == layout.MAGIC) & are_in_order(rows, extent)
     if not is_right.all():
         wrong = int(np.argmin(is_right))
-        magic = headers["magic"][wrong]
-        reason = f"it has magic {magic} and offsets {first[wrong]} to {last[wrong]}"
-        raise MalformedBatchError(path, positions[wrong], int(first[wrong]), reason)
-    return positions, headers
+        magic, first = headers["magic"][wrong], int(rows["base_offset"][wrong])
+        last = first + int(rows["last_delta"][wrong])
+        reason = f"it has magic {magic} and offsets {first} to {last}"
+        raise MalformedBatchError(path, positions[wrong], first, reason)
+    epochs = headers["leader_epoch"]
+    return rows, int(epochs[0]) if (epochs == epochs[0]).all() else -1
 
 
 def enter_partition(
@@ -201,8 +203,9 @@ def move_segment(
     comes last, because the segment exists once its log does.
     """
     staged = os.path.join(directory, extent.name)
-    with writable(staged) as descriptor:
-        write_pieces(descriptor, plan.places, _PLACE_BYTES, plan.positions)
+    if plan.positions:
+        with writable(staged) as descriptor:
+            write_pieces(descriptor, plan.places, _PLACE.itemsize, plan.positions)
     within = {
         kind: _within(guard_path, extent, kind) for kind in (FileKind.TIME_INDEX, FileKind.LOG)
     }

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from segmentlog.commit.stage import STAGE_SUFFIX
+from segmentlog.commit.extent import STAGE_SUFFIX
 from segmentlog.files.durable import create_file
 from segmentlog.files.names import LOCK_FILE
 from segmentlog.files.readable import FileStatus, list_names, status_of

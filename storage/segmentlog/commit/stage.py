@@ -11,12 +11,13 @@ share one file; otherwise there would be as many files as tasks times partitions
 import contextlib
 import os
 import secrets
-from typing import TypeVar
 
 import numpy as np
 
-from segmentlog.commit.extent import RELATIVE, Extent
+from segmentlog.commit.batch_table import BatchTable, table_name
+from segmentlog.commit.extent import RELATIVE, STAGE_SUFFIX, Extent, staged_name
 from segmentlog.commit.extent_columns import TaskExtents
+from segmentlog.commit.log_places import LogPlace, LogPlaces
 from segmentlog.commit.open_files import OpenFiles
 from segmentlog.commit.staged_batches import staged_batches, staged_errors
 from segmentlog.kernels.encode import assign_offsets
@@ -25,8 +26,6 @@ from segmentlog.model import TopicPartition
 from segmentlog.records.encoder import EncodedBatches
 
 __all__ = ["STAGE_SUFFIX", "Extent", "TaskStage", "least_moved_bytes"]
-
-STAGE_SUFFIX = ".stage"
 
 #: Files for partitions that have one large piece, but not enough for a segment yet.  Without a
 #: bound, 10,000 partitions with a piece each would be 10,000 files.
@@ -60,6 +59,40 @@ class _File:
         self._files.write(self.path, data.data, self.size)
         self.size += len(data)
 
+    def remove(self) -> None:
+        """Remove the file if it is there: nobody needs it."""
+        _remove(self.path)
+
+
+class _OwnFile(_File):
+    """A staged file of one partition, and the table of its batches.
+
+    Parameters
+    ----------
+    place : of its first batch.
+    """
+
+    def __init__(self, directory: str, name: str, files: OpenFiles, place: LogPlace) -> None:
+        super().__init__(directory, name, files)
+        self.place = place
+        self._directory = directory
+        self._table = BatchTable()
+
+    def append(self, batches: EncodedBatches, shift: int) -> None:
+        """Append batches to whose base offsets `shift` was added."""
+        self.write(batches.buffer)
+        self._table.add(batches, shift)
+
+    def write_table(self, segment_bytes: int) -> None:
+        """Write the table, if the file is large enough to be moved."""
+        if self.size >= least_moved_bytes(segment_bytes):
+            self._table.write(self._directory, self.name)
+
+    def remove(self) -> None:
+        """Remove the table, too."""
+        super().remove()
+        _remove(os.path.join(self._directory, table_name(self.name)))
+
 
 class _SharedFile(_File):
     """A staged file of many small pieces; some of its bytes are not written before `flush`."""
@@ -91,7 +124,9 @@ class _SharedFile(_File):
         self._files.write(self.path, self._joined[:n_bytes].data, self.size - n_bytes)
 
 
-_AnyFile = TypeVar("_AnyFile", bound=_File)
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
 
 
 class TaskStage:
@@ -117,8 +152,9 @@ class TaskStage:
         self._files: list[_File] = []
         self._n_made = 0
         self._shared: _SharedFile | None = None
-        self._own: dict[TopicPartition, _File] = {}
-        self._staged: dict[TopicPartition, int] = {}
+        self._own: dict[TopicPartition, _OwnFile] = {}
+        self._staged: dict[TopicPartition, tuple[int, int]] = {}  # bytes and records so far
+        self._places = LogPlaces(directory)
         self._extents: list[Extent] = []
         self._last_of: dict[TopicPartition, int] = {}  # where its last extent is among all
 
@@ -132,33 +168,50 @@ class TaskStage:
 
         Parameters
         ----------
-        batches : if offsets count from 0, the buffer is changed so that they count on.
+        batches : if offsets count from 0, the buffer is changed so that they count on: from the
+            extent's beginning, or in a file of the partition's own from the log end.
         offsets : the first and the last offset, if offsets are to be kept.
         """
-        file, is_own = self._file_of(topic_partition, len(batches.buffer))
         n_records = int(batches.records_counts.sum())
+        file = self._file_of(topic_partition, len(batches.buffer), n_records)
         number = self._last_of.get(topic_partition, -1)
         before = self._extents[number] if number >= 0 else None
         if before is None or (before.name, before.end) != (file.name, file.size):
             number = self._last_of[topic_partition] = len(self._extents)
             first = offsets[0] if offsets else RELATIVE
+            is_own = isinstance(file, _OwnFile)
             before = Extent(*topic_partition, file.name, file.size, file.size, 0, first, first,
                             is_own)  # fmt: skip
             self._extents.append(before)
-        if offsets is None and before.n_records:
-            positions = np.ascontiguousarray(batches.positions)
-            assign_offsets(batches.buffer, positions, before.n_records, 0)
-        file.write(batches.buffer)
+        self._write(file, batches, 0 if offsets else before.n_records, moves=offsets is None)
         self._extents[number] = before._replace(
             end=file.size,
             n_records=before.n_records + n_records,
             last_offset=offsets[1] if offsets else RELATIVE,
         )
 
-    def _file_of(self, topic_partition: TopicPartition, n_bytes: int) -> tuple[_File, bool]:
-        """The file for a partition's next bytes, and whether it holds that partition alone."""
-        staged = self._staged.get(topic_partition, 0)
-        self._staged[topic_partition] = staged + n_bytes
+    def _write(
+        self, file: "_OwnFile | _SharedFile", batches: EncodedBatches, shift: int, *, moves: bool
+    ) -> None:
+        """Append batches whose offsets are to count on from `shift`, if they move at all."""
+        leader_epoch = 0
+        if isinstance(file, _OwnFile):
+            leader_epoch = file.place.leader_epoch
+            shift += file.place.offset if moves else 0
+        if shift or leader_epoch:
+            positions = np.ascontiguousarray(batches.positions)
+            assign_offsets(batches.buffer, positions, shift, leader_epoch)
+        if isinstance(file, _OwnFile):
+            file.append(batches, shift)
+        else:
+            file.write(batches.buffer)
+
+    def _file_of(
+        self, topic_partition: TopicPartition, n_bytes: int, n_records: int
+    ) -> "_OwnFile | _SharedFile":
+        """The file for a partition's next bytes."""
+        staged, n_before = self._staged.get(topic_partition, (0, 0))
+        self._staged[topic_partition] = staged + n_bytes, n_before + n_records
         own = self._own.get(topic_partition)
         is_much = (
             own is not None
@@ -168,22 +221,38 @@ class TaskStage:
         )
         if is_much and n_bytes <= self._segment_bytes:
             if own is not None and own.size + n_bytes <= self._segment_bytes:
-                return own, True
-            self._own[topic_partition] = self._new_file(_File)
-            return self._own[topic_partition], True
+                return own
+            self._end_own(topic_partition)
+            self._own[topic_partition] = own = self._new_own(topic_partition, n_before)
+            return own
         # Later rows must not go back to the partition's own file: a moved file is one extent.
         # When they went back, rows were written twice, or every commit failed.
-        self._own.pop(topic_partition, None)
+        self._end_own(topic_partition)
         if self._shared is None:
-            self._shared = self._new_file(_SharedFile)
-        return self._shared, False
+            self._shared = self._new_shared()
+        return self._shared
 
-    def _new_file(self, kind: type[_AnyFile]) -> _AnyFile:
-        name = f"{self._stem}.{self._n_made}{STAGE_SUFFIX}"
+    def _new_own(self, topic_partition: TopicPartition, n_before: int) -> _OwnFile:
+        """A file for a partition of which the task has staged `n_before` records."""
+        end = self._places.end(topic_partition)
+        place = end._replace(offset=end.offset + n_before)
+        name = staged_name(self._stem, self._n_made, *place)
+        file = _OwnFile(self._directory, name, self._open, place)
         self._n_made += 1
-        file = kind(self._directory, name, self._open)
         self._files.append(file)
         return file
+
+    def _new_shared(self) -> _SharedFile:
+        file = _SharedFile(self._directory, staged_name(self._stem, self._n_made), self._open)
+        self._n_made += 1
+        self._files.append(file)
+        return file
+
+    def _end_own(self, topic_partition: TopicPartition) -> None:
+        """Nothing more goes to the partition's own file, if it has one."""
+        own = self._own.pop(topic_partition, None)
+        if own is not None:
+            own.write_table(self._segment_bytes)
 
     def close(self) -> TaskExtents:
         """The extents that were written.
@@ -195,6 +264,8 @@ class TaskStage:
         SyncFailedError
             If the disk did not keep some of the bytes.
         """
+        for topic_partition in [*self._own]:
+            self._end_own(topic_partition)
         # Grouped before the sync: the commit takes the new file, and the old one is removed.
         self._group_shared()
         self._open.finish()
@@ -221,7 +292,7 @@ class TaskStage:
             run.append(extent)
         if shared is None or len(runs) == len(self._extents):
             return
-        target = self._new_file(_SharedFile)
+        target = self._new_shared()
         with staged_errors():
             self._extents = [
                 run[0] if run[0].is_own else self._copy_run(run, target) for run in runs
@@ -248,5 +319,4 @@ class TaskStage:
         """Remove the files: the task has failed."""
         self._open.abandon()
         for file in self._files:
-            with contextlib.suppress(OSError):
-                os.unlink(file.path)
+            file.remove()

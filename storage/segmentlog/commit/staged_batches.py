@@ -33,15 +33,15 @@ def staged_errors() -> Iterator[None]:
 
 
 def staged_batches(
-    directory: str, extent: Extent, next_offset: int, leader_epoch: int
+    directory: str, extent: Extent, shift: int, leader_epoch: int
 ) -> Iterator[ScannedBatches]:
     """Batches of an extent as they will stand in the log, window by window.
 
     Parameters
     ----------
     directory : the log directory.
-    extent : the extent; its base offsets count from 0.
-    next_offset : the log end; the first record gets this offset.
+    extent : the extent.
+    shift : is added to the base offset of each batch; see `Extent.shift_to`.
     leader_epoch : of the partition.
 
     Yields
@@ -57,14 +57,14 @@ def staged_batches(
     scanner, windows = BatchScanner(path, 0), BatchWindows(_WINDOW_BYTES)
     with open_file(path) as file:
         for batches in windows.batches(file.read_into, scanner, extent.start, extent.end):
-            _place(batches, next_offset, leader_epoch)
+            _place(batches, shift, leader_epoch)
             yield batches
 
 
-def _place(batches: ScannedBatches, next_offset: int, leader_epoch: int) -> None:
+def _place(batches: ScannedBatches, shift: int, leader_epoch: int) -> None:
     """Assign offsets like ``LogValidator.assignOffsetsNonCompressed``, and the leader epoch."""
     headers = batches.headers
     positions = np.ascontiguousarray(headers[:, layout.POSITION])
-    assign_offsets(batches.buf, positions, next_offset, leader_epoch)
-    headers[:, layout.BASE_OFFSET] += next_offset
-    headers[:, layout.LAST_OFFSET] += next_offset
+    assign_offsets(batches.buf, positions, shift, leader_epoch)
+    headers[:, layout.BASE_OFFSET] += shift
+    headers[:, layout.LAST_OFFSET] += shift

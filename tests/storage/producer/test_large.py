@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from crashing import Crash, crash_at
+from large_writes import LARGE as CONFIG
+from large_writes import pieces
 from plain_writes import numbers, write
 from soundness import assert_tidy
 
@@ -21,22 +23,6 @@ from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.recovery.unfinished import recover_commits
 from segmentlog.topic_config import TopicConfig
-
-#: A segment takes four of the pieces that a task stages at a time.
-CONFIG = ProducerConfig(TopicConfig(segment_bytes=400_000), batch_size=9_000, buffer_memory=80_000)
-
-
-def wide_rows(first: int, n_rows: int, partition: int = 0) -> pa.RecordBatch:
-    """Values of a hundred bytes that count on."""
-    values = pa.array([b"%0100d" % i for i in range(first, first + n_rows)], pa.binary())
-    numbers = pa.array([partition] * n_rows, pa.int32())
-    return pa.record_batch({"value": values, "partition": numbers})
-
-
-def pieces(first: int, n_rows: int, partition: int = 0) -> Iterator[pa.RecordBatch]:
-    """The same, in Arrow batches of a buffer's size."""
-    for at in range(first, first + n_rows, 700):
-        yield wide_rows(at, min(700, first + n_rows - at), partition)
 
 
 @pytest.fixture(params=["tmpfs", "bind"])
@@ -202,22 +188,27 @@ def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: s
 def test_a_crash_at_every_step_of_a_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: list[int]
 ) -> None:
-    """Whole or out, and the next writer goes on; in new logs and in old ones."""
+    """Whole or out, and the next writer goes on: in new logs, in old ones, and behind another."""
     outcomes, done = set(), set()
     for number in range(1000):
-        directory = tmp_path / str(number)
-        write(directory, *(pieces(0, 50) if number % 2 else []), num_partitions=2, config=CONFIG)
-        first = 50 if number % 2 else 0
+        directory, kind = tmp_path / str(number), number % 3
+        first = 50 if kind else 0
+        write(directory, *pieces(0, first), num_partitions=2, config=CONFIG)
         job = WriteJob.begin(str(directory), CONFIG, topic="t", num_partitions=2)
+        # Another job comes in between: the batches are staged for a place that is taken then.
+        n_between = 100 if kind == 2 else 0
         stager = job.stager(0)
-        for batch in (*pieces(first, 4000), *pieces(0, 50, 1)):
+        for batch in (*pieces(first + n_between, 4000), *pieces(0, 50, 1)):
             stager.add(batch)
         extents = stager.close()
+        if n_between:
+            write(directory, *pieces(first, n_between), num_partitions=2, config=CONFIG)
+            first += n_between
         with monkeypatch.context() as patch:
             crash_at(patch, number)
             try:
                 job.commit(extents)
-                done.add(number % 2)
+                done.add(kind)
             except Crash:
                 pass
         seen = len(numbers(directory)[0]), len(numbers(directory)[1])
@@ -227,13 +218,13 @@ def test_a_crash_at_every_step_of_a_move(
         assert seen == (len(numbers(directory)[0]), len(numbers(directory)[1])), number
         write(directory, *pieces(seen[0], 10), num_partitions=2, config=CONFIG)
         assert [*range(seen[0] + 10)] == numbers(directory)[0], number
-        outcomes.add((number % 2, seen))
+        outcomes.add((kind, seen))
         job.abort()
         assert_tidy(directory)
-        if len(done) == 2:
+        if len(done) == 3:
             break
-    assert len(outcomes) == 4
-    assert len(moved) > 50
+    assert len(outcomes) == 6
+    assert len(moved) > 30
 
 
 def test_files_belong_to_the_owner_of_the_directory(tmp_path: Path) -> None:

@@ -164,7 +164,9 @@ def test_a_file_that_is_closed_early_is_synced_first(
         stager.close()
     assert not dirty
     assert (n_synced > 150) == flush
-    assert not flush or all("(deleted)" in path or "stage" not in path for path in lost), lost
+    # A table of batches may be lost: the headers tell the same.
+    unsynced = [path for path in lost if "stage" in path and ".batches." not in path]
+    assert not flush or all("(deleted)" in path for path in unsynced), unsynced
     job.abort()
 
 
