@@ -178,7 +178,7 @@ def memory(scratch: Path, n_bytes: int) -> Row:
         shutil.rmtree(scratch / "filled")
     each = ", ".join(f"{size / 1e6:.0f} MB of log {most:.0f} MB" for size, most in found.items())
     detail = (
-        f"{each}, of which the map may take {_MAP_BYTES >> 20} MiB; bound by the map, imports, and "
+        f"{each}; bound by the map, which may take {_MAP_BYTES >> 20} MiB, by imports, and by "
         "windows of 4 MiB"
     )
     work = "memory of a compaction over the interpreter"
