@@ -31,7 +31,7 @@ def with_duckdb(directory: str) -> None:
 
 
 def with_polars(directory: str) -> None:
-    """A lazy frame; of older batches than the filter asks for, no record is decoded."""
+    """A lazy frame; batches that are older than the filter asks for are not decoded."""
     since = datetime(2025, 10, 11, tzinfo=UTC)
     recent = scan_log(directory, topics="orders").filter(pl.col("timestamp") >= since)
     orders = recent.select(

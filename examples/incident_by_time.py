@@ -1,4 +1,4 @@
-"""What happened between two times, in all topics at once, as one timeline.
+"""Show everything between two times, in all topics at once, as one timeline.
 
 Run with ``pip install . && python examples/incident_by_time.py [DIRECTORY [SINCE UNTIL]]``; times
 are in ISO 8601, with their zone.  Neither Spark nor Java is needed.

@@ -13,7 +13,8 @@ import segmentlog
 
 TOPIC = "prices"
 
-#: Kept once in the directory: what is compacted, when, and how soon a deleted key is forgotten.
+#: Kept in the directory: the policy, the size of segments, and how soon compaction is due and
+#: forgets a deleted key.
 SETTINGS = {
     "cleanup.policy": "compact",
     "segment.bytes": "65536",

@@ -29,7 +29,7 @@ _OUTCOMES = "number long, outcome binary"
 def compact(
     spark: "SparkSession",
     path: str | PathLike[str],
-    topics: Collection[str] = (),
+    topics: str | Collection[str] = (),
     *,
     settings: Mapping[str, str] | None = None,
     dedupe_buffer_bytes: int = 128 << 20,
@@ -108,7 +108,7 @@ def _run(
 
 
 def _outcome(task: CompactionTask) -> CompactedPartition | SegmentLogError | None:
-    """What became of a partition; an error, too, since Spark would try it three times more."""
+    """The outcome of a partition; an error is one, too, since Spark would try it thrice more."""
     try:
         return clean_task(task)
     except SegmentLogError as error:

@@ -216,7 +216,7 @@ class Log:
 
     @looks_again
     def producers(self) -> pa.Table:
-        """Idempotent producers, their gaps and repeats: see `read.producers`."""
+        """Idempotent producers, their gaps and repeats: `segmentlog.read.producers` has more."""
         from segmentlog.read.producers import producers_table  # the compiled kernels load here
 
         return producers_table(self.segments, self.log_start_offset)

@@ -110,7 +110,7 @@ class OnCorruptBatch(StrEnum):
 
 
 class OnInvalidUtf8(StrEnum):
-    """What becomes of bytes that are wanted as text, and are not UTF-8."""
+    """The treatment of bytes that are wanted as text, and are not UTF-8."""
 
     FAIL = "fail"
     NULL = "null"
@@ -118,7 +118,7 @@ class OnInvalidUtf8(StrEnum):
 
 
 class ScanPolicy(NamedTuple):
-    """How to read a slice, the same for all slices of a read.
+    """The rules for reading a slice, the same for all slices of a read.
 
     With `timestamps`, batches are left out if their headers tell that no record is of these times.
     Other batches come with all of their records.

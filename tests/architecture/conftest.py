@@ -14,5 +14,5 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Bare:
-    """What ``pip install '.[spark]'`` leaves in a new virtual environment."""
+    """A new virtual environment behind ``pip install '.[spark]'``."""
     return Bare.make(tmp_path_factory.mktemp("bare") / "venv", wheel)

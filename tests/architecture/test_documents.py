@@ -105,6 +105,22 @@ def test_the_formats_of_our_files_are_those_that_are_written() -> None:
     assert SETTINGS_FORMAT == int(of_settings)
 
 
+def test_a_docstring_begins_with_its_subject() -> None:
+    """No sentence of a docstring begins with its relative clause, and no docstring with "Of"."""
+    clause = r"(?:\A|\n\n|[.!?]\s+|\n\s*- )(?:What|Who|Whoever|Whose)\b[^.?]*(?:\.|\Z)"
+    found = []
+    for folder in ("storage", "connector", "examples", "tests"):
+        for path in sorted((TOP / folder).rglob("*.py")):
+            docstrings = re.findall(r'^ *"""(.+?)"""', path.read_text(), re.MULTILINE | re.DOTALL)
+            found += [
+                f"{path.relative_to(TOP)}: {text}"
+                for text in docstrings
+                if re.match(r"(?:Of|Where|Which)\b", text) or re.search(clause, text)
+            ]
+
+    assert [] == found
+
+
 @pytest.mark.parametrize("name", documents())
 def test_a_sentence_begins_with_its_subject(name: str) -> None:
     """No sentence of a document begins with its relative clause."""

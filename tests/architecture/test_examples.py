@@ -36,7 +36,7 @@ COMMANDS = [
 
 
 def output(name: str, *arguments: str) -> str:
-    """What an example prints."""
+    """The output of an example."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *arguments],
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},

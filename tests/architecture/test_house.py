@@ -75,7 +75,7 @@ TESTED_ELSEWHERE = (
     ),
     (
         "segmentlog/read",
-        "damage listed look_again planned_file producers read_committed scan",
+        "damage listed look_again producers read_committed scan",
         "test_log verify/test_producers segments/test_segment test_damage ../crash ../interop",
         "steps of one read, which is tested beside commits and damage",
     ),
@@ -172,7 +172,7 @@ MOST_FUNCTION_LINES = 50  # without the docstring
 
 
 def run(code: str) -> str:
-    """What a new interpreter prints for `code`."""
+    """The output of a new interpreter for `code`."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

@@ -46,7 +46,7 @@ def run(command: list[str | Path], cwd: Path, **variables: str) -> tuple[str, st
 
 
 def read(python: Path, directory: str, cwd: Path, **variables: str) -> str:
-    """What a new interpreter prints that reads `directory` with Spark."""
+    """The output of a new interpreter that reads `directory` with Spark."""
     return run([python, "-c", READ, directory], cwd, **variables)[0]
 
 

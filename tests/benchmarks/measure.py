@@ -49,7 +49,7 @@ def compare(
 
     Each round has an order of its own: who always came behind the same one would pay for what
     that leaves to the machine, each time.
-    What has to be done before each turn, `between` does, and nobody's clock runs.
+    `between` does the work before each turn, while nobody's clock runs.
 
     Raises
     ------

@@ -61,7 +61,10 @@ def seek(scratch: Path, rounds: int) -> list[Row]:
 
         results = compare({name: run(log) for name, log in logs.items()}, rounds)
         ratio = results["long"].median / results["short"].median
-        detail = f"{results['long'].median / _LOOKUPS * 1e6:.0f} µs a look-up, after the first one"
+        detail = (
+            f"{results['long'].median / _LOOKUPS * 1e6:.0f} µs a look-up, after the first one; "
+        )
+        detail += "bound by system calls"
         against = "the same in a log 1,000 times shorter"
         rows.append(
             Row(f"seek by {what}, 2,000 segments", against, "≤ 1.5", f"{ratio:.2f}", detail)
@@ -117,7 +120,10 @@ def plan(scratch: Path, n_partitions: int, rounds: int) -> Row:
     runs = [run_program(_PLAN, os.environ, str(scratch)) for _ in range(rounds + 1)][1:]
     seconds = statistics.median(run[0] for run in runs)
     most = max(run[1] for run in runs)
-    detail = f"{most:.0f} MB at most, {runs[0][2]:,.0f} slices; {_range(run[0] for run in runs)}"
+    detail = (
+        f"{most:.0f} MB at most, {runs[0][2]:,.0f} slices; {_range(run[0] for run in runs)}; "
+        "bound by listing, and a look at the state of each file"
+    )
     work = f"plan {n_partitions * 10:,} segments in {n_partitions:,} partitions"
     return Row(work, "–", "< 3 s, < 500 MB", f"{seconds:.1f} s", detail)
 
@@ -161,14 +167,17 @@ def memory_and_compile(log_dir: Path, topic: str, rounds: int) -> list[Row]:
         message = f"the scans disagree: {cold + warm}"
         raise SystemExit(message)
     compiling = max(run[0] for run in cold)
-    detail = f"{warm[0][2]:,.0f} rows; {compiling:.0f} MB while compiling; most of {rounds} runs"
+    detail = (
+        f"{warm[0][2]:,.0f} rows; {compiling:.0f} MB while compiling; most of {rounds} runs; "
+        "bound by a window of the file and a batch of rows, and by pyarrow's and numba's libraries"
+    )
     first, cached = (statistics.median(run[1] for run in runs) for runs in (cold, warm))
     starts = sorted(run[1] for run in warm)
     return [
         Row("memory of a task over the interpreter", "–", "< 400 MB",
             f"{max(run[0] for run in warm):.0f} MB", detail),
         Row("first batch on a machine, kernels compiled", "–", "< 5 s", f"{first:.1f} s",
-            f"imports too; {_range(run[1] for run in cold)}"),
+            f"imports too; {_range(run[1] for run in cold)}; bound by the compiler"),
         Row("first batch of a process, kernels cached", "–", "< 0.45 s", f"{cached:.2f} s",
-            f"imports too; {starts[0]:.2f}–{starts[-1]:.2f} s"),
+            f"imports too; {starts[0]:.2f}–{starts[-1]:.2f} s; bound by these imports"),
     ]  # fmt: skip

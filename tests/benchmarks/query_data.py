@@ -70,7 +70,7 @@ def write(directory: Path, n_records: int, num_partitions: int | None = None) ->
 
 
 class QueryData:
-    """What the rows query; what nobody asks for is not made.
+    """The logs that the rows query; each is made when it is first asked for.
 
     Parameters
     ----------

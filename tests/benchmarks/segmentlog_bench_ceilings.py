@@ -14,7 +14,7 @@ _MOST_PIECES = 1000  # of one writev
 
 @dataclass
 class Counted(WriterCommitMessage):
-    """Of one task."""
+    """The count of one task."""
 
     rows: int
 

@@ -24,7 +24,7 @@ _WORK = "write through Spark, `local[2]`"
 
 
 class Targets:
-    """Where each contestant writes to, new in every round, and how many rows are there then."""
+    """A target for each contestant, new in every round, and the number of its rows."""
 
     def __init__(self, frame: DataFrame, broker: Broker, scratch: Path) -> None:
         self._frame = frame
@@ -125,8 +125,8 @@ def rows(broker: Broker, scratch: Path, n_rows: int, rounds: int) -> list[Row]:
     results = compare(contestants, rounds, between=targets.prepare)
     spark.stop()
     return [
-        _row(results, "none", "count", "a Python sink that only counts", "≥ 0.85"),
-        _row(results, "none", "copy", "one that only writes the Arrow bytes to files", "–"),
+        _row(results, "none", "count", "a Python sink that only counts", "–"),
+        _row(results, "none", "copy", "one that only writes the Arrow bytes to files", "≥ 0.95"),
         _row(results, "none", "kafka", "Spark's `kafka` sink into a running broker", "≥ 2.5"),
         _row(results, "none", "parquet", "Spark's Parquet writer, uncompressed", "≥ 0.7"),
         _row(results, "commit", "none", "the same with `flush=none`, as in the rows above", "–"),
@@ -138,7 +138,8 @@ def _row(results: dict[str, Result], name: str, other: str, against: str, goal: 
     n_rows = ours.digest[0]
     detail = (
         f"{n_rows / ours.median / 1e6:.1f} against {n_rows / theirs.median / 1e6:.1f} M rows/s; "
-        f"{n_rows:,} rows; ±{ours.spread:.0%}, ±{theirs.spread:.0%}"
+        f"{n_rows:,} rows; ±{ours.spread:.0%}, ±{theirs.spread:.0%}; "
+        "bound by Spark, which makes the rows and sends them to Python, and by new pages of files"
     )
     ratio = f"{theirs.median / ours.median:.2f}"
     return Row(f"{_WORK}, `flush={name}`", against, goal, ratio, detail)

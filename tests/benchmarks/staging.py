@@ -1,4 +1,4 @@
-"""What a write costs beside its rows: the commit of large jobs, and the memory of a task."""
+"""The costs of a write beside its rows: the commit of large jobs, and the memory of a task."""
 
 import os
 import shutil
@@ -33,8 +33,8 @@ def commit_time(scratch: Path, most_bytes: int) -> list[Row]:
 
 
 def _commit_row(scratch: Path, most_bytes: int, *, flush: bool) -> Row:
-    # Two sizes of job and two of batch: the fit tells them apart. What each task stages of a
-    # partition before that gets a file of its own is copied, and is the same in all of them.
+    # Two sizes of job and two of batch: the fit tells them apart. Rows that a task stages
+    # before their partition gets a file of its own are copied, as many in all of them.
     shapes = [(most_bytes // 5, bits) for bits in (17, 14, 17, 14)] + [(most_bytes, 17)]
     runs = [
         _commit(scratch, n_bytes, ProducerConfig(batch_size=1 << bits, flush=flush))

@@ -184,6 +184,6 @@ def test_blanks_around_a_value_do_not_count(name: str, value: str) -> None:
 def test_maps_name_exactly_the_partitions_that_are_read(
     log: Path, name: str, value: dict[str, object]
 ) -> None:
-    """Of offsets and of timestamps, at both ends, as with `kafka`."""
+    """The maps are of offsets and of timestamps, at both ends, as with `kafka`."""
     with pytest.raises(OptionError, match=f"'{name}' .* exactly the partitions"):
         plan(log, **{name: json.dumps(value)})

@@ -20,7 +20,7 @@ NO_HEADERS = "have no column headers"
 def warnings_of_write(
     caplog: pytest.LogCaptureFixture, path: Path, *left: str, **options: str
 ) -> list[str]:
-    """What is said where Spark asks for a writer of all columns but those that are `left`."""
+    """The warnings when Spark asks for a writer of all columns but those that are `left`."""
     caplog.clear()
     columns = [field for field in row_schema(include_headers=True) if field.name not in left]
     schema = type(row_schema(include_headers=True))(columns)

@@ -32,7 +32,7 @@ def parameter_names(test: ast.FunctionDef) -> set[str]:
 
 @pytest.mark.parametrize(("suite", "case"), CASES)
 def test_each_case_has_a_test(suite: str, case: str) -> None:
-    """Which is there, by its name and the name of its parameter."""
+    """The test is there, by its name and the name of its parameter."""
     value = SUITES[suite][case]
     if isinstance(value, Unfit):
         assert value.reason

@@ -165,7 +165,7 @@ def test_save_as_table_needs_a_path(sql: SparkSession, tmp_path: Path) -> None:
 def test_rows_are_inserted_with_options_in_the_statement(
     sql: SparkSession, tmp_path: Path
 ) -> None:
-    """Of columns that are not named there is nothing in the rows."""
+    """Columns that are not named stay empty."""
     logs = str(tmp_path / "logs")
     segmentlog.open_writer(logs, "orders", num_partitions=3).close()
     sql.sql(f"CREATE TABLE t USING segmentlog OPTIONS (path '{logs}')")

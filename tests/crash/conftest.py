@@ -9,7 +9,7 @@ from crash_disk.explore import Explorer
 
 @pytest.fixture(scope="session")
 def explorer() -> Iterator[Explorer]:
-    """What was opened so far."""
+    """The results of openings so far."""
     explorer = Explorer()
     yield explorer
     explorer.close()

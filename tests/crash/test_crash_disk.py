@@ -1,6 +1,6 @@
 """The power is cut after every step: what was acknowledged is there, and no half job ever.
 
-What broke a promise here, and was repaired; the scenarios that show it are run with the others:
+Defects that broke a promise here, and were repaired; their scenarios are run with the others:
 
 | defect | what was wrong | scenario |
 |---|---|---|
@@ -34,7 +34,7 @@ Table = list[tuple[str, int, int]]
 
 @pytest.fixture(scope="module", autouse=True)
 def table(explorer: Explorer, say: Callable[[str], None]) -> Iterator[Table]:
-    """What was done; said when all is done."""
+    """The counts of all that was done, printed at the end."""
     rows: Table = []
     yield rows
     say(f"\n{'operations':80} {'prefixes':>8} {'states':>7}")
@@ -129,7 +129,7 @@ def test_recoveries_that_are_cut_off(
 
 
 def test_nothing_escapes_the_recorder(tmp_path: Path) -> None:
-    """What changes the disk by a call that it does not know is noticed at the next one."""
+    """A change of the disk by a call that it does not know is noticed at the next one."""
     (tmp_path / "old").write_bytes(b"old")
     with pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(tmp_path, patch)

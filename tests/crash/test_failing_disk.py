@@ -33,7 +33,7 @@ def rows_of_job(job: int, n_rows: int, n_bytes: int) -> pa.Table:
 
 
 class Kind(NamedTuple):
-    """How jobs write, all in bytes: there are some batches to a job."""
+    """The way that jobs write, all in bytes: there are some batches to a job."""
 
     segment_bytes: int
     batch_size: int

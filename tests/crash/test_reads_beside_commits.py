@@ -75,7 +75,7 @@ def with_or_without_watermarks(request: pytest.FixtureRequest, directory: Path) 
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """What is logged; the other tests of this directory are quiet."""
+    """The warnings that are logged; the other tests of this directory are quiet."""
     before = logging.root.manager.disable
     logging.disable(logging.NOTSET)
     yield caplog

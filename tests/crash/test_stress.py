@@ -1,10 +1,10 @@
 """Readers and writers that do their worst at the same time on one log directory, without force.
 
 Writers append, move, overwrite, make topics, fail in the middle, and are killed; readers read in
-every way there is.  What they see is held against the order of the commits: each look is one
+every way there is.  Their looks are held against the order of the commits: each look is one
 moment of the whole directory.  `test_reads_beside_commits` has the single interleavings.
 
-What each writer and reader does comes from a seed, ``STRESS_SEED``; when it does it, and when it
+The work of each writer and reader comes from a seed, ``STRESS_SEED``; when it does it, and when it
 is killed, depends on the machine.
 """
 
@@ -206,7 +206,7 @@ def recover(directory: Path) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """What killed writers have staged goes when two jobs, a week apart, have found it old."""
+    """Files of killed writers go when two jobs, a week apart, have found them old."""
     for _ in range(2):
         for path in directory.glob("segmentlog.*"):
             if path.is_file():
@@ -216,7 +216,7 @@ def sweep(directory: Path) -> None:
 
 
 def missing(counts: Counter[str], run: Stress) -> dict[str, int]:
-    """What has not happened often enough: a run without it would prove nothing of it."""
+    """Events that have been too rare: a run without them would prove nothing of them."""
     jobs = ("append", "append large", "append tiny", "append to both", "create", "overwrite")
     wanted = dict.fromkeys([f"job: {kind}" for kind in jobs], 2 * run.least)
     wanted |= {f"read: {kind}, {level}": run.least for kind in READS for level in LEVELS}
@@ -233,7 +233,7 @@ def table(counts: Counter[str]) -> str:
 
 
 def told(run: Stress, failures: Sequence[Failure], begun: int) -> str:
-    """What went wrong: each kind with its count, when it came first, and what that was."""
+    """The failures: each kind with its count, when it came first, and what that was."""
     kinds: dict[tuple[str, str], list[Failure]] = {}
     for each in failures:
         kinds.setdefault((each.what, each.level), []).append(each)

@@ -86,7 +86,7 @@ def sites(explorer: Explorer) -> Sites:
 
 @pytest.fixture(scope="module")
 def table(say: Callable[[str], None]) -> Iterator[list[tuple[Site, str, str]]]:
-    """What was found out; said when all is done."""
+    """The findings, printed at the end."""
     rows: list[tuple[Site, str, str]] = []
     yield rows
     say(f"\n{'without':110} {'breaks':25} as is noticed by")

@@ -1,4 +1,4 @@
-"""What reached new lines of the plain reference, read by the compiled kernels."""
+"""Inputs that reached new lines of the plain reference, read by the compiled kernels."""
 
 import pytest
 from fuzzing.corpus import CORPUS, read_corpus

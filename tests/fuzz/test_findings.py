@@ -1,4 +1,4 @@
-"""What fuzzing has found, each by name: bytes that were read wrongly once."""
+"""Findings of fuzzing, each by name: bytes that were read wrongly once."""
 
 import struct
 import time
@@ -112,7 +112,7 @@ def test_a_zstd_frame_ends_where_its_batch_does(decoder: Decoder, n_cut: int, mo
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
 def test_thousands_of_empty_frames_take_no_time(codec: int) -> None:
-    """What was behind each was copied: 4 MB took a quarter of a minute, 40 MB twenty minutes."""
+    """The bytes behind each were copied: 4 MB took a quarter of a minute, 40 MB twenty minutes."""
     empty = deflate(codec, b"")
     payload = empty * (4_000_000 // len(empty)) + deflate(codec, b"the last one")
     inflater = Inflater(1 << 20)

@@ -50,7 +50,7 @@ def run(first: int, n_mutants: int, compare_every: int) -> Report:
 
 
 def judge(report: Report) -> None:
-    """What must be true of every run."""
+    """Check the facts that must hold for every run."""
     print(report)
 
     assert set(report.outcomes) == OUTCOMES

@@ -57,7 +57,7 @@ def make(version: str) -> dict[str, object]:
 
 
 def ask(client: JavaClient, topic: str) -> dict[int, Expected]:
-    """What the broker says of each partition of a topic, at both isolation levels."""
+    """The broker's answers for each partition of a topic, at both isolation levels."""
     records, committed = client.consume(topic), client.consume(topic, isolation="read_committed")
     ends = client.offsets(topic)
     stable = client.offsets(topic, isolation="read_committed")

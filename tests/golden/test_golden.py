@@ -77,7 +77,7 @@ def test_committed_rows_equal_the_consumers(
 def test_verifying_finds_nothing_wrong(
     name: str, topic: str, number: int, expected: Expected
 ) -> None:
-    """What brokers leave is whole: records, indexes, transactions; there are only notes."""
+    """Directories of brokers are whole: records, indexes, transactions; there are only notes."""
     log = segmentlog.open_log_dir(HERE / name).log(topic, number)
     findings = verify_log(log, with_records=True)
 
@@ -129,7 +129,7 @@ class LogFile:
         return pa.Table.from_batches(found, SCHEMA), scanner.next_offset
 
     def read(self, batch: Batch) -> tuple[pa.Table, int] | None:
-        """What is read from `batch` to the end of the file; None if that fails.
+        """The records from `batch` to the end of the file; None if they cannot be read.
 
         The offset behind it matters in the last file alone, where it is the end of the log.
         """

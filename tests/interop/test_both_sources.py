@@ -164,7 +164,7 @@ def test_the_same_data_frames_see_what_a_topic_has_become(
         frames.append([sources.kafka(options), sources.ours(options | {"lateBinding": "true"})])
 
     def n_rows(frames: list[list[DataFrame]]) -> list[int]:
-        """Of each pair, whose rows are the same."""
+        """The number of rows of each pair, whose rows are the same."""
         found = [
             [sorted(tuple(row) for row in frame.collect()) for frame in pair] for pair in frames
         ]

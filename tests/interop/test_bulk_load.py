@@ -50,7 +50,7 @@ def append(broker: Broker, topic: str, n_rows: int, **settings: Any) -> None:
 
 
 def ours(broker: Broker, topic: str) -> list[KafkaRecord]:
-    """What our reader sees, in the consumer's words."""
+    """The records that our reader sees, in the consumer's words."""
     opened = segmentlog.open_log_dir(broker.log_dir)
     return [
         record

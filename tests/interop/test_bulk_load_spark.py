@@ -51,7 +51,7 @@ def append(frame: DataFrame, broker: Broker, topic: str, **options: Any) -> None
 
 
 def theirs(spark: SparkSession, broker: Broker) -> DataFrame:
-    """What Spark's own source gets from the running broker."""
+    """The rows that Spark's own source gets from the running broker."""
     return (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", broker.bootstrap_servers)
@@ -63,7 +63,7 @@ def theirs(spark: SparkSession, broker: Broker) -> DataFrame:
 
 
 def ours(spark: SparkSession, broker: Broker) -> DataFrame:
-    """What ours finds in the directory."""
+    """The rows that ours finds in the directory."""
     return (
         spark.read.format("segmentlog")
         .option("includeHeaders", "true")
@@ -84,7 +84,7 @@ def digest(frame: DataFrame) -> list[Row]:
 
 
 def n_in_their_place(frame: DataFrame) -> int:
-    """How many of the first job's rows stand at the offset that their number tells."""
+    """The number of the first job's rows at the offset that their own number tells."""
     said = F.coalesce(F.col("key").cast("string"), F.split(F.col("value").cast("string"), " ")[0])
     expected = F.col("offset") * N_PARTITIONS + F.col("partition")
     is_there = said.try_cast("bigint") == expected

@@ -112,7 +112,7 @@ class Logs:
         return Path(shutil.copytree(directory, self.root / name, copy_function=shutil.copy2))
 
     def clean_as_kafka(self, directory: Path, now_ms: int) -> dict[str, int]:
-        """How many rounds each topic took."""
+        """Compact as Kafka does; the number of rounds of each topic."""
         with self.opened(directory, now_ms) as logs:
             done = logs.clean(map_bytes=self.map_bytes)
         return {topic: sum(each.topic == topic for each in done) for topic in self.topics}

@@ -281,7 +281,7 @@ NOW_MS = 1_800_000_000_000
     "stride", [11, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
 def test_kafka_loads_the_log_after_every_step(java: Gateway, tmp_path: Path, stride: int) -> None:
-    """What our reader finds then is what Kafka's loader makes of it; nothing is left over."""
+    """Our reader finds then what Kafka's loader makes of it; nothing is left over."""
     made = tmp_path / "made"
     kind = Kind(producers=2, n_keys=5, n_batches=40)
     write_segments(made / "t-0", dirty_log(4, kind, NOW_MS), NOW_MS)

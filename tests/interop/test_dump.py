@@ -29,12 +29,12 @@ RECORD_FIELDS = (
     "offset", "timestampType", "timestamp", "keySize", "valueSize", "sequence", "headerKeys",
     "controlType", "coordinatorEpoch",
 )  # fmt: skip
-#: What the tool of Kafka 2 knows of a message of magic 0 or 1; a compressed one is a wrapper.
+#: Fields of a message of magic 0 or 1 in the tool of Kafka 2; a compressed one is a wrapper.
 MESSAGE_FIELDS = (
     "lastOffset", "position", "timestampType", "timestamp", "size", "magic", "codec", "crc",
     "isValid",
 )  # fmt: skip
-#: What 4.3 prints by name and as JSON; 3.9 prints the leader's change by its type instead.
+#: Records that 4.3 prints by name and as JSON; 3.9 prints the leader's change by its type.
 KRAFT_CONTROLS = {
     "LeaderChange": "LEADER_CHANGE",
     "SnapshotHeader": "SNAPSHOT_HEADER", "SnapshotFooter": "SNAPSHOT_FOOTER",
@@ -97,7 +97,7 @@ def our_rows(lines: Sequence[str]) -> Iterator[tuple[str, Row]]:
 
 
 def our_dump(*arguments: str) -> Dump:
-    """What the command prints as JSON."""
+    """The output of the command as JSON."""
     done = subprocess.run(
         [sys.executable, "-m", "segmentlog", "dump", "--format", "json", *arguments],
         capture_output=True, text=True, timeout=300, check=False,
@@ -111,7 +111,7 @@ def our_dump(*arguments: str) -> Dump:
 
 @pytest.fixture(scope="module")
 def dumps(filled: tuple) -> tuple[Dump, Path]:
-    """What Kafka's tool says of every segment file, and where they are."""
+    """The output of Kafka's tool for every segment file, and the files' paths."""
     broker, made = filled
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LC_ALL", "C.UTF-8")  # or Java prints question marks for header keys

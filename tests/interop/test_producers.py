@@ -39,7 +39,7 @@ def snapshot(partition: Path, producer_id: int) -> tuple[int, int, int]:
 
 
 def dumped(broker: Broker, partition: Path) -> str:
-    """What Kafka's dump tool prints of the newest snapshot."""
+    """The newest snapshot, as Kafka's dump tool prints it."""
     newest = list_snapshots(str(partition))[0]
     return broker.dump([Path(snapshot_path(str(partition), newest))])
 

@@ -25,7 +25,7 @@ LOUD = " ".join(
 
 
 def record(number: int) -> Outgoing:
-    """What gets offset `number` in a log without transactions."""
+    """The record that gets offset `number` in a log without transactions."""
     return Outgoing(b"key-%d" % (number % 40), b"%d " % number * 300, (), int(time.time() * 1000))
 
 
@@ -103,7 +103,7 @@ def put(broker: Broker, directory: Path) -> None:
 
 
 def lines_since(broker: Broker, size: int) -> str:
-    """What the broker printed behind byte `size` of its output."""
+    """The output of the broker behind byte `size`."""
     return broker.output.read_bytes()[size:].decode(errors="replace")
 
 

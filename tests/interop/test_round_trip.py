@@ -28,7 +28,7 @@ KEEP = {"retention.ms": -1, "retention.bytes": -1}
 
 
 def records(directory: Path, topic: str) -> list[KafkaRecord]:
-    """What our reader sees, in the consumer's words."""
+    """The records that our reader sees, in the consumer's words."""
     opened = segmentlog.open_log_dir(directory)
     return as_consumed(
         record

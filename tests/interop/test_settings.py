@@ -34,7 +34,7 @@ STATIC = {
 
 
 def told(broker: Broker, topic: str) -> dict[str, tuple[str, Source]]:
-    """What the broker itself says of a topic's settings that we know."""
+    """The broker's own values of a topic's settings that we know."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
     return {

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.interop
 
 @pytest.fixture(scope="module")
 def stopped(filled: tuple) -> tuple:
-    """What a stopped broker of each version holds, and what its dump tool says of it."""
+    """The directories of a stopped broker of each version, and the dumps of its tool."""
     broker, made = filled
     seen = shapes.batches(broker.dump(sorted(made.log_dir.glob("*/*.log"))))
     return made, seen

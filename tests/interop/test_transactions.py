@@ -80,7 +80,7 @@ TOPICS = {"each-way": _each_way, "at-random": _at_random, "all-decided": _all_de
 
 
 class Seen(NamedTuple):
-    """What the broker said of a topic."""
+    """The broker's answers about a topic."""
 
     log_dir: Path
     rows: dict[IsolationLevel, list[KafkaRecord]]
@@ -120,7 +120,7 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, bytes | None, by
 def test_rows_equal_the_consumers(
     seen: dict[str, Seen], topic: str, level: IsolationLevel
 ) -> None:
-    """What a consumer of that level returned, no record more, none less."""
+    """A consumer of that level returned them, no record more, none less."""
     log = segmentlog.open_log_dir(seen[topic].log_dir).log(topic, 0)
 
     assert _brief(seen[topic].rows[level]) == _rows(log.scan(isolation_level=level))

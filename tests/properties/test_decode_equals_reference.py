@@ -53,7 +53,7 @@ def batches(draw: st.DrawFn) -> list[Record]:
 def decoded(
     data: bytes, start: int = 0, end: int = 2**62, *, in_one_pass: bool = False
 ) -> list[Record]:
-    """What the kernels make of whole batches, as reference records; one pass lacks headers."""
+    """Whole batches decoded by the kernels, as reference records; one pass lacks headers."""
     schema, wanted = record_schema(include_headers=not in_one_pass), OffsetRange(start, end)
     one_pass = OnePassDecoder(WHERE, schema, wanted) if in_one_pass else None
     decoder = RecordDecoder(WHERE, schema, wanted)

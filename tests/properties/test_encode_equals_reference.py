@@ -1,4 +1,4 @@
-"""What the encoder writes is what the plain reference writes, and decodes to what went in."""
+"""The encoder writes what the plain reference writes, and it decodes to what went in."""
 
 from itertools import pairwise
 
@@ -71,7 +71,7 @@ def batches_of(found: EncodedBatches) -> list[bytes]:
 
 
 def decoded(found: EncodedBatches) -> list[Record]:
-    """What a scan makes of the batches."""
+    """The batches decoded by a scan."""
     scanner = BatchScanner("x.log", 0)
     schema = record_schema(include_headers=True)
     decoder = RecordDecoder(TopicPartition("t", 0), schema)

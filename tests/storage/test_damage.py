@@ -256,7 +256,7 @@ TAILS = {
 def test_a_torn_tail_ends_the_read_before_it(
     partition: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where nothing was promised: the records before it, and a warning unless it is zeros."""
+    """Nothing was promised here: the records before it come, and a warning unless it is zeros."""
     tear, survivors = TAILS[name]
     tear(partition / LAST)
     (partition.parent / "replication-offset-checkpoint").unlink()
@@ -370,7 +370,7 @@ def test_a_missing_segment_is_a_gap(partition: Path) -> None:
 
 @pytest.mark.parametrize("name", ["replication-offset-checkpoint", "log-start-offset-checkpoint"])
 def test_a_garbage_checkpoint_is_an_error(partition: Path, name: str) -> None:
-    """Which records may be seen cannot be told without it."""
+    """Without it, nothing tells which records may be seen."""
     path = partition.parent / name
     path.write_bytes(b"0\n1\nsegments 0 x\n")
 

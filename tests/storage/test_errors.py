@@ -68,7 +68,7 @@ CODES = [
 
 
 def test_codes_only_grow() -> None:
-    """Who alerts on a code finds it in every later version."""
+    """An alert on a code works with every later version."""
     assert list(errors.ErrorCode)[: len(CODES)] == CODES
 
 
@@ -130,7 +130,7 @@ def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
     ],
 )
 def test_errors_are_also_pythons_own(error: type, kind: type) -> None:
-    """Who knows nothing of us catches what the words mean in Python."""
+    """Code that knows nothing of us catches what the words mean in Python."""
     assert issubclass(error, kind)
 
 

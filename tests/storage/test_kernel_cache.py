@@ -28,7 +28,7 @@ COMPILED, LOADED = [CRC32, 2, 0], [CRC32, 0, 1]
 
 
 class Done(NamedTuple):
-    """What a process has printed, as numbers, and its lines about compiling."""
+    """The output of a process, as numbers, and its lines about compiling."""
 
     printed: list[int]
     lines: list[str]

@@ -303,7 +303,7 @@ def directory_of(partition: Path, *, high_watermark: int, is_clean: bool = True)
 def test_indexes_are_mapped_only_below_committed_records(
     partition: Path, high_watermark: int, is_clean: bool, expected: list[bool]
 ) -> None:
-    """What rolled behind them may be undone, and the index is cut in place then."""
+    """A roll behind them may be undone, and the index is cut in place then."""
     directory = directory_of(partition, high_watermark=high_watermark, is_clean=is_clean)
     log = segmentlog.open_log_dir(directory).log("t", 0)
 

@@ -157,7 +157,7 @@ def test_one_partition_directory_is_read_with_the_checkpoints_beside_it(log_dir:
 
 
 def test_two_partition_directories_are_read_together(log_dir: Path) -> None:
-    """What lies beside them is left alone."""
+    """Files beside them are left alone."""
     directory = segmentlog.open_log_dir(log_dir / "orders-1", log_dir / "pay.ments-10")
 
     assert {"orders": [1], "pay.ments": [10]} == directory.topics()
@@ -187,7 +187,7 @@ def test_a_copied_log_file_is_partition_0_of_the_directory_that_it_is_in(tmp_pat
 
 @pytest.mark.parametrize("suffix", [".deleted", ".cleaned", ".swap"])
 def test_a_log_file_in_another_state_is_read_when_it_is_named(log_dir: Path, suffix: str) -> None:
-    """Who names a deleted file means it."""
+    """A user who names a deleted file means it."""
     partition = log_dir / "orders-1"
     name = "00000000000000000000.log"
     (partition / name).rename(partition / (name + suffix))
@@ -261,7 +261,7 @@ def test_an_unknown_partition_is_answered_with_those_there_are(log_dir: Path) ->
 
 
 def test_a_log_is_the_same_object_each_time(log_dir: Path) -> None:
-    """What was looked up once is not looked up again."""
+    """A look-up is made once."""
     directory = segmentlog.open_log_dir(log_dir)
 
     assert directory.log("orders", 0) is directory.log("orders", 0)

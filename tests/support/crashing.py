@@ -1,4 +1,4 @@
-"""What a test does to the calls by which the engine changes a disk: watch, fail, end them."""
+"""Hooks for the calls by which the engine changes a disk: watch, fail, end them."""
 
 import hashlib
 import os
@@ -29,7 +29,7 @@ def around_calls(
 ) -> None:
     """Let ``around(name, forward)`` stand for each call of these functions of `os`, until undone.
 
-    What is put around calls later is outside: it decides whether the earlier one gets them.
+    A later wrapper is outside: it decides whether the earlier one gets the calls.
     """
 
     def wrapped(name: str, real: Callable[..., object]) -> Callable[..., object]:

@@ -33,7 +33,7 @@ _CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
 
 
 class Producer(NamedTuple):
-    """What a batch says of its producer."""
+    """The producer's fields of a batch."""
 
     id: int
     epoch: int = 0
@@ -41,7 +41,7 @@ class Producer(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What a random log is made of.
+    """The recipe of a random log.
 
     Attributes
     ----------
@@ -244,7 +244,7 @@ class _Maker:
 
 
 def _key(number: int) -> bytes:
-    """Of different lengths, one of them empty, and one like a marker's."""
+    """A key; they have different lengths, one is empty, and one is like a marker's."""
     if number < 2:
         return (b"", b"\0\0\0\1")[number]
     return b"k%d" % number * (1 if number % 5 else 40)

@@ -26,7 +26,7 @@ __all__ = ["HeldCommit", "Holder", "around_decision", "config_of", "write_job"]
 def config_of(
     segment_bytes: int = 1 << 30, batch_size: int = 1 << 17
 ) -> segmentlog.ProducerConfig:
-    """How jobs are written here: an index entry for each batch."""
+    """The config of the jobs here: an index entry for each batch."""
     topic_config = TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=1)
     return segmentlog.ProducerConfig(topic_config, batch_size=batch_size, use_timestamps=True)
 

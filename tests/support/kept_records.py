@@ -1,4 +1,4 @@
-"""What compaction has left of a partition, to be compared: batches, records, indexes, other files.
+"""The rest of a compacted partition, to be compared: batches, records, indexes, other files.
 
 Sizes and checksums of compressed batches are left out: two zlibs make two payloads of the same
 records.

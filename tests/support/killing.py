@@ -25,7 +25,7 @@ N_ROWS = 10
 
 
 def n_whole_jobs(directory: Path) -> int:
-    """How many jobs there are: from 0 on, in all partitions, each once, with all of its rows."""
+    """The number of jobs: from 0 on, in all partitions, each once, with all of its rows."""
     opened = segmentlog.open_log_dir(directory)
     ends = set()
     for partition in range(N_PARTITIONS):
@@ -39,7 +39,7 @@ def n_whole_jobs(directory: Path) -> int:
 
 
 def step_of(directory: Path) -> str:
-    """How far the commit had come that was killed."""
+    """The last step of the commit that was killed."""
     guards = list_guards(str(directory))
     if not guards:
         return "no guard"

@@ -14,14 +14,14 @@ __all__ = ["as_user", "common_directory", "in_namespace", "run_without"]
 
 
 def in_namespace(code: str, *arguments: object) -> str:
-    """What `code` prints where its mounts are its own and go with it; skips if none can be had."""
+    """The output of `code` with mounts of its own, which go with it; skips if none can be had."""
     unshare = ["unshare", "--mount", "--propagation", "private"]
     _need([*unshare, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], "a mount namespace")
     return _run(unshare, code, arguments)
 
 
 def run_without(capability: str, code: str, *arguments: object) -> str:
-    """What `code` prints as a root that lacks a capability, as in many a container."""
+    """The output of `code` as a root that lacks a capability, as in many a container."""
     if os.geteuid():
         pytest.skip("only root can put a capability of root down")
     without = ["setpriv", f"--bounding-set=-{capability}", f"--inh-caps=-{capability}"]

@@ -8,7 +8,7 @@ __all__ = ["run"]
 
 
 def run(code: str, **variables: str) -> str:
-    """What a new interpreter prints for `code`, in which a warning is an error."""
+    """The output of a new interpreter for `code`, in which a warning is an error."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], env=os.environ | variables,
         capture_output=True, text=True, timeout=500, check=False,

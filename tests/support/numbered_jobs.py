@@ -63,7 +63,7 @@ class Job:
 
 
 class Level(NamedTuple):
-    """What a reader asks for."""
+    """The level that a reader asks for."""
 
     read_up_to: ReadUpTo
     isolation_level: IsolationLevel

@@ -22,7 +22,7 @@ def write(
 
 
 def values(directory: Path, topic: str = "t", partition: int = 0) -> list[bytes]:
-    """Of one partition, in the order of their offsets."""
+    """The values of one partition, in the order of their offsets."""
     scan = segmentlog.open_log_dir(directory).log(topic, partition).scan()
     return [value.as_py() for batch in scan for value in batch.column("value")]
 

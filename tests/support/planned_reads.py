@@ -48,7 +48,7 @@ def write_times(
 
 
 def plan(path: Path | str, **options: str) -> list[LogSlice] | list[LateRange]:
-    """What a query plans, in the order of its tasks."""
+    """The plan of a query, in the order of its tasks."""
     parsed = ReadOptions.parse({"path": str(path), **options})
     return plan_late_ranges(parsed) if parsed.late_binding else plan_slices(parsed)
 

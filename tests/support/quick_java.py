@@ -10,7 +10,7 @@ FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def spark_variables() -> dict[str, str]:
-    """What has every driver that pyspark starts take the flags, and its executors."""
+    """Variables by which each driver that pyspark starts takes the flags, with its executors."""
     flags = " ".join(FLAGS)
     processes = ("driver", "executor")
     settings = [f"--conf 'spark.{each}.extraJavaOptions={flags}'" for each in processes]

@@ -23,7 +23,7 @@ def ready_python(directory: Path) -> str:
 
 
 def _load(module: str) -> None:
-    """What workers of a module need; those that run tasks need the kernels, too."""
+    """Load all that workers of a module need; those that run tasks need the kernels, too."""
     importlib.import_module(module)
     importlib.import_module("pyspark_segmentlog.source")
     if module == "pyspark.worker":

@@ -12,7 +12,7 @@ __all__ = ["act_in_scan"]
 
 
 class _Scan:
-    """What `os.scandir` gives, with one thing done on the way."""
+    """The entries of `os.scandir`, with one thing done on the way."""
 
     def __init__(
         self, path: str, real: Callable[..., Any], behind: str, act: Callable[[], object]

@@ -131,7 +131,7 @@ def situations(directory: Path) -> dict[str, str]:
 
 
 def traceback_of(name: str, spark: "SparkSession", places: Mapping[str, str]) -> str:
-    """What Python shows of the error, as if nothing stood around the case."""
+    """The traceback that Python shows, as if nothing stood around the case."""
     script = Path(places["SCRIPTS"], f"{name.replace(' ', '_')}.py")
     script.write_text(CASES[name].typed + "\n")
     try:
@@ -147,7 +147,7 @@ def _prepare(places: Mapping[str, str], settings: Mapping[str, str], session: st
 
 
 def _child(places: Mapping[str, str], code: str) -> str:
-    """What a program writes on its error output."""
+    """The error output of a program."""
     path = os.pathsep.join(
         filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
     )
@@ -173,7 +173,7 @@ def console(
     settings: Mapping[str, str] | None = None,
     session: str = _CLASSIC,
 ) -> dict[str, Shown]:
-    """What a program shows that ends at the error, and Spark's own log lines."""
+    """The console of a program that ends at the error, with Spark's own log lines."""
     code = _prepare(places, settings or {}, session)
     code += _CONSOLE.format(names=names, places=dict(places))
     parts = _child(places, code).split(MARKER)[1:]
@@ -186,7 +186,7 @@ def connect(
     places: Mapping[str, str], names: list[str], url: str,
     settings: Mapping[str, str] | None = None,
 ) -> dict[str, Shown]:  # fmt: skip
-    """What a client of Spark Connect shows, whose server is elsewhere."""
+    """The console of a client of Spark Connect, whose server is elsewhere."""
     return console(places, names, settings, f"builder.remote({url!r}).getOrCreate()")
 
 
@@ -196,7 +196,7 @@ def jupyter(
     settings: Mapping[str, str] | None = None,
     magic: str = "",
 ) -> dict[str, Shown]:
-    """What stands below the cell of a notebook; `magic` is a line of IPython's."""
+    """The output below the cell of a notebook; `magic` is a line of IPython's."""
     import nbformat
     from nbclient import NotebookClient
 

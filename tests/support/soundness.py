@@ -1,4 +1,4 @@
-"""What has to be true of a log directory whatever was done to it."""
+"""Facts that have to be true of a log directory whatever was done to it."""
 
 from pathlib import Path
 

@@ -80,5 +80,5 @@ class SparkServer:
 
     @property
     def url(self) -> str:
-        """Where clients of other processes find it."""
+        """Its address for clients of other processes."""
         return f"sc://127.0.0.1:{self._port}"

@@ -87,7 +87,7 @@ _FLAGS = {
 
 
 class Outcome(NamedTuple):
-    """What a query gave: its rows and number of tasks, or the error."""
+    """The outcome of a query: its rows and number of tasks, or the error."""
 
     rows: list[tuple[Any, ...]]
     n_tasks: int
@@ -120,7 +120,7 @@ class TwoSources:
         return reader.load(str(self._broker.log_dir))
 
     def outcomes(self, options: Mapping[str, str]) -> tuple[Outcome, Outcome]:
-        """Of `kafka`, and of ours."""
+        """The outcomes of `kafka`, and of ours."""
         return _outcome(lambda: self.kafka(options)), _outcome(lambda: self.ours(options))
 
 

@@ -1,4 +1,4 @@
-"""From where a read starts and ends, as it was asked for, to offsets of one partition."""
+"""Turn the start and the end that were asked for into offsets of one partition."""
 
 import logging
 from dataclasses import dataclass

@@ -52,7 +52,7 @@ _TRUE_OF: dict[type[Filter], Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the filters of a query leave to read.
+    """The partitions, offsets and times that the filters of a query leave to read.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""From options to slices of partitions, offsets and bytes; on the driver.
+"""Turn options into slices of partitions, offsets and bytes, on the driver.
 
 A read is a snapshot: the ends are looked up here, once for the whole directory, and a task reads
 exactly its slice.  With ``lateBinding`` the cuts are made in the same way, and the outer edges of
@@ -59,7 +59,7 @@ class _Planned(NamedTuple):
 def plan_tasks(
     options: ReadOptions, bounds: Bounds | None = None
 ) -> list[tuple[LogSlice | LateRange, ...]]:
-    """What each task reads: a slice or a range, and several only with ``maxPartitions``.
+    """The part that each task reads: a slice or a range, and several only with ``maxPartitions``.
 
     Raises the errors of `plan_slices`.
     """

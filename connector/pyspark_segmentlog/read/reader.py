@@ -67,7 +67,7 @@ class SegmentLogReader(DataSourceReader):
         freeze_modules()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """In a task: take the credentials in URLs, which paths in slices do not hold."""
+        """Take the credentials in URLs in a task: paths in slices do not hold them."""
         self.__dict__.update(state)
         for path in self._options.paths:
             readable_path(path)

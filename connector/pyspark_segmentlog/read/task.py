@@ -1,4 +1,4 @@
-"""What a task reads: a slice that was planned, or a range whose edges it looks up itself."""
+"""The part of a task: a slice that was planned, or a range whose edges it looks up itself."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -60,7 +60,7 @@ def read_slice(
 
 
 def _rest(options: ReadOptions, log_slice: LogSlice, change: LogChangedError) -> list[LogSlice]:
-    """What is left of a slice behind its deleted records."""
+    """The rest of a slice behind its deleted records."""
     topic_partition = log_slice.topic_partition
     asked = OffsetRange(change.next_offset, log_slice.end_offset)
     log = _log(options, topic_partition, asked)

@@ -16,7 +16,7 @@ class Part(Protocol):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where it is."""
+        """Its partition."""
 
     @property
     def n_bytes(self) -> int:

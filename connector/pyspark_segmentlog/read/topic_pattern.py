@@ -1,8 +1,8 @@
 """``subscribePattern``: a pattern of ``java.util.regex``, matched as by Spark's ``kafka`` source.
 
 The pattern is translated to Python's ``re``.  Only syntax that certainly means the same on the
-names of topics is taken, and everything else is refused.  What decides is whether a name contains
-a match, so named groups need no names, and a greedy quantifier selects what a lazy one does.
+names of topics is taken, and everything else is refused.  A name is selected if it contains a
+match, so named groups need no names, and a greedy quantifier selects what a lazy one does.
 """
 
 import re

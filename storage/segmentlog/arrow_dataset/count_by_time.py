@@ -85,7 +85,7 @@ def count_by_headers(
 def _count_headers(
     log: Log, offsets: OffsetRange, interval_ms: int, policy: ScanPolicy
 ) -> tuple[Counts, list[tuple[int, int]]]:
-    """What headers tell, and the ranges of offsets that have to be decoded."""
+    """The counts that headers tell, and the ranges of offsets that have to be decoded."""
     from segmentlog.segments.batches import walk_batches
 
     counts: Counts = {}

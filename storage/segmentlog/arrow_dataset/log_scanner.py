@@ -26,11 +26,11 @@ _MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 32 << 20, 32 << 10, 1 << 20
 
 
 class LogSource(Protocol):
-    """What a scanner reads: a dataset, or one slice of it."""
+    """The source of a scanner: a dataset, or one slice of it."""
 
     @property
     def policy(self) -> ScanPolicy:
-        """How to read it."""
+        """The policy of its reads."""
 
     def slices(self, condition: pc.Expression | None) -> Iterator[LogSlice]:
         """Slices that may hold rows for which `condition` is true, in the order of their rows."""
@@ -80,7 +80,7 @@ class LogScanner:
 
     @cached_property
     def _policy(self) -> ScanPolicy:
-        """How to read: batches of times that the filter leaves out are not decoded."""
+        """The policy of reads: batches of times that the filter leaves out are not decoded."""
         policy = self._source.policy
         if policy.timestamps is None:
             return policy._replace(timestamps=timestamp_range(self._condition))

@@ -1,4 +1,4 @@
-"""Which partitions and slices may hold rows that a filter keeps.
+"""The partitions and slices that may hold rows that a filter keeps.
 
 Arrow has no way to look into an expression from Python.  But it simplifies a filter by what is
 known of a fragment's rows, to leave out files of a partitioned dataset.  So partitions and slices

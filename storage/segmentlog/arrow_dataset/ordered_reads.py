@@ -16,7 +16,7 @@ _AHEAD_BYTES = 16 << 20
 
 
 class _Reads:
-    """What threads have read and nobody has taken yet.
+    """Slices that threads have read and nobody has taken yet.
 
     Each thread reads the first slice that nobody reads.  It begins none that is further ahead of
     the consumer than there are threads, so that memory is bounded.

@@ -1,4 +1,4 @@
-"""Which columns a query needs of a log, and what it makes of them."""
+"""The columns that a query needs of a log, and the expressions that it makes of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

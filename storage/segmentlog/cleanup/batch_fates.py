@@ -17,6 +17,8 @@ from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["BatchFates"]
 
+_NO_PRODUCER = -1
+
 
 class BatchFates:
     """Judges the batches of one log, in their order.
@@ -60,7 +62,7 @@ class BatchFates:
         headers = batches.headers
         ids = headers[:, layout.PRODUCER_ID]
         rows: Int64s = np.full(len(headers), len(self._producers) - 1, np.int64)
-        if ids.max() >= 0:
+        if (ids != _NO_PRODUCER).any():
             different, which = np.unique(ids, return_inverse=True)
             self._add([each for each in different.tolist() if each not in self._rows])
             last = len(self._producers) - 1
@@ -78,7 +80,7 @@ class BatchFates:
 
     def _add(self, ids: Sequence[int]) -> None:
         """Give new producers rows of the table; its last row stands for no producer."""
-        new = [each for each in ids if each >= 0]
+        new = [each for each in ids if each != _NO_PRODUCER]
         self._rows.update({each: len(self._producers) - 1 + i for i, each in enumerate(new)})
         room: Int64s = np.zeros((len(new), batch_fates.PRODUCER_COLUMNS), np.int64)
         self._producers = np.concatenate([self._producers[:-1], room, self._producers[-1:]])

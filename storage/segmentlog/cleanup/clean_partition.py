@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Pass(NamedTuple):
-    """What one pass has done; numbers of segments and bytes are before and after."""
+    """The result of one pass; numbers of segments and bytes are before and after."""
 
     clean_to: int
     n_segments: tuple[int, int]
@@ -176,7 +176,7 @@ def _indexed(segments: Sequence[Segment]) -> list[AbortedTransaction]:
 def _summed(
     topic_partition: TopicPartition, first: Cleanable, passes: Sequence[_Pass]
 ) -> CompactedPartition:
-    """All passes together; "before" is what the last pass has left, and what all have removed."""
+    """All passes together; "before" is the rest behind the last pass, and all that was removed."""
     last = passes[-1]
 
     def before_and_after(pairs: Sequence[tuple[int, int]]) -> tuple[int, int]:

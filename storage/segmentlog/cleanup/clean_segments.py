@@ -39,7 +39,7 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """What one pass goes by.
+    """The rules and the state of one pass.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class SegmentCleaner:
 
     Parameters
     ----------
-    cleaning : what the pass goes by.
+    cleaning : the rules and the state of the pass.
     """
 
     def __init__(self, cleaning: Cleaning) -> None:
@@ -85,7 +85,7 @@ class SegmentCleaner:
 
     @property
     def counts(self) -> Counts:
-        """What was found so far."""
+        """The counts so far."""
         return Counts(*self._counts.tolist())
 
     def clean(self, group: Sequence[Segment], ends: Sequence[int]) -> CleanedSegment:
@@ -140,7 +140,7 @@ class SegmentCleaner:
         return aborted
 
     def _filtered(self, run: ScannedBatches, fates: Bytes) -> Iterator[tuple[Bytes, Int64s]]:
-        """What stays of batches whose records are inflated: bytes, and a line for each batch."""
+        """The batches that stay, and a line for each; the records of `run` are inflated."""
         n_bytes, largest, most_records = compaction.most_bytes(run.headers)
         if len(self._kept) < most_records:
             self._kept = np.empty(most_records, np.int64)

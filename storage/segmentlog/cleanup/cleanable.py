@@ -1,4 +1,4 @@
-"""How much of a log compaction may clean now, and whether it is due (``LogCleanerManager``).
+"""The part of a log that compaction may clean now, and whether it is due (``LogCleanerManager``).
 
 ::
 

@@ -20,7 +20,7 @@ __all__ = ["compact"]
 @storage_errors()
 def compact(
     path: str | os.PathLike[str],
-    topics: Collection[str] = (),
+    topics: str | Collection[str] = (),
     *,
     settings: Mapping[str, str] | None = None,
     dry_run: bool = False,
@@ -41,8 +41,8 @@ def compact(
     Parameters
     ----------
     path : the log directory.
-    topics : their names; by default all whose ``cleanup.policy`` has ``compact``, but none of
-        brokers' own if `settings` are given.
+    topics : one name or several; by default all whose ``cleanup.policy`` has ``compact``, but none
+        of brokers' own if `settings` are given.
     settings : of all these topics, by Kafka's names (``min.cleanable.dirty.ratio``); they come
         before the settings of the directory.
     dry_run : whether nothing is changed, and the result is what would be compacted.

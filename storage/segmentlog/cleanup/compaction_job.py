@@ -59,7 +59,7 @@ class CompactionJob(NamedTuple):
         _set_checkpoint(self.directory, planned.topic_partition, offset)
 
     def end(self, planned: PlannedPartition) -> None:
-        """Remove the files whose time has come."""
+        """Remove files that left the log ``file.delete.delay.ms`` ago."""
         where = partition_path(self.directory, planned.topic_partition)
         remove_deleted(where, planned.config.file_delete_delay_ms)
 
@@ -67,7 +67,7 @@ class CompactionJob(NamedTuple):
 @contextlib.contextmanager
 def begin_compaction(
     path: str | os.PathLike[str],
-    topics: Collection[str],
+    topics: str | Collection[str],
     settings: Mapping[str, str] | None,
     *,
     dry_run: bool,
@@ -96,7 +96,7 @@ def begin_compaction(
 def _finish_earlier(
     directory: str, partitions: Iterable[TopicPartition], settings: DirectorySettings
 ) -> None:
-    """Finish or undo what a crash has left, and remove files whose time has come."""
+    """Finish or undo interrupted compactions, and remove files that left the logs long ago."""
     for each in partitions:
         config = settings.config(each.topic)
         if "compact" in config.cleanup_policy:

@@ -1,4 +1,4 @@
-"""The partitions of a log directory that compaction is due for, and what it says of each.
+"""The partitions of a log directory for which compaction is due, and its results for each.
 
 Planning reads headers and checkpoints, and compiles nothing.  A planned partition can be pickled:
 `segmentlog.cleanup.clean_partition.clean_partition` cleans it, here or elsewhere.
@@ -17,7 +17,7 @@ __all__ = ["CompactedPartition", "PlannedPartition", "plan_compaction"]
 
 
 class CompactedPartition(NamedTuple):
-    """What compaction has done with a partition, or would begin to do.
+    """The result of compacting a partition, or of a dry run.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class PlannedPartition(NamedTuple):
 
     @property
     def summary(self) -> CompactedPartition:
-        """What a dry run says."""
+        """The result of a dry run."""
         part = self.cleanable
         return CompactedPartition(
             *self.topic_partition,

@@ -105,7 +105,7 @@ def delete_records(
 
 
 def _new_start(log: Log, offset: int | None, before_ms: int | None) -> int:
-    """Where the log is to begin; it never moves back."""
+    """The offset at which the log is to begin; it never moves back."""
     start, end = log.log_start_offset, log.high_watermark
     end = log.log_end_offset if end is None else end
     if before_ms is not None:

@@ -30,7 +30,7 @@ _WINDOW_BYTES = 4 << 20
 
 
 class MapBounds(NamedTuple):
-    """How large an offset map may become; the defaults are a broker's.
+    """The largest size of an offset map; the defaults are a broker's.
 
     Attributes
     ----------

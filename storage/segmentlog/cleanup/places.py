@@ -58,7 +58,7 @@ def locked(directory: str, timeout_seconds: float, *, dry_run: bool) -> Iterator
 
 
 def partitions_of(
-    directory: str, topics: Collection[str], *, has_settings: bool
+    directory: str, topics: str | Collection[str], *, has_settings: bool
 ) -> list[TopicPartition]:
     """The partitions to look at; raises for a topic that the directory does not hold.
 
@@ -67,7 +67,7 @@ def partitions_of(
 
     Parameters
     ----------
-    topics : their names; all topics if empty, but none of brokers' own if `has_settings`.
+    topics : one name or several; all topics if empty, but none of brokers' own if `has_settings`.
 
     Raises
     ------
@@ -76,6 +76,7 @@ def partitions_of(
     """
     opened = open_log_dir(directory)
     held = opened.topics(internal=True)
+    topics = [topics] if isinstance(topics, str) and topics else topics
     for topic in topics:
         if topic not in held:
             opened.log(topic, -1)  # raises, and names the nearest topic

@@ -20,6 +20,8 @@ from segmentlog.cleanup.retention import (
     SegmentSpan,
     find_expired,
 )
+from segmentlog.cleanup.swap_segments import remove_deleted
+from segmentlog.files.names import partition_path
 from segmentlog.files.readable import status_of
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.log import Log
@@ -57,7 +59,7 @@ class RemovedSegment(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What goes from one log, and where the log begins afterwards."""
+    """The segments that go from one log, and the offset at which the log begins afterwards."""
 
     topic_partition: TopicPartition
     expired: list[Expired]
@@ -68,7 +70,7 @@ class _Plan(NamedTuple):
 @storage_errors()
 def retain(
     path: str | os.PathLike[str],
-    topics: Collection[str] = (),
+    topics: str | Collection[str] = (),
     *,
     settings: Mapping[str, str] | None = None,
     dry_run: bool = False,
@@ -84,7 +86,8 @@ def retain(
     Parameters
     ----------
     path : the log directory.
-    topics : their names; all topics if empty, but none of brokers' own if `settings` are given.
+    topics : one name or several; all topics if empty, but none of brokers' own if `settings` are
+        given.
     settings : of all these topics, by Kafka's names (``retention.ms``); they come before the
         settings of the directory.
     dry_run : whether nothing is changed, and the result is what would be removed.
@@ -121,9 +124,8 @@ def retain(
     known = DirectorySettings.read(directory, settings, metadata, server_properties)
     now_ms = int(time.time() * 1000)
     with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
-        plans = _plans(
-            directory, partitions_of(directory, topics, has_settings=bool(settings)), known, now_ms
-        )
+        partitions = partitions_of(directory, topics, has_settings=bool(settings))
+        plans = _plans(directory, partitions, known, now_ms)
         if may_write:
             found = [each.topic_partition for each in plans]
             if found:
@@ -136,6 +138,9 @@ def retain(
                     move.commit(starts, emptied)
             else:
                 remove_put_aside(directory, known.config)
+            for each in partitions:  # what compaction has put aside
+                where = partition_path(directory, each)
+                remove_deleted(where, known.config(each.topic).file_delete_delay_ms)
     return [each for plan in plans for each in _removed(plan, known.config)]
 
 
@@ -145,7 +150,7 @@ def _plans(
     settings: DirectorySettings,
     now_ms: int,
 ) -> list[_Plan]:
-    """What goes from each log, without those that stay as they are."""
+    """The plan of each log that loses segments."""
     opened = open_log_dir(directory)
     plans = []
     for each in partitions:

@@ -1,4 +1,4 @@
-"""Which neighbouring segments compaction writes into one (``Cleaner.groupSegmentsBySize``)."""
+"""Groups of neighbouring segments, each written as one (``Cleaner.groupSegmentsBySize``)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

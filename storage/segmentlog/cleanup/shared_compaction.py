@@ -1,8 +1,8 @@
 """One compaction by several processes: one leads, the others clean a partition each.
 
 The leader holds the lock of the log directory, plans, and keeps ``cleaner-offset-checkpoint``.  It
-makes a mark in the directory, and locks the mark's first byte for as long as it lives.  Who cleans
-a partition locks a byte of its own.  So
+makes a mark in the directory, and locks the mark's first byte for as long as it lives.  A process
+that cleans a partition locks another byte.  So
 
 - a second attempt at a partition, after a lost machine or out of speculation, waits until the
   first has ended, and then finds the log compacted already;

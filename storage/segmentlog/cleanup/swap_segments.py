@@ -12,8 +12,8 @@ starting broker, by `segmentlog recover`, and by the next compaction or job
    read one finds it under its new name.
 4. The new segments get their names: logs first, and then indexes, which a recovery would take for
    those of an old segment.
-5. The ``.deleted`` files are removed ``file.delete.delay.ms`` later: by the next compaction, or by
-   a broker when it starts.
+5. The ``.deleted`` files are removed ``file.delete.delay.ms`` later: by the next compaction, the
+   next retention, or a broker when it starts.
 """
 
 import contextlib
@@ -72,8 +72,8 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
         raise LogDirectoryError(path, reason)
     sync_directory(path)
     names = [name.removesuffix(f".{FileState.CLEANED}") for _, _, name in sorted(cleaned)]
-    # A .cleaned file has a recovery undo what is not older than it: the oldest segment's say last,
-    # once all others can have no other name, that the new segments count.
+    # A recovery that finds a .cleaned file undoes all new segments that are not older.  So the
+    # oldest segment's files are renamed last: they decide that the new segments count.
     oldest = f"{min(new_bases):020d}."
     for is_oldest in (False, True):
         for name in names:

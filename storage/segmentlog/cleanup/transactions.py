@@ -1,4 +1,4 @@
-"""Which batches of a log belong to aborted transactions, as the end markers in the log say.
+"""Batches of a log that belong to aborted transactions, by the end markers in the log.
 
 A broker takes that from ``.txnindex`` files (``CleanedTransactionMetadata``).  A broker that
 starts cleanly does not rebuild a missing one, so the markers decide here.  A log without
@@ -38,7 +38,7 @@ class DecidedTransactions:
         self._seen_to = -1
 
     def find_aborted(self, batches: ScannedBatches) -> Bytes:
-        """Which batches belong to aborted transactions: uint8 array, shape (n_batches,).
+        """Flag batches of aborted transactions: uint8 array, shape (n_batches,).
 
         Raises
         ------

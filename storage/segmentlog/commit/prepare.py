@@ -96,7 +96,7 @@ def ready_to_append(
 
 
 def visible_ends(directory: str, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Where reads of some logs end: at their high watermarks, or else at the log ends.
+    """The ends of reads of some logs: their high watermarks, or else the log ends.
 
     A log without a high watermark gets one, because readers would take the log end that a commit
     moves.
@@ -113,7 +113,7 @@ def visible_ends(directory: str, ends: Mapping[TopicPartition, int]) -> dict[Top
 
 
 def _plan(path: str, point: int, log_start: int, *, is_clean: bool) -> RecoveryPlan | None:
-    """How to recover a log, if it needs recovery; refused if promised records would be lost."""
+    """The recovery of a log that needs it; refused if promised records would be lost."""
     if has_swaps(path):
         finish_swaps(path)  # as a starting broker does; all of these files are synced
         logger.warning("%s: finished or undid an interrupted compaction", path)

@@ -277,7 +277,7 @@ def _fields(batches: ScannedBatches) -> Int64s:
 
 
 def _fields_of(directory: str, extents: Iterable[Extent]) -> Int64s:
-    """Of all batches of some extents.
+    """Lines of a table of batches, one for each batch of some extents.
 
     Raises
     ------
@@ -294,7 +294,7 @@ def _fields_of(directory: str, extents: Iterable[Extent]) -> Int64s:
 
 
 def _fields_of_segment(segment: Segment, producer_ids: Int64s) -> Int64s:
-    """Of the data batches of some producers."""
+    """Lines of a table of batches, one for each data batch of some producers in a segment."""
     found = [_NO_BATCHES]
     for walked in walk_batches([segment], segment.base_offset):
         headers = walked.scanned.headers

@@ -192,6 +192,7 @@ class _ProducerError(SegmentLogError, ValueError):
     topic, partition : of the batch.
     producer_id, producer_epoch : of the batch.
     found : the sequence of its first record.
+    known : the fact of the log that it contradicts; subclasses name it.
     """
 
     def __init__(
@@ -201,14 +202,15 @@ class _ProducerError(SegmentLogError, ValueError):
         producer_id: int,
         producer_epoch: int,
         found: int,
-        *details: object,
+        known: int,
     ) -> None:
-        super().__init__(topic, partition, producer_id, producer_epoch, found, *details)
+        super().__init__(topic, partition, producer_id, producer_epoch, found, known)
         self.topic = topic
         self.partition = partition
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.found = found
+        self._known = known
 
     def _who(self) -> str:
         return (
@@ -218,24 +220,14 @@ class _ProducerError(SegmentLogError, ValueError):
 
 
 class OutOfOrderSequenceError(_ProducerError):
-    """A gap in a producer's sequences, or a batch that the log has with other bounds, or no more.
-
-    `expected` is the sequence of the record that may come next.
-    """
+    """A gap in a producer's sequences, or an old batch that the log lacks or has differently."""
 
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        producer_id: int,
-        producer_epoch: int,
-        found: int,
-        expected: int,
-    ) -> None:
-        super().__init__(topic, partition, producer_id, producer_epoch, found, expected)
-        self.expected = expected
+    @property
+    def expected(self) -> int:
+        """The sequence of the record that may come next."""
+        return self._known
 
     def __str__(self) -> str:
         return (
@@ -246,24 +238,14 @@ class OutOfOrderSequenceError(_ProducerError):
 
 
 class InvalidProducerEpochError(_ProducerError):
-    """A producer that another one with its id and a higher epoch has fenced.
-
-    `expected` is the epoch that the log knows.
-    """
+    """A producer that another one with its id and a higher epoch has fenced."""
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        producer_id: int,
-        producer_epoch: int,
-        found: int,
-        expected: int,
-    ) -> None:
-        super().__init__(topic, partition, producer_id, producer_epoch, found, expected)
-        self.expected = expected
+    @property
+    def expected(self) -> int:
+        """The epoch that the log knows."""
+        return self._known
 
     def __str__(self) -> str:
         remedy = f"take epoch {self.expected + 1} and base_sequence 0 to fence the other"
@@ -276,24 +258,14 @@ class InvalidProducerEpochError(_ProducerError):
 
 
 class InvalidTxnStateError(_ProducerError):
-    """A producer whose transaction is open, and a batch outside of it.
-
-    `first_offset` is the offset at which the transaction begins.
-    """
+    """A producer whose transaction is open, and a batch outside of it."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        producer_id: int,
-        producer_epoch: int,
-        found: int,
-        first_offset: int,
-    ) -> None:
-        super().__init__(topic, partition, producer_id, producer_epoch, found, first_offset)
-        self.first_offset = first_offset
+    @property
+    def first_offset(self) -> int:
+        """The offset at which the transaction begins."""
+        return self._known
 
     def __str__(self) -> str:
         return (

@@ -46,7 +46,7 @@ _OF_ENVIRONMENT = (
     "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN",
 )  # fmt: skip
 
-#: What a digest stands for: user, password, and options that are not shown.
+#: Secrets behind a digest: user, password, and options that are not shown.
 _secrets: "dict[str, _Secrets]" = {}
 
 

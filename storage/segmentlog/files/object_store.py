@@ -201,7 +201,7 @@ class RemoteFile(Closing):
 
 
 class _Survey:
-    """What a directory held when it was opened.
+    """The entries of a directory when it was opened.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ __all__ = ["N_OUT_COLUMNS", "filter_batches", "most_bytes", "seal_batches"]
 CODEC = layout.N_HEADER_COLUMNS
 N_OUT_COLUMNS = CODEC + 1
 
-# What was found, summed up.
+# Columns of the counts.
 N_READ = 0  #: records of all batches
 N_KEPT = 1
 N_WITHOUT_KEY = 2  #: records that went because they have no key

@@ -1,4 +1,4 @@
-"""Which batches of a run the active segment still takes, and which of them get index entries.
+"""Batches of a run that the active segment still takes, and those that get index entries.
 
 Rules: ``UnifiedLog.maybeRoll``, ``LogSegment.shouldRoll`` and ``LogSegment.append``, for appends
 of one batch each, which is also how ``LogSegment.recover`` builds indexes.

@@ -35,7 +35,8 @@ UNAVAILABLE = -1
 _LZ4, _ZSTD = 3, 4
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SINGLE_SEGMENT = 0x20
-#: Of a window of 128 MiB, the most that `segmentlog.records.compression` allows (RFC 8878, 3.1.1).
+#: The byte of a window of 128 MiB (RFC 8878, 3.1.1), the most that
+#: `segmentlog.records.compression` allows.
 _ZSTD_LARGEST_WINDOW = 17 << 3
 _ZSTD_TARGET_TOO_SMALL = -70
 _ZSTD_LEAST_BYTES = 6

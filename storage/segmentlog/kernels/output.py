@@ -41,7 +41,7 @@ HEADER_LIMIT = 17
 #: `TIMESTAMP_OVERFLOW` the record's offset, and its timestamp.
 DETAIL = 18
 DETAIL_2 = 19
-#: Of the rows written so far, as the bit `layout.TIMESTAMP_TYPE_MASK`; only for one pass.
+#: The type of the rows written so far, as the bit `layout.TIMESTAMP_TYPE_MASK`; only for one pass.
 TIMESTAMP_TYPE = 20
 N_STATE = 21
 

@@ -1,4 +1,4 @@
-"""Which partition a row goes to, and the rows of each partition together."""
+"""The partition of each row, and the rows of each partition together."""
 
 from segmentlog.kernels import status as st
 from segmentlog.kernels._jit import kernel

@@ -120,10 +120,10 @@ def _compare(batches: Int64s, i: int, states: Int64s, row: int) -> tuple[int, in
     """Kind of the finding, or 0; what was expected; base offset of the batch that is repeated."""
     epoch, first = batches[i, sequences.EPOCH], batches[i, sequences.FIRST_SEQUENCE]
     known, last = states[row, STATE_EPOCH], states[row, STATE_LAST_SEQUENCE]
-    if epoch < known:
-        return OLD_EPOCH, known, -1
     if known < 0 or (epoch == known and last == UNKNOWN):
         return 0, -1, -1
+    if epoch < known:
+        return OLD_EPOCH, known, -1
     expected = 0
     if epoch == known:
         expected = (last + 1) % _SEQUENCES

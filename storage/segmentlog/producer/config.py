@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import index
 
 from segmentlog.errors import OptionError
 from segmentlog.model import BATCH_SIZE, Codec
@@ -13,6 +14,7 @@ __all__ = ["BUFFER_MEMORY", "Producer", "ProducerConfig"]
 BUFFER_MEMORY = 32 << 20
 
 _LARGEST_SEQUENCE = 2**31 - 1
+_LARGEST_PARTITION = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Producer:
     Raises
     ------
     OptionError
-        If a number is out of its bounds.
+        If a number is out of its bounds, or no whole number.
     """
 
     producer_id: int
@@ -38,19 +40,29 @@ class Producer:
 
     def __post_init__(self) -> None:
         given = self.base_sequence
-        by_partition = given.values() if isinstance(given, Mapping) else [given or 0]
-        for name, number, most in (
-            ("producer_id", self.producer_id, 2**63 - 1),
-            ("producer_epoch", self.producer_epoch, 2**15 - 1),
-            *(("base_sequence", each, _LARGEST_SEQUENCE) for each in by_partition),
-        ):
-            if not 0 <= number <= most:
-                raise OptionError(name, str(number), f"give a number from 0 to {most}")
+        _check("producer_id", self.producer_id, 2**63 - 1)
+        _check("producer_epoch", self.producer_epoch, 2**15 - 1)
+        if isinstance(given, Mapping):
+            for partition, sequence in given.items():
+                _check("base_sequence", partition, _LARGEST_PARTITION, "partitions")
+                _check("base_sequence", sequence, _LARGEST_SEQUENCE)
+        elif given is not None:
+            _check("base_sequence", given, _LARGEST_SEQUENCE)
 
     def first_sequence(self, partition: int) -> int | None:
         """Number of the first record of a partition, if it is given."""
         given = self.base_sequence
         return given.get(partition) if isinstance(given, Mapping) else given
+
+
+def _check(name: str, number: int, most: int, noun: str = "a number") -> None:
+    """Refuse what is no whole number, or out of its bounds."""
+    try:
+        is_good = 0 <= index(number) <= most
+    except TypeError:
+        is_good = False
+    if not is_good:
+        raise OptionError(name, repr(number), f"give {noun} from 0 to {most}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,5 +157,7 @@ class _Chunk:
 
 def _reason(error: Exception) -> str:
     """The words of an error about a file, without file, place and remedy."""
+    if isinstance(error, UnsupportedFormatError):
+        return f"it has {error.what} {error.found}"
     finding = str(getattr(error, "finding", error))
     return finding.rpartition(") ")[2].removeprefix(": ").strip() or finding

@@ -43,9 +43,9 @@ class LogWriter:
 
     Attributes
     ----------
-    appended : the answers to the last flush, by partition and producer: where the records of an
-        idempotent producer are, and how many of them the log had before.  Empty if the flush had
-        no producer, and none of `append_batches`.
+    appended : the answers to the last flush of rows or batches, by partition and producer: the
+        offsets of an idempotent producer's records, and how many of them the log had before.
+        Empty if that flush had no producer, and none of `append_batches`.
     """
 
     def __init__(

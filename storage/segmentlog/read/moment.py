@@ -8,6 +8,7 @@ which the directory was opened (`Census.list_partition`).
 
 import contextlib
 import os
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from operator import attrgetter
@@ -17,10 +18,14 @@ from segmentlog.errors import CorruptCheckpointError, LogChangedError, LogDirect
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
+    FileKind,
+    FileState,
+    parse_segment_file,
 )
-from segmentlog.files.readable import exists, is_directory
+from segmentlog.files.readable import exists, is_directory, list_names, status_of
 from segmentlog.journal.guard import PartitionIntent, list_guards
 from segmentlog.journal.stamp import Stamp, read_stamp
 from segmentlog.journal.state import State, UnreadState
@@ -28,6 +33,9 @@ from segmentlog.model import TopicPartition
 from segmentlog.segments.listing import SegmentFiles, list_segments
 
 __all__ = ["Bounds", "Census", "Listing", "Moment", "take_moment"]
+
+_PUT_ASIDE = FileKind.LOG, FileState.DELETED
+_CLOCKS_NS = 10**8  # a file system's clock may be a little behind
 
 
 class Bounds(NamedTuple):
@@ -176,6 +184,7 @@ class Census:
         self, directory: str, list_partitions: Callable[[], Mapping[TopicPartition, str]]
     ) -> None:
         self.path = directory
+        self._opened_ns = time.time_ns()
         stamp = read_stamp(directory)
         while True:
             self.partitions = list_partitions()
@@ -245,9 +254,42 @@ class Census:
         is_replaced = then.log_start < min(now.log_start, then.high_watermark)
         if is_replaced and (not files or files[0].base_offset > then.log_start):
             raise self._changed(topic_partition, path, "its records were deleted or replaced")
+        if self._is_compacted_beyond(topic_partition, path, files, then.high_watermark):
+            reason = "it was compacted with records that came since"
+            raise self._changed(topic_partition, path, reason)
         # A commit of ours ends at the high watermark that it leaves.  Behind the high watermark of
         # a crashed broker there may have been more records, which cannot be told from later ones.
         return Listing(files, moment.is_clean, then.high_watermark)
+
+    def _is_compacted_beyond(
+        self,
+        topic_partition: TopicPartition,
+        path: str,
+        files: tuple[SegmentFiles, ...],
+        end_offset: int,
+    ) -> bool:
+        """Whether compaction may have removed records because of others at or behind an offset.
+
+        A reader that ends there would find neither the former nor the latter, and a key would
+        seem to have no value.  The checkpoint of the cleaner tells it, and before that is
+        written, the segments that were put aside since the opening.
+        """
+        if not files or files[-1].base_offset <= end_offset:
+            return False  # only closed segments are compacted
+        cleaned = read_offsets(self.path, CLEANER_OFFSET_CHECKPOINT)
+        if cleaned.get(topic_partition, 0) > end_offset:
+            return True
+        for name in list_names(path):
+            parsed = parse_segment_file(name)
+            if parsed is None or (parsed.kind, parsed.state) != _PUT_ASIDE:
+                continue
+            # Retention has put those aside that are below the log.
+            if files[0].base_offset <= parsed.offset < end_offset:
+                with contextlib.suppress(FileNotFoundError):
+                    changed_ns = status_of(os.path.join(path, name)).changed_ns
+                    if changed_ns > self._opened_ns - _CLOCKS_NS:
+                        return True
+        return False
 
     def _list(self, topic_partition: TopicPartition, path: str) -> tuple[SegmentFiles, ...]:
         """The segments of a partition at the newest moment, which is taken anew if need be.

@@ -10,6 +10,7 @@ does.  The task reads these bytes, verifies them, and drops their rows: a walk a
 exact batch would trust lengths before their checksums are verified.
 """
 
+import errno
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from segmentlog.model import LogSlice, SliceFile, TopicPartition
 from segmentlog.read.listed import ListedSegments
 from segmentlog.read.moment import Listing
 from segmentlog.records.header import BatchHeader
-from segmentlog.segments.listing import list_segments
+from segmentlog.segments.listing import SegmentFiles, list_segments
 from segmentlog.segments.segment import OpenSegment
 
 __all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
@@ -59,6 +60,11 @@ def cut_slices(
     listed : its segments.
     start_offset, end_offset : half-open range; an empty range has no slices.
     max_bytes : 0 for one slice, however large.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file that was cut has gone, or another one has its name: list the log again.
     """
     files = listed.files
     if start_offset >= end_offset or not files:
@@ -87,7 +93,14 @@ def cut_slices(
             if is_cut and not (i == last and end_offset == listed.tail.offset):
                 end = _ceiling(opened, end_offset, end.position)
             pieces += _pieces_of(opened, start_offset, end, end_offset, max_bytes)
+        _check_unchanged(files[i])
     return _group(topic_partition, pieces, start_offset, end_offset, max_bytes)
+
+
+def _check_unchanged(file: SegmentFiles) -> None:
+    """Refuse cuts that may be those of another file, which compaction has put under the name."""
+    if file.inode and not is_url(file.path) and not file.is_still_there():
+        raise FileNotFoundError(errno.ENOENT, "another file has its name", file.path)
 
 
 def _cut_side_by_side(

@@ -96,19 +96,23 @@ class PlannedFile(Closing):
 def _open(file: SliceFile) -> ReadableFile:
     """The file, opened, even if retention or compaction has just put it aside.
 
-    Compaction puts another file under the name.  If the planned range of bytes also ends between
-    two batches of the new file, the records behind its end would be lost without an error.
+    Compaction puts another file under the name.  Records of that file do not do instead: one that
+    was the last of its key when the read was planned may have gone, because of a record behind
+    the end of the read.  Also, if the planned range of bytes ends between two batches of the new
+    file, the records behind its end would be lost without an error.
     """
-    try:
-        opened = open_file(file.path)
-    except FileNotFoundError as missing:
+    missing: dict[str, FileNotFoundError] = {}
+    for path in (file.path, f"{file.path}.deleted"):
         try:
-            opened = open_file(file.path + ".deleted")
-        except FileNotFoundError:
-            raise missing from None  # users know the original name, not the renamed file's
-    opened.expect(file.start, file.end)
-    if file.inode not in (0, opened.status().inode):
+            opened = open_file(path)
+        except FileNotFoundError as error:
+            missing[path] = error
+            continue
+        if file.inode in (0, opened.status().inode):
+            opened.expect(file.start, file.end)
+            return opened
         opened.close()
-        message = f"{file.path} is another file than when it was planned"
-        raise FileChangedError(message)
-    return opened
+    if file.path in missing:
+        raise missing[file.path]  # users know this name, not the renamed file's
+    message = f"{file.path} is another file than when it was planned"
+    raise FileChangedError(message)

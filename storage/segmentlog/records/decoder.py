@@ -275,6 +275,6 @@ def _timestamp_type(attributes: int) -> TimestampType:
 
 
 def _length_of_first_run(values: Int64s) -> int:
-    """How many of `values`, from the first on, are equal."""
+    """The number of `values`, from the first on, that are equal."""
     changes = np.flatnonzero(values != values[0])
     return int(changes[0]) if len(changes) else len(values)

@@ -175,12 +175,12 @@ def _binary(array: pa.Array) -> BinaryArrays:
 
 
 def _n_wide_rows(column: BinaryArrays) -> int:
-    """How many rows have `COPY_SLACK` bytes of the column behind them."""
+    """The number of rows that have `COPY_SLACK` bytes of the column behind them."""
     return _n_below(column.ends, min(column.data.size - COPY_SLACK, int(column.ends[-1])))
 
 
 def _n_below(ends: Ends, limit: int) -> int:
-    """How many rows end at `limit` or before."""
+    """The number of rows that end at `limit` or before."""
     # The limit has the type of the bounds, or numpy would convert all bounds.
     behind = np.searchsorted(ends, ends.dtype.type(limit), side="right")
     return max(0, int(behind) - 1)
@@ -220,7 +220,7 @@ def headers_type(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
 def _n_wide_lists(
     n_rows: int, ends: Ends, _bitmap: Bytes, _first: int, keys: BinaryArrays, values: BinaryArrays
 ) -> int:
-    """How many rows have no headers, or only headers with `COPY_SLACK` bytes behind them."""
+    """The number of rows without headers, or whose headers have `COPY_SLACK` bytes behind them."""
     if not len(ends):
         return n_rows
     return _n_below(ends, min(_n_wide_rows(keys), _n_wide_rows(values)))

@@ -126,7 +126,7 @@ class DirectoryRecovery:
     def _plan(
         self, path: str, recovery_point: int, log_start: int, *, is_clean: bool
     ) -> RecoveryPlan | None:
-        """How to recover a log, or None if there is nothing to do."""
+        """The recovery of a log, or None if there is nothing to do."""
         if not self._dry_run and has_swaps(path):
             self._begin()
             finish_swaps(path)

@@ -47,7 +47,7 @@ _KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
 class Fate(Enum):
-    """How far the commit of a guard has come."""
+    """The progress of a guard's commit."""
 
     NOT_BEGUN = auto()  #: the guard is only removed
     UNDECIDED = auto()  #: the commit is undone
@@ -55,7 +55,7 @@ class Fate(Enum):
 
 
 def fate_of(guard: Guard, intent: Intent | None, state: State) -> Fate:
-    """How far a commit has come, by its intent and the state of the directory.
+    """The progress of a commit, by its intent and the state of the directory.
 
     An intent that builds on another state than the present one has begun nothing either: its
     writer had lost the lock (`segmentlog.commit.decision.stand`).

@@ -12,7 +12,7 @@ from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["FollowedBatches", "ProducerHistory"]
 
-_EPOCHS = 2**16  #: epochs of a producer, with -1
+_EPOCHS = 2**16  #: epochs of a producer that a header may hold, negative ones too
 
 
 class FollowedBatches(NamedTuple):
@@ -55,7 +55,7 @@ class ProducerHistory:
     def producers(self) -> list[tuple[int, int]]:
         """Each producer id with each of its epochs."""
         ids = [*self._rows]
-        return [(ids[key // _EPOCHS], key % _EPOCHS - 1) for key in self._run_rows]
+        return [(ids[key // _EPOCHS], key % _EPOCHS - _EPOCHS // 2) for key in self._run_rows]
 
     def follow(self, scanned: ScannedBatches) -> FollowedBatches:
         """Take the next batches; there is at least one."""
@@ -67,7 +67,8 @@ class ProducerHistory:
         batches: Int64s = np.empty((len(headers), sequences.BATCH_COLUMNS), np.int64)
         read_sequences(scanned.buf, headers, batches)
         rows = _rows_of(batches[:, sequences.PRODUCER_ID], self._rows)
-        keys = np.where(rows < 0, -1, rows * _EPOCHS + batches[:, sequences.EPOCH] + 1)
+        epochs = batches[:, sequences.EPOCH] + _EPOCHS // 2
+        keys = np.where(rows < 0, -1, rows * _EPOCHS + epochs)
         run_rows = _rows_of(keys, self._run_rows)
         self._states = _grown(self._states, len(self._rows))
         self._runs = _grown(self._runs, len(self._run_rows))

@@ -43,7 +43,7 @@ _UNDER_ANOTHER_NAME = {"internal.segment.bytes": "segment.bytes"}
 
 
 class Source(StrEnum):
-    """Where a setting comes from."""
+    """The origin of a setting."""
 
     CALL = "call"
     TOPIC = "topic"  #: the topic's own, in the cluster's metadata

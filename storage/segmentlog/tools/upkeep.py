@@ -125,13 +125,13 @@ def compact_and_tell(
 
 
 def _to_go(planned: CompactedPartition) -> str:
-    """What a compaction would go through."""
+    """The line of a partition in a dry run: the segments that a compaction would go through."""
     size = counted(segments=planned.segments_before, bytes=planned.bytes_before)
     return f"{size} would be gone through, up to offset {planned.clean_to}"
 
 
 def _gone(done: CompactedPartition) -> str:
-    """What a compaction has made of what it went through."""
+    """The line of a compacted partition: its segments before and after."""
     before = counted(
         segments=done.segments_before, bytes=done.bytes_before, records=done.records_before
     )

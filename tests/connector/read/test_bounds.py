@@ -1,4 +1,4 @@
-"""What of a range is there, and what happens with the rest."""
+"""The part of a range that is there, and the fate of the rest."""
 
 import pytest
 

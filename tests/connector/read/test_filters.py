@@ -89,7 +89,7 @@ def filters(draw: st.DrawFn) -> Filter:
 
 
 def passes(one: Filter, row: dict[str, Any]) -> bool | None:
-    """What SQL says of one row, None for NULL."""
+    """The answer of SQL for one row, None for NULL."""
     if isinstance(one, Not):
         found = passes(one.child, row)
         return None if found is None else not found

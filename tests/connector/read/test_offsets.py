@@ -1,4 +1,4 @@
-"""Where a read starts and ends, as it is written."""
+"""The start and the end of a read, as they are written."""
 
 import json
 

@@ -194,7 +194,7 @@ def test_an_option_of_the_client_that_is_nearly_one_of_a_read_is_refused() -> No
     ],
 )
 def test_options_that_sparks_kafka_source_forbids_are_refused(name: str, said: str) -> None:
-    """Who sets one of these expects something that does not happen."""
+    """A user who sets one of these expects something that does not happen."""
     error = refusal({name: "x"})
 
     assert name.lower() == error.option

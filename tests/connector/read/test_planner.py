@@ -60,7 +60,7 @@ def test_of_a_topic_that_is_there_no_assigned_partition_need_be(example_data: st
 
 
 def test_every_partition_of_the_topics_is_read(example_data: str) -> None:
-    """Of those that are subscribed to, or whose names have a match."""
+    """These are the topics that are subscribed to, or whose names have a match."""
     orders = {("orders", 0), ("orders", 1), ("orders", 2)}
     payments = {("payments", 0)}
     for chosen, expected in (

@@ -266,7 +266,7 @@ def test_tables_can_be_made_in_sql(spark: SparkSession, example_data: str) -> No
 def test_damage_in_a_task_names_file_byte_and_offset(
     spark: SparkSession, example_data: str, tmp_path: Path
 ) -> None:
-    """What a user reads after a flipped bit has come through a Spark task."""
+    """A user reads this after a flipped bit has come through a Spark task."""
     partition = tmp_path / "orders-0"
     partition.mkdir()
     data = bytearray(Path(example_data, "orders-0", "00000000000000000000.log").read_bytes())
@@ -430,7 +430,7 @@ class WatchedSource(SegmentLogDataSource):
 
 
 class HeapReader(DataSourceReader):
-    """How many objects the garbage collector leaves alone."""
+    """The number of objects that the garbage collector leaves alone."""
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
         yield (gc.get_freeze_count(),)

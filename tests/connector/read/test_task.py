@@ -1,4 +1,4 @@
-"""What a task reads of a log that has changed since its query was planned."""
+"""Tasks that read a log which has changed since their query was planned."""
 
 import random
 import shutil
@@ -72,7 +72,7 @@ STARTS = [
 def test_another_read_of_deleted_records_is_an_error(
     log: Path, start: dict[str, str], late: dict[str, str]
 ) -> None:
-    """Whoever has named a start expects what is there."""
+    """A user who has named a start expects what is there."""
     planned = plan(log, **start, **late)
     delete_head(log)
 

@@ -29,7 +29,7 @@ ONE_O_CLOCK = 1_769_821_200_000  # 2026-01-31T01:00:00Z
     ],
 )
 def test_a_timestamp_is_milliseconds_or_a_time_with_its_zone(text: str, milliseconds: int) -> None:
-    """What lies between two milliseconds is rounded up: no record before it is found."""
+    """A time between two milliseconds is rounded up: no record before it is found."""
     assert milliseconds == TimestampBound.parse("startingTimestamp", text).everywhere
 
 

@@ -9,13 +9,13 @@ from segmentlog.producer.config import ProducerConfig
 
 
 def config(**options: str) -> ProducerConfig:
-    """How rows become batches, with names as they cannot be written in Python."""
+    """The config of a write, by option names that Python could not write."""
     raw = {name.replace("__", "."): value for name, value in options.items()}
     return WriteOptions.parse({"path": "/d", "topic": "t", **raw}).config
 
 
 def test_the_level_is_that_of_the_codec_that_is_used() -> None:
-    """Which is the topic's, if it has one; those of others do not matter."""
+    """The codec is the topic's, if it has one; levels of others do not matter."""
     levels = {"kafka__compression__gzip__level": "1", "kafka__compression__zstd__level": "15"}
 
     assert (Codec.NONE, None) == (config(**levels).batch_codec, config(**levels).level)

@@ -189,7 +189,7 @@ def test_a_topic_that_is_deleted_while_tasks_run(any_spark: SparkSession, tmp_pa
 
 
 def writer_of(path: Path) -> SegmentLogWriter:
-    """What Spark gets when it asks for a writer, after a journey to a task."""
+    """The writer that Spark asks for, after a journey to a task."""
     schema = StructType().add("value", "string").add("partition", "integer")
     source = DefaultSource({"path": str(path), "topic": "t", "numpartitions": "3"})
     writer = source.writer(schema, overwrite=False)

@@ -16,7 +16,7 @@ def save(frame: DataFrame, path: Path, **options: str) -> None:
 
 
 def load(spark: SparkSession, path: Path, **options: str) -> DataFrame:
-    """What a reader sees."""
+    """The values that a reader sees."""
     return spark.read.format("segmentlog").options(**options).load(str(path))
 
 

@@ -54,7 +54,7 @@ def test_only_segments_in_range_are_opened(
     dataset: pads.Dataset, opening: Callable, condition: pc.Expression, n_rows: int,
     logs: list[str],
 ) -> None:  # fmt: skip
-    """Of the second query on: the first one cuts the slices, and looks up times."""
+    """The first query cuts the slices and looks up times, so this holds from the second on."""
     dataset.count_rows(condition)
     with opening() as opened:
         assert n_rows == dataset.count_rows(condition)

@@ -91,7 +91,7 @@ def test_threads_end_when_nobody_wants_more(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_small_slices_are_not_read_far_ahead() -> None:
-    """Of slices that are read to their ends, a few more than there are threads."""
+    """A few more slices are read to their ends than there are threads."""
     begun: list[int] = []
     batches = read_in_order([reading(range(i, i + 1), begun) for i in range(50)], 2)
 

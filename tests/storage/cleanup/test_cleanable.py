@@ -1,4 +1,4 @@
-"""How much of a log is cleanable, and when compaction is due (``LogCleanerManagerTest``)."""
+"""The cleanable part of a log, and when compaction is due (``LogCleanerManagerTest``)."""
 
 import logging
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def segments(*times_ms: int, per_segment: int = 2) -> dict[int, Sequence[Batch]]
 
 
 def found(directory: Path, checkpoint: int | None = None, **settings: Any) -> Cleanable:
-    """What is cleanable now."""
+    """The part that is cleanable now."""
     log = segmentlog.open_log_dir(directory).log(*T)
     config = segmentlog.TopicConfig(**settings)
     return find_cleanable(log, checkpoint, config, NOW_MS)

@@ -28,7 +28,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def left(directory: Path) -> list[int]:
-    """What a reader finds."""
+    """The values that a reader finds."""
     log = segmentlog.open_log_dir(directory).log("t", 0)
     return [int(value) for value in log.scan().read_all()["value"].to_pylist()]
 

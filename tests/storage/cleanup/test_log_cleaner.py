@@ -305,7 +305,7 @@ def test_keys_like_markers_remove_no_marker(tmp_path: Path) -> None:
 
 
 def test_a_record_larger_than_the_window(tmp_path: Path) -> None:
-    """Of 5 MB, among small ones."""
+    """It has 5 MB, and stands among small ones."""
     large = records_of(1, (b"large", bytes(5 << 20)), (b"gone", b"v"))
     story = Story(
         tmp_path, [records_of(0, (b"gone", b"u")), large], [records_of(3, (b"gone", b"w"))]

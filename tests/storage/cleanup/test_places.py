@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 from plain_writes import write
 
-from segmentlog.cleanup.places import locked, log_directory
+from segmentlog.cleanup.places import locked, log_directory, partitions_of
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.files.lock import DirectoryLock
+from segmentlog.model import TopicPartition
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_a_run_may_change_files_and_a_dry_run_may_not(directory: Path) -> None:
 
 
 def test_a_dry_run_makes_no_lock_file(directory: Path) -> None:
-    """Where no process has left one, none holds it."""
+    """A lock file that no process has left is held by none."""
     (directory / ".lock").unlink()
     with locked(str(directory), 0, dry_run=True) as may_write:
         assert not may_write
@@ -65,7 +66,17 @@ def test_what_is_no_log_directory(directory: Path) -> None:
 
 
 def test_a_log_directory_may_be_called_like_a_partition(directory: Path) -> None:
-    """What it holds decides."""
+    """The contents decide, not the name."""
     renamed = directory.rename(directory.parent / "logs-1")
 
     assert str(renamed) == log_directory(renamed)
+
+
+def test_one_topic_may_be_named_without_a_list(directory: Path) -> None:
+    """Its letters are not taken for topics, which upkeep would change instead."""
+    write(directory, pa.table({"value": [b"a"]}), topic="tt", num_partitions=1)
+
+    assert [TopicPartition("tt", 0)] == partitions_of(str(directory), "tt", has_settings=True)
+    assert ["t", "tt"] == [
+        each.topic for each in partitions_of(str(directory), "", has_settings=True)
+    ]

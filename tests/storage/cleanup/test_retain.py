@@ -129,7 +129,7 @@ def test_by_time(directory: Path) -> None:
 
 
 def test_by_size(directory: Path) -> None:
-    """What the oldest segments have too much."""
+    """The oldest segments go until the log is small enough."""
     size = (directory / "t-0" / f"{0:020d}.log").stat().st_size
     removed = segmentlog.retain(
         directory, settings={**KEEP, "retention.bytes": str(4 * size), "cleanup.policy": "delete"}
@@ -258,6 +258,23 @@ def test_files_go_when_their_time_has_come(
     write_days(directory, 1)
 
     assert [] == names(directory / "t-0", ".deleted")
+
+
+def test_what_compaction_has_put_aside_goes_too(tmp_path: Path) -> None:
+    """After the same delay, and whether or not a segment has expired."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        for value in (b"1", b"2", b"3"):
+            writer.append(pa.table({"key": [b"k"], "value": [value]}))
+            writer.roll()
+        writer.append(pa.table({"key": [b"k"], "value": [b"4"]}))
+    segmentlog.compact(tmp_path, settings={"cleanup.policy": "compact"})
+    segmentlog.retain(tmp_path, settings=KEEP)
+    segmentlog.retain(tmp_path, settings={**KEEP, **AT_ONCE}, dry_run=True)
+    assert [0, 1, 2] == names(tmp_path / "t-0", ".log.deleted")
+
+    assert [] == segmentlog.retain(tmp_path, settings={**KEEP, **AT_ONCE})
+    assert [] == names(tmp_path / "t-0", ".deleted")
+    assert [0, 3] == names(tmp_path / "t-0", ".log")
 
 
 def test_a_topic_of_a_broker_is_not_guessed_at(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which segments retention removes: the cases of Kafka's ``UnifiedLogTest``."""
+"""The segments that retention removes: the cases of Kafka's ``UnifiedLogTest``."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which segments become one: by bytes, by bytes of indexes, by the span of offsets."""
+"""Segments that become one: by bytes, by bytes of indexes, by the span of offsets."""
 
 from segmentlog.cleanup.segment_groups import SegmentSize, group_segments
 

@@ -80,7 +80,7 @@ def test_what_was_committed_is_read_although_sizes_are_remembered(
 
 
 def test_segments_that_were_closed_since_are_read_to_their_ends(server: Path, mount: Path) -> None:
-    """What was the active segment was left out from where it ended: rows from a log's middle."""
+    """The former active segment was left out from its old end on: rows from a log's middle."""
     _write_batches(server, 1)
     _look_at_all(mount)
     _write_batches(server, *range(2, 12), segment_bytes=1100)

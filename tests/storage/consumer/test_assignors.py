@@ -112,7 +112,7 @@ def test_sticky_when_a_member_goes() -> None:
 
 
 def test_sticky_when_a_topic_comes_and_goes() -> None:
-    """What is gone is dropped, what is new is shared."""
+    """Partitions that are gone are dropped, and new ones are shared."""
     first = assign_sticky(partitions(a=2), {"1": [], "2": []})
     both = assign_sticky(partitions(a=2, b=3), first)
     assert {"1": "a-0 b-0 b-2", "2": "a-1 b-1"} == shown(both)

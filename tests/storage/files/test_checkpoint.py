@@ -91,7 +91,7 @@ def test_bytes_that_are_no_text_are_a_wrong_version(tmp_path: Path) -> None:
 
 
 def test_the_high_watermarks_are_told_to_be_dispensable(tmp_path: Path) -> None:
-    """Whoever cannot repair the file can read without it, and is told how."""
+    """A user who cannot repair the file can read without it, and is told how."""
     (tmp_path / HIGH_WATERMARK_CHECKPOINT).write_text("0\n1\n")
 
     with pytest.raises(CorruptCheckpointError, match="readUpTo=logEnd"):

@@ -26,7 +26,7 @@ def test_an_index_file_answers_zeros_where_it_ends(tmp_path: Path, mapped: bool)
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_small_index_is_read_when_it_is_opened(tmp_path: Path, mapped: bool) -> None:
-    """Whoever cuts it later changes nothing for its reader: it is not mapped."""
+    """A later cut changes nothing for its reader: it is not mapped."""
     path = tmp_path / "i"
     path.write_bytes(b"ab" * (SMALL_BYTES // 2))
     with IndexFile(str(path), mapped=mapped) as file:

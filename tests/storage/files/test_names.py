@@ -87,7 +87,7 @@ def test_a_suffix_with_32_hex_digits_tells_the_state(topic: str, state: str) -> 
     ],
 )
 def test_a_name_of_another_form_is_no_partition(name: str) -> None:
-    """What no broker would have named so is left alone rather than guessed at."""
+    """A name that no broker would have given is left alone rather than guessed at."""
     assert parse_partition_directory(name) is None
 
 

@@ -1,4 +1,4 @@
-"""What users write for a path."""
+"""Paths as users write them."""
 
 import os
 from pathlib import Path
@@ -88,7 +88,7 @@ def test_what_is_not_on_this_machine_is_refused(written: str, named: str) -> Non
 
 @pytest.mark.parametrize("name", ["kafka*", "logs?", "[ab]"])
 def test_patterns_are_refused_with_a_word_about_them(tmp_path: Path, name: str) -> None:
-    """Where nothing has such a name, for readers and writers; nothing is made."""
+    """Readers and writers refuse them unless something has such a name; nothing is made."""
     (tmp_path / "kafka-logs").mkdir()
     for opens in (
         segmentlog.open_log_dir, segmentlog.open_writer,

@@ -77,7 +77,7 @@ def log_file(logs: Path) -> Path:
 
 
 def planned(logs: Path) -> segmentlog.LogSlice:
-    """What there is to read."""
+    """The slices that there are to read."""
     log = segmentlog.open_log_dir(logs).log("t", 0)
     return log.slices(0, log.end_offset(), 0)[0]
 
@@ -127,7 +127,7 @@ def test_a_scan_of_something_that_is_no_file(logs: Path) -> None:
 
 
 def test_a_scan_from_a_disk_that_fails(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which has all else in the page cache."""
+    """The page cache has all else."""
     wanted = planned(logs)
 
     def fails(*_: object) -> int:

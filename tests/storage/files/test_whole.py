@@ -1,4 +1,4 @@
-"""What stands in a log directory under the names of files that a reader or a writer opens.
+"""Things in a log directory under the names of files that a reader or a writer opens.
 
 Pipes, directories, links, and files of any size: each ends in a typed error or is passed over.
 Nothing waits for a pipe that nobody writes to, and nothing is read whole that has no bound.

@@ -15,7 +15,7 @@ WALK_THROUGH = "0000000200000094 0000000400000128 00000006000001bc 0000000800000
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the index of a test stands."""
+    """The path of a test's index."""
     return tmp_path / "00000000000000000040.index"
 
 

@@ -14,7 +14,7 @@ WALK_THROUGH = "0000000000000069 00000001 000000000000006e 00000004 000000000000
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the index of a test stands."""
+    """The path of a test's index."""
     return tmp_path / "00000000000000000040.timeindex"
 
 

@@ -67,7 +67,7 @@ def test_a_file_system_with_coarse_times_gets_a_longer_step(
 def test_a_commit_changes_it_before_it_writes_and_when_it_is_decided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a reader lists between two equal stamps is none of its."""
+    """A reader that lists files between two equal stamps sees nothing of it."""
     write(tmp_path, ONE)
     seen = [read_stamp(str(tmp_path))]
     real = os.replace

@@ -24,7 +24,7 @@ by_vectors = pytest.param(
 
 
 def test_tables_agree_with_the_reference() -> None:
-    """Which takes bit by bit, and too long for what the others are compared with below."""
+    """The reference goes bit by bit: too slow for the sizes that are compared below."""
     for n in (0, 1, 7, 8, 9, 300, 5000):
         assert bit_by_bit(DATA[:n].tobytes()) == PORTABLE(DATA, 0, n)
 
@@ -42,7 +42,7 @@ def test_every_length(way: Callable[..., int]) -> None:
 
 @pytest.mark.parametrize("way", [by_words, by_vectors])
 def test_every_bit_counts(way: Callable[..., int]) -> None:
-    """Of each stream: a checksum with any one bit turned is another one."""
+    """The checksum with any one bit of a stream turned is another one."""
     checksum = kernel(way)
     data = DATA[:2000].copy()
     whole = checksum(data, 0, len(data))

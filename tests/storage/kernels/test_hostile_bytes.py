@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from new_process import run
 
-#: What the scripts below have in common: buffers whose last byte is followed by a page that
+#: The common part of the scripts below: buffers whose last byte is followed by a page that
 #: cannot be read, so that one byte too far ends the process with SIGSEGV.
 IN_FRONT_OF_A_PAGE = """
 import ctypes, mmap, random
@@ -32,6 +32,13 @@ def mutate(data, start):
         at = rng.randrange(start, len(data))
         data[at] = rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)])
     return data
+
+def records(base, n):
+    return [
+        Record(base + i, 10**12 + i * i * 1000, b"k" * (i % 40), None if i % 7 == 3 else bytes(i),
+               ((b"h", b"x" * i),) if i % 5 == 4 else ())
+        for i in range(n)
+    ]
 """
 
 #: Decodes every prefix and many mutations of two batches.
@@ -52,13 +59,6 @@ def decode(data, columns):
         at = batches.end
         rows += sum(b.num_rows for b in decoder.decode(batches))
     return rows
-
-def records(base, n):
-    return [
-        Record(base + i, 10**12 + i * i * 1000, b"k" * (i % 40), None if i % 7 == 3 else bytes(i),
-               ((b"h", b"x" * i),) if i % 5 == 4 else ())
-        for i in range(n)
-    ]
 
 good = encode_batch(records(0, 60)) + encode_batch(records(60, 9))
 assert decode(good, None) == 69 == decode(good, ["headers", "offset"])
@@ -102,13 +102,6 @@ def rows_of_two_passes(data):
     batches = BatchScanner("x", 0).scan(place(data), 0, len(data), 0)
     return [*RecordDecoder(TopicPartition("t", 0), record_schema()).decode(batches)]
 
-def records(base, n):
-    return [
-        Record(base + i, 10**12 + i * i * 1000, b"k" * (i % 40), None if i % 7 == 3 else bytes(i),
-               ((b"h", b"x" * i),) if i % 5 == 4 else ())
-        for i in range(n)
-    ]
-
 good = encode_batch(records(0, 60)) + encode_batch(records(60, 9))
 COLUMNS = [None, ["offset"], ["value"], ["offset", "timestamp"], ["key", "offset"]]
 for columns in COLUMNS:
@@ -116,6 +109,26 @@ for columns in COLUMNS:
     for n in range(len(good)):
         decode(good[:n], columns)
         decode(good, columns, n % COPY_SLACK)
+
+def sealed(record):
+    data = bytearray(encode_batch([Record(0, 0, b"", b"")])[:61] + record)
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    return bytes(data)
+
+# One length each that leads to the page, or has no end: of the record, of a field, of both.
+FAR, ENDLESS, FILL = PAGE // 2, bytes([0xFF] * 10), bytes(62)
+far = [bytes([2 * n & 0x7F | 0x80, n >> 6]) for n in (FAR, FAR + 7, FAR + 8)]
+assert decode(sealed(b"\\x7c\\0\\0\\0\\2k\\x6e" + bytes(56)), None)[0].stop == Stop.END
+for record in (
+    far[1] + b"\\0\\0\\0\\1" + far[0] + FILL, far[2] + b"\\0\\0\\0" + far[0] + FILL, b"\\2\\0",
+    *((start + 7 * ENDLESS)[:63] for start in (b"", b"\\x7c\\0", b"\\x7c\\0\\0")),
+):
+    for slack in (0, COPY_SLACK):
+        assert all(decode(sealed(record), each, slack)[0].stop == Stop.UNUSUAL for each in COLUMNS)
+for number in (ENDLESS, far[0]):
+    for fields in (b"\\0\\0\\0" + number, b"\\0\\0\\0\\1" + number):
+        assert decode(sealed(b"\\x7c" + (fields + FILL)[:62]), None)[0].stop == Stop.UNUSUAL
 outcomes = {"rows": 0, "stop": 0, "inflated": 0}
 for _ in range(ROUNDS):
     data = mutate(encode_batch(records(0, rng.randrange(1, 9))), 23)

@@ -277,7 +277,7 @@ def test_a_topic_that_a_crash_left_half_made(
 
 
 def test_part_of_a_topic_is_restored_by_its_numbers(tmp_path: Path) -> None:
-    """Where rows keep their partitions, nobody asks how many there are."""
+    """The number of partitions does not matter to rows that keep theirs."""
     write(tmp_path, ONE, num_partitions=3)
     shutil.rmtree(tmp_path / "t-1")
     offsets = read_offsets(str(tmp_path), HIGH_WATERMARK_CHECKPOINT)
@@ -431,7 +431,7 @@ def test_a_writer_that_lost_its_lock_withdraws(
 
 
 def test_a_stale_guard_undoes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a writer that had lost its lock and died behind its guard, before it looked again."""
+    """Its writer had lost the lock and died behind its guard, before it looked again."""
     write(tmp_path, ONE)
     late = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
     stager = late.stager(0)

@@ -92,7 +92,7 @@ def test_a_task_that_runs_for_eight_days(tmp_path: Path) -> None:
 def test_a_machine_whose_clock_is_a_year_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it begins there goes by the times that the directory's own file system gives."""
+    """Its jobs there go by the times that the directory's own file system gives."""
     job = _begin(tmp_path)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 365 * DAY)

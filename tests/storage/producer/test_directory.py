@@ -1,4 +1,4 @@
-"""Which directories count as new, and so as cleanly stopped."""
+"""Directories that count as new, and so as cleanly stopped."""
 
 from pathlib import Path
 

@@ -49,7 +49,7 @@ def test_records_are_deleted_of_a_topic_that_is_named() -> None:
 
 
 def test_numbers_of_partitions(tmp_path: Path) -> None:
-    """Of a topic that is there, and of one that is created."""
+    """One topic is there, and one is created."""
     make(tmp_path, "t", 3)
     topics = found(tmp_path, asked=5)
 
@@ -79,7 +79,7 @@ def test_a_topic_without_one_of_its_partitions(tmp_path: Path) -> None:
 
 
 def test_partitions_that_a_crash_has_left_out_are_made(tmp_path: Path) -> None:
-    """Of the named topic, or of all; a partition that had records is an error if it is named."""
+    """They are the named topic's, or all; a partition that had records is an error if named."""
     for topic in ("t", "u"):
         make(tmp_path, topic, 3)
         for path in (tmp_path / f"{topic}-1").iterdir():

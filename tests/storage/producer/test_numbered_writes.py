@@ -32,7 +32,7 @@ def to_topics(*topics: str) -> pa.Table:
 
 
 def n_rows(directory: Path, *topics: str) -> list[int]:
-    """How many each topic has."""
+    """The number of rows of each topic."""
     return [len(values(directory, topic)) for topic in topics]
 
 
@@ -160,7 +160,7 @@ def test_a_topic_that_is_left_out_is_not_emptied(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_is_left_out_beside_another_is_not_emptied(tmp_path: Path) -> None:
-    """Of one commit that is to empty both."""
+    """One commit was to empty both."""
     sink = SinkVersion("app", 1)
     write(tmp_path, ONE, topic="t", txn=sink)
     write(tmp_path, ONE, topic="u")
@@ -230,7 +230,7 @@ def test_versions_keep_their_age_where_the_clock_jumps_forward(
 
 
 def test_a_version_from_the_future_is_as_one_of_now(tmp_path: Path, clock: Clock) -> None:
-    """Whoever has put it there: it is forgotten, too."""
+    """It is forgotten, too, whoever has put it there."""
     write(tmp_path, ONE, txn=("app", 1))
     columns: dict[str, Any] = json.loads((tmp_path / STATE_FILE).read_text())["sinks"]
     rewrite_state(tmp_path, sinks={**columns, "time_ms": [2**62]})
@@ -356,7 +356,7 @@ def segments(directory: Path) -> list[str]:
 def test_a_commit_that_takes_long_leaves_readers_their_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    """What it replaces is replaced when it is decided, not when it was intended."""
+    """The earlier records are replaced when it is decided, not when it was intended."""
     append = commit._Commit.append
 
     def takes_long(itself: commit._Commit, *given: Any) -> None:

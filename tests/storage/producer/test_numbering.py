@@ -94,6 +94,11 @@ def test_a_flush_in_doubt_is_repeated_with_the_same_sequences(
         ("producer_epoch", (1, 2**15)),
         ("base_sequence", (1, 0, 2**31)),
         ("base_sequence", (1, 0, {0: 1, 1: -1})),
+        ("producer_id", ("1",)),
+        ("producer_id", (1.5,)),
+        ("base_sequence", (1, 0, "0")),
+        ("base_sequence", (1, 0, {"0": 1})),  # as JSON has it: the sequence would not be checked
+        ("base_sequence", (1, 0, {-1: 1})),
     ],
 )
 def test_a_number_that_no_batch_holds_is_refused(name: str, arguments: tuple) -> None:

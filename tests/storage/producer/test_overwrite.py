@@ -72,7 +72,7 @@ def test_the_files_go_with_a_later_job(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_topic_that_was_made_anew_keeps_its_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its predecessor was to lose is no concern of its."""
+    """Its predecessor was to lose records; the new topic loses none."""
     write_here(tmp_path, numbered_rows(0, 500))
     write_here(tmp_path, numbered_rows(1000, 10), delete_records=True)
     for path in tmp_path.iterdir():

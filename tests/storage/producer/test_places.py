@@ -188,7 +188,7 @@ def test_a_member_of_the_group_does_not_write_what_the_owner_cannot_use(
 
 
 def test_a_task_of_a_member_of_the_group_stages_nothing(shared: Path) -> None:
-    """Where Spark's executors run as another user than its driver."""
+    """Spark's executors may run as another user than its driver."""
     with as_user(4711, 815, 0o002):
         job = WriteJob.begin(str(shared), ProducerConfig(), topic="t")
     before = left(shared)

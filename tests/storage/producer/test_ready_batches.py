@@ -63,6 +63,7 @@ LEGACY = bytes.fromhex(
             "it is larger than 3000 bytes",
         ),
         (batch(1, 0, 0, codec=0, attributes=2), "batch 0 at byte 0: "),
+        (batch(1, 0, 0, codec=0, attributes=5), "batch 0 at byte 0: it has codec 5"),
         (LEGACY, "its magic is not 2"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a writer refuses, what it says, and that nothing is lost or left by it."""
+"""Refusals of a writer: their words, and that they lose and leave nothing."""
 
 import logging
 import shutil
@@ -102,7 +102,7 @@ def test_what_was_to_be_deleted_is_deleted_at_the_second_try(tmp_path: Path) -> 
 
 
 def test_rows_are_not_written_without_one_that_was_refused(tmp_path: Path) -> None:
-    """Whoever goes on after the error is told, and the flush before it stays."""
+    """A program that goes on after the error is told, and the flush before it stays."""
     bad = pa.table({"value": [b"good", b"bad"], "partition": [0, 7]})
 
     def go_on() -> None:
@@ -122,7 +122,7 @@ def test_rows_are_not_written_without_one_that_was_refused(tmp_path: Path) -> No
 
 
 def test_a_row_that_is_refused_at_the_flush(tmp_path: Path) -> None:
-    """Which was held until then: nothing is written without it either."""
+    """The row was held until then: nothing is written without it either."""
     writer = segmentlog.open_writer(tmp_path, "t")
     writer.append(pa.table({"value": [b"good", b"bad"], "partition": [0, 7]}))
     with pytest.raises(InvalidRecordError, match="names partition 7"):

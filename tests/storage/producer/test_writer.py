@@ -293,7 +293,7 @@ def test_a_writer_that_was_taken_over_undoes_nothing(
 
 
 def test_a_writer_flushes_rolls_and_closes(tmp_path: Path) -> None:
-    """What was flushed is visible, and stays when the rest is given up."""
+    """Flushed rows are visible, and stay when the rest is given up."""
     writer = segmentlog.open_writer(tmp_path, "t", num_partitions=2)
     writer.append(numbered_rows(0, 20))
     assert not (tmp_path / "t-0").exists()

@@ -1,4 +1,4 @@
-"""What a look-up by time reads, and what it finds."""
+"""Look-ups by time: the bytes that they read, and the offsets that they find."""
 
 from collections import Counter
 from pathlib import Path

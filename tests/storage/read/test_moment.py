@@ -1,4 +1,4 @@
-"""A directory that is held open, without high watermarks, beside writers."""
+"""A directory that is held open beside writers without high watermarks, and beside compaction."""
 
 from pathlib import Path
 
@@ -8,12 +8,13 @@ from plain_writes import write
 
 import segmentlog
 from segmentlog.errors import LogChangedError
-from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.files.names import CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT
 from segmentlog.model import IsolationLevel
+from segmentlog.read import moment
 
 
 def values(log: segmentlog.Log) -> list[bytes]:
-    """What a scan at read_committed gives."""
+    """The values of a scan at read_committed."""
     scan = log.scan(columns=["value"], isolation_level=IsolationLevel.READ_COMMITTED)
     return scan.read_all()["value"].to_pylist()
 
@@ -73,3 +74,43 @@ def test_a_segment_that_has_grown_is_read_to_its_earlier_size(overwritten: Path)
 
     assert [size] == [segment.size for segment in log.segments]
     assert segments(overwritten)[-1].stat().st_size > size
+
+
+COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+
+
+def write_keys(directory: Path, *keys: bytes) -> None:
+    """Records, and a segment behind them that is active."""
+    with segmentlog.open_writer(directory, "t") as writer:
+        writer.append(pa.table({"key": keys, "value": keys}))
+        writer.roll()
+        writer.append(pa.table({"key": [b"z"], "value": [b"z"]}))
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_pass_with_later_records_is_told(tmp_path: Path, is_written: bool) -> None:
+    """Also before the checkpoint of the cleaner is written: the files are there before."""
+    write_keys(tmp_path, b"a", b"b")
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    write_keys(tmp_path, b"a")
+    segmentlog.compact(tmp_path, settings=COMPACT)
+    if not is_written:
+        (tmp_path / CLEANER_OFFSET_CHECKPOINT).unlink()
+
+    with pytest.raises(LogChangedError, match="compacted with records that came since"):
+        values(log)
+
+
+def test_other_passes_are_of_no_concern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before the opening, and those without later records."""
+    write_keys(tmp_path, b"a", b"b", b"a")
+    segmentlog.compact(tmp_path, settings=COMPACT)
+    put_aside = (tmp_path / "t-0").glob("*.log.deleted")
+    assert len([*put_aside]) == 1
+    monkeypatch.setattr(moment, "_CLOCKS_NS", 0)  # what was put aside just before counts as later
+    log, other = (segmentlog.open_log_dir(tmp_path).log("t", 0) for _ in range(2))
+    write_keys(tmp_path, b"c")
+    assert [b"b", b"a", b"z"] == values(log)
+
+    segmentlog.compact(tmp_path, settings={**COMPACT, "min.compaction.lag.ms": "100000000"})
+    assert [b"b", b"a", b"z"] == values(other)

@@ -44,7 +44,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> segmentlog.Log:
 
 @pytest.fixture
 def index(request: pytest.FixtureRequest) -> str:
-    """Which of `INDEXES` the log has."""
+    """The one of `INDEXES` that the log has."""
     return str(request.node.callspec.params["log"])
 
 

@@ -343,7 +343,7 @@ def test_rows_far_apart_are_encoded_as_neighbours_are() -> None:
     ],
 )
 def test_sizes_of_rows_are_added_up(rows: list[int]) -> None:
-    """Of neighbours, in any order, and more than once; rows that are not there are left out."""
+    """Rows may be neighbours, in any order, and repeated; rows that are not there are left out."""
     records = [
         Record(i, 0, None, bytes(each)) for i, each in enumerate((5, 1, 9, 2, 8, 90, 3, 4, 7))
     ]

@@ -24,7 +24,7 @@ def _looked_up_again() -> Iterator[None]:
 
 
 def address(codec: Codec) -> int:
-    """What a decoder finds for a codec."""
+    """The address that a decoder finds for a codec."""
     codecs = NativeCodecs()
     codecs.load(codec)
     return int(codecs.addresses[FUNCTIONS[codec]])

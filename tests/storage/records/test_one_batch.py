@@ -19,7 +19,7 @@ CONTROL = 0x20
 
 
 def records_of(batch: bytes) -> list[Record]:
-    """What the reader makes of a batch, as the reference's records."""
+    """A batch as the reader decodes it, as the reference's records."""
     found = []
     for piece in BatchReader("f.log").records(batch, 0):
         assert RECORDS_SCHEMA == piece.schema
@@ -70,7 +70,7 @@ def test_control_records_are_records() -> None:
 
 
 def test_one_reader_reads_many_batches() -> None:
-    """What was read before stays as it was, and nothing of it is left in what comes after."""
+    """Rows of earlier batches stay as they were, and nothing of them is left in later ones."""
     reader = BatchReader("f.log")
     batches = [encode_batch([Record(i, i, b"k" * i, b"v" * (9 - i))]) for i in range(9)]
     tables = [piece for batch in batches for piece in reader.records(batch, 0)]

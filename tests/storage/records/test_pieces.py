@@ -61,7 +61,7 @@ def test_rows_are_cut_by_what_they_come_to(name: str, start: int, column: str) -
 
 
 def test_rows_of_their_own_bytes_stay_together() -> None:
-    """Where all of them come to less than the bound, nothing is measured or copied."""
+    """If all of them come to less than the bound, nothing is measured or copied."""
     batch = pa.RecordBatch.from_pydict({"value": [LARGE] * 5})
 
     assert [(batch, batch.nbytes)] == list(cut_rows(batch, 10_000, 16))

@@ -21,7 +21,7 @@ from segmentlog.records.scalar import scalar
     ids=str,
 )
 def test_a_scalar_is_arrows(value: int | str, kind: pa.DataType) -> None:
-    """Of the same type, and equal; repeated, it fills a column."""
+    """It has the same type and is equal; repeated, it fills a column."""
     expected, found = pa.scalar(value, kind), scalar(value, kind)
 
     assert (kind, expected) == (found.type, found)

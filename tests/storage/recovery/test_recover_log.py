@@ -76,7 +76,7 @@ def recover(partition: Path, recovery_point: int = 0, log_start: int = 0) -> lis
 
 
 def offsets(partition: Path) -> list[int]:
-    """What a reader finds."""
+    """The offsets that a reader finds."""
     log = segmentlog.open_log_dir(partition).log("t", 0)
     return log.scan(columns=["offset"]).read_all()["offset"].to_pylist()
 
@@ -93,7 +93,7 @@ def tree(partition: Path) -> dict[str, bytes]:
 
 
 def test_a_log_is_cut_behind_its_last_whole_batch_at_every_byte(tmp_path: Path) -> None:
-    """What is cut is kept, indexes fit, and recovering again changes nothing."""
+    """The cut bytes are kept, indexes fit, and recovering again changes nothing."""
     whole = [batch(o) for o in range(0, 20, 2)]
     size = sum(map(len, whole))
     for n_bytes in range(size - len(whole[-1]) - len(whole[-2]), size):
@@ -359,7 +359,7 @@ def test_a_newer_format_is_not_cut(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_a_window_is_read_whole(tmp_path: Path) -> None:
-    """Of 4 MiB; and one that is cut short there is cut off."""
+    """It has 4 MiB; one that is cut short there is cut off."""
     large = encode_batch([Record(2, 5, b"k", bytes(5 << 20))])
     partition = write_log(tmp_path / "whole", [batch(0), large, batch(3)])
     assert [] == recover(partition)
@@ -418,7 +418,7 @@ def test_a_recovery_that_crashes_is_made_again(
 def test_the_mark_of_a_clean_stop_vouches_for_no_half_recovered_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it stands after a crash, the log is as it was, or as it will be."""
+    """A log beside the mark is as it was before the crash, or as it will be."""
     seen = {"before": 0, "between": 0}
     for number in range(1000):
         directory = tmp_path / str(number)
@@ -445,7 +445,7 @@ def test_the_mark_of_a_clean_stop_vouches_for_no_half_recovered_log(
 
 
 def plan_of(directory: Path, *, is_clean: bool) -> tuple[object, int]:
-    """What a writer finds when it begins to append."""
+    """The plan of a writer that begins to append."""
     ready = ready_to_append(
         str(directory), [T], TopicConfig(index_interval_bytes=INTERVAL),
         is_clean=is_clean, flush=True,
@@ -483,7 +483,7 @@ def test_a_writer_loses_nothing_that_had_been_synced(tmp_path: Path, *, is_clean
 
 
 def test_damage_before_good_batches_of_a_clean_log_is_refused(tmp_path: Path) -> None:
-    """Whoever stopped it cleanly had synced them."""
+    """The broker that stopped it cleanly had synced them."""
     partition = write_log(tmp_path, [batch(0), b"x" * 90, batch(2)])
     before = tree(partition)
 
@@ -540,7 +540,7 @@ def indexed_with_damage(directory: Path) -> Path:
 def test_indexes_without_a_log_do_not_stay_in_the_way_of_an_append(
     tmp_path: Path, is_clean: bool
 ) -> None:
-    """What an earlier recovery has left is removed, as a broker removes it when it starts."""
+    """Leftovers of an earlier recovery are removed, as a broker removes them when it starts."""
     partition = three_segments(tmp_path)
     recover(partition)
     write_offsets(str(tmp_path), "recovery-point-offset-checkpoint", {T: 60})
@@ -565,7 +565,7 @@ def test_indexes_without_a_log_do_not_stay_in_the_way_of_an_append(
 
 
 def test_recovering_a_directory_removes_indexes_without_a_log(tmp_path: Path) -> None:
-    """Of a cleanly stopped one, too: the next segment begins there."""
+    """A cleanly stopped one is no exception: the next segment begins there."""
     partition = three_segments(tmp_path)
     list(DirectoryRecovery(str(tmp_path), INTERVAL).run())
     assert (tmp_path / ".kafka_cleanshutdown").exists()

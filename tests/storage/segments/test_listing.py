@@ -1,4 +1,4 @@
-"""Which files of a partition directory are its log."""
+"""The files of a partition directory that are its log."""
 
 import logging
 import os
@@ -144,7 +144,7 @@ def test_an_empty_swap_file_replaces_its_own_segment_only(partition: Path) -> No
 
 
 def test_the_torn_end_of_a_swap_file_does_not_count(partition: Path) -> None:
-    """What follows the last whole batch says nothing about the range."""
+    """Bytes behind the last whole batch say nothing about the range."""
     write_segment(partition, NAMES[0] + ".swap", [3, 9])
     with (partition / (NAMES[0] + ".swap")).open("ab") as file:
         file.write(encode_batch([Record(25, 1, None, b"x")])[:-1])
@@ -214,7 +214,7 @@ def test_a_segment_that_a_long_listing_passes_over_is_found(
 def test_segments_that_come_while_a_long_directory_is_listed_again_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the first listing has found is whole; a log that grows is not listed for ever."""
+    """The first listing is whole as it is; a log that grows is not listed for ever."""
     fill(tmp_path, 100)
     real = os.listdir
     bases = iter(range(100, 1000))

@@ -19,7 +19,7 @@ def batch(first: int, n_records: int = 3, value: bytes = b"value") -> bytes:
 
 
 def behind(path: Path, data: bytes, position: int, next_offset: int) -> GoodBatch | None:
-    """What is found behind the bad batch at `position` of a file of these bytes."""
+    """The good batch behind the bad one at `position` of a file of these bytes."""
     path.write_bytes(data)
     with open_file(str(path)) as file:
         return behind_damage(file, position, len(data), next_offset)

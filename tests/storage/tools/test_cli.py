@@ -1,4 +1,4 @@
-"""How commands begin and end: help, errors, pipes, interruption, completion."""
+"""Beginnings and ends of commands: help, errors, pipes, interruption, completion."""
 
 import os
 import re
@@ -136,7 +136,7 @@ def test_wrong_options_are_refused(run: Run, arguments: list[str], named: str) -
     [("--files=x.log", "paths stand without an option"), ("--print-data-log", "--records")],
 )
 def test_options_of_kafkas_dump_tool_lead_to_ours(run: Run, option: str, hint: str) -> None:
-    """Whoever knows the one has typed them a hundred times."""
+    """A user of the one has typed them a hundred times."""
     assert hint in run("dump", ".", option, status=2).stderr
 
 
@@ -222,7 +222,7 @@ def test_interruption_is_quiet(long_log: Path, tmp_path: Path) -> None:
 def test_topics_complete_from_the_directory(
     example_data: str, words: str, expected: list[str]
 ) -> None:
-    """What a shell asks for, and the names that it gets."""
+    """A shell asks, and gets the names."""
     line = words.format(example_data)
     done = segmentlog(
         _SEGMENTLOG_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(line.count(" "))

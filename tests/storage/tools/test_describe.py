@@ -46,7 +46,7 @@ def test_every_partition_of_a_directory_is_described(run: Run, example_data: str
 
 
 def test_formats_and_codecs_come_from_headers(run: Run, tmp_path: Path) -> None:
-    """Of the first and last batches by default; of all when asked."""
+    """The first and last batches count by default, and all when asked."""
     partition = tmp_path / "t-0"
     partition.mkdir()
     codecs = [0, 4, 2]  # the middle batch is only seen by those who read all
@@ -159,7 +159,7 @@ def test_columns_are_aligned_in_a_pipe(run: Run, example_data: str) -> None:
 
 
 def shown(example_data: str, columns: int, *arguments: str) -> tuple[str, str]:
-    """What a terminal of so many columns gets, and standard error."""
+    """The output on a terminal of so many columns, and standard error."""
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "segmentlog", "describe", example_data, *arguments]
     with subprocess.Popen(

@@ -28,7 +28,7 @@ def spark_starts_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(name: str) -> Check:
-    """What the doctor says of one thing."""
+    """The doctor's line about one thing."""
     return next(each for each in doctor.checks() if each.name == name)
 
 

@@ -307,7 +307,7 @@ def records_of(result: Result) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("n", [1, 2, 80, 1000])
 def test_the_last_offsets_of_each_log(run: Run, example_data: str, n: int) -> None:
-    """Of each partition by itself, as many as it has; of a file, too."""
+    """Each partition counts by itself, and so does a file; there may be fewer."""
     options = ("--records", "--format", "json", "--last", n)
     ends = {0: 335, 1: 317, 2: 248}
     expected = [(each, offset) for each, end in ends.items() for offset in range(end)[-n:]]

@@ -15,7 +15,7 @@ NAME = "00000000000000000100"
 
 
 def entries(run: Run, path: Path, status: int = 0) -> list[dict]:
-    """What the dump of a file holds, without what every line has."""
+    """The lines of a file's dump, without the fields that every line has."""
     printed = run("dump", path, "-f", "json", status=status).stdout
     found = [json.loads(line) for line in printed.splitlines()]
     return [{k: v for k, v in row.items() if k not in {"kind", "file"}} for row in found]

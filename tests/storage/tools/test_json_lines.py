@@ -54,7 +54,7 @@ class Careful(LineWriter):
 
 
 def one_by_one(header: BatchHeader, records: pa.RecordBatch, text: RecordText) -> str:
-    """What the lines are to be."""
+    """The expected lines, made row by row."""
     found = record_rows(PLACE, header, records, text)
     return "".join(to_json({"kind": "record"} | row) + "\n" for row in found)
 

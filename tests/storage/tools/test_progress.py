@@ -1,4 +1,4 @@
-"""What a command shows while it works: a bar on a terminal; and at the end, a line."""
+"""The progress of a command: a bar on a terminal; and at the end, a line."""
 
 import os
 import pty
@@ -24,7 +24,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def run_on_a_terminal(*arguments: object) -> tuple[bytes, bytes]:
-    """What a command writes to a pipe, and to a terminal that is its standard error."""
+    """The output of a command to a pipe, and to a terminal that is its standard error."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "segmentlog", *map(str, arguments)],

@@ -65,7 +65,7 @@ def test_a_dry_run_says_what_would_be_done(run: Run, crashed: Path) -> None:
 def test_recovering_leaves_a_directory_that_verifies(
     run: Run, crashed: Path, example_data: str
 ) -> None:
-    """What was cut is named; indexes are the broker's again; a second time there is nothing."""
+    """It names the cut bytes; indexes are the broker's again; a second time there is nothing."""
     indexes = list(Path(example_data, "payments-0").glob("*index"))
     assert indexes
     said = run("recover", crashed).stdout
@@ -116,7 +116,7 @@ def test_what_is_no_log_directory_is_refused(run: Run, stopped: Path, tmp_path: 
 
 @pytest.mark.parametrize("command", ["recover", "reindex"])
 def test_a_directory_in_use_is_refused(run: Run, crashed: Path, command: str) -> None:
-    """Whoever has the lock may be about to write."""
+    """The holder of the lock may be about to write."""
     before = tree(crashed)
     with DirectoryLock(str(crashed)):
         assert "is in use" in run(command, crashed, status=2).stderr
@@ -124,7 +124,7 @@ def test_a_directory_in_use_is_refused(run: Run, crashed: Path, command: str) ->
 
 
 def test_reindexing_makes_the_brokers_own_bytes(run: Run, stopped: Path) -> None:
-    """Of every index, missing or damaged; what was right is not written again."""
+    """Every index, missing or damaged, is made anew; right ones are not written again."""
     expected = tree(stopped)
     indexes = sorted(stopped.rglob("*index"))
     for number, path in enumerate(indexes[1:]):

@@ -1,4 +1,4 @@
-"""What comes out of a log is safe to print, and says what it was."""
+"""Text from a log is safe to print, and says what it was."""
 
 import json
 import sys

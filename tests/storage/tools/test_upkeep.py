@@ -48,7 +48,7 @@ def test_retain_says_what_goes_and_why(run: Run, directory: Path) -> None:
 
 
 def test_retain_by_other_settings(run: Run, directory: Path) -> None:
-    """Of the call, for some topics."""
+    """The call gives them, for some topics."""
     printed = run(
         "retain", directory, "--topic", "orders", "-s", "retention.ms=-1",
         "-s", "retention.bytes=69",
@@ -60,7 +60,7 @@ def test_retain_by_other_settings(run: Run, directory: Path) -> None:
 
 
 def test_retain_below_the_log_start(run: Run, directory: Path) -> None:
-    """Where an overwrite has moved it."""
+    """An overwrite has moved the log start."""
     with segmentlog.open_writer(directory, "orders", delete_records=True) as writer:
         writer.append(pa.table({"value": [b"c"]}))
     printed = run("retain", directory, "-s", "cleanup.policy=compact").stdout
@@ -111,7 +111,7 @@ def test_refusals_are_one_line_with_status_2(run: Run, directory: Path) -> None:
 
 
 def test_configure_and_describe_settings(run: Run, directory: Path) -> None:
-    """What is kept is listed with its source."""
+    """Settings that are kept are listed with their sources."""
     run("configure", directory, "-s", "segment.bytes=5000", "-s", "retention.bytes=7")
     printed = run(
         "configure", directory, "--topic", "orders", "-s", "retention.ms=9",

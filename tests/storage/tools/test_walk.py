@@ -19,7 +19,7 @@ POSITIONS = [sum(map(len, BATCHES[:i])) for i in range(5)]
 
 
 def found_in(directory: Path, data: bytes, position: int = 0) -> list[Found]:
-    """What a walk over `data` finds."""
+    """The findings of a walk over `data`."""
     path = directory / f"{0:020d}.log"
     path.write_bytes(data)
     segment = Segment(SegmentFiles(0, str(path), len(data)), is_sealed=False)
@@ -28,7 +28,7 @@ def found_in(directory: Path, data: bytes, position: int = 0) -> list[Found]:
 
 
 def good_positions(found: list[Found]) -> list[int]:
-    """Where batches without a problem stand."""
+    """Positions of batches without a problem."""
     return [each.position for each in found if each.header and not each.problem]
 
 

@@ -35,7 +35,7 @@ print(compiled, loaded > 0)
 
 
 def python(cache: Path, *arguments: str) -> str:
-    """What a new process prints, whose kernels are cached in `cache`."""
+    """The output of a new process, whose kernels are cached in `cache`."""
     done = subprocess.run(
         [sys.executable, *arguments], env=os.environ | {"NUMBA_CACHE_DIR": str(cache)},
         capture_output=True, text=True, timeout=300, check=False,
@@ -57,7 +57,7 @@ def kernels() -> set[str]:
     return found
 
 
-#: What each process needs before its first row takes seconds on a machine that has no cache.
+#: Kernels that each process needs before its first row take seconds on a machine without a cache.
 RARE = """
 import sys, segmentlog
 from segmentlog.tools.warmup import _kernels

@@ -32,7 +32,7 @@ def laid(*batches: tuple[int, int, int, int], begin: int = 0) -> list[bytes]:
 
 
 def found(directory: Path) -> list[Finding]:
-    """What `verify --producers` finds beyond what `verify` finds."""
+    """The findings of `verify --producers` beyond those of `verify`."""
     log = segmentlog.open_log_dir(directory).log("t", 0)
     without = {*verify_log(log)}
     return [each for each in verify_log(log, with_producers=True) if each not in without]
@@ -59,6 +59,17 @@ def test_what_is_in_sequence_is_no_finding(tmp_path: Path) -> None:
     ] == [row[:6] for row in seen]
     assert [(100, 0, [], [], []), (50, 0, [], [], []), (50, 0, [], [], [])] == [
         row[7:] for row in seen
+    ]
+
+
+def test_epochs_that_no_broker_gives(tmp_path: Path) -> None:
+    """Each is an epoch of its own in the table, and fences nobody by being none."""
+    epochs = [-(2**15), -2, -1, 2**15 - 1]
+    plant(tmp_path, *laid(*((i, epoch, 0, 1) for i, epoch in enumerate(epochs))))
+
+    assert [] == found(tmp_path)
+    assert [*enumerate(epochs)] == [
+        (row["producer_id"], row["producer_epoch"]) for row in table(tmp_path)
     ]
 
 

@@ -31,7 +31,7 @@ def batch(offset: int, producer_id: int, epoch: int, kind: int) -> bytes:
 
 
 def followed(data: bytes, pieces: list[int], path: str = "/nowhere/f.log") -> list[Finding]:
-    """What is found when that many batches come at a time."""
+    """The findings when that many batches come at a time."""
     found: list[Finding] = []
     check = TransactionCheck(lambda *fields: Finding(fields[0], fields[1], "t", 0, *fields[2:]))
     buf = np.frombuffer(data, np.uint8)

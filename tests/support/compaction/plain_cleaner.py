@@ -23,7 +23,7 @@ class Aborted(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a pass goes by."""
+    """The rules of a pass."""
 
     now_ms: int
     most_keys: int = 10**9
@@ -199,7 +199,7 @@ def _filtered(
     end: int,
     rules: Rules,
 ) -> list[Batch]:
-    """What stays of one batch, if anything."""
+    """The rest of one batch; empty if nothing of it stays."""
     horizon = batch.horizon_ms
     if batch.is_control:
         may_go = transactions.read_control(batch)

@@ -37,11 +37,11 @@ __all__ = ["BEHIND_THE_LOG", "BrokenPromiseError", "check", "check_unsynced"]
 #: The job of the writer that comes after the power cut.
 _NEXT = Job(99, {0: 3, 1: 3})
 
-#: What a crash before all this may have left behind a log; it is cut off, and kept aside.
+#: Bytes that an earlier crash may have left behind a log; they are cut off, and kept aside.
 BEHIND_THE_LOG = b"torn" * 9
 
-#: What a dead job may leave; it is swept after a week.
 _WRITTEN_OVER = (f"{CLEANER_OFFSET_CHECKPOINT}.tmp",)  # by the next compaction
+#: Endings of files that a dead job may leave; they are swept after a week.
 _SWEPT_LATER = (".job", ".stage")
 
 
@@ -93,7 +93,7 @@ def check(directory: Path, promise: Promise) -> None:
 def check_unsynced(directory: Path, promise: Promise) -> None:
     """The same where a job was not synced, and something of it was lost.
 
-    What was synced is there, and of the rest what comes first; nothing vouches for more.
+    Synced records are there, and a first part of the others; nothing vouches for more.
     """
     with _noticed_by("a broker"):
         _start_as_a_broker(directory, promise)
@@ -126,7 +126,7 @@ def _noticed_by(who: str) -> Iterator[None]:
 
 
 def _start_as_a_broker(directory: Path, promise: Promise) -> None:
-    """Where no guard keeps a broker out, what is written about the logs must be true.
+    """If no guard keeps a broker out, all that is written about the logs must be true.
 
     A broker that finds the mark of a clean stop trusts every file.  It has to find it, and its
     recovery points, where a job that was synced is acknowledged: it reads all logs otherwise.
@@ -192,7 +192,7 @@ def _assert_snapshots_are_true(directory: Path) -> None:
 
 
 def _findings(directory: Path, jobs: Sequence[Job]) -> list[Finding]:
-    """What verify says, but for the gaps that a compaction among the jobs leaves."""
+    """The findings of verify, but for the gaps that a compaction among the jobs leaves."""
     opened = segmentlog.open_log_dir(directory)
     return [
         finding

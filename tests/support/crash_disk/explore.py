@@ -130,7 +130,7 @@ def _promised_states(run: Run, every: int) -> Iterator[tuple[CrashState, Promise
 
 
 def _describe(run: Run, state: CrashState) -> str:
-    """What had been done when the power was cut, and what of that was not on the disk."""
+    """The steps before the power cut, and those of them that were not on the disk."""
     calls = run.recorder.calls
     done = f"after step {state.n_steps} of {len(calls)}, {calls[state.n_steps - 1]}; "
     others = f"what was not synced is {state.others}"

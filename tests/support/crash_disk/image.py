@@ -49,7 +49,7 @@ class Resize(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What a name leads to."""
+    """The file or directory that a name leads to."""
 
     inode: int
     is_directory: bool
@@ -63,7 +63,7 @@ class Enter(NamedTuple):
 
 
 class Sync(NamedTuple):
-    """What was done to a file or a directory before is durable."""
+    """The point at which all earlier changes of a file or directory are durable."""
 
     inode: int
 

@@ -1,4 +1,4 @@
-"""What is done to a recorded log directory: each operation once, or several in turn.
+"""Operations on a recorded log directory: each once, or several in turn.
 
 One more is a function that takes a `Run`, begins its job, does its work and says how it ended,
 and a row of `OPERATIONS`.
@@ -75,7 +75,7 @@ def deletes(run: Run) -> None:
 
 
 def retains(run: Run) -> None:
-    """What has expired: all of it, for its timestamps are those of 1970."""
+    """Remove expired segments: all, for their timestamps are those of 1970."""
     job = run.begin({}, overwrites=True)
     segmentlog.retain(run.directory, settings={"index.interval.bytes": str(INDEX_INTERVAL_BYTES)})
     run.end(job, is_committed=True, is_at_rest=True)
@@ -96,7 +96,7 @@ def retains_by_size(run: Run) -> None:
 
 
 def deletes_records(run: Run) -> None:
-    """Of one partition, to its end."""
+    """Delete the records of one partition, to its end."""
     job = run.begin({}, first_left={0: run.jobs[-1].number + 1})
     segmentlog.delete_records(run.directory, TOPIC, 0, offset=-1)
     run.end(job, is_committed=True, is_at_rest=True)
@@ -185,7 +185,7 @@ def fails(run: Run, number: int, rows: Mapping[int, int] = _TWO, **how: Any) -> 
 
 
 def recovers(run: Run) -> None:
-    """What the command ``recover`` does."""
+    """Recover as the command ``recover`` does."""
     run.begin_recovery()
     with DirectoryLock(str(run.directory)):
         done = [*DirectoryRecovery(str(run.directory), INDEX_INTERVAL_BYTES).run()]

@@ -11,9 +11,8 @@ from crash_disk.image import ROOT, Enter, Entry, Image, Resize, Step, Sync, Writ
 
 __all__ = ["CALLS", "Recorder"]
 
-#: Calls of `os` that the recorder understands.  What changes the directory by another one, or
-#: through a memory map, is noticed after the next of these: the directory is not what was written
-#: down.
+#: Calls of `os` that the recorder understands.  A change of the directory by another call, or
+#: through a memory map, is noticed after the next of these: the directory is not as recorded.
 CALLS = (
     "open", "write", "pwrite", "truncate", "ftruncate", "fsync", "fdatasync", "rename", "replace",
     "link", "unlink", "remove", "mkdir", "rmdir",
@@ -47,7 +46,7 @@ class Recorder:
         around_calls(patch, CALLS, self._around)
 
     def _take_in(self, path: Path, inode: int) -> None:
-        """What is there before anything is recorded."""
+        """Take in all that is there before anything is recorded."""
         entries = {}
         for each in path.iterdir():
             entry = entries[each.name] = self._new(each, is_directory=each.is_dir())

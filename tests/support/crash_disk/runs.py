@@ -71,7 +71,7 @@ class Job(NamedTuple):
     is_idempotent: bool = False
 
     def values(self, partition: int) -> list[int]:
-        """What it writes to one partition; no two rows are the same."""
+        """The rows that it writes to one partition; no two are the same."""
         first = 10_000 * self.number + 1000 * partition
         return [*range(first, first + self.rows.get(partition, 0))]
 
@@ -106,7 +106,7 @@ class Job(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """What must be in the log at one moment.
+    """The contents that a log must have at one moment.
 
     Attributes
     ----------
@@ -128,13 +128,13 @@ class Promise(NamedTuple):
 
     @property
     def outcomes(self) -> list[list[Job]]:
-        """What may be there."""
+        """The contents that may be there."""
         known = [*self.acknowledged]
         return [known] if self.undecided is None else [known, [*known, self.undecided]]
 
 
 def values_of(jobs: Sequence[Job]) -> dict[int, list[int]]:
-    """What a reader sees of these jobs, by partition."""
+    """The values that a reader sees of these jobs, by partition."""
     begin = max((i for i, job in enumerate(jobs) if job.overwrites), default=0)
     first = {
         partition: max((job.first_left.get(partition, 0) for job in jobs), default=0)
@@ -158,7 +158,7 @@ def outcome(promise: Promise, seen: Mapping[int, Sequence[int]]) -> list[Job]:
 
 
 def recover_as_a_writer(directory: Path) -> None:
-    """What every writer does first, and what every compaction does then."""
+    """Recover as every writer does first, and every compaction then."""
     if directory.exists():
         with DirectoryLock(str(directory)):
             recover_commits(str(directory))
@@ -173,7 +173,7 @@ def has_topic(directory: Path) -> bool:
 
 
 def read(directory: Path, **how: Any) -> dict[int, list[int]]:
-    """What a reader sees, by partition; a topic that is not there is empty."""
+    """The values that a reader sees, by partition; a topic that is not there is empty."""
     found: dict[int, list[int]] = {partition: [] for partition in range(N_PARTITIONS)}
     if not has_topic(directory):
         return found
@@ -246,7 +246,7 @@ class Run:
         self._promise(Promise((*self.jobs,), is_at_rest=is_at_rest))
 
     def begin_recovery(self) -> None:
-        """What is there stays there; whether it is in order is open from now on."""
+        """All records stay; whether they are in order is open from now on."""
         self._promise(Promise((*self.jobs,)))
 
     def end_recovery(self) -> None:
@@ -261,7 +261,7 @@ class Run:
         self.promises.append((len(self.recorder.steps), promise))
 
     def promises_at(self, n_steps: int) -> Iterator[Promise]:
-        """What must hold once so many steps are made; two promises meet at the step between."""
+        """The promises once so many steps are made; two of them meet at the step between."""
         ends = [*(begin for begin, _ in self.promises[1:]), len(self.recorder.steps)]
         for (begin, promise), end in zip(self.promises, ends, strict=True):
             if begin <= n_steps <= end:

@@ -1,4 +1,4 @@
-"""What is run on the crash disk: a log directory to begin with, and operations in turn."""
+"""Scenarios for the crash disk: a log directory to begin with, and operations in turn."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,7 +155,7 @@ def _singles() -> Iterator[Scenario]:
 
 SINGLES: Mapping[str, Scenario] = {each.name: each for each in _singles()}
 
-#: What may stand in a sequence: each ends with all of its promises on the disk.
+#: Operations for a sequence: each ends with all of its promises on the disk.
 _IN_SEQUENCE: Mapping[str, Operation] = {
     **OPERATIONS,
     "compact": compacts,

@@ -1,4 +1,4 @@
-"""Where the engine syncs and renames, and what it is like when one of these calls does nothing."""
+"""Sites at which the engine syncs and renames, and a disk on which one of them does nothing."""
 
 import os
 import re
@@ -44,7 +44,7 @@ class Site(NamedTuple):
 
 
 def _site(call: str, forward: Forward) -> Site:
-    """Who is making a call right now."""
+    """The function that is making a call right now."""
     names, lines, module = [], [], _HELPERS
     frame: FrameType | None = sys._getframe()
     while frame is not None and module.startswith(_HELPERS):
@@ -65,7 +65,7 @@ def _site(call: str, forward: Forward) -> Site:
 
 
 def _target(call: str, forward: Forward) -> str:
-    """What a call is about, without what is different each time."""
+    """The target of a call, without the parts that differ each time."""
     if call == "fsync":
         path = os.readlink(f"/proc/self/fd/{forward.args[0]}")
     else:

@@ -1,6 +1,6 @@
 """The directories that a power cut may leave, after each step of what was recorded.
 
-What was synced is there.  What was not may be there or not, each step by itself and in any order:
+Synced steps are there.  Others may be there or not, each by itself and in any order:
 nothing lost (only the process died), all lost, each step alone lost, each alone kept.  A write may
 also be torn: its first half only, or the size without the bytes, which are zeros then.
 """
@@ -15,7 +15,7 @@ __all__ = ["CrashState", "Fate", "crash_states"]
 
 
 class Fate(StrEnum):
-    """What has become of a step that was not synced."""
+    """The fate of a step that was not synced."""
 
     KEPT = "kept"
     LOST = "lost"
@@ -71,7 +71,7 @@ class CrashDisk:
         self._n_steps += 1
 
     def states(self) -> Iterator[CrashState]:
-        """What may be left now; the same directory may come more than once."""
+        """The states that may be left now; the same directory may come more than once."""
         yield self._state(Fate.KEPT, -1, Fate.KEPT)
         yield self._state(Fate.LOST, -1, Fate.LOST)
         for index, step in self._pending:

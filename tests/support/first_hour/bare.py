@@ -35,7 +35,7 @@ class Bare:
 
     @property
     def scripts(self) -> Path:
-        """Where ``python``, ``segmentlog`` and ``spark-submit`` are."""
+        """The directory of ``python``, ``segmentlog`` and ``spark-submit``."""
         return self.root / "bin"
 
     def variables(self, **more: str) -> dict[str, str]:
@@ -113,7 +113,7 @@ def environment_without_us(target: Path) -> tuple[Path, Path]:
 
 
 def requirements(wheel: Path, extras: set[str]) -> list[str]:
-    """What a wheel of ours requires, by itself and with `extras`."""
+    """The requirements of a wheel of ours, by itself and with `extras`."""
     (found,) = distributions(name="pyspark-segmentlog", path=[str(wheel)])
     return _needed(found, extras)
 

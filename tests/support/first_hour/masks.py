@@ -1,4 +1,4 @@
-"""What differs from run to run in the output of the first hour, and is taken out."""
+"""Masks for the parts that differ from run to run in the output of the first hour."""
 
 import re
 from collections.abc import Iterable

@@ -56,7 +56,7 @@ class Hour:
         return self.masked(f"$ {typed}\n{done.stdout}{status}", compiling=compiling)
 
     def masked(self, printed: str, *, compiling: bool = False) -> str:
-        """What was printed, without what differs from run to run."""
+        """The output, without the parts that differ from run to run."""
         places = [(self.bare.root, "<venv>"), (self.checkout, "<checkout>")]
         return mask(printed, places, compiling=compiling)
 

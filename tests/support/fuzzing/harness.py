@@ -1,4 +1,4 @@
-"""What becomes of a mutant: decoded in front of an unreadable page, and compared."""
+"""The test of a mutant: it is decoded in front of an unreadable page, and compared."""
 
 import ctypes
 import mmap
@@ -208,7 +208,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 class Report(NamedTuple):
-    """What became of some mutants."""
+    """The outcomes of some mutants."""
 
     outcomes: Counter[str]
     n_repaired: int
@@ -219,7 +219,7 @@ class Report(NamedTuple):
 
     @property
     def n_mutants(self) -> int:
-        """How many there were."""
+        """The number of mutants."""
         return self.outcomes.total()
 
     def __str__(self) -> str:
@@ -247,7 +247,7 @@ def join(reports: Sequence[Report]) -> Report:
 
 
 class _Equipment(NamedTuple):
-    """What a process makes once: kernels are compiled then, and buffers have grown."""
+    """The equipment of a process, made once: kernels are compiled then, and buffers have grown."""
 
     seeds: list[Seed]
     decoder: Decoder

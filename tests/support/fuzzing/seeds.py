@@ -1,4 +1,4 @@
-"""What is mutated: logs of real brokers, and encoded batches of every shape they do not have."""
+"""Seeds to mutate: logs of real brokers, and encoded batches of every shape they do not have."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -52,7 +52,7 @@ def py4j_jar() -> Path:
 
 
 def cache() -> Path:
-    """Where everything is that is made or fetched once."""
+    """The directory of everything that is made or fetched once."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "segmentlog-tests"
 

@@ -64,7 +64,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients find it."""
+        """Its address for clients."""
         return f"localhost:{self.port}"
 
     @property
@@ -73,7 +73,7 @@ class Broker:
         return self._process is not None and self._process.poll() is None
 
     def _needed_settings(self) -> dict[str, object]:
-        """What makes it a node of its own, on new ports."""
+        """The settings that make it a node of its own, on new ports."""
         self.port, controller = free_port(), free_port()
         return {
             "process.roles": "broker,controller",
@@ -214,7 +214,7 @@ class Broker:
         self.stop()
 
     def dump(self, paths: Sequence[Path]) -> str:
-        """What Kafka's own dump tool prints for segment files, records included."""
+        """The output of Kafka's own dump tool for segment files, records included."""
         main = "kafka.tools.DumpLogSegments"
         if self.version[0] != "2":
             main = "org.apache.kafka.tools.DumpLogSegments"

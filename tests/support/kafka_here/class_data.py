@@ -37,7 +37,7 @@ class ClassData:
         self._new = self._kept.with_name(f"{self._kept.name}.{os.getpid()}.{id(self):x}")
 
     def flags(self) -> list[str]:
-        """Of a JVM that reads the file, or makes it."""
+        """Flags of a JVM that reads the file, or makes it."""
         if self._kept.exists():
             return [*_QUIET, f"-XX:SharedArchiveFile={self._kept}"]
         return [*_QUIET, f"-XX:ArchiveClassesAtExit={self._new}"]
@@ -51,6 +51,6 @@ class ClassData:
 
 
 def _java_version() -> str:
-    """What changes with each Java: its launcher, with the time of its installation."""
+    """A name that changes with each Java: its launcher, with the time of its installation."""
     found = Path(shutil.which(java()) or java()).resolve()
     return f"{found}{found.stat().st_mtime_ns}"

@@ -1,4 +1,4 @@
-"""What Kafka's own dump tool says of whole partitions."""
+"""Whole partitions as Kafka's own dump tool prints them."""
 
 from pathlib import Path
 

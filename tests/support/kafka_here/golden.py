@@ -14,7 +14,7 @@ __all__ = ["Expected", "checksums", "copy_log_dir", "read_expected", "write_expe
 
 
 class Expected(NamedTuple):
-    """What a broker said of one partition before it was stopped.
+    """A broker's answers about one partition, before it was stopped.
 
     `committed` are the offsets of the `records` that a read_committed consumer returned, and
     `last_stable_offset` is where such a consumer ends.
@@ -86,7 +86,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def read_expected(path: Path) -> dict[str, dict[int, Expected]]:
-    """What `write_expected` wrote."""
+    """The answers that `write_expected` wrote."""
     return {
         topic: {int(number): _load(topic, int(number), each) for number, each in found.items()}
         for topic, found in json.loads(path.read_text()).items()

@@ -20,7 +20,7 @@ BROKER_SETTINGS = {"log.retention.check.interval.ms": 300, "log.initial.task.del
 
 
 class GoldenTopic(NamedTuple):
-    """How to make a topic, what is in it, and how to see from a dump that it is."""
+    """A recipe of a topic, its contents, and a check of its dump."""
 
     make: Callable[[Broker, JavaClient, str], None]
     about: str

@@ -332,7 +332,7 @@ class JavaClient:
             time.sleep(1.5)
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """What the broker answers when asked for the first record at or after a time."""
+        """The broker's answer when asked for the first record at or after a time."""
         spec = self.jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(timestamp_ms)
         asked = self.jvm.java.util.HashMap()
         asked.put(self._partition(topic, partition), spec)

@@ -24,7 +24,7 @@ _SECONDS = 30
 
 
 class DumpedBatch(NamedTuple):
-    """What the dump tool says of a batch; a message that stands alone is a batch of one."""
+    """A batch as the dump tool prints it; a message that stands alone is a batch of one."""
 
     file: str
     magic: int
@@ -39,7 +39,7 @@ class DumpedBatch(NamedTuple):
 
 
 class LegacyShape(NamedTuple):
-    """How to make a topic, and how to see that it is what it should be."""
+    """A recipe of a topic, and a check that the topic has this shape."""
 
     make: Callable[[Broker, JavaClient, str], None]
     check: Callable[[Sequence[DumpedBatch], Sequence[KafkaRecord]], bool]

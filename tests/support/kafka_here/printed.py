@@ -58,7 +58,7 @@ def parse_records(printed: str) -> Iterator[KafkaRecord]:
 
 
 def _bytes(printed: str, at: int, size: int, closing: str) -> tuple[bytes | None, int]:
-    """What stands at a place, null if its size is negative, and the place behind `closing`."""
+    """The bytes at a place, null if their size is negative, and the place behind `closing`."""
     behind = at + (len("null") if size < 0 else size)
     if not printed.startswith(closing, behind):
         message = f"{closing!r} is not behind {printed[max(0, at - 500) : behind + 20]!r}"

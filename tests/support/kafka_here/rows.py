@@ -1,4 +1,4 @@
-"""What the engine reads, as the records that a consumer returns: to compare the two."""
+"""Rows of the engine as the records that a consumer returns: to compare the two."""
 
 import pyarrow as pa
 

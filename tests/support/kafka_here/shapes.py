@@ -23,7 +23,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Shape(NamedTuple):
-    """How to make a topic, and how to see that it is what it should be."""
+    """A recipe of a topic, and a check that the topic has this shape."""
 
     make: Callable[[Broker, JavaClient, str], None]
     check: Callable[[Sequence[Batch], Sequence[KafkaRecord]], bool]
@@ -256,7 +256,7 @@ SHAPES: dict[str, Shape] = {
 
 
 class Made(NamedTuple):
-    """What a broker holds of all shapes."""
+    """The topics of all shapes that a broker holds."""
 
     log_dir: Path
     rows: Mapping[str, Sequence[KafkaRecord]]

@@ -1,4 +1,4 @@
-"""What processes write down beside the log directory: a line an event, in the order of time."""
+"""The ledger of processes beside the log directory: a line an event, in the order of time."""
 
 import json
 import os

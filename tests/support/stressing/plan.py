@@ -1,4 +1,4 @@
-"""What writers do: each operation follows from the seed of the run and its number."""
+"""The plan of writers: each operation follows from the seed of the run and its number."""
 
 import random
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ class Op:
 
     @property
     def topic(self) -> str | None:
-        """Of all rows, where there is but one."""
+        """The topic of all rows, if there is but one."""
         return next(iter(self.job.topics)) if len(self.job.topics) == 1 else None
 
     @property

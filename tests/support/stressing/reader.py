@@ -1,7 +1,7 @@
 """A reader without a pause: ``reader DIRECTORY LEDGER HOW``; ends with its standard input.
 
 It holds what it reads against itself at once, and writes down what it has seen, for
-`stressing.verdict`.  What takes long is begun, put aside, and gone on with later.
+`stressing.verdict`.  Long work is begun, put aside, and gone on with later.
 """
 
 import faulthandler
@@ -41,7 +41,7 @@ def _scan_of(opened: segmentlog.LogDirectory, of: TopicPartition, level: str) ->
 
 
 class _Warnings(logging.Handler):
-    """What is logged: counts, and all that tells to read undecided data."""
+    """The log lines: counts, and all that tells to read undecided data."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""What readers have seen, held against what was committed.
+"""The verdict: the looks of readers, held against what was committed.
 
 The ledger has the decisions of all writers in their order, each with the token of the commit that
 it comes behind.  From the last state back these make the chain of the commits that took place:
@@ -99,7 +99,7 @@ class Verdict:
         return sorted(found, key=lambda failure: failure.at)
 
     def final_look(self, seen: Mapping[str, Sequence[Any]]) -> str:
-        """What is wrong with a look at the end, or nothing."""
+        """The fault of a look at the end; empty if there is none."""
         return _difference(seen, (), self._moments[-1])
 
     def _chain(self, first_token: str, last_token: str) -> list[_Commit]:
@@ -193,7 +193,7 @@ class Verdict:
         return first, max(first, last)
 
     def _told(self, at: int) -> str:
-        """Which commits are around a moment."""
+        """The commits around a moment."""
         around = [
             f"{name} {commit.op.kind} {commit.op.job.number} {dict(commit.op.job.topics)}"
             for name, i in (("behind", at - 1), ("before", at))
@@ -227,7 +227,7 @@ def _difference(
 
 
 def tally(events: Iterable[_Event], *, seed: int, n_new_topics: int) -> Counter[str]:
-    """How often each thing has happened."""
+    """The number of times that each thing has happened."""
     counts: Counter[str] = Counter()
     for each in events:
         what = each["what"]
