@@ -29,6 +29,7 @@ __all__ = [
     "block_by_vectors",
     "block_by_words",
     "joints",
+    "multiply",
 ]
 
 _FEATURES = set(host_features().split(",")) if platform.machine() in {"x86_64", "AMD64"} else set()
@@ -48,10 +49,13 @@ _N_VECTORS = 4  # side by side: a product is ready after about as many cycles as
 _VECTOR_BYTES = 32
 
 
-def joints(n: int) -> list[int]:
-    """Factors that carry a checksum over 1 to `n` lines, by multiplication without carry."""
+def joints(n: int, n_bytes: int = LINE_BYTES) -> list[int]:
+    """Factors that carry a checksum over 1 to `n` times `n_bytes`, without carry themselves.
+
+    The crc32 of the product is the checksum behind these bytes.
+    """
     # A product of reversed numbers is x times too small; crc32 of a word adds 32 zeros.
-    n_bits = 8 * LINE_BYTES
+    n_bits = 8 * n_bytes
     return powers_of_x(CASTAGNOLI, range(n_bits - 33, n * n_bits, n_bits))
 
 
@@ -89,12 +93,16 @@ class _Code:
         halves = [call(self._multiply, [vector, factors, _I8(which)]) for which in (0x00, 0x11)]
         return self.builder.xor(*halves)
 
-    def carry(self, crc, joint):
-        """A checksum, carried over a stream's bytes by one of `joints`."""
+    def multiply(self, crc, joint):
+        """Product without carry of a checksum and one of `joints`."""
         builder, zero = self.builder, ir.Constant(_PAIR, [0, 0])
         operands = [builder.insert_element(zero, each, _I32(0)) for each in (crc, joint)]
         product = builder.call(self._multiply_pair, [*operands, _I8(0)])
-        return self.crc(_I64(0), builder.extract_element(product, _I32(0)))
+        return builder.extract_element(product, _I32(0))
+
+    def carry(self, crc, joint):
+        """A checksum, carried over a stream's bytes by one of `joints`."""
+        return self.crc(_I64(0), self.multiply(crc, joint))
 
     def take_words(self, streams, at, n_bytes):
         """One line of each stream of words."""
@@ -131,6 +139,16 @@ class _Code:
         for lane in range(4):
             crc = self.crc(crc, builder.extract_element(folded, _I32(lane)))
         return crc
+
+
+@intrinsic
+def multiply(typingctx, crc, joint):
+    """Product without carry of a checksum and one of `joints`."""
+
+    def codegen(context, builder, signature, arguments):
+        return _Code(builder, None).multiply(*arguments)
+
+    return types.uint64(types.uint64, types.uint64), codegen
 
 
 @intrinsic

@@ -8,6 +8,8 @@ This pass takes only usual batches: of magic 2, sound, with all records in the w
 Before any other batch it stops, and leaves the batch to the two passes, which name each fault.
 """
 
+import numpy as np
+
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
 from segmentlog.kernels._jit import inlined, kernel
@@ -15,11 +17,16 @@ from segmentlog.kernels.crc32c import crc32c
 from segmentlog.kernels.inflate import inflate
 from segmentlog.kernels.memory import (
     COPY_SLACK,
+    MOST_WIDE_BYTES,
     Bytes,
+    Int32s,
     Int64s,
+    copy_bytes,
+    copy_wide,
     load_i16,
     load_i32,
     load_i64,
+    load_item,
     load_u8,
     prefetch,
 )
@@ -36,11 +43,11 @@ from segmentlog.kernels.output import (
     VALUE_BYTES,
     VALUE_NULLS,
     PlainArrays,
-    put,
+    clear_bit,
 )
-from segmentlog.kernels.record import judge, parse_quickly
+from segmentlog.kernels.record import judge
 from segmentlog.kernels.scan import LARGEST_OFFSET, SMALLEST_RECORD_BYTES
-from segmentlog.kernels.varint import INT_STOPS, LONG_STOPS, read_varint_quick
+from segmentlog.kernels.varint import INT_STOPS, LONG_STOPS, read_groups_quick, signed
 
 __all__ = ["decode_batches"]
 
@@ -61,99 +68,140 @@ def _distance(n_bytes: int) -> int:
 
 
 @inlined
+def _open(buf: Bytes, at: int, end: int) -> tuple[bool, int, int, int, int]:
+    """The first fields of the record at byte `at`.
+
+    One check, that the record ends at or before `end`, replaces a check of each varint: `end` has
+    slack behind it, so no read from inside the record leaves the buffer.
+
+    Returns whether they lie inside the record, the position behind the record, its timestamp delta
+    and its offset delta as groups of `read_groups_quick`, and the position behind these.
+    """
+    length, body = read_groups_quick(buf, at, INT_STOPS)
+    record_end = body + (length >> 1)
+    if length & 1 or record_end > end:
+        return False, 0, 0, 0, 0
+    delta_ms, behind = read_groups_quick(buf, body + 1, LONG_STOPS)
+    if behind > record_end:
+        return False, 0, 0, 0, 0
+    delta, behind = read_groups_quick(buf, behind, INT_STOPS)
+    return behind <= record_end, record_end, delta_ms, delta, behind
+
+
+@inlined
+def _has_headers(buf: Bytes, at: int, value_end: int, record_end: int) -> bool:
+    """Whether the record at byte `at` is sound, and merely has headers behind its value."""
+    if value_end > record_end:
+        return False  # `judge` drops bits of a length that the quick varint keeps
+    _, body = read_groups_quick(buf, at, INT_STOPS)
+    return judge(buf, body, record_end) == st.OK
+
+
+@inlined
+def _put(
+    row: int, source: Bytes, at: int, groups: int, to: int,
+    target: Bytes, ends: Int32s, valid: Bytes,
+) -> int:  # fmt: skip
+    """`put` for a length as groups, from a source that has slack."""
+    if groups & 1:
+        clear_bit(valid, row)
+    else:
+        length = groups >> 1
+        if length <= MOST_WIDE_BYTES:
+            copy_wide(target, to, source, at, length)
+        else:
+            copy_bytes(target, to, source, at, length)
+        to += length
+    ends[np.uint64(row + 1)] = to
+    return to
+
+
+@inlined
 def _fill(
-    buf: Bytes, at: int, end: int, count: int, base_offset: int, last_delta: int,
-    base_ms: int, ms_mask: int, scale: int, columns: PlainArrays, state: Int64s,
-) -> bool:  # fmt: skip
-    """Write all records of one batch; False, and `state` as before, if one of them is unusual.
+    buf: Bytes, at: int, end: int, count: int, columns: PlainArrays, state: Int64s
+) -> tuple[int, int, int, int, int]:
+    """Write all records of one batch, but their deltas, as groups, for offsets and timestamps.
 
     The caller has checked that the records fit the output, and that the buffer has slack behind
     `end`.
+
+    Returns the last offset delta, or -1 if one of the records is unusual; and what `state` is to
+    hold of the bytes of keys, of values, of nulls among keys, and among values.
     """
-    offsets, timestamps = columns.offsets, columns.timestamps
     keys, key_ends, key_valid = columns.keys, columns.key_ends, columns.key_valid
     values, value_ends, value_valid = columns.values, columns.value_ends, columns.value_valid
     want_key, want_value = key_ends.shape[0] > 0, value_ends.shape[0] > 0
-    want_offset, want_timestamp = offsets.shape[0] > 0, timestamps.shape[0] > 0
     row, to_key, to_value = state[N_ROWS], state[KEY_BYTES], state[VALUE_BYTES]
     key_nulls, value_nulls = state[KEY_NULLS], state[VALUE_NULLS]
-    start, previous, stop, ahead = at, -1, row + count, _distance(end - at)
-    while row < stop and at < end:
+    previous, stop, ahead = -1, row + count, _distance(end - at)
+    while row < stop:
         prefetch(buf, at + ahead)
         prefetch(buf, at + ahead + _LINE_BYTES)
-        adds_up, record_end, delta_ms, delta, key_length, key_at, value_length, value_at = (
-            parse_quickly(buf, at, end)
-        )
-        ms = base_ms + (delta_ms & ms_mask)
-        in_order = previous < delta <= last_delta
-        if not in_order or ms > _LARGEST_MS or ms < _SMALLEST_MS:
-            return False
-        if not adds_up:  # it may merely have headers
-            if value_at == 0 or value_at + max(value_length, 0) > record_end:
-                return False  # `judge` drops bits of a length that the quick varint keeps
-            _, body = read_varint_quick(buf, at, INT_STOPS)
-            if judge(buf, body, record_end) != st.OK:
-                return False
-        if want_offset:
-            offsets[row] = base_offset + delta
-        if want_timestamp:
-            timestamps[row] = ms * scale
+        is_sound, record_end, delta_ms, delta, behind = _open(buf, at, end)
+        if not is_sound or delta <= previous or delta & 1:
+            return -1, 0, 0, 0, 0
+        key, key_at = read_groups_quick(buf, behind, INT_STOPS)
+        behind = key_at if key & 1 else key_at + (key >> 1)
+        if behind > record_end:
+            return -1, 0, 0, 0, 0
+        value, value_at = read_groups_quick(buf, behind, INT_STOPS)
+        behind = value_at if value & 1 else value_at + (value >> 1)
+        adds_up = behind + 1 == record_end and load_u8(buf, behind) == 0
+        if not adds_up and not _has_headers(buf, at, behind, record_end):
+            return -1, 0, 0, 0, 0
+        columns.offsets[np.uint64(row)] = delta
+        columns.timestamps[np.uint64(row)] = delta_ms
         if want_key:
-            to_key = put(row, buf, key_at, key_length, to_key, keys, key_ends, key_valid)
-            key_nulls += key_length < 0
+            to_key = _put(row, buf, key_at, key, to_key, keys, key_ends, key_valid)
+            key_nulls += key & 1
         if want_value:
-            to_value = put(
-                row, buf, value_at, value_length, to_value, values, value_ends, value_valid
-            )
-            value_nulls += value_length < 0
+            to_value = _put(row, buf, value_at, value, to_value, values, value_ends, value_valid)
+            value_nulls += value & 1
         row += 1
         previous = delta
         at = record_end
-    if row != stop or at != end:
-        return False
-    state[USED_BYTES] += end - start
-    state[N_ROWS], state[KEY_BYTES], state[VALUE_BYTES] = row, to_key, to_value
-    state[KEY_NULLS], state[VALUE_NULLS] = key_nulls, value_nulls
-    return True
+    return previous >> 1 if at == end else -1, to_key, to_value, key_nulls, value_nulls
 
 
 @inlined
 def _fill_narrow(
-    buf: Bytes, at: int, end: int, count: int, base_offset: int, last_delta: int,
-    base_ms: int, ms_mask: int, scale: int, columns: PlainArrays, state: Int64s,
-) -> bool:  # fmt: skip
+    buf: Bytes, at: int, end: int, count: int, columns: PlainArrays, state: Int64s
+) -> int:
     """`_fill` where neither keys nor values are wanted: their bytes are not looked at."""
-    offsets, timestamps = columns.offsets, columns.timestamps
-    want_offset, want_timestamp = offsets.shape[0] > 0, timestamps.shape[0] > 0
-    row, start, previous, ahead = state[N_ROWS], at, -1, _distance(end - at)
+    row, previous, ahead = state[N_ROWS], -1, _distance(end - at)
     stop = row + count
-    while row < stop and at < end:
+    while row < stop:
         prefetch(buf, at + ahead)
         prefetch(buf, at + ahead + _LINE_BYTES)
-        length, body = read_varint_quick(buf, at, INT_STOPS)
-        record_end = body + length
-        if length < 0 or record_end > end:
-            return False
-        delta_ms, behind = read_varint_quick(buf, body + 1, LONG_STOPS)
-        if behind > record_end:
-            return False
-        delta, behind = read_varint_quick(buf, behind, INT_STOPS)
-        ms = base_ms + (delta_ms & ms_mask)
-        in_order = previous < delta <= last_delta
-        if behind > record_end or not in_order or ms > _LARGEST_MS or ms < _SMALLEST_MS:
-            return False
-        if want_offset:
-            offsets[row] = base_offset + delta
-        if want_timestamp:
-            timestamps[row] = ms * scale
+        is_sound, record_end, delta_ms, delta, _ = _open(buf, at, end)
+        if not is_sound or delta <= previous or delta & 1:
+            return -1
+        columns.offsets[np.uint64(row)] = delta
+        columns.timestamps[np.uint64(row)] = delta_ms
         row += 1
         previous = delta
         at = record_end
-    if row != stop or at != end:
-        return False
-    state[USED_BYTES] += end - start
-    state[N_ROWS] = row
-    return True
+    return previous >> 1 if at == end else -1
+
+
+@inlined
+def _add_bases(
+    row: int, stop: int, base_offset: int, base_ms: int, ms_mask: int, scale: int,
+    columns: PlainArrays,
+) -> bool:  # fmt: skip
+    """Make offsets and timestamps of the deltas of a batch; False if a timestamp is too far off.
+
+    This loop apart from the other takes many rows at a time.
+    """
+    n_far = 0
+    while row < stop:
+        ms = base_ms + (signed(load_item(columns.timestamps, row)) & ms_mask)
+        near = min(max(ms, _SMALLEST_MS), _LARGEST_MS)
+        n_far += near != ms
+        columns.timestamps[np.uint64(row)] = near * scale
+        columns.offsets[np.uint64(row)] = base_offset + (load_item(columns.offsets, row) >> 1)
+        row += 1
+    return n_far == 0
 
 
 @inlined
@@ -193,15 +241,23 @@ def _fill_batch(
     attributes: int, scale: int, columns: PlainArrays, state: Int64s,
 ) -> bool:  # fmt: skip
     """Write the records in ``buf[at:end]``; False if one of them is unusual."""
-    state[TIMESTAMP_TYPE] = attributes & layout.TIMESTAMP_TYPE_MASK
-    ms_mask = -1 if state[TIMESTAMP_TYPE] == 0 else 0
+    timestamp_type = attributes & layout.TIMESTAMP_TYPE_MASK
+    ms_mask = -1 if timestamp_type == 0 else 0
+    to_key, to_value, key_nulls, value_nulls = 0, 0, 0, 0
     if columns.key_ends.shape[0] == 0 and columns.value_ends.shape[0] == 0:
-        return _fill_narrow(
-            buf, at, end, count, base_offset, last_delta, base_ms, ms_mask, scale, columns, state
-        )
-    return _fill(
-        buf, at, end, count, base_offset, last_delta, base_ms, ms_mask, scale, columns, state
-    )
+        last = _fill_narrow(buf, at, end, count, columns, state)
+    else:
+        last, to_key, to_value, key_nulls, value_nulls = _fill(buf, at, end, count, columns, state)
+    row = state[N_ROWS]
+    if not 0 <= last <= last_delta or not _add_bases(
+        row, row + count, base_offset, base_ms, ms_mask, scale, columns
+    ):
+        return False
+    state[TIMESTAMP_TYPE] = timestamp_type
+    state[USED_BYTES] += end - at
+    state[N_ROWS], state[KEY_BYTES], state[VALUE_BYTES] = row + count, to_key, to_value
+    state[KEY_NULLS], state[VALUE_NULLS] = key_nulls, value_nulls
+    return True
 
 
 @inlined

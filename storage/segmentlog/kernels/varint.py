@@ -21,18 +21,20 @@ __all__ = [
     "INT_STOPS",
     "LONG_STOPS",
     "VARINT_SLACK",
+    "read_groups_quick",
     "read_varint",
     "read_varint_quick",
     "read_varlong",
+    "signed",
     "varint_bytes",
     "varint_word",
     "write_varint",
 ]
 
-#: Bytes that must be readable from the place where `read_varint_quick` begins.
+#: Bytes that must be readable from the place where `read_groups_quick` begins.
 VARINT_SLACK = 8
 
-#: Bytes at which `read_varint_quick` may find the end of an int: the first five …
+#: Bytes at which `read_groups_quick` may find the end of an int: the first five …
 INT_STOPS = np.uint64(0x8080808080)
 #: … and of a long: all bytes that it reads.
 LONG_STOPS = np.uint64(0x8080808080808080)
@@ -108,8 +110,17 @@ def read_varlong(buf: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @inlined
-def read_varint_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, int]:
-    """Signed value of a varint of up to eight bytes, and the position behind it or `FAILED`.
+def signed(groups: int) -> int:
+    """The number of a varint whose groups, joined, are below 2**63."""
+    return (groups >> 1) ^ -(groups & 1)
+
+
+@inlined
+def read_groups_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, int]:
+    """Groups of a varint of up to eight bytes, joined, and the position behind it or `FAILED`.
+
+    `signed` has the number that they stand for.  The lowest bit is set if it is negative, and the
+    other bits are the number if it is not: so a length takes less work.
 
     Reads eight bytes at once and joins their groups of seven bits without a loop, so batches
     whose deltas take three bytes or five are as quick as those of two.  Bits beyond the 32nd in
@@ -124,11 +135,10 @@ def read_varint_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, i
     """
     byte = load_u8(buf, at)
     if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at + 1
+        return byte, at + 1
     high = load_u8(buf, at + 1)
     if high < 0x80:
-        value = (byte & 0x7F) | (high << 7)
-        return (value >> 1) ^ -(value & 1), at + 2
+        return (byte & 0x7F) | (high << 7), at + 2
     word = load_u64(buf, at)
     stops = ~word & stop_bits
     if stops == 0:
@@ -138,14 +148,21 @@ def read_varint_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, i
     word = (word & _EVEN_GROUPS) | ((word & _ODD_GROUPS) >> _ONE)
     word = (word & _EVEN_PAIRS) | ((word & _ODD_PAIRS) >> _TWO)
     joined = int(np.int64((word & _LOW_HALF) | ((word & _HIGH_HALF) >> _FOUR)))
-    return (joined >> 1) ^ -(joined & 1), at + 1 + (n_bits >> 3)
+    return joined, at + 1 + (n_bits >> 3)
+
+
+@inlined
+def read_varint_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, int]:
+    """Signed value of a varint, as `read_groups_quick` reads it, and the position behind it."""
+    groups, behind = read_groups_quick(buf, at, stop_bits)
+    return signed(groups), behind
 
 
 @inlined
 def varint_word(groups: int) -> tuple[int, int]:
     """The varint of an unsigned number below 2**56 as a little-endian word, and its bytes.
 
-    Its groups of seven bits are moved apart without a loop, as `read_varint_quick` joins them.
+    Its groups of seven bits are moved apart without a loop, as `read_groups_quick` joins them.
     """
     if groups < 0x80:
         return groups, 1

@@ -172,5 +172,10 @@ class OnePassDecoder:
     def _make_room(self, n_rows: int, n_bytes: int) -> None:
         n_rows = min(n_rows, n_bytes // SMALLEST_RECORD_BYTES + 1)
         self._room = Output(self._schema, n_rows, n_bytes, 0)
-        self._arrays = self._room.plain_arrays
+        arrays = self._room.plain_arrays
+        if not len(arrays.offsets):
+            arrays = arrays._replace(offsets=np.empty(n_rows, np.int64))
+        if not len(arrays.timestamps):
+            arrays = arrays._replace(timestamps=np.empty(n_rows, np.int64))
+        self._arrays = arrays
         self._room.begin(self._state)
