@@ -134,7 +134,7 @@ def test_the_last_value_of_every_key_stays(
 
 
 class Notes:
-    """What the processes have noted: faults, counts of reads, commits that were there already."""
+    """Notes of the processes: faults, counts of reads, commits that were there already."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._tail = Tail(ledger.path)
@@ -158,7 +158,7 @@ def is_on(past: float, run: Soak, counts: Counter[str], notes: Notes) -> bool:
 
 
 def missing(counts: Counter[str]) -> list[str]:
-    """What has not happened: a run without it proves nothing of it."""
+    """Events that have not happened: a run without them proves nothing of them."""
     wanted = (
         "compact: partitions", "compact: killed", "retain: segments", "kills of the writer",
         "stream: records", "jobs of Spark's", "reads, at once", "reads, held", "reads, dataset",

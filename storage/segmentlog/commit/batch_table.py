@@ -137,7 +137,7 @@ def read_table(directory: str, extent: Extent) -> NDArray[np.void] | None:
 
 
 def are_in_order(rows: NDArray[np.void], extent: Extent) -> NDArray[np.bool_]:
-    """Which batches begin and end where the extent and their neighbours have them do so."""
+    """Flags of the batches that begin and end where the extent and their neighbours say."""
     first: NDArray[np.int64] = rows["base_offset"].astype(np.int64)
     last = first + rows["last_delta"]
     is_right = np.asarray(first <= last)

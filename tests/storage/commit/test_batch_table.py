@@ -125,7 +125,7 @@ def test_a_damaged_table_is_not_used(
 
 @pytest.mark.parametrize("at", [4, 24, 32, 40, 44])
 def test_a_table_that_is_whole_and_wrong(tmp_path: Path, at: int) -> None:
-    """Of another format, or in the first batch; nothing but its header tells the right time."""
+    """A right checksum does not make a table of another format, or with other batches, right."""
     job, extents = staged(tmp_path, [*pieces(0, 3300)])
     extent = own(extents)
     path = tmp_path / table_name(extent.name)
@@ -141,7 +141,7 @@ def test_a_table_that_is_whole_and_wrong(tmp_path: Path, at: int) -> None:
 
 
 def test_the_table_of_another_file(tmp_path: Path) -> None:
-    """Of the same size and with the same batches: its name is not the file's."""
+    """The tables have one size and the same batches, and the name of another file."""
     kind, config = pa.timestamp("us", "UTC"), replace(LARGE, use_timestamps=True)
     rows = [
         batch.append_column("timestamp", pa.array([10**15] * batch.num_rows, kind))

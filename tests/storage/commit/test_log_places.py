@@ -53,7 +53,7 @@ def epochs(directory: Path) -> dict[int, set[int]]:
 
 
 def test_the_end_of_a_log_and_its_epoch(tmp_path: Path) -> None:
-    """What the checkpoints say, once for each task; nothing of what is missing or damaged."""
+    """Checkpoints tell the places, once for each task; a missing or damaged one tells none."""
     assert (0, 0) == LogPlaces(str(tmp_path)).end(T)
     write(tmp_path, wide_rows(0, 7))
     places = LogPlaces(str(tmp_path))

@@ -30,7 +30,7 @@ def overtake(directory: Path, delay_ms: int = 60_000) -> None:
 
 
 def keys(slices: list[LogSlice]) -> list[bytes]:
-    """Of the records in some slices."""
+    """Keys of the records in some slices."""
     found: list[bytes] = []
     for each in slices:
         for batch in scan_slice(each, columns=["key"]):

@@ -1,7 +1,7 @@
 """A reader at random moments: ``checker DIRECTORY LEDGER HOW``; ends with its standard input.
 
-It knows the last value of each key, and what retention may remove.  What does not fit is noted as
-``bad``.
+It knows the last value of each key, and what retention may remove.  A read that does not fit is
+noted as ``bad``.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What was committed, as the writers have noted it, and whether a read fits to it."""
+"""Commits as the writers have noted them, and a check of a read against them."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a soak writes: each commit follows from the seed, its writer and its number."""
+"""The writes of a soak: each commit follows from the seed, its writer and its number."""
 
 import random
 import zlib
