@@ -1,4 +1,4 @@
-"""Places at which the next batches of each log will probably stand: staged so, they need no change.
+"""Places where the next batches of each log will probably stand: staged so, they need no change.
 
 A commit gives each batch its offset and the leader epoch.  If a task has staged it with these
 already, the commit has nothing to write.  Most logs end where they ended when the task began, so
