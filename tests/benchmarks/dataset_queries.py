@@ -92,7 +92,8 @@ def _scan(data: QueryData, **how: Any) -> Callable[[], Digest]:
 
 def threads(data: QueryData, rounds: int) -> list[Row]:
     """Slices side by side against one after the other."""
-    results = compare({"many": _scan(data), "one": _scan(data, use_threads=False)}, rounds)
+    contestants = {"many": _scan(data), "one": _scan(data, use_threads=False)}
+    results = compare(contestants, 4 * rounds)
     many, one = results["many"], results["one"]
     detail = (
         f"{many.digest[0] / many.median / 1e6:.0f} against "
