@@ -20,11 +20,11 @@ from segmentlog.cleanup.segment_groups import SegmentSize, group_segments
 from segmentlog.cleanup.swap_segments import swap_in
 from segmentlog.cleanup.transactions import DecidedTransactions
 from segmentlog.errors import CorruptIndexError
+from segmentlog.files.names import partition_path
 from segmentlog.files.readable import status_of
 from segmentlog.files.snapshot import ProducerSnapshot
 from segmentlog.index.transaction import AbortedTransaction, read_transaction_index
 from segmentlog.log import Log
-from segmentlog.log_directory import open_log_dir
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.reindex import follow_producers_to
 from segmentlog.segments.producer_state import ProducerStates
@@ -82,7 +82,14 @@ def clean_partition(
     config, checkpoint = planned.config, planned.checkpoint
     first, passes = planned.cleanable, list[_Pass]()
     while True:
-        log = open_log_dir(directory).log(*planned.topic_partition)
+        # Opening the whole directory for each of very many partitions would take very long.
+        log = Log(
+            planned.topic_partition,
+            partition_path(directory, planned.topic_partition),
+            log_start_checkpoint=planned.log_start,
+            high_watermark_checkpoint=planned.high_watermark,
+            is_file=False,
+        )
         cleanable = find_cleanable(log, checkpoint, config, now_ms)
         if not cleanable.is_due(config.min_cleanable_dirty_ratio):
             break

@@ -10,7 +10,8 @@ from segmentlog.cleanup.compaction_plan import PlannedPartition, plan_compaction
 from segmentlog.cleanup.places import locked, log_directory, partitions_of
 from segmentlog.cleanup.swap_segments import remove_deleted
 from segmentlog.commit.topics import check_partition_path
-from segmentlog.files.checkpoint import read_offsets, write_offsets
+from segmentlog.errors import SegmentLogError
+from segmentlog.files.checkpoint import OffsetCheckpoint, ReadCheckpoints
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
@@ -25,6 +26,8 @@ __all__ = ["CompactionJob", "begin_compaction"]
 
 logger = logging.getLogger(__name__)
 
+_MANY_BYTES = 8 << 20  #: of a log: to compact it again costs more than to write the checkpoint
+
 
 class CompactionJob(NamedTuple):
     """The partitions that are due, and the steps before and after a partition is cleaned.
@@ -34,11 +37,15 @@ class CompactionJob(NamedTuple):
     directory : the absolute path of the log directory.
     due : the partitions, in their order.
     may_write : whether files may be changed: not in a dry run.
+    cleaned : ``cleaner-offset-checkpoint``.
+    known : checkpoints that logs are prepared by.
     """
 
     directory: str
     due: list[PlannedPartition]
     may_write: bool
+    cleaned: OffsetCheckpoint
+    known: ReadCheckpoints
 
     def begin(self, planned: PlannedPartition) -> None:
         """Make a log ready, as for an append: nothing of it is lost or half written then.
@@ -52,16 +59,30 @@ class CompactionJob(NamedTuple):
 
         is_clean = exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
         partition = [planned.topic_partition]
-        ready_to_append(self.directory, partition, planned.config, is_clean=is_clean, flush=True)
+        ready_to_append(
+            self.directory, partition, planned.config, is_clean=is_clean, flush=True,
+            known=self.known,
+        )  # fmt: skip
 
     def reached(self, planned: PlannedPartition, offset: int) -> None:
-        """Say durably where the compacted part of a log ends."""
-        _set_checkpoint(self.directory, planned.topic_partition, offset)
+        """Say where the compacted part of a log ends: durably, unless it is one of very many.
+
+        A crash before that is durable only has the log compacted again.
+        """
+        self.cleaned.put({planned.topic_partition: offset})
+        if planned.cleanable.n_bytes >= _MANY_BYTES:
+            self.cleaned.write()
 
     def end(self, planned: PlannedPartition) -> None:
         """Remove files that left the log ``file.delete.delay.ms`` ago."""
         where = partition_path(self.directory, planned.topic_partition)
-        remove_deleted(where, planned.config.file_delete_delay_ms)
+        # Readers tell by the one or by the others that they were overtaken (`Census`).
+        remove_deleted(where, planned.config.file_delete_delay_ms, self.cleaned.write)
+
+    def close(self) -> None:
+        """Make durable how far all logs are compacted."""
+        self.cleaned.write()
+        self.known.write()
 
 
 @contextlib.contextmanager
@@ -86,11 +107,19 @@ def begin_compaction(
         partitions = partitions_of(directory, topics, has_settings=bool(settings))
         if may_write:
             _finish_earlier(directory, partitions, known)
-        checkpoints = read_offsets(directory, CLEANER_OFFSET_CHECKPOINT)
-        planned = plan_compaction(directory, partitions, known, checkpoints, now_ms)
+        cleaned = OffsetCheckpoint(directory, CLEANER_OFFSET_CHECKPOINT)
+        planned = plan_compaction(directory, partitions, known, cleaned.offsets, now_ms)
         if may_write:
-            _reset(directory, planned)
-        yield CompactionJob(directory, [each for each in planned if each.is_due], may_write)
+            _reset(cleaned, planned)
+        due = [each for each in planned if each.is_due]
+        job = CompactionJob(directory, due, may_write, cleaned, ReadCheckpoints(directory))
+        try:
+            yield job
+        except BaseException:
+            with contextlib.suppress(SegmentLogError, OSError):  # the first error says more
+                job.close()
+            raise
+        job.close()
 
 
 def _finish_earlier(
@@ -108,7 +137,7 @@ def _finish_earlier(
             remove_deleted(where, config.file_delete_delay_ms)
 
 
-def _reset(directory: str, planned: Iterable[PlannedPartition]) -> None:
+def _reset(cleaned: OffsetCheckpoint, planned: Iterable[PlannedPartition]) -> None:
     """Replace checkpoints that their logs cannot have, as a broker does even without cleaning."""
     for each in planned:
         if each.cleanable.is_reset:
@@ -117,10 +146,4 @@ def _reset(directory: str, planned: Iterable[PlannedPartition]) -> None:
                 "%s: the compacted part ended at offset %s, outside of the log; it is compacted "
                 "from offset %d on", each.topic_partition, each.checkpoint, offset,
             )  # fmt: skip
-            _set_checkpoint(directory, each.topic_partition, offset)
-
-
-def _set_checkpoint(directory: str, topic_partition: TopicPartition, offset: int) -> None:
-    """Say durably where the compacted part of a log ends."""
-    offsets = read_offsets(directory, CLEANER_OFFSET_CHECKPOINT)
-    write_offsets(directory, CLEANER_OFFSET_CHECKPOINT, {**offsets, topic_partition: offset})
+            cleaned.put({each.topic_partition: offset})

@@ -48,13 +48,16 @@ class CompactedPartition(NamedTuple):
 class PlannedPartition(NamedTuple):
     """A partition, the settings of its topic, and the cleanable part of its log.
 
-    `checkpoint` is its entry in ``cleaner-offset-checkpoint``, or None.
+    `checkpoint` is its entry in ``cleaner-offset-checkpoint``, or None.  `log_start` and
+    `high_watermark` are the bounds of the log, which do not move while the lock is held.
     """
 
     topic_partition: TopicPartition
     config: TopicConfig
     checkpoint: int | None
     cleanable: Cleanable
+    log_start: int = 0
+    high_watermark: int | None = None
 
     @property
     def is_due(self) -> bool:
@@ -102,6 +105,10 @@ def plan_compaction(
         config = settings.config(each.topic)
         if "compact" in config.cleanup_policy:
             checkpoint = checkpoints.get(each)
-            cleanable = find_cleanable(opened.log(*each), checkpoint, config, now_ms)
-            plans.append(PlannedPartition(each, config, checkpoint, cleanable))
+            log = opened.log(*each)
+            cleanable = find_cleanable(log, checkpoint, config, now_ms)
+            # Of a log with nothing to clean, a damaged checkpoint of high watermarks is no error.
+            end = log.high_watermark_checkpoint if cleanable.cleanable_bytes else None
+            start = log.log_start_offset
+            plans.append(PlannedPartition(each, config, checkpoint, cleanable, start, end))
     return plans

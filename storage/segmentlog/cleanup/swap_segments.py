@@ -19,7 +19,7 @@ starting broker, by `segmentlog recover`, and by the next compaction or job
 import contextlib
 import os
 import time
-from collections.abc import Set
+from collections.abc import Callable, Set
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.durable import sync_directory
@@ -90,7 +90,7 @@ def _rename(path: str, before: str, after: str) -> None:
     os.rename(os.path.join(path, before), os.path.join(path, after))
 
 
-def remove_deleted(path: str, delay_ms: int) -> None:
+def remove_deleted(path: str, delay_ms: int, before: Callable[[], None] | None = None) -> None:
     """Remove files that left the log `delay_ms` ago or longer.
 
     A rename changes the time at which a file's entry was last changed, and nothing else does.
@@ -99,6 +99,7 @@ def remove_deleted(path: str, delay_ms: int) -> None:
     ----------
     path : of the partition's directory; the caller holds the lock of its log directory.
     delay_ms : ``file.delete.delay.ms``.
+    before : is called before a file is removed.
     """
     now_ns = time.time_ns()
     for name in sorted(list_names(path)):
@@ -108,4 +109,6 @@ def remove_deleted(path: str, delay_ms: int) -> None:
         file = os.path.join(path, name)
         with contextlib.suppress(FileNotFoundError):
             if status_of(file).changed_ns <= now_ns - delay_ms * 10**6:
+                if before is not None:
+                    before()
                 os.unlink(file)

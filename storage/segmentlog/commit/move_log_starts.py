@@ -35,6 +35,7 @@ from segmentlog.commit.delete_replaced import delete_replaced
 from segmentlog.commit.prepare import ready_to_append, visible_ends
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.errors import LogLockedError, SegmentLogError, SyncFailedError
+from segmentlog.files.checkpoint import ReadCheckpoints
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, partition_path
 from segmentlog.files.readable import exists
 from segmentlog.files.snapshot import list_snapshots
@@ -78,13 +79,16 @@ class LogStartMove:
         self._config_of = config_of
         self._was_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
         self._ready: dict[TopicPartition, tuple[SegmentSizes, int]] = {}
+        known = ReadCheckpoints(directory)
         for topic, group in groupby(sorted(partitions), key=lambda each: each.topic):
             of_topic = list(group)
             for each in of_topic:
                 check_partition_path(partition_path(directory, each))
             self._ready |= ready_to_append(
-                directory, of_topic, config_of(topic), is_clean=self._was_clean, flush=True
-            )
+                directory, of_topic, config_of(topic), is_clean=self._was_clean, flush=True,
+                known=known,
+            )  # fmt: skip
+        known.write()
 
     def commit(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.checkpoint import (
+    ReadCheckpoints,
     read_leader_epochs,
     read_offsets,
     write_leader_epochs,
@@ -19,8 +20,6 @@ from segmentlog.files.checkpoint import (
 from segmentlog.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
-    LOG_START_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
     partition_path,
 )
 from segmentlog.files.readable import exists, status_of
@@ -57,6 +56,7 @@ def ready_to_append(
     *,
     is_clean: bool,
     flush: bool,
+    known: ReadCheckpoints | None = None,
 ) -> dict[TopicPartition, tuple[SegmentSizes, int]]:
     """Sizes of the active segment of each log, and its end; the caller holds the lock.
 
@@ -68,14 +68,15 @@ def ready_to_append(
     is_clean : whether the last writer has stopped cleanly: all bytes are then synced, and indexes
         can be trusted.
     flush : whether an active segment that may not be synced is synced.
+    known : the checkpoints, if logs are prepared in several calls; the caller writes them.
 
     Raises
     ------
     LogDirectoryError
         If a log has no segment, or is damaged where it had been synced.
     """
-    starts = read_offsets(directory, LOG_START_CHECKPOINT)
-    points = read_offsets(directory, RECOVERY_POINT_CHECKPOINT)
+    checkpoints = known or ReadCheckpoints(directory)
+    starts, points = checkpoints.starts, checkpoints.points.offsets
     ready, synced_to = {}, {}
     for each in partitions:
         path, point = partition_path(directory, each), points.get(each, 0)
@@ -89,9 +90,12 @@ def ready_to_append(
             synced_to[each] = end if flush else max(sizes.base_offset, point)
     # Points move once all logs are recovered.  If a crash came between a point that moved first
     # and its log, the next writer would refuse the log, as one that has lost synced bytes.
-    if synced_to != {each: points.get(each) for each in synced_to}:
-        write_offsets(directory, RECOVERY_POINT_CHECKPOINT, {**points, **synced_to})
-    lower_high_watermarks(directory, {each: end for each, (_, end) in ready.items()})
+    moved = {each: point for each, point in synced_to.items() if points.get(each) != point}
+    checkpoints.points.put(moved)
+    if known is None:
+        checkpoints.write()
+    ends = {each: end for each, (_, end) in ready.items()}
+    lower_high_watermarks(checkpoints.high_watermarks, ends)
     return ready
 
 

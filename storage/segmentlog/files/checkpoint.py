@@ -15,17 +15,106 @@ file.
 import io
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.durable import replace_file
-from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.files.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from segmentlog.files.whole import read_whole
 from segmentlog.model import TopicPartition
 
-__all__ = ["read_leader_epochs", "read_offsets", "write_leader_epochs", "write_offsets"]
+__all__ = [
+    "OffsetCheckpoint",
+    "ReadCheckpoints",
+    "read_leader_epochs",
+    "read_offsets",
+    "write_leader_epochs",
+    "write_offsets",
+]
 
 _VERSION = 0
+_SHARE = 64  # one part in so many of the entries may be waiting
+
+
+class OffsetCheckpoint:
+    """An offset checkpoint for many changes: read once, and written when enough have come.
+
+    The file is as large as the directory has partitions, so that a write for each of them would
+    take the square of their number.  The caller holds the lock of the directory, and writes what
+    is left at the end.  A crash may forget changes that were not written.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    name : of the checkpoint.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If it cannot be read.
+    """
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._directory, self._name = directory, name
+        self._offsets = dict(read_offsets(directory, name))
+        self._n_waiting = 0
+
+    @property
+    def offsets(self) -> Mapping[TopicPartition, int]:
+        """All entries, with those that are not written yet."""
+        return self._offsets
+
+    def put(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Change entries; in a small checkpoint, they are durable on return."""
+        self._offsets.update(offsets)
+        self._n_waiting += len(offsets)
+        if self._n_waiting > len(self._offsets) // _SHARE:
+            self.write()
+
+    def write(self) -> None:
+        """Make all changes durable."""
+        if self._n_waiting:
+            write_offsets(self._directory, self._name, self._offsets)
+            self._n_waiting = 0
+
+
+class ReadCheckpoints:
+    """The checkpoints by which logs are prepared for appends, each read at its first use.
+
+    Recovery points may be written later than their logs are recovered: a crash between the two has
+    the next writer check bytes once more.
+
+    Parameters
+    ----------
+    directory : the log directory; the caller holds its lock.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    @cached_property
+    def starts(self) -> Mapping[TopicPartition, int]:
+        """Log starts."""
+        return read_offsets(self._directory, LOG_START_CHECKPOINT)
+
+    @cached_property
+    def points(self) -> OffsetCheckpoint:
+        """Recovery points."""
+        return OffsetCheckpoint(self._directory, RECOVERY_POINT_CHECKPOINT)
+
+    @cached_property
+    def high_watermarks(self) -> OffsetCheckpoint:
+        """High watermarks."""
+        return OffsetCheckpoint(self._directory, HIGH_WATERMARK_CHECKPOINT)
+
+    def write(self) -> None:
+        """Make what has moved durable."""
+        self.points.write()
 
 
 def read_offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:

@@ -10,10 +10,11 @@ import os
 from collections.abc import Callable, Iterator
 
 from segmentlog.errors import SegmentLogError
-from segmentlog.files.checkpoint import read_offsets, write_offsets
+from segmentlog.files.checkpoint import OffsetCheckpoint, read_offsets, write_offsets
 from segmentlog.files.durable import create_file, sync_directory
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
@@ -168,7 +169,8 @@ class DirectoryRecovery:
 
     def _close(self) -> Iterator[str]:
         """Update the checkpoints, and put the mark of a clean stop in place."""
-        if lower_high_watermarks(self._directory, self._ends):
+        promised = OffsetCheckpoint(self._directory, HIGH_WATERMARK_CHECKPOINT)
+        if lower_high_watermarks(promised, self._ends):
             yield "lowered high watermarks to the ends of their logs"
         points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
         if {**points, **self._ends} != points:

@@ -19,9 +19,9 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from segmentlog.files.checkpoint import read_offsets, write_offsets
+from segmentlog.files.checkpoint import OffsetCheckpoint
 from segmentlog.files.durable import cut_file, sync_directory, sync_file, writable, write_new_file
-from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT, FileKind, segment_file_name
+from segmentlog.files.names import FileKind, segment_file_name
 from segmentlog.files.readable import exists
 from segmentlog.files.snapshot import list_snapshots, remove_snapshots
 from segmentlog.model import TopicPartition
@@ -150,12 +150,14 @@ def recover_log(
     return kept
 
 
-def lower_high_watermarks(directory: str, ends: Mapping[TopicPartition, int]) -> bool:
+def lower_high_watermarks(
+    high_watermarks: OffsetCheckpoint, ends: Mapping[TopicPartition, int]
+) -> bool:
     """Lower high watermarks to the ends of their logs; returns whether one was lowered."""
-    promised = read_offsets(directory, HIGH_WATERMARK_CHECKPOINT)
+    promised = high_watermarks.offsets
     lowered = {each: end for each, end in ends.items() if promised.get(each, end) > end}
-    if lowered:
-        write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, {**promised, **lowered})
+    high_watermarks.put(lowered)
+    high_watermarks.write()
     return bool(lowered)
 
 

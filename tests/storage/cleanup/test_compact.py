@@ -1,7 +1,11 @@
 """Compaction in a directory: what stays of a log, where it is due, and who may look on."""
 
 import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -20,15 +24,21 @@ from compaction.batches import (
 from crashing import Crash, crash_at
 
 import segmentlog
+from segmentlog import log_directory
 from segmentlog.errors import (
     ChecksumMismatchError,
     LogLockedError,
     MalformedBatchError,
     OptionError,
 )
+from segmentlog.files import checkpoint
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.files.names import CLEANER_OFFSET_CHECKPOINT
+from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from segmentlog.files.snapshot import snapshot_path, write_snapshot
 from segmentlog.index.transaction import read_transaction_index
 from segmentlog.model import TopicPartition
@@ -518,3 +528,55 @@ def test_snapshots_of_segments_that_are_merged_go(tmp_path: Path) -> None:
     assert [3, 4] == [int(path.stem) for path in sorted(partition.glob("*.snapshot"))]
     deleted = sorted(partition.glob("*.snapshot.deleted"))
     assert [1, 2] == [int(path.name[:20]) for path in deleted]
+
+
+@pytest.fixture
+def quick_path(tmp_path: Path) -> Iterator[Path]:
+    """In memory, where there is such a thing: thousands of syncs take long elsewhere."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as path:
+        yield Path(path)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_very_many_partitions_do_not_take_the_square_of_their_number(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, is_clean: bool
+) -> None:
+    """Files at the top of the directory are read and written a few times, and all count."""
+    n_partitions = 150
+    rows = pa.table(
+        {
+            "key": [b"k"] * 2 * n_partitions,
+            "value": [b"v"] * 2 * n_partitions,
+            "partition": pa.array([*range(n_partitions)] * 2, pa.int32()),
+        }
+    )
+    with segmentlog.open_writer(quick_path, "t", num_partitions=n_partitions) as writer:
+        writer.append(rows)
+        writer.roll()
+        writer.append(rows.slice(0, n_partitions))
+    if not is_clean:
+        (quick_path / CLEAN_SHUTDOWN_FILE).unlink()
+        (quick_path / RECOVERY_POINT_CHECKPOINT).unlink(missing_ok=True)
+    used: Counter[str] = Counter()
+
+    def counted(module: ModuleType, name: str) -> None:
+        real = getattr(module, name)
+
+        def count(path: str, *more: object) -> object:
+            used[name] += Path(path) in (quick_path, *quick_path.iterdir())
+            return real(path, *more)
+
+        monkeypatch.setattr(module, name, count)
+
+    counted(checkpoint, "_entries")
+    counted(checkpoint, "_write")
+    counted(log_directory, "list_partitions")
+    done = compact(quick_path)
+
+    assert n_partitions == len(done)
+    assert {TopicPartition("t", each): 2 for each in range(n_partitions)} == cleaned_to(quick_path)
+    assert used.total() < 2 * n_partitions, used
+    if not is_clean:
+        points = read_offsets(str(quick_path), RECOVERY_POINT_CHECKPOINT)
+        assert {TopicPartition("t", each): 3 for each in range(n_partitions)} == points

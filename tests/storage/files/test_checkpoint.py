@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.errors import CorruptCheckpointError
-from segmentlog.files.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.files.checkpoint import OffsetCheckpoint, read_leader_epochs, read_offsets
 from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 from segmentlog.model import TopicPartition
 
@@ -114,3 +114,27 @@ def test_a_wrong_leader_epoch_is_named_with_its_line(tmp_path: Path) -> None:
 
     with pytest.raises(CorruptCheckpointError, match=r"line 4: .*a broker builds it again"):
         read_leader_epochs(str(path))
+
+
+def test_a_small_checkpoint_is_written_at_each_change(tmp_path: Path) -> None:
+    """One of a few partitions is durable on return."""
+    kept = OffsetCheckpoint(str(tmp_path), LOG_START_CHECKPOINT)
+    for partition in range(20):
+        kept.put({TopicPartition("t", partition): 7})
+        assert kept.offsets == read_offsets(str(tmp_path), LOG_START_CHECKPOINT)
+
+
+def test_a_large_checkpoint_is_written_now_and_then(tmp_path: Path) -> None:
+    """And whole, once the caller says so."""
+    many = {TopicPartition("t", partition): 1 for partition in range(6400)}
+    OffsetCheckpoint(str(tmp_path), LOG_START_CHECKPOINT).put(many)
+    kept, path = OffsetCheckpoint(str(tmp_path), LOG_START_CHECKPOINT), str(tmp_path)
+    n_written, before = 0, 0
+    for each in many:
+        kept.put({each: 2})
+        now = (tmp_path / LOG_START_CHECKPOINT).read_bytes().count(b" 2\n")
+        n_written, before = n_written + (now != before), now
+    kept.write()
+
+    assert 50 < n_written < 70
+    assert dict.fromkeys(many, 2) == kept.offsets == read_offsets(path, LOG_START_CHECKPOINT)
