@@ -57,7 +57,7 @@ def fill(directory: Path, n_bytes: int, codec: Codec) -> None:
 
 
 def _kafka_seconds(java: Gateway, directory: Path, now_ms: int) -> float:
-    """What Kafka's cleaner takes; the log is open already."""
+    """Seconds of Kafka's cleaner; the log is open already."""
     settings = {"t": {**_SETTINGS, "segment.bytes": _SEGMENT_BYTES}}
     with KafkaLogs(java, directory, settings, now_ms) as logs:
         begin = time.perf_counter()
@@ -71,7 +71,7 @@ def _kafka_seconds(java: Gateway, directory: Path, now_ms: int) -> float:
 
 
 def _our_seconds(directory: Path, now_ms: int) -> float:
-    """What ours takes, with all of its planning."""
+    """Seconds of ours, with all of its planning."""
     settings = {**_SETTINGS, "segment.bytes": str(_SEGMENT_BYTES)}
     begin = time.perf_counter()
     segmentlog.compact(directory, settings=settings, now_ms=now_ms, dedupe_buffer_bytes=_MAP_BYTES)
@@ -149,7 +149,7 @@ def _rows_of(java: Gateway, scratch: Path, n_bytes: int, codec: Codec, rounds: i
 
 
 def _read_back(reads: list[tuple[_Read, _Read]]) -> Row:
-    """What is left is a fifth of the records, in batches of a fifth of the size."""
+    """A fifth of the records is left, in batches of a fifth of the size."""
     before, after = (statistics.median(pair[i].rate for pair in reads) for i in (0, 1))
     detail = (
         f"{after:.1f} against {before:.1f} M rows/s; {reads[0][1].n_rows:,} of "
