@@ -48,6 +48,9 @@ def table(explorer: Explorer, say: Callable[[str], None]) -> Iterator[Table]:
 EVERY = 10
 ALL_OR_SOME = pytest.mark.parametrize("every", [EVERY, pytest.param(1, marks=pytest.mark.slow)])
 
+#: Only `.ci/run` explores these, because each takes seconds.
+THOROUGH = {"append that moves files to another place"}
+
 
 def explore(explorer: Explorer, table: Table, scenario: Scenario, every: int) -> Run:
     """One scenario, and its row."""
@@ -61,7 +64,13 @@ def explore(explorer: Explorer, table: Table, scenario: Scenario, every: int) ->
 
 
 @ALL_OR_SOME
-@pytest.mark.parametrize("name", SINGLES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.thorough if name in THOROUGH else ())
+        for name in SINGLES
+    ],
+)
 def test_each_operation_alone(explorer: Explorer, table: Table, name: str, every: int) -> None:
     """Cut off anywhere, with anything lost that was not synced."""
     explore(explorer, table, SINGLES[name], every)

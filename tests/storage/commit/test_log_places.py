@@ -11,6 +11,7 @@ from plain_writes import numbers, write
 from soundness import assert_tidy
 
 import segmentlog
+from segmentlog import Producer
 from segmentlog.commit.log_places import LogPlaces
 from segmentlog.files.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.model import TopicPartition
@@ -198,4 +199,22 @@ def test_a_file_that_is_copied_leaves_its_place(tmp_path: Path) -> None:
 
     assert [*range(4150)] == numbers(tmp_path)[0]
     assert len(segmentlog.open_log_dir(tmp_path).log("t", 0).segments) > 4
+    assert_tidy(tmp_path)
+
+
+def test_batches_of_a_producer_that_are_repeated(tmp_path: Path) -> None:
+    """The log has some of a large file's batches: the others are staged again, and follow."""
+    write(tmp_path, *pieces(0, 50), config=LARGE)
+    set_epoch(tmp_path, 7, 50)
+    for first, n_rows in ((0, 1400), (0, 3500), (0, 3500)):
+        with segmentlog.open_writer(
+            tmp_path, "t", config=LARGE, producer=Producer(1, 0, first)
+        ) as writer:
+            for batch in pieces(50 + first, n_rows):
+                writer.append(batch)
+            writer.flush()
+            (answer,) = writer.appended
+        assert (50, 49 + n_rows) == (answer.base_offset, answer.last_offset)
+
+    assert [*range(3550)] == numbers(tmp_path)[0]
     assert_tidy(tmp_path)

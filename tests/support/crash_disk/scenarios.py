@@ -125,6 +125,9 @@ def _singles() -> Iterator[Scenario]:
     yield Scenario("recover what was not synced", unsynced)
     yield Scenario("recover a first write", unsynced, begins_empty=True)
     yield Scenario("append without high watermarks", [append], without=[_HIGH_WATERMARKS])
+    # Tasks take the place of their batches from there: without it, the commit changes each batch.
+    moves = OPERATIONS["append that moves files"]
+    yield Scenario("append that moves files to another place", [moves], without=[_HIGH_WATERMARKS])
     for name, operation in (("append", append), ("recover", recovers)):
         yield Scenario(
             f"{name} after a crash",
