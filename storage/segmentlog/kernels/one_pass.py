@@ -55,6 +55,7 @@ _LARGEST_MS = (2**63 - 1) // 1000
 _SMALLEST_MS = -((2**63) // 1000)
 _LINE_BYTES = 64
 _LEAST_AHEAD, _MOST_AHEAD = 4 << 10, 32 << 10
+_OUTPUT_AHEAD = 4 << 10  # the values of an Arrow batch are larger than the second cache
 
 
 @inlined
@@ -155,6 +156,8 @@ def _fill(
             to_key = _put(row, buf, key_at, key, to_key, keys, key_ends, key_valid)
             key_nulls += key & 1
         if want_value:
+            prefetch(values, to_value + _OUTPUT_AHEAD)
+            prefetch(values, to_value + _OUTPUT_AHEAD + _LINE_BYTES)
             to_value = _put(row, buf, value_at, value, to_value, values, value_ends, value_valid)
             value_nulls += value & 1
         row += 1

@@ -119,16 +119,18 @@ def sealed(record):
 # One length each that leads to the page, or has no end: of the record, of a field, of both.
 FAR, ENDLESS, FILL = PAGE // 2, bytes([0xFF] * 10), bytes(62)
 far = [bytes([2 * n & 0x7F | 0x80, n >> 6]) for n in (FAR, FAR + 7, FAR + 8)]
-assert decode(sealed(b"\\x7c\\0\\0\\0\\2k\\x6e" + bytes(56)), None)[0].stop == Stop.END
+rest = b"\\2k\\x6e" + bytes(56)
+assert decode(sealed(b"\\x7c\\0\\0\\0" + rest), None)[0].stop == Stop.END
 for record in (
+    b"\\x7d\\0\\0\\0" + rest, b"\\x7c\\0\\0\\1" + rest, b"\\x7c\\0\\0\\2" + rest,
+    b"\\x7c\\0\\0\\0" + rest + b"\\0",
     far[1] + b"\\0\\0\\0\\1" + far[0] + FILL, far[2] + b"\\0\\0\\0" + far[0] + FILL, b"\\2\\0",
     *((start + 7 * ENDLESS)[:63] for start in (b"", b"\\x7c\\0", b"\\x7c\\0\\0")),
 ):
     for slack in (0, COPY_SLACK):
         assert all(decode(sealed(record), each, slack)[0].stop == Stop.UNUSUAL for each in COLUMNS)
-for number in (ENDLESS, far[0]):
-    for fields in (b"\\0\\0\\0" + number, b"\\0\\0\\0\\1" + number):
-        assert decode(sealed(b"\\x7c" + (fields + FILL)[:62]), None)[0].stop == Stop.UNUSUAL
+for fields in [start + n for start in (b"\\0\\0\\0", b"\\0\\0\\0\\1") for n in (ENDLESS, far[0])]:
+    assert decode(sealed(b"\\x7c" + (fields + FILL)[:62]), None)[0].stop == Stop.UNUSUAL
 outcomes = {"rows": 0, "stop": 0, "inflated": 0}
 for _ in range(ROUNDS):
     data = mutate(encode_batch(records(0, rng.randrange(1, 9))), 23)
