@@ -38,7 +38,7 @@ from segmentlog.errors import (
     SegmentLogError,
     SyncFailedError,
 )
-from segmentlog.files.checkpoint import read_leader_epochs
+from segmentlog.files.checkpoint import ReadCheckpoints, read_leader_epochs
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
     LEADER_EPOCH_CHECKPOINT,
@@ -46,7 +46,7 @@ from segmentlog.files.names import (
 )
 from segmentlog.files.readable import exists
 from segmentlog.files.sync_together import SyncTogether
-from segmentlog.journal.guard import Guard, Intent, PartitionIntent
+from segmentlog.journal.guard import Guard, Intent, PartitionIntent, SegmentSizes
 from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.journal.state import Replaced, State
 from segmentlog.model import TopicPartition
@@ -69,6 +69,7 @@ class CommitSettings:
     Attributes
     ----------
     config : of the topics.
+    own : of topics that differ.
     flush : whether everything is synced before it is decided.
     sink : name and number of the write; topics that have this version, or a later one, are left
         out.
@@ -79,12 +80,17 @@ class CommitSettings:
     """
 
     config: TopicConfig
+    own: Mapping[str, TopicConfig] = field(default_factory=dict, kw_only=True)
     flush: bool = True
     sink: SinkVersion | None = None
     topic: str | None = None
     emptied: Collection[TopicPartition] = ()
     rolls: bool = False
     sequences: SequenceCheck | None = None
+
+    def config_of(self, topic: str) -> TopicConfig:
+        """The configuration of a topic."""
+        return self.own.get(topic, self.config)
 
 
 def commit_staged(
@@ -161,13 +167,7 @@ class _Commit:
         for topic_partition in topic_partitions:
             check_partition_path(partition_path(self.directory, topic_partition))
         was_clean = exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
-        ready = ready_to_append(
-            self.directory,
-            topic_partitions,
-            self.settings.config,
-            is_clean=was_clean,
-            flush=self.settings.flush,
-        )
+        ready = self._ready(topic_partitions, is_clean=was_clean)
         if self.settings.sequences is not None:
             staged = self._checked(
                 self.settings.sequences, {each: end for each, (_, end) in ready.items()}, staged
@@ -197,11 +197,31 @@ class _Commit:
         )  # fmt: skip
         return intent, staged
 
+    def _ready(
+        self, topic_partitions: Iterable[TopicPartition], *, is_clean: bool
+    ) -> dict[TopicPartition, tuple[SegmentSizes, int]]:
+        """The logs, ready to append to; topics of the same settings are prepared together."""
+        known = ReadCheckpoints(self.directory)
+        ready: dict[TopicPartition, tuple[SegmentSizes, int]] = {}
+        groups: dict[str, list[TopicPartition]] = {}
+        for each in topic_partitions:
+            groups.setdefault(each.topic if each.topic in self.settings.own else "", []).append(
+                each
+            )
+        for topic, group in groups.items():
+            ready |= ready_to_append(
+                self.directory, group, self.settings.config_of(topic), is_clean=is_clean,
+                flush=self.settings.flush, known=known,
+            )  # fmt: skip
+        known.write()
+        return ready
+
     def _checked(
         self, check: SequenceCheck, ends: Mapping[TopicPartition, int], staged: JobExtents
     ) -> JobExtents:
         """The extents without batches that the log has; a leader would accept the others."""
-        segment_bytes, flush = self.settings.config.segment_bytes, self.settings.flush
+        configs, flush = (self.settings.config, *self.settings.own.values()), self.settings.flush
+        segment_bytes = min(each.segment_bytes for each in configs)
         stage = TaskStage(self.directory, self.guard.token, 0, segment_bytes, flush=flush)
         return check.without_duplicates(self.directory, stage, ends, staged)
 
@@ -251,7 +271,8 @@ class _Commit:
         epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
         epoch = epochs[-1][0] if epochs else 0
         syncs = self.syncs if self.settings.flush else None
-        appender = LogAppender(path, self.settings.config, intent.sizes, syncs=syncs)
+        config = self.settings.config_of(intent.topic)
+        appender = LogAppender(path, config, intent.sizes, syncs=syncs)
         try:
             next_offset = max(intent.end_offset, intent.new_start)
             has_to_roll = intent.new_start >= 0 or self.settings.rolls
@@ -274,7 +295,7 @@ class _Commit:
         base_offset = max(extent.first_offset, next_offset)
         if not appender.size:  # the new segment replaces an empty one
             base_offset = appender.base_offset
-        config = self.settings.config
+        config = self.settings.config_of(extent.topic)
         plan = plan_segment(self.directory, extent, base_offset, shift, epoch, config)
         if plan is None or not enter_partition(self.guard.path, path, extent, plan):
             for batches in staged_batches(self.directory, extent, shift, epoch):

@@ -73,6 +73,7 @@ class ProducerConfig:
     ----------
     topic_config : of the topics that are written to; where none was given, the settings of the
         directory come before Kafka's defaults.
+    own : the same of topics that differ; a job without a topic finds them in the directory.
     codec, level : the compression; None is Kafka's default level of the codec.
     batch_size : bytes of a batch before compression.
     buffer_memory : bytes of rows to hold before batches are written.
@@ -90,6 +91,7 @@ class ProducerConfig:
     """
 
     topic_config: TopicConfig = field(default_factory=TopicConfig)
+    own: Mapping[str, TopicConfig] = field(default_factory=dict, kw_only=True)
     codec: Codec = Codec.NONE
     level: int | None = None
     batch_size: int = BATCH_SIZE
@@ -109,6 +111,16 @@ class ProducerConfig:
     def preserving(self) -> "ProducerConfig":
         """The same, with every column of a log's rows used."""
         return replace(self, use_timestamps=True, use_timestamp_types=True, use_offsets=True)
+
+    def of(self, topic: str) -> "ProducerConfig":
+        """The settings for one topic."""
+        own = self.own.get(topic)
+        return self if own is None else replace(self, topic_config=own, own={})
+
+    @property
+    def least_segment_bytes(self) -> int:
+        """Bytes of the smallest segments among the topics."""
+        return min(each.segment_bytes for each in (self.topic_config, *self.own.values()))
 
     @property
     def batch_codec(self) -> Codec:

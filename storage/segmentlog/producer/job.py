@@ -65,8 +65,7 @@ class WriteJob:
     ) -> "WriteJob":
         """Recover from a crash, if there was one, and leave a mark for the tasks.
 
-        The settings of the topic come from the directory, unless they are given; without a topic,
-        they are those of topics without settings of their own.
+        The settings of each topic come from the directory, unless they are given.
 
         A missing topic is created when the job commits.  A job that fails before leaves no topic,
         which would bind the next job to a number of partitions that nobody chose.
@@ -123,7 +122,7 @@ class WriteJob:
             See `check_begun`.
         """
         self.check_begun()
-        segment_bytes = self.config.topic_config.segment_bytes
+        segment_bytes = self.config.least_segment_bytes
         stage = TaskStage(self.directory, self.token, task, segment_bytes, flush=self.config.flush)
         topics = self.topics
         return RowStager(stage, self.config, topics.topic, topics.n_partitions, task, numbers)
@@ -196,6 +195,7 @@ class WriteJob:
         config = self.config.topic_config
         return CommitSettings(
             config,
+            own=self.config.own,
             flush=self.config.flush or n_records >= config.flush_messages,
             sink=self.sink,
             topic=self.topics.topic,
@@ -217,4 +217,8 @@ class WriteJob:
 def _configured(config: ProducerConfig, directory: str, topic: str | None) -> ProducerConfig:
     """The configuration with the settings of the directory, where none was given."""
     known = DirectorySettings.read(directory, is_optional=True)
-    return replace(config, topic_config=config.topic_config.above(known.config(topic)))
+    all_topics = config.topic_config.above(known.config(topic))
+    names = () if topic is not None else known.topics
+    own = {each: config.topic_config.above(known.config(each)) for each in names}
+    own = {each: found for each, found in own.items() if found != all_topics}
+    return replace(config, topic_config=all_topics, own=own)

@@ -84,12 +84,8 @@ class RowStager:
         self._n_partitions = n_partitions
         self._first_partition = first_partition
         self._numbers = numbers
-        self._encoder = RecordEncoder(
-            config.batch_codec,
-            config.level,
-            batch_size=config.batch_size,
-            max_message_bytes=config.most_batch_bytes,
-        )
+        self._encoder = _encoder(config)
+        self._encoders = {each: _encoder(config.of(each)) for each in config.own}
         self._partitioners: dict[str, tuple[Partitioner, int]] = {}
         self._held: list[pa.RecordBatch] = []
         self._n_bytes = 0
@@ -213,7 +209,8 @@ class RowStager:
         chosen = partitioner.choose(source, explicit)
         order, starts = group_rows(chosen, n_partitions)
         keeps = restored(topic, rows, self._config, timestamps)
-        kind = self._config.topic_config.message_timestamp_type
+        kind = self._config.of(topic).topic_config.message_timestamp_type
+        encoder = self._encoders.get(topic, self._encoder)
         now = int(time.time() * 1000) if kind == TimestampType.LOG_APPEND_TIME else None
         for partition in np.flatnonzero(np.diff(starts)).tolist():
             mine = order[starts[partition] : starts[partition + 1]]
@@ -222,7 +219,7 @@ class RowStager:
                 run = mine[begin:end]
                 offsets = None if keeps.offsets is None else keeps.offsets[run]
                 bounds = self._check_rising(topic_partition, offsets)
-                batches = self._encoder.encode(
+                batches = encoder.encode(
                     topic_partition,
                     source,
                     run,
@@ -265,3 +262,12 @@ class RowStager:
             times.fill(now)
             return times
         return milliseconds(topic, rows, now)
+
+
+def _encoder(config: ProducerConfig) -> RecordEncoder:
+    return RecordEncoder(
+        config.batch_codec,
+        config.level,
+        batch_size=config.batch_size,
+        max_message_bytes=config.most_batch_bytes,
+    )

@@ -145,7 +145,7 @@ class LogWriter:
             raise OptionError("partition", str(partition), f"{name} has {n_partitions} partitions")
         topic_partition = TopicPartition(name, partition)
         with self._refusing():
-            for each in ready_batches(memoryview(batches), topic_partition, job.config):
+            for each in ready_batches(memoryview(batches), topic_partition, job.config.of(name)):
                 self._has_rows = True
                 self._ready.add(topic_partition)
                 self._stager.add_batches(topic_partition, each)

@@ -162,6 +162,11 @@ class DirectorySettings:
         node_id = properties.get("node.id") or properties.get("broker.id") or ""
         return cls(given, cluster=cluster, node_id=node_id, server_properties=static)
 
+    @property
+    def topics(self) -> Collection[str]:
+        """Topics with settings of their own."""
+        return sorted({*self._file.topics, *self._cluster.topics})
+
     def of(self, topic: str | None) -> dict[str, Setting]:
         """All settings of a topic, by Kafka's names, or those of topics without their own."""
         known = TopicConfig()

@@ -7,6 +7,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+import segmentlog
+
 pytestmark = pytest.mark.spark
 
 
@@ -53,6 +55,20 @@ def test_columns_are_those_of_the_kafka_sink(spark: SparkSession, tmp_path: Path
         (row.topic, row.partition, row.key, row.value, row.offset) for row in found
     ]
     assert [[("h", b"\1")], None] == [row.headers for row in found]
+
+
+def test_each_topic_has_its_own_settings(spark: SparkSession, tmp_path: Path) -> None:
+    """Those that the directory keeps; an option is for all topics of the job."""
+    segmentlog.alter_settings(tmp_path, "a", {"segment.bytes": "2000"})
+    frame = numbers(spark, 2000).withColumn("topic", F.expr("if(value % 2 = 0, 'a', 'b')"))
+    for options in ({}, {"segment.bytes": "1000000"}):
+        save(frame, tmp_path, **{"kafka.batch.size": "500", **options})
+    opened = segmentlog.open_log_dir(tmp_path)
+    sizes = {topic: [each.size for each in opened.log(topic, 0).segments] for topic in "ab"}
+
+    assert len(sizes["a"]) > 5
+    assert max(sizes["a"][:-1]) <= 2000 < sizes["a"][-1]
+    assert 1 == len(sizes["b"])
 
 
 def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path) -> None:

@@ -149,3 +149,45 @@ def test_public_settings(tmp_path: Path) -> None:
 
     assert segmentlog.Setting("5", Source.FILE) == found["retention.ms"]
     assert "Kafka's default" == segmentlog.topic_settings(tmp_path)["retention.ms"].source
+
+
+def test_a_job_of_several_topics_goes_by_the_settings_of_each(tmp_path: Path) -> None:
+    """Sizes of segments and batches, codecs and times; what the call gives comes first."""
+    segmentlog.alter_settings(tmp_path, None, {"segment.bytes": "3000"})
+    segmentlog.alter_settings(
+        tmp_path, "small", {"segment.bytes": "300", "compression.type": "zstd"}
+    )
+    segmentlog.alter_settings(
+        tmp_path, "late", {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "200"}
+    )
+    topics = ("late", "small", "usual")
+    rows = pa.table({"topic": [*topics] * 60, "value": [b"%0100d" % i for i in range(180)]})
+    config = segmentlog.ProducerConfig(batch_size=150)
+    with segmentlog.open_writer(tmp_path, config=config) as writer:
+        writer.append(rows)
+    opened = segmentlog.open_log_dir(tmp_path)
+    logs = {topic: opened.log(topic, 0) for topic in topics}
+    sizes = {topic: [each.size for each in log.segments] for topic, log in logs.items()}
+    codecs = {
+        topic: {placed.header.codec for each in log.segments for placed in each.headers(0)}
+        for topic, log in logs.items()
+    }
+    kinds = {
+        topic: {*log.scan(columns=["timestampType"]).read_all()["timestampType"].to_pylist()}
+        for topic, log in logs.items()
+    }
+
+    assert max(sizes["small"]) <= 300 < 2000 < max(sizes["usual"]) <= 3000
+    assert ({segmentlog.Codec.NONE}, {segmentlog.Codec.ZSTD}) == (codecs["usual"], codecs["small"])
+    assert ({0}, {0}, {1}) == (kinds["usual"], kinds["small"], kinds["late"])
+    big = pa.table({"topic": ["late"], "value": [b"x" * 300]})
+    with pytest.raises(segmentlog.RecordTooLargeError):
+        _write(tmp_path, big, config)
+    given = segmentlog.TopicConfig.parse({"max.message.bytes": "400"})
+    _write(tmp_path, big, segmentlog.ProducerConfig(given))
+    _write(tmp_path, pa.table({"topic": ["usual"], "value": [b"x" * 300]}), config)
+
+
+def _write(directory: Path, rows: pa.Table, config: segmentlog.ProducerConfig) -> None:
+    with segmentlog.open_writer(directory, config=config) as writer:
+        writer.append(rows)
