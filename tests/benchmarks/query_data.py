@@ -36,8 +36,8 @@ def _binary(rows: np.ndarray) -> pa.Array:
     )
 
 
-def tables(n_records: int) -> Iterator[pa.Table]:
-    """Records of about 110 bytes in turn for each partition; half of a value is random."""
+def tables(n_records: int, value_size: int = 88) -> Iterator[pa.Table]:
+    """Records in turn for each partition; all but 48 bytes of a value are random."""
     rng = np.random.default_rng(1)
     text = np.frombuffer(b'{"customer":"name","state":"open","n":' * 2, np.uint8)[:48]
     powers = 10 ** np.arange(5, -1, -1)
@@ -46,9 +46,12 @@ def tables(n_records: int) -> Iterator[pa.Table]:
         keys = np.empty((len(numbers), 10), np.uint8)
         keys[:, :4] = np.frombuffer(b"key-", np.uint8)
         keys[:, 4:] = numbers[:, None] // powers % 10 + ord("0")
-        values = np.empty((len(numbers), 88), np.uint8)
+        n_random = value_size - 48
+        values = np.empty((len(numbers), value_size), np.uint8)
         values[:, :48] = text
-        values[:, 48:] = np.frombuffer(rng.bytes(len(numbers) * 40), np.uint8).reshape(-1, 40)
+        values[:, 48:] = np.frombuffer(rng.bytes(len(numbers) * n_random), np.uint8).reshape(
+            -1, n_random
+        )
         microseconds = (T0 + numbers // 8) * 1000
         yield pa.table(
             {
@@ -60,12 +63,14 @@ def tables(n_records: int) -> Iterator[pa.Table]:
         )
 
 
-def write(directory: Path, n_records: int, num_partitions: int | None = None) -> None:
+def write(
+    directory: Path, n_records: int, num_partitions: int | None = None, value_size: int = 88
+) -> None:
     """Write the records to a topic of a log directory, which no broker has open."""
     with segmentlog.open_writer(
         directory, TOPIC, num_partitions=num_partitions, config=_CONFIG
     ) as writer:
-        for table in tables(n_records):
+        for table in tables(n_records, value_size):
             writer.append(table)
 
 
@@ -75,12 +80,14 @@ class QueryData:
     Parameters
     ----------
     scratch : a directory of their own.
-    n_large, n_small : records of the log that a broker serves, and of the one without a broker.
+    n_large, n_small : records of the log that a broker serves, and of the one without a broker;
+        a fifth as many, `n_wide`, have values of 1 KiB.
     """
 
     def __init__(self, scratch: Path, n_large: int, n_small: int) -> None:
         self._scratch = scratch
         self.n_large, self.n_small = n_large, n_small
+        self.n_wide = n_small // 5
 
     @cached_property
     def broker(self) -> Broker:
@@ -96,6 +103,13 @@ class QueryData:
         """A log directory of `n_small` records."""
         directory = self._scratch / "small"
         write(directory, self.n_small, num_partitions=N_PARTITIONS)
+        return directory
+
+    @cached_property
+    def wide(self) -> Path:
+        """A log directory of `n_wide` records with values of 1 KiB."""
+        directory = self._scratch / "wide"
+        write(directory, self.n_wide, num_partitions=N_PARTITIONS, value_size=1024)
         return directory
 
     @cached_property

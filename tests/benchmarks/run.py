@@ -43,9 +43,11 @@ _MARKS = re.compile(r"(<!-- benchmarks:begin -->\n).*(<!-- benchmarks:end -->)",
 QUERIES = {
     "window": spark_queries.time_window,
     "window-engine": spark_queries.time_window_engine,
+    "small": spark_queries.small_query,
     "push-down": spark_queries.filter_push_down,
     "narrow": spark_queries.narrow_spark,
     "narrow-engine": spark_queries.narrow_engine,
+    "narrow-wide": spark_queries.narrow_wide,
     "parquet": dataset_queries.duckdb_and_polars,
     "threads": dataset_queries.threads,
     "timeline": dataset_queries.timeline,
@@ -150,7 +152,7 @@ def machine() -> str:
         f"{os.cpu_count()} cores of {model}; Python {platform.python_version()}, "
         f"pyspark {pyspark.__version__}, pyarrow {pyarrow.__version__}, Kafka {_VERSION}; "
         "warm page cache; medians of alternating rounds after a warm-up. Ratios above 1 are in "
-        "our favour, but for seeks, where less is better."
+        "our favour, but for seeks and the goals with ≤, where less is better."
     )
 
 

@@ -4,10 +4,12 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from engine import digest_of
+from kafka_here import Broker
 from measure import Digest, Result, Row, compare
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -22,12 +24,16 @@ __all__ = [
     "filter_push_down",
     "narrow_engine",
     "narrow_spark",
+    "narrow_wide",
+    "small_query",
     "time_window",
     "time_window_engine",
 ]
 
 _PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 _N_FILTERED = 600
+_N_LAST = 100
+_SOCKET = "spark.python.unix.domain.socket.enabled"
 
 
 def _against(results: Mapping[str, Result], ours: str, theirs: str) -> str:
@@ -58,45 +64,92 @@ def _ours(spark: SparkSession, path: object, **options: Any) -> DataFrame:
 
 def time_window(data: QueryData, rounds: int) -> list[Row]:
     """The same two timestamps for both sources; each round plans anew."""
+    with data.broker as broker:
+        return [
+            _time_window(data, rounds, broker, "", {}),
+            _time_window(data, rounds, broker, f"; both with `{_SOCKET}`", {_SOCKET: "true"}),
+        ]
+
+
+def _time_window(
+    data: QueryData, rounds: int, broker: Broker, of_both: str, settings: Mapping[str, str]
+) -> Row:
+    """The row in a session with these settings."""
     start, end = median_window(data.n_large)
     options: dict[str, Any] = {
         "subscribe": TOPIC,
         "startingTimestamp": start,
         "endingTimestamp": end,
     }
-    with data.broker as broker:
-        spark = session()
-        spark.dataSource.register(FloorSource)
+    spark = _session_with_floor(**settings)
 
-        def kafka() -> DataFrame:
-            reader = spark.read.format("kafka").options(**options)
-            return reader.option("kafka.bootstrap.servers", broker.bootstrap_servers).load()
+    def kafka() -> DataFrame:
+        reader = spark.read.format("kafka").options(**options)
+        return reader.option("kafka.bootstrap.servers", broker.bootstrap_servers).load()
 
-        frames: dict[str, Callable[[], DataFrame]] = {
-            "segmentlog": lambda: _ours(spark, broker.log_dir, **options),
-            "two tasks": lambda: _ours(spark, broker.log_dir, **options, maxPartitions=2),
-            "kafka": kafka,
-            "floor": lambda: spark.read.format("bench_floor").load(),
-        }
-        known = {name: _digest(frames[name]()) for name in ("segmentlog", "two tasks", "kafka")}
-        known["floor"] = known["kafka"]  # it has no rows
+    frames: dict[str, Callable[[], DataFrame]] = {
+        "segmentlog": lambda: _ours(spark, broker.log_dir, **options),
+        "two tasks": lambda: _ours(spark, broker.log_dir, **options, maxPartitions=2),
+        "kafka": kafka,
+        "floor": lambda: _floor(spark),
+    }
+    known = {name: _digest(frames[name]()) for name in ("segmentlog", "two tasks", "kafka")}
+    known["floor"] = known["kafka"]  # it has no rows
 
-        def scan(name: str) -> Digest:
-            _sink(frames[name]())
-            return known[name]
+    def scan(name: str) -> Digest:
+        _sink(frames[name]())
+        return known[name]
 
-        results = compare({name: partial(scan, name) for name in frames}, rounds)
-        spark.stop()
+    results = compare({name: partial(scan, name) for name in frames}, rounds)
+    spark.stop()
     n_rows = results["kafka"].digest[0]
     detail = (
         f"{_times(results, 'segmentlog', 'kafka')}; {n_rows:,} of {data.n_large:,} rows in "
-        f"{N_PARTITIONS} tasks, {results['two tasks'].median:.3f} s in 2; bound by Spark: a "
-        f"Python source without rows takes {results['floor'].median:.3f} s, a ratio of "
+        f"{N_PARTITIONS} tasks; in 2 {results['two tasks'].median:.3f} s, a ratio of "
+        f"{_against(results, 'two tasks', 'kafka')}; bound by Spark: a Python source without rows "
+        f"takes {results['floor'].median:.3f} s in {N_PARTITIONS} tasks, a ratio of "
         f"{_against(results, 'floor', 'kafka')}"
     )
     work = "1 % of a log by time, through Spark, `load` included"
-    against = "Spark's `kafka` source with the same timestamps"
-    return [Row(work, against, "≥ 4", _against(results, "segmentlog", "kafka"), detail)]
+    against = f"Spark's `kafka` source with the same timestamps{of_both}"
+    return Row(work, against, "≥ 4", _against(results, "segmentlog", "kafka"), detail)
+
+
+def _session_with_floor(**settings: str) -> SparkSession:
+    spark = session(**settings)
+    spark.dataSource.register(FloorSource)
+    return spark
+
+
+def _floor(spark: SparkSession) -> DataFrame:
+    return spark.read.format("bench_floor").load()
+
+
+def small_query(data: QueryData, rounds: int) -> list[Row]:
+    """The last records of each partition, against a source of as many tasks without rows."""
+    spark = _session_with_floor()
+    options = {"subscribe": TOPIC, "lastRecords": _N_LAST}
+    assert _ours(spark, data.small, **options).count() == _N_LAST * N_PARTITIONS
+
+    def scan(frame: DataFrame) -> Digest:
+        _sink(frame)
+        return (N_PARTITIONS,)
+
+    results = compare(
+        {
+            "segmentlog": lambda: scan(_ours(spark, data.small, **options)),
+            "floor": lambda: scan(_floor(spark)),
+        },
+        4 * rounds,
+    )
+    spark.stop()
+    detail = (
+        f"{_times(results, 'segmentlog', 'floor')}; {_N_LAST * N_PARTITIONS} of "
+        f"{data.n_small:,} rows; bound by Spark's job; less is better"
+    )
+    work = f"the last {_N_LAST} records of {N_PARTITIONS} partitions, `load` included, `local[2]`"
+    against = f"a Python source without rows, {N_PARTITIONS} tasks"
+    return [Row(work, against, "≤ 1.1", _against(results, "floor", "segmentlog"), detail)]
 
 
 def _counted(readers: list[pa.RecordBatchReader]) -> Digest:
@@ -207,9 +260,45 @@ def narrow_spark(data: QueryData, rounds: int) -> list[Row]:
     ]  # fmt: skip
 
 
+def narrow_wide(data: QueryData, rounds: int) -> list[Row]:
+    """Two columns against all, where values are of 1 KiB: through Spark, and in the engine."""
+    spark = session()
+    path, n_rows = data.wide, f"{data.n_wide:,} rows with values of 1 KiB"
+
+    def sink(schema: str) -> Digest:
+        reader = spark.read.format("segmentlog")
+        _sink((reader.schema(schema) if schema else reader).load(str(path)))
+        return (data.n_wide,)
+
+    two = "offset bigint, timestamp timestamp"
+    through = compare({"two": lambda: sink(two), "all": lambda: sink("")}, rounds)
+    spark.stop()
+    engine = _narrow(path, rounds)
+    return [
+        Row(
+            'schema "offset, timestamp", values of 1 KiB, `local[2]`', "all columns", "≥ 3",
+            _against(through, "two", "all"),
+            f"{_times(through, 'two', 'all')}; {n_rows}; bound by bytes and their checksum",
+        ),
+        Row(
+            "columns `offset` and `timestamp` in the engine, values of 1 KiB, one core",
+            "all columns", "≥ 3", _against(engine, "two", "all"),
+            f"{_times(engine, 'two', 'all')}; {n_rows}; {_bound(engine)}",
+        ),
+    ]  # fmt: skip
+
+
 def narrow_engine(data: QueryData, rounds: int) -> list[Row]:
     """One core, from files; and the part of it that reads and verifies bytes."""
-    directory = segmentlog.open_log_dir(data.small)
+    results = _narrow(data.small, rounds)
+    detail = f"{_times(results, 'two', 'all')}; {data.n_small:,} rows; {_bound(results)}"
+    work = "columns `offset` and `timestamp` in the engine, one core"
+    return [Row(work, "all columns", "≥ 3", _against(results, "two", "all"), detail)]
+
+
+def _narrow(path: Path, rounds: int) -> dict[str, Result]:
+    """Two columns, all columns and none of those that are decoded."""
+    directory = segmentlog.open_log_dir(path)
     logs = [directory.log(TOPIC, partition) for partition in range(N_PARTITIONS)]
     slices = [each for log in logs for each in log.slices(0, log.log_end_offset)]
 
@@ -218,15 +307,16 @@ def narrow_engine(data: QueryData, rounds: int) -> list[Row]:
             sum(batch.num_rows for each in slices for batch in scan_slice(each, columns=columns)),
         )
 
-    results = compare(
+    return compare(
         {"two": scan(["offset", "timestamp"]), "all": scan(None), "none": scan(["partition"])},
         rounds,
     )
+
+
+def _bound(results: Mapping[str, Result]) -> str:
     share = results["none"].median / results["two"].median
     bound = results["all"].median / results["none"].median
-    detail = (
-        f"{_times(results, 'two', 'all')}; {data.n_small:,} rows; reading bytes and their "
-        f"checksum alone are {share:.0%} of it: without any column the ratio is {bound:.1f}"
+    return (
+        f"reading bytes and their checksum alone are {share:.0%} of it: without any column the "
+        f"ratio is {bound:.1f}"
     )
-    work = "columns `offset` and `timestamp` in the engine, one core"
-    return [Row(work, "all columns", "≥ 3", _against(results, "two", "all"), detail)]

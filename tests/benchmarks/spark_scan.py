@@ -15,19 +15,21 @@ import segmentlog
 _ROWS = 50_000
 
 
-def session() -> SparkSession:
+def session(**settings: str) -> SparkSession:
     """Two cores, and no user interface."""
     here = str(Path(__file__).parent)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
-    spark = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "3g")
         .config("spark.jars", ",".join(spark_kafka_jars()))
-        .getOrCreate()
     )
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     from segmentlog_bench_ipc import IpcSource
 
