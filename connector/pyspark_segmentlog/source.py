@@ -35,6 +35,7 @@ class SegmentLogDataSource(DataSource):
     def schema(self) -> "StructType":
         """Columns of the rows; the options are checked here, as early as Spark asks."""
         from pyspark_segmentlog.catalog_table import schema_of_table
+        from pyspark_segmentlog.python_worker import freeze_modules
         from pyspark_segmentlog.read.options import ReadOptions
         from pyspark_segmentlog.read.schema import row_schema
 
@@ -42,7 +43,9 @@ class SegmentLogDataSource(DataSource):
         if of_table is not None:
             return of_table
         options = ReadOptions.parse(self.options)
-        return row_schema(include_headers=options.include_headers)
+        columns = row_schema(include_headers=options.include_headers)
+        freeze_modules()
+        return columns
 
     @PlainErrors()
     def reader(self, schema: "StructType") -> DataSourceReader:

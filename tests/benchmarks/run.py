@@ -165,7 +165,7 @@ def machine() -> str:
         f"{os.cpu_count()} cores of {model}; Python {platform.python_version()}, "
         f"pyspark {pyspark.__version__}, pyarrow {pyarrow.__version__}, Kafka {_VERSION}; "
         "warm page cache; medians of alternating rounds after a warm-up. Ratios above 1 are in "
-        "our favour, but for seeks, where less is better."
+        "our favour, but for seeks and the goals with ≤, where less is better."
     )
 
 

@@ -1,5 +1,10 @@
 """The process of a task, which is used again."""
 
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 from new_process import run
 
 CODE = """
@@ -12,6 +17,52 @@ of_a_task = [[i] for i in range(10_000)]
 freeze_modules()
 print(before, frozen > 1000, gc.get_freeze_count() - frozen < 1000)
 """
+
+
+PLANNED = """
+import gc
+from pyspark_segmentlog import DefaultSource
+source = DefaultSource({"path": "examples/data"})
+columns = source.schema()
+after_schema = gc.get_freeze_count()
+gc.unfreeze()
+from pyspark_segmentlog.python_worker import freeze_modules
+freeze_modules.cache_clear()
+n_tasks = len(source.reader(columns).partitions())
+print(after_schema > 1000, gc.get_freeze_count() > 1000, n_tasks > 0)
+"""
+
+
+def test_planners_freeze_modules(example_data: str) -> None:
+    """Both processes that plan a read are used again: one for columns, one for partitions."""
+    assert "True True True" == run(PLANNED.replace("examples/data", example_data))
+
+
+SOCKET = "spark.python.unix.domain.socket.enabled"
+READ_AND_WRITTEN = f"""
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = builder.config("{SOCKET}", "true").getOrCreate()
+rows = spark.read.format("segmentlog").load("FROM").select("key", "value")
+out = rows.write.format("segmentlog").mode("append").option("topic", "copied")
+out.option("numPartitions", 2).save("TO")
+copied = spark.read.format("segmentlog").load("TO").select("key", "value")
+print(rows.count() > 0, rows.exceptAll(copied).count(), copied.exceptAll(rows).count())
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.thorough
+def test_unix_sockets_to_workers(example_data: str, tmp_path: Path) -> None:
+    """The setting that connector/README.md recommends reads and writes the same records."""
+    code = READ_AND_WRITTEN.replace("FROM", example_data).replace("TO", str(tmp_path / "to"))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "True 0 0" == done.stdout.strip().splitlines()[-1]
 
 
 def test_modules_are_frozen_once() -> None:

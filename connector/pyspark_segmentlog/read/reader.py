@@ -55,7 +55,9 @@ class SegmentLogReader(DataSourceReader):
         """One partition for each task; for an empty list, Spark makes one that is None."""
         from pyspark_segmentlog.read.planner import plan_tasks
 
-        return [TaskPartition(parts) for parts in plan_tasks(self._options, self._bounds)]
+        planned = [TaskPartition(parts) for parts in plan_tasks(self._options, self._bounds)]
+        freeze_modules()
+        return planned
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Arrow batches of one task."""
