@@ -5,7 +5,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from measure import Row, compare
@@ -181,3 +182,41 @@ def memory_and_compile(log_dir: Path, topic: str, rounds: int) -> list[Row]:
         Row("first batch of a process, kernels cached", "–", "< 0.45 s", f"{cached:.2f} s",
             f"imports too; {starts[0]:.2f}–{starts[-1]:.2f} s; bound by these imports"),
     ]  # fmt: skip
+
+
+_SPARK_ALONE = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+print(spark.range(1000).groupBy("id").count().count())
+spark.stop()
+"""
+
+
+def quickstart(rounds: int) -> list[Row]:
+    """The README's first command as whole processes, beside a session that counts numbers."""
+    script = str(Path(__file__).resolve().parents[2] / "examples" / "quickstart.py")
+    cold, warm, alone = [], [], []
+    with tempfile.TemporaryDirectory() as cache:
+        environment = os.environ | {"NUMBA_CACHE_DIR": cache}
+        for seconds in (cold, *([warm] * rounds)):
+            seconds.append(_process_seconds([script], environment))
+            alone.append(_process_seconds(["-c", _SPARK_ALONE], environment))
+    bound = (
+        f"a session that counts numbers takes {statistics.median(alone):.1f} s; bound by Spark's "
+        "JVM, and by its Python processes, one for each kind of work"
+    )
+    return [
+        Row("the README's quickstart, kernels compiled", "–", "< 20 s", f"{cold[0]:.1f} s",
+            f"one run; {bound}"),
+        Row("the README's quickstart, kernels cached", "–", "< 12 s",
+            f"{statistics.median(warm):.1f} s", _range(warm)),
+    ]  # fmt: skip
+
+
+def _process_seconds(arguments: Sequence[str], environment: Mapping[str, str]) -> float:
+    begin = time.perf_counter()
+    subprocess.run(
+        [sys.executable, *arguments], env=environment, check=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    return time.perf_counter() - begin

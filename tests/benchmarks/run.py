@@ -125,6 +125,7 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
         *planning.seek(scratch / "seek", rounds),
         planning.plan(scratch / "plan", n_partitions, rounds),
         *planning.memory_and_compile(broker.log_dir, "plain", rounds),
+        *planning.quickstart(3),
     ]  # fmt: skip
 
 
