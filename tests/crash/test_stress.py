@@ -106,9 +106,9 @@ class _Processes:
     def kill(self) -> None:
         """Leave none, whatever has happened."""
         for each in (*self._writers, *self._readers):
-            if each.poll() is None:
-                each.kill()
-                each.communicate()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(each.pid, signal.SIGKILL)  # a writer's child holds its pipes, too
+            each.communicate()
 
     def _tally(self) -> Counter[str]:
         run = self._run
@@ -132,6 +132,7 @@ class _Processes:
                  str(self._ledger.path), json.dumps(how)],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+                start_new_session=True,
             )  # fmt: skip
 
 

@@ -27,23 +27,22 @@ REASONS: Mapping[str, str] = {
         ],
         "a recovery point that lags has the next recovery read what this one has read": [
             (
-                "commit.prepare.ready_to_append > write_offsets > write > replace_file: "
-                "replace recovery-point-offset-checkpoint"
+                "commit.prepare.ready_to_append > put > write > write_offsets > write > "
+                "replace_file: replace recovery-point-offset-checkpoint"
             ),
             (
-                "commit.prepare.ready_to_append > write_offsets > write > replace_file > "
-                "sync_directory "
-                "> sync_file: fsync log directory"
+                "commit.prepare.ready_to_append > put > write > write_offsets > write > "
+                "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
         "a compaction whose offset lags has the next one clean again what is clean": [
             (
-                "cleanup.compaction_job.set_checkpoint > write_offsets > write > replace_file: "
-                "replace cleaner-offset-checkpoint"
+                "cleanup.compaction_job.reached > put > write > write_offsets > write > "
+                "replace_file: replace cleaner-offset-checkpoint"
             ),
             (
-                "cleanup.compaction_job.set_checkpoint > write_offsets > write > replace_file > "
-                "sync_directory > sync_file: fsync log directory"
+                "cleanup.compaction_job.reached > put > write > write_offsets > write > "
+                "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
         "high watermarks tell of missing partitions; no record comes before the next sync": [

@@ -108,8 +108,8 @@ def _open(file: SliceFile) -> ReadableFile:
         except FileNotFoundError as error:
             missing[path] = error
             continue
+        opened.expect(file.start, file.end)  # an object's state is that of this moment then
         if file.inode in (0, opened.status().inode):
-            opened.expect(file.start, file.end)
             return opened
         opened.close()
     if file.path in missing:

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,6 @@ class Ledger:
         os.write(self._descriptor, line.encode())
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """All of them."""
+        """All of them; while others write, but for the last ones, which may not be whole yet."""
         with self.path.open() as lines:
-            yield from map(json.loads, lines)
+            yield from map(json.loads, takewhile(lambda line: line.endswith("\n"), lines))
