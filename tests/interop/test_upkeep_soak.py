@@ -30,8 +30,8 @@ _MOST_FAULTS = 10  # that are told
 _SECONDS = float(os.environ.get("SOAK_SECONDS", "3600"))
 
 SHORT = Soak(
-    _SEED, seconds=10, n_keys=300, most_records=60, pause=0.05, compact_every=0.7,
-    retain_every=1.5, poll_every=0.7, check_every=0.3, spark_every=3, writer_lives=2,
+    _SEED, seconds=10, n_keys=300, most_records=60, pause=0.05, compact_every=1.2,
+    retain_every=3, poll_every=0.7, check_every=0.5, spark_every=3, writer_lives=5,
     delete_delay=3, tombstones_stay=4, timed_stay=4, sized_bytes=300_000,
     segment_bytes=30_000,
 )  # fmt: skip
