@@ -149,6 +149,7 @@ def measure_queries(scratch: Path, names: Sequence[str], rounds: int, *, quick: 
 
 def measure_compaction(scratch: Path, n_bytes: int, rounds: int) -> list[Row]:
     """The rows of the table that are about compaction."""
+    scratch.mkdir()
     return [
         *compacting.rows(scratch, n_bytes, rounds, _VERSION),
         compacting.memory(scratch, 3 * n_bytes),
@@ -184,16 +185,17 @@ def main() -> None:
     quick, only = arguments.quick, "queries" if arguments.row else arguments.only
     n_records, rounds = 100_000 if quick else 4_000_000, 5
     rows = []
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as made:
+        scratch = Path(made)
         if only in (None, "reads"):
-            rows += measure_reads(Path(scratch), n_records, rounds, 500 if quick else 10_000)
+            rows += measure_reads(scratch, n_records, rounds, 500 if quick else 10_000)
         if only in (None, "queries"):
             names = arguments.row or [*QUERIES]
-            rows += measure_queries(Path(scratch), names, rounds, quick=quick)
+            rows += measure_queries(scratch, names, rounds, quick=quick)
         if only in (None, "writes"):
-            rows += measure_writes(Path(scratch), n_records, rounds, 5 * 10 ** (7 if quick else 9))
+            rows += measure_writes(scratch, n_records, rounds, 5 * 10 ** (7 if quick else 9))
         if only in (None, "compaction"):
-            rows += measure_compaction(Path(scratch), 10 ** (7 if quick else 8) * 2, 3)
+            rows += measure_compaction(scratch / "compaction", 10 ** (7 if quick else 8) * 2, 3)
     printed = table(rows, machine())
     print(printed)
     if arguments.write:
