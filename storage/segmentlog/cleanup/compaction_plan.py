@@ -107,7 +107,7 @@ def plan_compaction(
             checkpoint = checkpoints.get(each)
             log = opened.log(*each)
             cleanable = find_cleanable(log, checkpoint, config, now_ms)
-            # Of a log with nothing to clean, a damaged checkpoint of high watermarks is no error.
+            # A damaged checkpoint of high watermarks does not matter to a log that stays as it is.
             end = log.high_watermark_checkpoint if cleanable.cleanable_bytes else None
             start = log.log_start_offset
             plans.append(PlannedPartition(each, config, checkpoint, cleanable, start, end))
