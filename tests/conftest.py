@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -117,3 +117,15 @@ def _kafka_source() -> list[str]:
         return spark_kafka_jars()
     except ArtifactsError:
         return []
+
+
+@pytest.fixture(scope="session")
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Print although pytest keeps what tests print."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    def print_now(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(text)
+
+    return print_now

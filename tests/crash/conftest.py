@@ -1,7 +1,7 @@
 """The crash disk that all tests here share: a state that was opened once is not opened again."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from crash_disk.explore import Explorer
@@ -21,15 +21,3 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
-
-
-@pytest.fixture(scope="session")
-def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Print although pytest keeps what tests print."""
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-
-    def print_now(text: str) -> None:
-        with capture.global_and_fixture_disabled():
-            print(text)
-
-    return print_now

@@ -170,15 +170,3 @@ def missing(counts: Counter[str]) -> list[str]:
 def table(counts: Counter[str]) -> str:
     """Counts, sorted by name."""
     return "\n".join(f"{counts[name]:12,d}  {name}" for name in sorted(counts))
-
-
-@pytest.fixture
-def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Print although pytest keeps what tests print."""
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-
-    def print_now(text: str) -> None:
-        with capture.global_and_fixture_disabled():
-            print(text)
-
-    return print_now
