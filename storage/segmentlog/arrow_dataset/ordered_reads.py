@@ -1,6 +1,8 @@
 """Reads slices on several threads, and hands out their batches in the order of the slices."""
 
+import atexit
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -38,6 +40,7 @@ class _Reads:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All batches, in order; closing it ends the threads."""
+        _under_way.add(self)
         for each in self._threads:
             each.start()
         try:
@@ -45,11 +48,15 @@ class _Reads:
                 while (batch := self._take(queue)) is not None:
                     yield batch
         finally:
-            with self._changed:
-                self._is_closed = True
-                self._changed.notify_all()
-            for each in self._threads:
-                each.join()
+            self.close()
+
+    def close(self) -> None:
+        """End the threads; a slice is left at the next batch."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        for each in self._threads:
+            each.join()
 
     def _next_queue(self) -> "_Queue | None":
         """The queue of the next slice, or None behind the last."""
@@ -119,6 +126,22 @@ class _Reads:
             queue.n_bytes += batch.nbytes
             self._changed.notify_all()
             return not self._is_closed
+
+
+#: Reads whose threads live.
+_under_way: weakref.WeakSet[_Reads] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_threads() -> None:
+    """End the threads of iterators that nobody has closed, while there is an interpreter.
+
+    They are daemon threads, since the interpreter waits for others before it gets here, and these
+    wait for their consumers.  But an ending interpreter freezes daemon threads, and then waits for
+    them as soon as it closes the iterator: one process in three never ended.
+    """
+    for each in list(_under_way):
+        each.close()
 
 
 @dataclass(eq=False)

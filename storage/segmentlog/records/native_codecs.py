@@ -11,6 +11,7 @@ import functools
 import importlib.util
 import logging
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,15 +51,25 @@ class NativeCodecs:
             self.addresses[at] = addresses.UNAVAILABLE
         elif codec == Codec.LZ4:
             context = _lz4_context(library)
-            weakref.finalize(self, library.LZ4F_freeDecompressionContext, context)
+            self._free_with_me(library.LZ4F_freeDecompressionContext, context)
             self.addresses[addresses.LZ4_CONTEXT] = _value(context)
             self.addresses[addresses.LZ4_RESET] = _address(library.LZ4F_resetDecompressionContext)
             self.addresses[at] = _address(library.LZ4F_decompress)
         else:
             context = _zstd_context(library)
-            weakref.finalize(self, library.ZSTD_freeDCtx, context)
+            self._free_with_me(library.ZSTD_freeDCtx, context)
             self.addresses[addresses.ZSTD_CONTEXT] = _value(context)
             self.addresses[at] = _address(library.ZSTD_decompressDCtx)
+
+    def _free_with_me(
+        self, free: Callable[[ctypes.c_void_p], Any], context: ctypes.c_void_p
+    ) -> None:
+        """Free a context with this object, and not when the interpreter ends.
+
+        A daemon thread may still inflate then, and would write to memory that was freed: a quarter
+        of the processes that ended during a read were aborted for it.
+        """
+        weakref.finalize(self, free, context).atexit = False
 
 
 def _address(function: Any) -> int:  # noqa: ANN401 - ctypes gives them no type

@@ -2,6 +2,8 @@
 
 import importlib.machinery
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -63,3 +65,22 @@ def test_a_function_that_inflates_wrongly_is_not_used(
     monkeypatch.setattr(native_codecs, name, frame.replace(b"segmentlog", b"segmentlag"))
 
     assert inflate.UNAVAILABLE == address(codec)
+
+
+def test_contexts_are_freed_with_their_decoder_and_not_when_a_process_ends() -> None:
+    """A daemon thread may still write to them then."""
+    code = (
+        "from segmentlog.records import native_codecs as there\n"
+        "there._lz4().LZ4F_freeDecompressionContext = lambda _: print('lz4')\n"
+        "there._zstd().ZSTD_freeDCtx = lambda _: print('zstd')\n"
+        "kept, dropped = there.NativeCodecs(), there.NativeCodecs()\n"
+        "for each in (3, 4):\n"
+        "    kept.load(each)\n"
+        "    dropped.load(each)\n"
+        "del dropped\n"
+        "print('end')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+    assert {"lz4", "zstd"} == set(done.stdout.decode().split("end")[0].split())
+    assert done.stdout.endswith(b"end\n")
