@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import crc32c
-import lz4.frame
 import numpy as np
 import pyarrow as pa
-import zstandard
 from kafka_here.artifacts import java
 from measure import Digest, Row, compare
 
 import segmentlog
-from segmentlog.kernels import layout
 from segmentlog.read.scan import scan_slice
 from segmentlog.records.columns import RECORD_SCHEMA
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
@@ -158,65 +155,6 @@ def encode_against_roofline(n_rows: int, goal: str, rounds: int) -> Row:
     )
     against = "memcpy + CRC-32C of the same bytes"
     return Row("encode, one core", against, goal, f"{roofline / encode.median:.2f}", detail)
-
-
-def against_codec(name: str, log: segmentlog.Log, goal: str, rounds: int) -> Row:
-    """Decode of compressed batches against the codec alone plus the roofline."""
-    data = load(log)
-    known = decode(data)
-    payloads = _payloads(data)
-    context = zstandard.ZstdDecompressor()
-    target = bytearray(64 << 20)
-    view = memoryview(target)
-
-    def inflate() -> int:
-        total = 0
-        for payload in payloads:
-            if name == "zstd":
-                with context.stream_reader(payload) as reader:
-                    total += reader.readinto(view)
-            else:
-                total += len(lz4.frame.decompress(payload))
-        return total
-
-    # Written, not `zeros`: those are all one page in the cache, and copied twice as quickly.
-    inflated = np.full(inflate(), 1, np.uint8)
-    results = compare(
-        {
-            "decode": lambda: decode(data),
-            "codec": lambda: (inflate(), known)[1],
-            "memcpy": lambda: (copy(inflated), known)[1],
-            "crc": lambda: (checksum(data), known)[1],
-        },
-        rounds,
-    )
-    bound = sum(results[each].median for each in ("codec", "memcpy", "crc"))
-    rate = known[0] / results["decode"].median / 1e6
-    detail = (
-        f"{rate:.0f} M records/s; {known[0]:,} rows; ±{results['decode'].spread:.0%}; "
-        "bound by the codec"
-    )
-    against = f"{name} alone + memcpy of what it inflates to + CRC-32C"
-    return Row(
-        f"decode {name}, one core",
-        against,
-        goal,
-        f"{bound / results['decode'].median:.2f}",
-        detail,
-    )
-
-
-def _payloads(data: np.ndarray) -> list[bytes]:
-    """The compressed records of every batch; a client may send a small one as it is."""
-    scanner = BatchScanner("memory", 0)
-    payloads, at = [], 0
-    while at < len(data):
-        batches = scanner.scan(data, at, len(data), 0)
-        at, headers = batches.end, batches.headers
-        compressed = headers[headers[:, layout.ATTRIBUTES] & layout.CODEC_MASK != 0]
-        bounds = compressed[:, layout.RECORDS_START : layout.RECORDS_END + 1].tolist()
-        payloads += [data[start:end].tobytes() for start, end in bounds]
-    return payloads
 
 
 def read_and_checksum(files: list[str]) -> Digest:
