@@ -46,8 +46,7 @@ def compare(sources: TwoSources, seed: int) -> str:
     found = [(len(each.rows), each.n_tasks, each.error[:400]) for each in (theirs, ours)]
     told = f"seed {seed}, options {options}: {found}"
     assert theirs.in_short == ours.in_short, told
-    if has_kafkas_tasks(options) and ours.rows:  # ours has no tasks without records
-        assert theirs.n_tasks == ours.n_tasks, told
+    assert ours.error or has_kafkas_tasks(options, theirs, ours), told
     return "refused" if ours.error else "rows" if ours.rows else "none"
 
 
@@ -60,7 +59,7 @@ def test_random_options(sources: TwoSources) -> None:
     ("first", "behind"),
     [
         pytest.param(12, 100, marks=pytest.mark.thorough),
-        pytest.param(100, 2000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)]),
+        pytest.param(100, 2100, marks=[pytest.mark.slow, pytest.mark.timeout(7200)]),
     ],
     ids=["hundred", "thousands"],
 )

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -146,15 +147,26 @@ def _comparable(row: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def has_kafkas_tasks(options: Mapping[str, str]) -> bool:
-    """Whether both sources cut a read into equally many tasks.
+def has_kafkas_tasks(options: Mapping[str, str], theirs: Outcome, ours: Outcome) -> bool:
+    """Whether ours has cut a read into the tasks of `kafka`.
 
-    Ours heeds ``maxRecordsPerPartition`` also for a range without a number at its end, and has no
-    task for a partition without records.
+    Ours heeds ``maxRecordsPerPartition`` also for a range without a number at its end.  And it has
+    no task for a partition without records, where `kafka` has one unless it cuts ranges.
     """
     names = {name.lower(): value for name, value in options.items()}
-    topics = [names.get(name, "") for name in ("subscribe", "subscribepattern", "assign")]
-    return "maxrecordsperpartition" not in names and "mpt" not in "".join(topics)
+    if "maxrecordsperpartition" in names:
+        return True
+    if "assign" in names:
+        asked = [(topic, p) for topic, its in json.loads(names["assign"]).items() for p in its]
+    else:
+        pattern = names.get("subscribepattern")
+        topics = [each.strip() for each in names.get("subscribe", "").split(",")]
+        if pattern is not None:
+            topics = [each for each in PARTITIONS if re.search(pattern, each)]
+        asked = [(topic, p) for topic in topics for p in range(PARTITIONS[topic])]
+    n_empty = len(set(asked) - {row[:2] for row in ours.rows})
+    n_tasks = ours.n_tasks if ours.rows else 0
+    return n_tasks <= theirs.n_tasks <= n_tasks + n_empty
 
 
 def random_options(rng: random.Random) -> dict[str, str]:
