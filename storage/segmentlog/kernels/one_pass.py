@@ -289,16 +289,25 @@ def _take(
     return st.OK if is_usual else st.UNUSUAL
 
 
+@inlined
+def _is_of_other_times(
+    buf: Bytes, position: int, attributes: int, first_ms: int, last_ms: int
+) -> bool:
+    """Whether the header alone says that no record of a batch has a time of the range."""
+    newest = load_i64(buf, position + layout.MAX_TIMESTAMP_AT)
+    return newest < first_ms or (attributes & layout.TIMESTAMP_TYPE_MASK != 0 and newest > last_ms)
+
+
 @kernel
 def decode_batches(
     buf: Bytes, start: int, end: int, next_offset: int, range_start: int, range_end: int,
-    scale: int, most_inflated: int, codecs: Int64s, scratch: Bytes, columns: PlainArrays,
-    state: Int64s,
+    first_ms: int, last_ms: int, scale: int, most_inflated: int, codecs: Int64s, scratch: Bytes,
+    columns: PlainArrays, state: Int64s,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Append to `columns` the records of usual batches from byte `start` on.
 
-    Control batches, batches that compaction has emptied, and batches below the range are passed
-    over.
+    Control batches, batches that compaction has emptied, and batches below the range or of other
+    times are passed over, once their checksum is verified.
 
     Parameters
     ----------
@@ -307,6 +316,8 @@ def decode_batches(
         caller
     next_offset : the first batch's base offset must not be below it
     range_start, range_end : half-open range of offsets, which no usual batch crosses
+    first_ms, last_ms : closed range of timestamps in milliseconds; all records of a batch come
+        unless its header says that none of them has a time of it
     scale : units of the timestamps in a millisecond: 1000 for microseconds, or 1
     most_inflated : bytes that one batch may inflate to
     codecs, scratch : see `segmentlog.kernels.inflate.inflate`
@@ -346,6 +357,7 @@ def decode_batches(
         is_left_out = (
             last_offset < range_start or attributes & layout.CONTROL_MASK != 0
             or batch_end == records_at
+            or _is_of_other_times(buf, position, attributes, first_ms, last_ms)
         )  # fmt: skip
         if not is_left_out:
             if base_offset < range_start:

@@ -142,11 +142,11 @@ class _SliceReader:
         self._timestamps = policy.timestamps
         self._windows = BatchWindows(_WINDOW_BYTES)
         self._one_pass: OnePassDecoder | None = None
-        is_plain = self._committed is None and self._timestamps is None and not skips
+        is_plain = self._committed is None and not skips
         if is_plain and OnePassDecoder.suits(schema):
             self._one_pass = OnePassDecoder(
                 log_slice.topic_partition, schema, log_slice.offsets,
-                policy.max_inflated_batch_bytes,
+                policy.max_inflated_batch_bytes, policy.timestamps,
             )  # fmt: skip
             self._windows.window_bytes = _SMALL_WINDOW_BYTES
         self._n_careful, self._careful_bytes = _FEW_BATCHES, 0

@@ -18,6 +18,7 @@ from segmentlog.model import (
     ALL_OFFSETS,
     MAX_INFLATED_BATCH_BYTES,
     OffsetRange,
+    TimestampRange,
     TimestampType,
     TopicPartition,
 )
@@ -27,6 +28,7 @@ from segmentlog.records.native_codecs import NativeCodecs
 __all__ = ["OnePassDecoder", "Stop"]
 
 _MICROSECONDS = 1000  # in a millisecond
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _FIRST_ROWS = 1_000  # so that ``show()`` does not wait for a full batch
 _MOST_ROWS = 50_000  # the size that Spark's transport takes quickest
 _ROOM_BYTES = 8 << 20
@@ -55,6 +57,7 @@ class OnePassDecoder:
     schema : the columns wanted, of `segmentlog.records.columns`; see `suits`.
     offsets : of the rows.
     max_inflated_batch_bytes : most bytes that one batch may inflate to.
+    timestamps : batches that cannot have records of these times are passed over.
 
     Attributes
     ----------
@@ -70,8 +73,12 @@ class OnePassDecoder:
         schema: pa.Schema,
         offsets: OffsetRange = ALL_OFFSETS,
         max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+        timestamps: TimestampRange | None = None,
     ) -> None:
         self._offsets = offsets
+        first_ms, end_ms = timestamps or (_SMALLEST, _LARGEST + 1)
+        self._first_ms = min(max(first_ms, _SMALLEST), _LARGEST)
+        self._last_ms = min(max(end_ms - 1, _SMALLEST), _LARGEST)
         self._schema = schema
         self._constants = Constants(topic_partition)
         self._state: Int64s = np.zeros(output.N_STATE, np.int64)
@@ -122,9 +129,9 @@ class OnePassDecoder:
                 n_bytes = _ROOM_BYTES if is_inflating else min(most_bytes, _ROOM_BYTES)
                 self._make_room(self._n_rows, n_bytes)
             code, self.position, self.next_offset = decode_batches(
-                buf, self.position, end, self.next_offset, range_start, range_end, _MICROSECONDS,
-                self._max_inflated_bytes, self._codecs.addresses, self._scratch, self._arrays,
-                self._state,
+                buf, self.position, end, self.next_offset, range_start, range_end,
+                self._first_ms, self._last_ms, _MICROSECONDS, self._max_inflated_bytes,
+                self._codecs.addresses, self._scratch, self._arrays, self._state,
             )  # fmt: skip
             if code == status.OUTPUT_FULL and self._state[output.N_ROWS]:
                 yield from self.flush()

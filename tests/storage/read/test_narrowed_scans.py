@@ -10,6 +10,8 @@ import segmentlog
 from segmentlog.errors import CorruptLogError
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ScanPolicy, TimestampRange
 from segmentlog.read.scan import scan_slice
+from segmentlog.records.decoder import RecordDecoder
+from segmentlog.records.one_pass import OnePassDecoder
 from segmentlog.testing import codecs
 from segmentlog.testing.damage import flip_bit, garble_records
 from segmentlog.testing.legacy import encode_message, encode_wrapper
@@ -137,8 +139,15 @@ def test_no_record_of_the_wanted_times_is_left_out(tmp_path: Path, skips: bool) 
             assert wanted == [each for each in found if start_ms <= each[1] < end_ms]
 
 
-def test_batches_of_other_times_are_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_one_pass", [False, True])
+def test_batches_of_other_times_are_left_out(
+    tmp_path: Path, in_one_pass: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those that are older; and newer ones whose records all have the time of appending."""
+    if in_one_pass:
+        monkeypatch.setattr(RecordDecoder, "decode", None)  # the careful one is not needed
+    else:
+        monkeypatch.setattr(OnePassDecoder, "suits", lambda _: False)
     log = written(
         tmp_path,
         encode_batch([Record(0, 500, None, b""), Record(1, 100, None, b"")]),
@@ -149,6 +158,12 @@ def test_batches_of_other_times_are_left_out(tmp_path: Path) -> None:
     assert [2, 3, 4] == [offset for offset, _ in of_times(log, 501, 2**63)]
     assert [0, 1, 2, 3] == [offset for offset, _ in of_times(log, 100, 101)]
     assert [] == of_times(log, 801, 2**63)
+    assert [0, 1, 2, 3, 4] == [offset for offset, _ in of_times(log, -(2**70), 2**70)]
+    garble_records(0)(tmp_path / "t-0" / f"{0:020d}.log")
+    assert [2, 3, 4] == [offset for offset, _ in of_times(log, 501, 2**63)]
+    flip_bit(1, "body")(tmp_path / "t-0" / f"{0:020d}.log")
+    with pytest.raises(CorruptLogError):  # a batch that is left out is verified, too
+        of_times(log, 2**62, 2**63)
 
 
 def test_an_emptied_batch_does_not_hide_newer_records(tmp_path: Path) -> None:
