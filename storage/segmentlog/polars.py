@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.open_dataset import dataset
 from segmentlog.log_directory import LogDirectory
+from segmentlog.model import TimestampRange
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,7 +56,8 @@ def scan_log(
         narrowed = _narrow(logs, predicate)
         for batch in narrowed.scanner(decoded, batch_size=batch_size).to_batches():
             part = batch if n_rows is None else batch.slice(0, n_rows)
-            rows = pl.DataFrame(pa.Table.from_batches([part]))
+            kept = _of_times(part, narrowed.policy.timestamps)
+            rows = pl.DataFrame(pa.Table.from_batches([kept]))
             yield (rows if predicate is None else rows.filter(predicate)).select(columns)
             if n_rows is not None:
                 n_rows -= part.num_rows
@@ -62,6 +65,26 @@ def scan_log(
                     return
 
     return register_io_source(source, schema=pl.DataFrame(nothing).schema)
+
+
+def _of_times(batch: pa.RecordBatch, wanted: TimestampRange | None) -> pa.RecordBatch:
+    """The rows of these times: others need not be made Polars' rows, which takes longer.
+
+    A batch all of whose rows are wanted is not copied.
+    """
+    if wanted is None or not batch.num_rows:
+        return batch
+    column = batch.column("timestamp")
+    first, last = (1000 * wanted.start_ms, 1000 * wanted.end_ms - 1)
+    oldest, newest = (each.value for each in pc.min_max(column).values())
+    if first <= oldest and newest <= last:
+        return batch
+    if newest < first or last < oldest:
+        return batch.slice(0, 0)
+    first, last = (
+        pa.scalar(min(max(each, oldest), newest), column.type) for each in (first, last)
+    )
+    return batch.filter(pc.and_(pc.greater_equal(column, first), pc.less_equal(column, last)))
 
 
 class _Probe:

@@ -3,10 +3,13 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -21,6 +24,12 @@ PREDICATES = [
     pl.col("key").is_null(),
     pl.col("timestamp").dt.hour() == 12,
     pl.col("timestamp") > pl.datetime(2025, 10, 11, time_zone="UTC"),
+    pl.col("timestamp") < datetime(2025, 10, 10, tzinfo=UTC),
+    pl.col("timestamp").is_between(
+        datetime(2025, 10, 10, tzinfo=UTC), datetime(2025, 10, 10, 6, 0, 0, 1, tzinfo=UTC)
+    ),
+    pl.col("timestamp") == datetime(2025, 10, 9, 8, 58, 8, tzinfo=UTC),
+    pl.col("timestamp") > datetime(2100, 1, 1, tzinfo=UTC),
     pl.col("offset") % 7 == 3,
     pl.lit(False),
 ]
@@ -40,6 +49,26 @@ def test_predicates_keep_the_rows_that_polars_keeps(
         rows.filter(predicate).select("value", "offset"),
         found.select("value", "offset").collect(engine=engine),
     )
+
+
+def test_rows_of_other_times_are_not_made_rows_of_polars(
+    example_data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of their batches, those of the wanted times are taken before."""
+    wanted = datetime(2025, 10, 11, tzinfo=UTC)
+    made, frame = [], pl.DataFrame
+
+    def make(table: pa.Table) -> pl.DataFrame:
+        made.append(pc.min(table["timestamp"]).as_py())
+        return frame(table)
+
+    rows = scan_log(example_data).filter(pl.col("timestamp") >= wanted)
+    with monkeypatch.context() as patched:
+        patched.setattr(pl, "DataFrame", make)
+        found = rows.collect()
+
+    assert found.height > 0
+    assert min(each for each in made if each) >= wanted
 
 
 def test_limits_and_options_reach_the_reader(
