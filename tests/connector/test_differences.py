@@ -32,6 +32,9 @@ TESTS = {
     "`maxRecordsPerPartition` alone, from earliest to latest": (
         "test_differences:test_a_bound_on_records_divides_the_default_range"
     ),
+    "an offset to start at that is behind `latest`": (
+        "test_differences:test_a_start_behind_latest_is_refused"
+    ),
     'a topic with `"earliest"` or `"latest"` in a map of offsets': (
         "read/test_offsets:test_a_topic_may_have_one_word_for_all_its_partitions"
     ),
@@ -97,6 +100,15 @@ def test_a_bound_on_records_divides_the_default_range(log: Path, late: str) -> N
 
     expected = [(0, edges[0][0], 33), (0, 33, 66), (0, 66, edges[0][1]), *edges[1]]
     assert expected == ranges(log, **options)
+
+
+@pytest.mark.parametrize("more", [{}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "2"}])
+def test_a_start_behind_latest_is_refused(log: Path, more: dict[str, str]) -> None:
+    """However the read is divided."""
+    starts = json.dumps({"t": {"0": 999, "1": -2, "2": -2}})
+
+    with pytest.raises(OptionError, match="t-0 would start at 999 and end at"):
+        plan(log, startingOffsets=starts, **more)
 
 
 @pytest.mark.parametrize(
