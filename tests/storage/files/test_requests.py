@@ -138,7 +138,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 
 
 def ended(code: str) -> tuple[bytes, bytes]:
-    """What a process has printed and complained of when it has ended."""
+    """Standard output and errors of a process that has run some code."""
     run = [sys.executable, "-c", "from segmentlog.files import requests\n" + code]
     done = subprocess.run(run, capture_output=True, check=True, timeout=60)
     return done.stdout.strip(), done.stderr
