@@ -1,6 +1,7 @@
 """Reads slices on several threads, and hands out their batches in the order of the slices."""
 
 import atexit
+import os
 import threading
 import weakref
 from collections import deque
@@ -8,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+
+from segmentlog.files.requests import end_requests
 
 __all__ = ["read_in_order"]
 
@@ -27,6 +30,7 @@ class _Reads:
     def __init__(self, reads: Iterator[Read], n_threads: int) -> None:
         self._reads = reads
         self._n_threads = n_threads
+        self.process = os.getpid()
         self._changed = threading.Condition()
         self._queues: dict[int, _Queue] = {}
         self._n_begun = 0
@@ -52,11 +56,16 @@ class _Reads:
 
     def close(self) -> None:
         """End the threads; a slice is left at the next batch."""
+        if self.process == os.getpid():  # a forked process has no threads, and perhaps a held lock
+            self.begin_to_close()
+            for each in self._threads:
+                each.join()
+
+    def begin_to_close(self) -> None:
+        """Tell the threads to end."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        for each in self._threads:
-            each.join()
 
     def _next_queue(self) -> "_Queue | None":
         """The queue of the next slice, or None behind the last."""
@@ -140,7 +149,12 @@ def _end_threads() -> None:
     wait for their consumers.  But an ending interpreter freezes daemon threads, and then waits for
     them as soon as it closes the iterator: one process in three never ended.
     """
-    for each in list(_under_way):
+    under_way = [each for each in _under_way if each.process == os.getpid()]
+    for each in under_way:
+        each.begin_to_close()
+    if under_way:
+        end_requests()  # a thread may wait for one
+    for each in under_way:
         each.close()
 
 

@@ -1,5 +1,7 @@
 """Reads side by side: order, errors, an early end, and a bound on what is held."""
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -99,3 +101,32 @@ def test_small_slices_are_not_read_far_ahead() -> None:
     time.sleep(0.2)
     assert len(begun) <= 2 + 2 + 1
     assert [*range(2, 50)] == numbers(batches)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_drops_an_iterator_without_waiting() -> None:
+    """It has no threads of the reads, and the lock may be held for ever."""
+    batches = read_in_order([reading(range(3))] * 4, 2)
+    next(batches)
+    lock = batches.gi_frame.f_locals["self"]._changed
+    is_held, ends = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            is_held.set()
+            ends.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    is_held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        batches.close()
+        ordered_reads._end_threads()
+        os._exit(7)
+    ends.set()
+    holder.join()
+
+    assert 7 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert 11 == len(numbers(batches))

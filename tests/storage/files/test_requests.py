@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -133,3 +135,54 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     if child == 0:
         os._exit(request(PATH, "reading", lambda: 7))
     assert 7 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def ended(code: str) -> tuple[bytes, bytes]:
+    """Standard output and errors of a process that has run some code."""
+    run = [sys.executable, "-c", "from segmentlog.files import requests\n" + code]
+    done = subprocess.run(run, capture_output=True, check=True, timeout=60)
+    return done.stdout.strip(), done.stderr
+
+
+def test_a_process_ends_behind_its_requests() -> None:
+    """Those under way are awaited: a client in C++ would be torn down.  No other one is made."""
+    code = (
+        "import atexit, threading, time\n"
+        "begun, ends, made = threading.Semaphore(0), threading.Event(), []\n"
+        "atexit.register(lambda: print(len(made)))\n"
+        "def work():\n"
+        "    begun.release()\n"
+        "    ends.wait()\n"
+        "    time.sleep(0.1)\n"
+        "    made.append(1)\n"
+        "pending = [requests.begin('s3://b/k', 'reading', work) for _ in range(40)]\n"
+        "for _ in range(requests._THREADS):\n"
+        "    begun.acquire()\n"
+        "atexit.register(ends.set)\n"
+    )
+    assert (b"%d" % requests._THREADS, b"") == ended(code)
+
+
+def test_no_request_keeps_a_process() -> None:
+    """Nor does who awaits it, or would make another one."""
+    code = (
+        "import threading\n"
+        "from segmentlog.arrow_dataset.ordered_reads import read_in_order\n"
+        "requests._PATIENCE_SECONDS = 0.1\n"
+        "begun = threading.Event()\n"
+        "def work():\n"
+        "    begun.set()\n"
+        "    threading.Event().wait()\n"
+        "def read():\n"
+        "    for _ in range(2):\n"
+        "        try:\n"
+        "            requests.request('s3://b/k', 'reading', work)\n"
+        "        except OSError as error:\n"
+        "            print(error.strerror)\n"
+        "    return iter(())\n"
+        "batches = read_in_order([read], 2)\n"
+        "threading.Thread(target=next, args=(batches, None), daemon=True).start()\n"
+        "begun.wait()\n"
+    )
+    said = b"reading failed: [Errno 125] the process is ending"
+    assert (said + b"\n" + said, b"") == ended(code)
