@@ -1,4 +1,4 @@
-"""The directory of compiled kernels, and whether they are there, without the compiler's imports."""
+"""The directory of compiled kernels, found without the imports of a compiler."""
 
 import os
 import sys
