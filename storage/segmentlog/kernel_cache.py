@@ -10,7 +10,8 @@ unpacked.
 
 One file holds one kernel for one signature.  It appears under its name in one step and has a
 checksum, so any number of processes may compile at once, and a kernel whose file is torn is
-compiled again.
+compiled again.  Each kernel is compiled by one process, and others wait for its file: a machine
+has more Python workers than cores.
 """
 
 import fcntl
@@ -27,6 +28,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +38,24 @@ from numba.core import serialize
 from numba.core.compiler import CompileResult
 from numba.core.registry import cpu_target
 
+from segmentlog.kernel_places import READ, WARMED, cache_directory
+
 __all__ = ["KernelCache", "KernelStore", "store_of"]
 
 logger = logging.getLogger(__name__)
 
 _CHECKSUM_BYTES = 32
 _SUFFIX = ".nbc"
-_CLAIM, _WARMED = "compiling", "warmed"
+_CLAIM, _TURNS = "compiling", "turns"
 
 #: After a pause of so many seconds, the next compilation begins a new wait, with a new notice.
 _PAUSE_SECONDS = 20
 #: If nothing can be kept, each process compiles again, but only one in so many seconds says so.
 _SILENCE_SECONDS = 3600
+
+#: A process compiles by itself a kernel that another one has not finished after so many seconds.
+_WAIT_SECONDS = 30
+_LOOK_SECONDS = 0.02
 
 #: Settings of numba that change nothing about the code that it compiles.
 _NO_SETTINGS = ("NUMBA_CACHE_", "NUMBA_DEBUG_CACHE", "NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER")
@@ -68,12 +76,13 @@ class KernelStore:
         self._compared: frozenset[str] = frozenset()
         self._is_of_sources = True
         self._compiled_at = float("-inf")
+        self._turns = -1
 
     @functools.cached_property
     def path(self) -> Path | None:
         """The directory; None if the package has no sources or the user has no home."""
         chosen = numba.config.CACHE_DIR
-        base = Path(chosen).absolute() if chosen else _user_cache_directory()
+        base = cache_directory(chosen)
         if self._digest is None or not base.is_absolute():
             return None
         settings = sorted(
@@ -108,12 +117,17 @@ class KernelStore:
     def mark_warmed(self) -> None:
         """Remember that all kernels are compiled."""
         if self.path is not None and not self.obstacle:
-            self._write(_WARMED, "\n".join(sorted(self.names())).encode())
+            self._write(WARMED, "\n".join(sorted(self.names())).encode())
+
+    def mark_read(self) -> None:
+        """Remember that the kernels of a first read are compiled."""
+        if self.path is not None and not self.obstacle:
+            self._write(READ, b"")
 
     def is_warmed(self) -> bool:
         """Whether all kernels of the last `mark_warmed` still exist."""
         try:
-            marked = (self.path / _WARMED).read_text() if self.path else ""
+            marked = (self.path / WARMED).read_text() if self.path else ""
         except OSError:
             return False
         return bool(marked) and self.names().issuperset(marked.splitlines())
@@ -142,6 +156,41 @@ class KernelStore:
             os.utime(self._claim())
         except OSError as error:
             logger.debug("%s/%s: %s", self.path, name, error)
+
+    def take_turn(self, name: str) -> None:
+        """Wait until no other process compiles the kernel `name`; then others wait for this one.
+
+        A kernel's turn is taken before those of the kernels that it calls, and no kernel calls
+        itself, so processes never wait for each other in a circle.  The locks are of the process:
+        they go when it ends, and no forked process has them.
+        """
+        if self.obstacle or not self._is_current():
+            return
+        give_up = time.monotonic() + _WAIT_SECONDS
+        while time.monotonic() < give_up:
+            try:
+                self._lock(name, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):  # POSIX allows both
+                time.sleep(_LOOK_SECONDS)
+            except OSError:  # the file system has no locks
+                return
+            else:
+                return
+
+    def end_turn(self, name: str) -> None:
+        """Let a process go on that waits for the kernel `name`."""
+        if self._turns >= 0:
+            with suppress(OSError):
+                self._lock(name, fcntl.LOCK_UN)
+
+    def _lock(self, name: str, operation: int) -> None:
+        """Lock or unlock the byte of the kernel `name`, in a file that stays open."""
+        assert self.path is not None  # noqa: S101 - there is no obstacle
+        if self._turns < 0:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._turns = os.open(self.path / _TURNS, flags, 0o600)
+        place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") >> 1
+        fcntl.lockf(self._turns, operation, 1, place)
 
     def _is_current(self) -> bool:
         """Whether all loaded modules were made from the sources that name the directory.
@@ -221,16 +270,25 @@ class KernelCache:
         # Numba's own cache calls `target_context.refresh()` here, which imports what a compiler
         # has to know, for 0.1 s.  A kernel that is loaded needs none of that, and numba's compiler
         # makes the same call itself.
-        made = self._store.load(self._file(signature))
+        file = self._file(signature)
+        made = self._store.load(file)
         if made is None:
-            self._store.announce()
-            return None
+            self._store.take_turn(file)
+            made = self._store.load(file)  # another process may have compiled it meanwhile
+            if made is None:
+                self._store.announce()
+                return None
+            self._store.end_turn(file)
         return CompileResult._rebuild(target_context, *made)
 
     def save_overload(self, signature: object, compiled: Any) -> None:  # noqa: ANN401
         """Keep the kernel, unless it holds an address of this process."""
-        if not compiled.library.has_dynamic_globals:
-            self._store.save(self._file(signature), compiled._reduce())
+        file = self._file(signature)
+        try:
+            if not compiled.library.has_dynamic_globals:
+                self._store.save(file, compiled._reduce())
+        finally:
+            self._store.end_turn(file)
 
     def enable(self) -> None:
         """Do nothing: it is always enabled."""
@@ -254,15 +312,6 @@ def _digest_of_sources(package: str) -> str | None:
     except Exception:  # noqa: BLE001 - no sources, or an archive that was replaced meanwhile
         return None
     return digest.hexdigest()
-
-
-def _user_cache_directory() -> Path:
-    """The user's directory for files that programs can make again."""
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if named.is_absolute():
-        return named
-    usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
-    return Path(os.path.expanduser(usual))  # noqa: PTH111 - pathlib's raises without a home
 
 
 def _is_first(claim: Path, seconds: float) -> bool:

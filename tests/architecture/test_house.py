@@ -215,6 +215,19 @@ def test_planning_does_not_load_the_compiler() -> None:
     assert run(code) == "1 False"
 
 
+def test_a_write_begins_without_the_compiler(tmp_path: Path) -> None:
+    """Spark begins a job in a process of its own, which neither stages nor commits: 0.3 s."""
+    code = (
+        "import sys; from pyspark.sql.types import BinaryType, StructType; "
+        "from pyspark_segmentlog import DefaultSource; "
+        f"source = DefaultSource({{'path': {str(tmp_path / 'log')!r}, 'topic': 't'}}); "
+        "writer = source.writer(StructType().add('value', BinaryType()), False); "
+        "writer.abort([]); print('numba' in sys.modules)"
+    )
+
+    assert run(code) == "False"
+
+
 def test_neither_an_import_nor_a_first_scan_loads_pandas() -> None:
     """It takes 0.2 s, and `pyarrow` loads it for a scalar or an array of Python's numbers."""
     directory = TOP / "examples" / "data"

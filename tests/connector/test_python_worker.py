@@ -10,32 +10,35 @@ from new_process import run
 CODE = """
 import gc
 from pyspark_segmentlog.python_worker import freeze_modules
-before = gc.get_freeze_count()
+freeze_modules()
+after_first = gc.get_freeze_count()
 freeze_modules()
 frozen = gc.get_freeze_count()
 of_a_task = [[i] for i in range(10_000)]
 freeze_modules()
-print(before, frozen > 1000, gc.get_freeze_count() - frozen < 1000)
+print(after_first, frozen > 1000, gc.get_freeze_count() - frozen < 1000)
 """
 
 
 PLANNED = """
-import gc
+import gc, itertools
 from pyspark_segmentlog import DefaultSource
+from pyspark_segmentlog import python_worker
 source = DefaultSource({"path": "examples/data"})
 columns = source.schema()
-after_schema = gc.get_freeze_count()
+after_first = gc.get_freeze_count()
+source.schema()
+after_second = gc.get_freeze_count()
 gc.unfreeze()
-from pyspark_segmentlog.python_worker import freeze_modules
-freeze_modules.cache_clear()
-n_tasks = len(source.reader(columns).partitions())
-print(after_schema > 1000, gc.get_freeze_count() > 1000, n_tasks > 0)
+python_worker._task_numbers = itertools.count()
+tasks = [source.reader(columns).partitions() for _ in range(2)]
+print(after_first, after_second > 1000, gc.get_freeze_count() > 1000, len(tasks[1]) > 0)
 """
 
 
 def test_planners_freeze_modules(example_data: str) -> None:
     """Both processes that plan a read are used again: one for columns, one for partitions."""
-    assert "True True True" == run(PLANNED.replace("examples/data", example_data))
+    assert "0 True True True" == run(PLANNED.replace("examples/data", example_data))
 
 
 SOCKET = "spark.python.unix.domain.socket.enabled"
@@ -66,5 +69,5 @@ def test_unix_sockets_to_workers(example_data: str, tmp_path: Path) -> None:
 
 
 def test_modules_are_frozen_once() -> None:
-    """The garbage collector still reaches the objects of later tasks."""
+    """No first task waits, and the garbage collector still reaches the objects of later tasks."""
     assert "0 True True" == run(CODE)

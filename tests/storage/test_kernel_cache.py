@@ -1,17 +1,19 @@
 """Compiled kernels are found again by what they are made from, and by nothing else."""
 
+import errno
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import segmentlog
+from segmentlog.kernel_cache import KernelStore
 
 SOURCES = Path(segmentlog.__file__).parent
 LINE = "compiling segmentlog's kernels, which takes up to half a minute"
@@ -149,13 +151,94 @@ def test_settings_of_numba_have_kernels_of_their_own(
 
 @pytest.mark.thorough
 def test_processes_compile_at_once(package: Path, cache: Path) -> None:
-    """Each has the right result, all files are whole, and one of the processes says so."""
+    """Each has the right result, and one of them compiles, says so, and leaves whole files."""
     done = [end(each) for each in [start(cache, package) for _ in range(4)]]
 
     assert {CRC32} == {each.printed[0] for each in done}
+    assert 2 == sum(each.printed[1] for each in done)
     assert 1 == sum(len(each.lines) for each in done)
     assert LOADED == use(cache, package).printed
     assert not list(cache.rglob("*.tmp"))
+
+
+#: A process that holds the turn of each kernel that its argument names, until its input ends.
+HOLD = """
+import sys
+from segmentlog.kernel_cache import KernelStore
+store = KernelStore("segmentlog.kernels")
+for name in sys.argv[1:]:
+    store.take_turn(name)
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KernelStore:
+    """An empty store of this process."""
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    return KernelStore("segmentlog.kernels")
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process, which compiles the kernel ``held`` for ever."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, "held"], env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        assert "holds\n" == process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_a_process_waits_for_the_kernel_of_another(
+    store: KernelStore, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for no other kernel, and goes on when the other process dies."""
+    looks: list[float] = []
+
+    def look(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            holder.kill()
+            holder.wait()
+
+    monkeypatch.setattr("segmentlog.kernel_cache.time.sleep", look)
+    store.take_turn("another")
+    assert not looks
+
+    store.take_turn("held")
+    assert 3 == len(looks)
+
+
+@pytest.mark.usefixtures("holder")
+def test_a_process_that_hangs_is_not_waited_for_for_ever(
+    store: KernelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache must not make a query hang."""
+    looks: list[float] = []
+    monkeypatch.setattr("segmentlog.kernel_cache.time.sleep", looks.append)
+    monkeypatch.setattr("segmentlog.kernel_cache._WAIT_SECONDS", 0.01)
+
+    store.take_turn("held")
+
+    assert looks
+
+
+def test_a_file_system_without_locks(store: KernelStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then each process compiles."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("segmentlog.kernel_cache.fcntl.lockf", refuse)
+
+    store.take_turn("held")
+    store.end_turn("held")
 
 
 @pytest.mark.slow

@@ -7,12 +7,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
-from segmentlog.commit.extent_columns import JobExtents, TaskExtents
 from segmentlog.errors import LogDirectoryError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from segmentlog.commit.extent_columns import TaskExtents
     from segmentlog.producer.job import WriteJob
 
 __all__ = ["SegmentLogWriter", "StagedMessage"]
@@ -21,7 +21,7 @@ __all__ = ["SegmentLogWriter", "StagedMessage"]
 class StagedMessage(WriterCommitMessage):
     """The staged extents of one task, on their way to the driver."""
 
-    def __init__(self, task: int, extents: TaskExtents) -> None:
+    def __init__(self, task: int, extents: "TaskExtents") -> None:
         self.task = task
         self.extents = extents
 
@@ -65,6 +65,8 @@ class SegmentLogWriter(DataSourceArrowWriter):
         LogDirectoryError
             If the message of a task is missing: its rows would be left out.
         """
+        from segmentlog.commit.extent_columns import JobExtents
+
         staged = [each for each in messages if isinstance(each, StagedMessage)]
         if len(staged) < len(messages):
             n_missing, n_tasks = len(messages) - len(staged), len(messages)

@@ -3,12 +3,9 @@
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from segmentlog.commit.commit import CommitSettings, commit_staged
-from segmentlog.commit.extent_columns import JobExtents
 from segmentlog.commit.job_files import JobFiles, sweep_jobs
-from segmentlog.commit.sequences import SequenceCheck
-from segmentlog.commit.stage import Extent, TaskStage
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import META_PROPERTIES_FILE
@@ -18,10 +15,16 @@ from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.directory import mark_new, prepare_directory
 from segmentlog.producer.job_topics import JobTopics, check_request, complete_topics
-from segmentlog.producer.numbering import SequenceNumbers
-from segmentlog.producer.stager import RowStager
 from segmentlog.recovery.unfinished import recover_commits
 from segmentlog.settings.directory_settings import DirectorySettings
+
+if TYPE_CHECKING:
+    from segmentlog.commit.commit import CommitSettings
+    from segmentlog.commit.extent_columns import JobExtents
+    from segmentlog.commit.sequences import SequenceCheck
+    from segmentlog.commit.stage import Extent
+    from segmentlog.producer.numbering import SequenceNumbers
+    from segmentlog.producer.stager import RowStager
 
 __all__ = ["WriteJob"]
 
@@ -109,7 +112,7 @@ class WriteJob:
         return cls(directory, token, topics, config, lock_timeout_seconds, sink, deletes_records)
 
     @storage_errors()
-    def stager(self, task: int, numbers: SequenceNumbers | None = None) -> RowStager:
+    def stager(self, task: int, numbers: "SequenceNumbers | None" = None) -> "RowStager":
         """The stager for the rows of a task attempt.
 
         Parameters
@@ -121,6 +124,9 @@ class WriteJob:
         LogDirectoryError
             See `check_begun`.
         """
+        from segmentlog.commit.stage import TaskStage  # the compiled kernels load in the task
+        from segmentlog.producer.stager import RowStager
+
         self.check_begun()
         segment_bytes = self.config.least_segment_bytes
         stage = TaskStage(self.directory, self.token, task, segment_bytes, flush=self.config.flush)
@@ -151,10 +157,10 @@ class WriteJob:
 
     def commit(
         self,
-        extents: Iterable[Extent] | JobExtents,
+        extents: "Iterable[Extent] | JobExtents",
         *,
         rolls: bool = False,
-        sequences: SequenceCheck | None = None,
+        sequences: "SequenceCheck | None" = None,
     ) -> bool:
         """Make all rows visible at once; False if `sink` has already committed all of them.
 
@@ -172,6 +178,9 @@ class WriteJob:
         InvalidProducerEpochError, InvalidTxnStateError
             See `segmentlog.commit.commit.commit_staged`.
         """
+        from segmentlog.commit.commit import commit_staged
+        from segmentlog.commit.extent_columns import JobExtents
+
         staged, topic = JobExtents.of(extents), self.topics.topic
         with (
             storage_errors(self.directory),
@@ -190,8 +199,10 @@ class WriteJob:
         return is_new
 
     def _settings(
-        self, n_records: int, *, rolls: bool, sequences: SequenceCheck | None
-    ) -> CommitSettings:
+        self, n_records: int, *, rolls: bool, sequences: "SequenceCheck | None"
+    ) -> "CommitSettings":
+        from segmentlog.commit.commit import CommitSettings
+
         config = self.config.topic_config
         return CommitSettings(
             config,

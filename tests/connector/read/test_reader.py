@@ -442,7 +442,8 @@ def test_garbage_collection_after_a_task_leaves_the_modules_alone(
     """Spark has a Python worker collect after each task; it would walk all of numba each time."""
     spark.dataSource.register(WatchedSource)
     reader = spark.read.format("watched")
-    assert 1062 == reader.load(example_data).count()
+    for _ in range(3):  # the second task of each worker does it
+        assert 1062 == reader.load(example_data).count()
     frozen = reader.schema("partition int").load(example_data).collect()
 
     assert frozen[0].partition > 50_000
