@@ -54,7 +54,7 @@ def test_predicates_keep_the_rows_that_polars_keeps(
 def test_rows_of_other_times_are_not_made_rows_of_polars(
     example_data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of their batches, those of the wanted times are taken before."""
+    """A batch that has some of both is filtered before."""
     wanted = datetime(2025, 10, 11, tzinfo=UTC)
     made, frame = [], pl.DataFrame
 

@@ -290,6 +290,12 @@ def _take(
 
 
 @inlined
+def _has_right_checksum(buf: Bytes, position: int, batch_end: int) -> bool:
+    stored = load_i32(buf, position + layout.CRC_AT) & 0xFFFFFFFF
+    return crc32c(buf, position + layout.ATTRIBUTES_AT, batch_end) == stored
+
+
+@inlined
 def _is_of_other_times(
     buf: Bytes, position: int, attributes: int, first_ms: int, last_ms: int
 ) -> bool:
@@ -366,8 +372,7 @@ def decode_batches(
                 status = _room_for(count, batch_end - records_at, attributes, state)
                 if status != st.OK:
                     return status, position, next_offset
-        stored = load_i32(buf, position + layout.CRC_AT) & 0xFFFFFFFF
-        if crc32c(buf, position + layout.ATTRIBUTES_AT, batch_end) != stored:
+        if not _has_right_checksum(buf, position, batch_end):
             return st.UNUSUAL, position, next_offset
         if not is_left_out:
             status = _take(
