@@ -3,6 +3,9 @@
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -189,3 +192,20 @@ def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
     assert re.search("Skipping recovery of .* since clean shutdown", lines_since(broker, seen))
     if not is_harmed:
         assert min(map(len, served.values())) >= acknowledged
+
+
+def test_a_broker_that_does_not_stop_is_no_clean_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The support says that it has killed the broker: the tests after it would be misled."""
+    monkeypatch.setattr("kafka_here.broker._STOP_SECONDS", 0.1)
+    code = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
+    broker = Broker(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        broker._process = process
+        with pytest.raises(RuntimeError, match=r"no clean stop in 0\.1 s, so it was killed"):
+            broker.stop()
+
+    assert -signal.SIGKILL == process.returncode

@@ -21,7 +21,7 @@ from kafka_here.gateway import gateway
 __all__ = ["Broker"]
 
 _START_SECONDS = 60
-_STOP_SECONDS = 60
+_STOP_SECONDS = 180  # on a machine with much else to do
 _CLUSTER_ID = "segmentlogTestCluster1"[:22]
 
 
@@ -188,24 +188,36 @@ class Broker:
         return self.output.read_text(errors="replace")[-4000:] if self.output.exists() else ""
 
     def stop(self) -> None:
-        """Stop it cleanly, by its process id; kill it when that takes too long."""
-        self._end(signal.SIGTERM)
+        """Stop it cleanly, by its process id.
+
+        Raises
+        ------
+        RuntimeError
+            If that takes too long: then it is killed, and its directories are not cleanly shut.
+        """
+        if not self._end(signal.SIGTERM):
+            message = f"no clean stop in {_STOP_SECONDS} s, so it was killed:\n{self.tail()}"
+            raise RuntimeError(message)
 
     def kill(self) -> None:
         """Kill it without giving it a chance to write anything."""
         self._end(signal.SIGKILL)
 
-    def _end(self, number: signal.Signals) -> None:
+    def _end(self, number: signal.Signals) -> bool:
+        """Send a signal, and wait; False if the process had to be killed instead."""
         process, self._process = self._process, None
         if process is None or process.poll() is not None:
-            return
+            return True
         os.kill(process.pid, number)
         try:
             process.wait(_STOP_SECONDS)
+            has_ended = True
         except subprocess.TimeoutExpired:
+            has_ended = False
             process.kill()
             process.wait()
         self._class_data.keep(is_whole=process.returncode != -signal.SIGKILL)
+        return has_ended
 
     def __enter__(self) -> Self:
         return self if self.is_running else self.start()

@@ -108,8 +108,10 @@ class OldBroker(Broker):
                 process.wait()
 
     def stop(self) -> None:
-        super().stop()
-        self._stop_zookeeper()
+        try:
+            super().stop()
+        finally:
+            self._stop_zookeeper()
 
     def kill(self) -> None:
         super().kill()
