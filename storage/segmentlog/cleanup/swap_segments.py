@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Set
 
 from segmentlog.errors import LogDirectoryError
+from segmentlog.files.aside import set_aside
 from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import FileKind, FileState, parse_segment_file
 from segmentlog.files.readable import list_names, status_of
@@ -81,7 +82,7 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
                 _rename(path, f"{name}.{FileState.CLEANED}", f"{name}.{FileState.SWAP}")
         sync_directory(path)
     for _, name in sorted(old):
-        _rename(path, name, f"{name}.{FileState.DELETED}")
+        set_aside(path, name)
     sync_directory(path)
     take_places(path, [f"{name}.{FileState.SWAP}" for name in names])
 

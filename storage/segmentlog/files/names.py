@@ -5,7 +5,8 @@ directory that is being moved or deleted, or that the cluster does not assign to
 suffix:
 ``<topic>-<partition>.<32 hex digits>-future``, ``-delete``, ``-stray``.  Files inside are named by
 the base offset of their segment in 20 digits and their kind.  A state may follow, which shows that
-the file is not part of the log: ``00000000000000000042.log.deleted``.
+the file is not part of the log: ``00000000000000000042.log.deleted``.  A file that left the log
+under this name before another one did has its inode in the name (`segmentlog.files.aside`).
 
 Rules: ``LocalLog.parseTopicPartitionName``, ``LogFileUtils``, ``Topic.validate``.
 """
@@ -64,7 +65,7 @@ _DIRECTORY = re.compile(
 )
 _FILE = re.compile(
     r"(?P<offset>[0-9]{1,20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)"
-    r"(\.(?P<state>deleted|cleaned|swap))?"
+    r"((\.[0-9]{1,20})?\.(?P<deleted>deleted)|\.(?P<state>cleaned|swap))?"
 )
 
 
@@ -142,7 +143,7 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
     match = _FILE.fullmatch(name)
     if match is None or int(match["offset"]) > _LARGEST_OFFSET:
         return None
-    state = FileState(match["state"]) if match["state"] else FileState.LIVE
+    state = FileState(match["state"] or match["deleted"] or FileState.LIVE)
     return SegmentFileName(int(match["offset"]), FileKind(match["kind"]), state)
 
 

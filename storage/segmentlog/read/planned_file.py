@@ -6,6 +6,7 @@ safe.  The rest of the slice is planned again.
 
 from types import TracebackType
 
+from segmentlog.files.aside import names_aside
 from segmentlog.files.closing import Closing
 from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.kernels import layout
@@ -102,7 +103,7 @@ def _open(file: SliceFile) -> ReadableFile:
     file, the records behind its end would be lost without an error.
     """
     missing: dict[str, FileNotFoundError] = {}
-    for path in (file.path, f"{file.path}.deleted"):
+    for path in (file.path, *names_aside(file.path, file.inode)):
         try:
             opened = open_file(path)
         except FileNotFoundError as error:

@@ -4,8 +4,7 @@ A starting broker removes files with such names.  No reader takes them for part 
 reader that has planned to read one finds it under its new name.
 """
 
-import os
-
+from segmentlog.files.aside import set_aside
 from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import FileState, parse_segment_file
 from segmentlog.files.readable import list_names
@@ -37,7 +36,7 @@ def put_aside(path: str, log_start: int) -> None:
     live = [(each.offset, name) for name, each in found.items()
             if each and each.state is FileState.LIVE and each.offset < kept]  # fmt: skip
     for _, name in sorted(live):
-        os.rename(os.path.join(path, name), os.path.join(path, f"{name}.{FileState.DELETED}"))
+        set_aside(path, name)
     if live:
         sync_directory(path)
     epochs = EpochStarts(path)

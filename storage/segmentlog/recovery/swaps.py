@@ -8,6 +8,7 @@ the compaction is undone; otherwise it is finished.
 import os
 from collections.abc import Collection
 
+from segmentlog.files.aside import set_aside
 from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import FileKind, FileState, SegmentFileName, parse_segment_file
 from segmentlog.files.readable import list_names, status_of
@@ -49,11 +50,12 @@ def finish_swaps(path: str) -> None:
     first = min((each.base_offset for each in logs), default=0)
     behind = max(map(next_offset_of, logs), default=0)
     # The old segments go before any new file takes its place: the first new log has the name of
-    # the first old one.  Their removal is synced: an old segment that came back once no .swap is
-    # left would hold offsets that the new ones hold, too.
+    # the first old one.  That is synced: an old segment that came back once no .swap is left would
+    # hold offsets that the new ones hold, too.  A read under way may still need them: removed at
+    # once, as a starting broker does it, they took the last values of a thousand keys out of it.
     for name, each in files.items():
         if each.state == FileState.LIVE and first <= each.offset < behind:
-            os.unlink(os.path.join(path, name))
+            set_aside(path, name)
     sync_directory(path)
     take_places(path, finished)
 

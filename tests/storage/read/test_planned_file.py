@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
+from segmentlog.cleanup import swap_segments
 from segmentlog.errors import LogChangedError
 from segmentlog.model import LogSlice
 from segmentlog.read import plan
@@ -54,6 +55,34 @@ def test_the_last_record_of_a_key_stays_in_a_read_that_was_planned(
     assert b"a" not in keys(planned(tmp_path, 3))
 
     assert [b"a", b"b", b"c", b"active"][:end] == keys(slices)
+
+
+def test_two_passes_leave_the_files_of_a_read_that_was_planned(tmp_path: Path) -> None:
+    """The second one sets files aside that have the names of those of the first."""
+    write(tmp_path, b"a", b"b", b"c")
+    slices = planned(tmp_path)
+    for _ in range(3):
+        overtake(tmp_path)
+
+    assert [b"a", b"b", b"c", b"active"] == keys(slices)
+    overtake(tmp_path, delay_ms=0)
+    assert [] == list((tmp_path / "t-0").glob("*.deleted"))
+
+
+def test_a_pass_that_was_killed_leaves_the_files_of_a_read_that_was_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes next finishes it: they are set aside then, and not removed."""
+    write(tmp_path, b"a", b"b", b"c")
+    slices = planned(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(swap_segments, "set_aside", None)  # it dies before this step
+        with pytest.raises(TypeError):
+            overtake(tmp_path)
+    segmentlog.compact(tmp_path, settings=COMPACT)
+    assert b"a" not in keys(planned(tmp_path, 3))
+
+    assert [b"a", b"b", b"c", b"active"] == keys(slices)
 
 
 def test_files_that_are_gone_are_looked_up_by_offset(tmp_path: Path) -> None:

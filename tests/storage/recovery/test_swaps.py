@@ -30,10 +30,11 @@ def partition(tmp_path: Path) -> Path:
 
 
 def contents(partition: Path) -> dict[str, bytes]:
-    """Whether each file is an old one or a new one."""
+    """Whether each file of the log is an old one or a new one."""
     return {
         path.name.lstrip("0") or "0": NEW if NEW in path.read_bytes() else OLD
         for path in partition.iterdir()
+        if path.suffix != ".deleted"
     }
 
 
@@ -76,6 +77,8 @@ def test_a_compaction_is_finished_or_undone(
 
     assert after == contents(partition)
     assert not has_swaps(str(partition))
+    left = [path.name.lstrip("0") for path in partition.glob("*.log.deleted")]
+    assert len(left) == sum(value == NEW for value in after.values()) // 2 + (before is merged)
 
 
 @pytest.mark.parametrize(("before", "after"), CASES)
