@@ -72,7 +72,7 @@ def test_two_passes_leave_the_files_of_a_read_that_was_planned(tmp_path: Path) -
 def test_a_pass_that_was_killed_leaves_the_files_of_a_read_that_was_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever comes next finishes it: they are set aside then, and not removed."""
+    """The next pass finishes it, and sets them aside."""
     write(tmp_path, b"a", b"b", b"c")
     slices = planned(tmp_path)
     with monkeypatch.context() as patched:
