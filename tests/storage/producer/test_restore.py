@@ -13,7 +13,7 @@ from segmentlog.producer.config import ProducerConfig
 from segmentlog.producer.job import WriteJob
 from segmentlog.topic_config import TopicConfig
 
-GOLDEN = sorted(path for path in Path("tests/golden").iterdir() if path.is_dir())
+GOLDEN = sorted(path for path in Path("tests/golden").glob("kafka-*") if path.is_dir())
 RESTORE = ProducerConfig(use_timestamps=True, use_timestamp_types=True, use_offsets=True)
 
 
