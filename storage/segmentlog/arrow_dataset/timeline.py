@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 __all__ = ["merge_by_timestamp"]
 
 _MOST_ROWS = 50_000
+_LONG_RUN = 200  # rows: a run of them is copied quicker as a slice than row by row
 _BEFORE_ALL = int(np.iinfo(np.int64).min)
 
 
@@ -116,8 +117,50 @@ def _in_order(taken: list[_Placed]) -> Iterator[pa.RecordBatch]:
     if not taken:
         return
     order = np.concatenate([each.places for each in taken]).argsort(kind="stable")
-    rows = pa.concat_tables([each.rows for each in taken]).combine_chunks()
-    taken.clear()  # the rows were copied: the memory is free while the consumer works
+    pieces = _Pieces([each.rows for each in taken])
+    taken.clear()  # a piece is freed once its rows are handed out
     for begin in range(0, len(order), _MOST_ROWS):
-        part = rows.take(pa.array(order[begin : begin + _MOST_ROWS]))
-        yield from part.combine_chunks().to_batches()
+        yield from pieces.rows(order[begin : begin + _MOST_ROWS]).combine_chunks().to_batches()
+
+
+class _Pieces:
+    """Tables of which each hands out its rows in their order.
+
+    The rows of one result are copied together, few enough to stay in a cache; all at once are not.
+
+    Parameters
+    ----------
+    tables : not empty; they are numbered through, row by row.
+    """
+
+    def __init__(self, tables: list[pa.Table]) -> None:
+        n_rows = np.array([each.num_rows for each in tables])
+        self._tables = tables
+        self._ends = n_rows.cumsum()
+        self._next = self._ends - n_rows  # the number of the row that each hands out next
+
+    def rows(self, wanted: NDArray[np.int64]) -> pa.Table:
+        """The rows of these numbers, of each table the next ones."""
+        sources = self._ends.searchsorted(wanted, "right")
+        begins = np.flatnonzero(np.diff(sources, prepend=-1))
+        counts = np.bincount(sources, minlength=len(self._tables))
+        if len(begins) * _LONG_RUN <= len(wanted):
+            lengths = np.diff(begins, append=len(wanted))
+            rows = self._joined(sources[begins], lengths)
+        else:
+            used = counts.nonzero()[0]
+            shifts = self._next - (counts.cumsum() - counts)
+            joined = self._joined(used, counts[used]).combine_chunks()
+            rows = joined.take(pa.array(wanted - shifts[sources]))
+        self._next += counts
+        return rows
+
+    def _joined(self, sources: NDArray[np.int64], lengths: NDArray[np.int64]) -> pa.Table:
+        """The next rows of these tables, so many of each, one run behind the other."""
+        runs = []
+        for i, length in zip(sources.tolist(), lengths.tolist(), strict=True):
+            table = self._tables[i]
+            runs.append(table.slice(0, length))
+            is_left = length < table.num_rows
+            self._tables[i] = table.slice(length) if is_left else table.schema.empty_table()
+        return pa.concat_tables(runs)

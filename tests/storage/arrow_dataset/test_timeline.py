@@ -11,7 +11,7 @@ import pytest
 
 import segmentlog
 from segmentlog import ProducerConfig, open_writer
-from segmentlog.arrow_dataset import log_scanner
+from segmentlog.arrow_dataset import log_scanner, timeline
 from segmentlog.arrow_dataset.timeline import merge_by_timestamp
 
 
@@ -38,9 +38,14 @@ def expected_order(partitions: list[list[int]]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_rows_have_the_order_of_the_rule(seed: int) -> None:
-    """Random partitions: times that rise, go back, or are all the same; empty ones too."""
+def test_rows_have_the_order_of_the_rule(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random partitions: times that rise, go back, or are all the same; empty ones too.
+
+    Rows come in results of any size, and are copied one by one or by runs.
+    """
     draw = random.Random(seed)
+    monkeypatch.setattr(timeline, "_MOST_ROWS", draw.choice([1, 7, 50, 50_000]))
+    monkeypatch.setattr(timeline, "_LONG_RUN", draw.choice([0, 3, 200]))
     spread = draw.choice([0, 1, 5, 1000])
     partitions = [
         [
