@@ -16,7 +16,8 @@ def assert_verified(directory: Path) -> None:
     assert opened.topic_partitions(), f"{directory} holds no partition"
     for topic_partition in opened.topic_partitions():
         found = list(verify_log(opened.log(*topic_partition), with_records=True))
-        assert [] == [each for each in found if each.severity != Severity.NOTE]
+        bad = [str(each) for each in found if each.severity != Severity.NOTE]
+        assert not bad, f"{topic_partition}: {bad}"
 
 
 def assert_settled(directory: Path) -> None:

@@ -59,11 +59,13 @@ class IndexCheck:
     ----------
     segment : whose indexes.
     finding : makes findings.
+    is_leaving : whether the segment lies below the log start: its indexes may be deleted already.
     """
 
-    def __init__(self, segment: Segment, finding: MakeFinding) -> None:
+    def __init__(self, segment: Segment, finding: MakeFinding, *, is_leaving: bool) -> None:
         self._segment = segment
         self._finding = finding
+        self._is_leaving = is_leaving
         base = segment.base_offset
         self._by_offset = _Entries(segment.offset_index_path, OFFSET_ENTRY, base)
         self._by_time = _Entries(segment.time_index_path, TIME_ENTRY, base)
@@ -146,10 +148,12 @@ class IndexCheck:
                     f"{entries.entry_bytes}; {REMEDY}",
                 )  # fmt: skip
             elif self._segment.size and not exists(entries.path):
-                remedy = REMEDY
-                if kind == FindingKind.OFFSET_INDEX:
+                severity, remedy = Severity.WARNING, REMEDY
+                if self._is_leaving:
+                    severity, remedy = Severity.NOTE, "the segment lies below the log start"
+                elif kind == FindingKind.OFFSET_INDEX:
                     remedy = "a broker rebuilds it when it starts"
                 yield self._finding(
-                    Severity.WARNING, kind, entries.path, -1, self._segment.base_offset,
+                    severity, kind, entries.path, -1, self._segment.base_offset,
                     f"there is no such file; {remedy}",
                 )  # fmt: skip

@@ -45,14 +45,18 @@ class SegmentCheck:
     ----------
     segment : to verify.
     checks : of its log.
-    is_last : whether it is the active segment, whose end may be half written.
+    next_base_offset : of the segment behind it; None if it is the active segment, whose end may
+        be half written.
     """
 
-    def __init__(self, segment: Segment, checks: Checks, *, is_last: bool) -> None:
+    def __init__(self, segment: Segment, checks: Checks, next_base_offset: int | None) -> None:
         self._segment = segment
         self._checks = checks
-        self._is_last = is_last
-        self._indexes = IndexCheck(segment, checks.finding)
+        self._is_last = next_base_offset is None
+        is_leaving = (
+            next_base_offset is not None and next_base_offset <= checks.log.log_start_offset
+        )
+        self._indexes = IndexCheck(segment, checks.finding, is_leaving=is_leaving)
         self._scanner = BatchScanner(segment.path, segment.base_offset)
 
     def findings(self) -> Iterator[Finding]:

@@ -87,8 +87,8 @@ class _LogCheck:
         for i, segment in enumerate(segments):
             yield from self._checks.offsets.begin(segment)
             try:
-                is_last = i + 1 == len(segments)
-                yield from SegmentCheck(segment, self._checks, is_last=is_last).findings()
+                behind = segments[i + 1].base_offset if i + 1 < len(segments) else None
+                yield from SegmentCheck(segment, self._checks, behind).findings()
             except OSError as error:
                 yield self._unread(segment, error)
         yield from self._checks.transactions.at_the_end()

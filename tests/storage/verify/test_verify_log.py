@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import segmentlog
@@ -71,3 +72,23 @@ def test_a_segment_that_is_cut_meanwhile_is_verified_to_its_end(
         (each.severity, each.kind, each.position, each.offset) for each in found
     ]
     assert f"needs {size // 2} bytes, the file has {size // 2 - 1} left" in found[0].message
+
+
+def test_a_segment_below_the_log_start_may_have_lost_its_indexes(tmp_path: Path) -> None:
+    """They are deleted before its log, and a writer may die in between."""
+    config = segmentlog.ProducerConfig(segmentlog.TopicConfig(segment_bytes=260), batch_size=0)
+    rows = pa.table({"value": [b"x" * 20] * 30})
+    for replaces in (False, True):
+        with segmentlog.open_writer(
+            tmp_path, "t", config=config, delete_records=replaces
+        ) as writer:
+            writer.append(rows)
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    live = next(each for each in log.segments if each.base_offset >= log.log_start_offset)
+    (tmp_path / "t-0" / f"{0:020d}.index").unlink()
+
+    found = list(verify_log(log))
+    assert [(Severity.NOTE, 0)] == [(each.severity, each.offset) for each in found]
+    assert "below the log start" in found[0].message
+    Path(live.offset_index_path).unlink()
+    assert [Severity.NOTE, Severity.WARNING] == [each.severity for each in verify_log(log)]
