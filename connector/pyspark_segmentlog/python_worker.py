@@ -4,9 +4,8 @@ import gc
 import itertools
 import sys
 
-__all__ = ["freeze_modules", "plans_without_filters", "waits_for_data_sources"]
+__all__ = ["freeze_modules", "plans_without_filters"]
 
-_COLUMNS_WORKER = "pyspark.sql.worker.create_data_source"
 _PLAN_WORKER = "pyspark.sql.worker.plan_data_source_read"
 
 
@@ -31,18 +30,9 @@ def plans_without_filters() -> bool:
     There Spark refuses a reader that overrides ``pushFilters``, unless
     ``spark.sql.python.filterPushdown.enabled`` is on.  With filters, it plans in another process.
     """
-    return _runs(_PLAN_WORKER)
-
-
-def waits_for_data_sources() -> bool:
-    """Whether Spark asks data sources for their columns in this process, and uses it again."""
-    return _runs(_COLUMNS_WORKER, is_used_again=True)
-
-
-def _runs(worker: str, *, is_used_again: bool = False) -> bool:
-    """Whether this process is such a worker, by itself or forked by Spark's daemon."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is None:
         return False
-    forked = spec.name == "pyspark.daemon" and sys.argv[1:2] == [worker]
-    return forked or (not is_used_again and spec.name == worker)
+    return spec.name == _PLAN_WORKER or (
+        spec.name == "pyspark.daemon" and sys.argv[1:2] == [_PLAN_WORKER]
+    )

@@ -35,7 +35,6 @@ class SegmentLogDataSource(DataSource):
     def schema(self) -> "StructType":
         """Columns of the rows; the options are checked here, as early as Spark asks."""
         from pyspark_segmentlog.catalog_table import schema_of_table
-        from pyspark_segmentlog.compile_ahead import compile_ahead
         from pyspark_segmentlog.python_worker import freeze_modules
         from pyspark_segmentlog.read.options import ReadOptions
         from pyspark_segmentlog.read.schema import row_schema
@@ -46,7 +45,6 @@ class SegmentLogDataSource(DataSource):
         options = ReadOptions.parse(self.options)
         columns = row_schema(include_headers=options.include_headers)
         freeze_modules()
-        compile_ahead()
         return columns
 
     @PlainErrors()

@@ -38,15 +38,13 @@ from numba.core import serialize
 from numba.core.compiler import CompileResult
 from numba.core.registry import cpu_target
 
-from segmentlog.kernel_places import READ, WARMED, cache_directory
-
 __all__ = ["KernelCache", "KernelStore", "store_of"]
 
 logger = logging.getLogger(__name__)
 
 _CHECKSUM_BYTES = 32
 _SUFFIX = ".nbc"
-_CLAIM, _TURNS = "compiling", "turns"
+_CLAIM, _WARMED, _TURNS = "compiling", "warmed", "turns"
 
 #: After a pause of so many seconds, the next compilation begins a new wait, with a new notice.
 _PAUSE_SECONDS = 20
@@ -82,7 +80,7 @@ class KernelStore:
     def path(self) -> Path | None:
         """The directory; None if the package has no sources or the user has no home."""
         chosen = numba.config.CACHE_DIR
-        base = cache_directory(chosen)
+        base = Path(chosen).absolute() if chosen else _user_cache_directory()
         if self._digest is None or not base.is_absolute():
             return None
         settings = sorted(
@@ -117,17 +115,12 @@ class KernelStore:
     def mark_warmed(self) -> None:
         """Remember that all kernels are compiled."""
         if self.path is not None and not self.obstacle:
-            self._write(WARMED, "\n".join(sorted(self.names())).encode())
-
-    def mark_read(self) -> None:
-        """Remember that the kernels of a first read are compiled."""
-        if self.path is not None and not self.obstacle:
-            self._write(READ, b"")
+            self._write(_WARMED, "\n".join(sorted(self.names())).encode())
 
     def is_warmed(self) -> bool:
         """Whether all kernels of the last `mark_warmed` still exist."""
         try:
-            marked = (self.path / WARMED).read_text() if self.path else ""
+            marked = (self.path / _WARMED).read_text() if self.path else ""
         except OSError:
             return False
         return bool(marked) and self.names().issuperset(marked.splitlines())
@@ -312,6 +305,15 @@ def _digest_of_sources(package: str) -> str | None:
     except Exception:  # noqa: BLE001 - no sources, or an archive that was replaced meanwhile
         return None
     return digest.hexdigest()
+
+
+def _user_cache_directory() -> Path:
+    """The user's directory for files that programs can make again."""
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if named.is_absolute():
+        return named
+    usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    return Path(os.path.expanduser(usual))  # noqa: PTH111 - pathlib's raises without a home
 
 
 def _is_first(claim: Path, seconds: float) -> bool:

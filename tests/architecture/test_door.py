@@ -28,7 +28,6 @@ ELSEWHERE = {
     "tools/doctor.py": {".exists"},  # Java
     "tools/sinks.py": {"open", "os.path.lexists"},  # the user's output
     "tools/dump_to.py": {"os.path.getsize"},  # the same
-    "kernel_places.py": {".glob", ".iterdir", ".stat"},  # compiled kernels and their sources
     "kernel_cache.py": {"os.open", "os.fstat", ".glob", ".read_bytes", ".read_text"},  # its own
 }
 

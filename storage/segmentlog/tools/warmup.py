@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["compile_first_read", "compile_kernels"]
+__all__ = ["compile_kernels"]
 
 #: A segment of one batch of one record, with a header.
 _SEGMENT = bytes.fromhex(
@@ -61,24 +61,6 @@ def compile_kernels() -> Iterator[str]:
     else:
         store.mark_warmed()
         yield f"cache: {store.path}"
-
-
-def compile_first_read() -> None:
-    """Compile what a first scan calls, then a look-up by time, if that can be kept."""
-    from segmentlog.kernel_cache import store_of
-    from segmentlog.log_directory import open_log_dir
-
-    store = store_of("segmentlog.kernels")
-    if store.obstacle:
-        return
-    with tempfile.TemporaryDirectory(prefix="segmentlog-") as directory:
-        partition = Path(directory, "warmup-0")
-        partition.mkdir()
-        (partition / f"{0:020d}.log").write_bytes(_SEGMENT)
-        log = open_log_dir(partition).log("warmup", 0)
-        log.scan().read_all()
-        log.offset_for_timestamp(_TIME)
-    store.mark_read()
 
 
 def _read(directory: Path) -> None:
