@@ -6,15 +6,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from segmentlog.kernels._jit import kernel
 from segmentlog.kernels.varint import FAILED, read_varint, read_varlong, varint_word
 from segmentlog.testing.reference import zigzag
 
 # They are compiled into kernels that call them, and only there.
-READ_INT: Callable[..., Any] = read_varint.py_func
-READ_LONG: Callable[..., Any] = read_varlong.py_func
+READ_INT: Callable[..., Any] = read_varint
+READ_LONG: Callable[..., Any] = read_varlong
 
 
-@pytest.mark.parametrize("word_of", [varint_word, varint_word.py_func], ids=["compiled", "plain"])
+@kernel
+def compiled_word(groups: int) -> tuple[int, int]:
+    """`varint_word` inside a kernel."""
+    return varint_word(groups)
+
+
+@pytest.mark.parametrize("word_of", [compiled_word, varint_word], ids=["compiled", "plain"])
 def test_words_are_the_bytes_of_the_reference(word_of: Callable[..., Any]) -> None:
     """On both sides of every number at which one byte or one bit more is needed."""
     for bits in range(56):

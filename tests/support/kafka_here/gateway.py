@@ -23,7 +23,7 @@ class Gateway:
     """
 
     def __init__(self, jars: Path, *, is_measured: bool = False) -> None:
-        flags = ("-Xmx1g",) if is_measured else (*FLAGS, "-Xmx512m")
+        flags = ("-Xmx1g",) if is_measured else (*FLAGS, "-Xmx2g")
         options = [*flags, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         port, token = launch_gateway(
             jarpath=str(py4j_jar()),

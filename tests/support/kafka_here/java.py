@@ -102,12 +102,19 @@ class JavaClient:
         return future.get(_SECONDS, self.jvm.java.util.concurrent.TimeUnit.SECONDS)
 
     def create_topic(self, topic: str, partitions: int = 1, **settings: object) -> None:
-        """Create a topic; settings with underscores for Kafka's dots."""
+        """Create a topic that takes records; settings with underscores for Kafka's dots."""
         new = self.jvm.org.apache.kafka.clients.admin.NewTopic(
             topic, partitions, self.jvm.Short.parseShort("1")
         )
         new = new.configs({key.replace("_", "."): str(value) for key, value in settings.items()})
         self._wait(self._admin.createTopics([new]).all())
+        # A broker tells clients of a partition shortly before it takes records for it. The first
+        # of a producer's batches is refused then, while one behind it is taken for the first.
+        latest = self.jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
+        asked = self.jvm.java.util.HashMap()
+        for partition in range(partitions):
+            asked.put(self._partition(topic, partition), latest)
+        self._wait(self._admin.listOffsets(asked).all())
 
     def alter_topic(self, topic: str, **settings: object) -> None:
         """Change settings of a topic; underscores for Kafka's dots.
@@ -203,17 +210,19 @@ class JavaClient:
             producer.close()
 
     def send(self, producer: JavaObject, topic: str, records: Sequence[Outgoing]) -> None:
-        """Send records with a producer, and wait until the broker has them."""
+        """Send records with a producer, and wait until the broker has every one of them."""
         header = self.jvm.org.apache.kafka.common.header.internals.RecordHeader
         record_class = self.jvm.org.apache.kafka.clients.producer.ProducerRecord
+        sent = []
         for record in records:
             headers = [header(key, value) for key, value in record.headers]
-            producer.send(
-                record_class(
-                    topic, record.partition, record.timestamp_ms, record.key, record.value, headers
-                )
+            made = record_class(
+                topic, record.partition, record.timestamp_ms, record.key, record.value, headers
             )
+            sent.append(producer.send(made))
         producer.flush()
+        for each in sent:
+            each.get()  # flush says nothing of a record that was refused
 
     def forget(self, producer: JavaObject) -> None:
         """Close a producer whose broker is gone, without waiting for it."""
