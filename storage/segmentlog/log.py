@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 
@@ -155,10 +155,8 @@ class Log:
 
         None when the checkpoint has no entry.  A running broker writes it every five seconds.
         """
-        checkpoint = self.high_watermark_checkpoint
-        if checkpoint is None:
-            return None
-        return min(max(checkpoint, self.log_start_offset), self.log_end_offset)
+        at = self.high_watermark_checkpoint
+        return None if at is None else min(max(at, self.log_start_offset), self.log_end_offset)
 
     def end_offset(
         self,
@@ -349,18 +347,17 @@ class Log:
         isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
         on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
         max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+        use_threads: bool = True,
     ) -> pa.RecordBatchReader:
         """Records as a stream of Arrow batches, in the order of their offsets.
 
         Parameters
         ----------
-        start_offset : by default the log start.
-        end_offset : exclusive; by default the result of `end_offset` for `read_up_to`.
+        start_offset, end_offset : half-open; by default the log start, and `Log.end_offset`.
         starting_timestamp, ending_timestamp : times instead of offsets: epoch milliseconds, or a
             datetime with a time zone.  Each stands for the offset that `offset_for_timestamp`
             finds, as with Spark's options of these names, or for the end if no record is as new.
-            Records are in the order of their offsets, so a record between the two bounds may be
-            older than the first, or newer than the second.
+            A record between the bounds may be older than the first, or newer than the second.
         columns : names of the requested columns, in order; by default all.
         include_headers : whether "all" includes ``headers``.
         read_up_to : where the newest data ends.
@@ -368,6 +365,7 @@ class Log:
             stable offset.
         on_corrupt_batch : ``skip`` goes on behind corrupt batches, and logs their offsets.
         max_inflated_batch_bytes : a compressed batch that inflates to more is corrupt.
+        use_threads : whether threads read ahead, by up to 128 MiB, if there are more than 16 MiB.
 
         Raises
         ------
@@ -379,6 +377,7 @@ class Log:
         CorruptLogError, UnsupportedFormatError, LogChangedError
             While the stream is read.
         """
+        from segmentlog.read.ordered_reads import cut_for_threads, n_threads_of, read_in_order
         from segmentlog.read.scan import scan_slice  # the compiled kernels load here
         from segmentlog.records.columns import record_schema
 
@@ -392,7 +391,10 @@ class Log:
         policy = ScanPolicy(level, on_corrupt, max_inflated_batch_bytes)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for log_slice in self.slices(*offsets):
-                yield from scan_slice(log_slice, columns=schema.names, policy=policy)
+            cut = partial(self.slices, *offsets)
+            slices = cut_for_threads(cut) if use_threads else cut()
+            read = partial(scan_slice, columns=schema.names, policy=policy)
+            reads = [partial(read, each) for each in slices]
+            yield from read_in_order(reads, n_threads_of(use_threads=len(reads) > 1))
 
         return pa.RecordBatchReader.from_batches(schema, batches())

@@ -50,12 +50,15 @@ print(time.perf_counter() - start, cpu() - cpu_start, n_files, n_bytes)
 _SCAN = (
     _BEGIN
     + """
+import inspect
 log = segmentlog.open_log_dir(sys.argv[1]).log("t", 0)
+has_threads = "use_threads" in inspect.signature(log.scan).parameters
+how = {"use_threads": False} if has_threads else {}
 log.scan(0, 100).read_all()
 start, cpu_start = time.perf_counter(), cpu()
 n_rows = n_bytes = 0
 for _ in range(3):
-    for batch in segmentlog.open_log_dir(sys.argv[1]).log("t", 0).scan():
+    for batch in segmentlog.open_log_dir(sys.argv[1]).log("t", 0).scan(**how):
         n_rows += batch.num_rows
         n_bytes += batch.nbytes
 print(time.perf_counter() - start, cpu() - cpu_start, n_rows, n_bytes)

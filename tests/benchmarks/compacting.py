@@ -89,7 +89,7 @@ class _Read(NamedTuple):
     def all_of(cls, directory: Path) -> "_Read":
         begin = time.perf_counter()
         n_rows = offsets = 0
-        for batch in segmentlog.open_log_dir(directory).log("t", 0).scan():
+        for batch in segmentlog.open_log_dir(directory).log("t", 0).scan(use_threads=False):
             n_rows += batch.num_rows
             offsets += int(batch.column("offset").to_numpy().sum())
         return cls(n_rows, offsets, time.perf_counter() - begin)

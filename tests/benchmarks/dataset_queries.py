@@ -4,6 +4,7 @@ import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -87,46 +88,59 @@ def _row(results: dict[str, Result], name: str, what: str, n_records: int) -> Ro
     return Row(work, against, goal, f"{theirs.median / ours.median:.2f}", detail)
 
 
-def _scan(data: QueryData, **how: Any) -> Callable[[], Digest]:
-    logs = segmentlog.dataset(data.small)
+def _scan(directory: Path, **how: Any) -> Callable[[], Digest]:
+    logs = segmentlog.dataset(directory)
     return lambda: (sum(batch.num_rows for batch in logs.scanner(**how).to_batches()),)
 
 
 def _count(directory: str, partitions: tuple[int, ...]) -> int:
     """Rows of some partitions; for a process of its own."""
     logs = segmentlog.open_log_dir(directory)
-    scans = (logs.log(TOPIC, each).scan() for each in partitions)
+    scans = (logs.log(TOPIC, each).scan(use_threads=False) for each in partitions)
     return sum(batch.num_rows for scan in scans for batch in scan)
 
 
 def threads(data: QueryData, rounds: int) -> list[Row]:
     """Slices side by side against one after the other."""
+    cleared = (
+        "bound by memory: pages that one thread has filled and another freed are cleared anew"
+    )
+    return [
+        _threads(data.small, 4 * rounds, "all columns of a dataset", cleared),
+        _threads(data.zstd, 4 * rounds, "all columns of a dataset of zstd", "bound by the cores"),
+    ]
+
+
+def _threads(directory: Path, rounds: int, work: str, bound: str) -> Row:
     halves = [tuple(range(each, N_PARTITIONS, 2)) for each in range(2)]
-    directories = [str(data.small)] * 2
+    directories = [str(directory)] * 2
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         contestants: dict[str, Callable[[], Digest]] = {
-            "threads": _scan(data),
-            "one": _scan(data, use_threads=False),
+            "threads": _scan(directory),
+            "one": _scan(directory, use_threads=False),
             "processes": lambda: (sum(pool.map(_count, directories, halves)),),
         }
-        results = compare(contestants, 4 * rounds)
+        results = compare(contestants, rounds)
     n_rows = results["one"].digest[0]
     rates = {name: n_rows / each.median / 1e6 for name, each in results.items()}
     many, one = results["threads"], results["one"]
     detail = (
         f"{rates['threads']:.0f} against {rates['one']:.0f} M rows/s; {n_rows:,} rows; "
         f"±{many.spread:.0%}, ±{one.spread:.0%}; two processes, each with half of the partitions, "
-        f"reach {one.median / results['processes'].median:.2f}; bound by memory: pages that one "
-        "thread has filled and another freed are cleared anew"
+        f"reach {one.median / results['processes'].median:.2f}; {bound}"
     )
-    work = "all columns of a dataset, a thread for each core"
-    return [Row(work, "one thread", "≥ 1.6", f"{one.median / many.median:.2f}", detail)]
+    ratio = f"{one.median / many.median:.2f}"
+    return Row(f"{work}, a thread for each core", "one thread", "≥ 1.6", ratio, detail)
 
 
 def timeline(data: QueryData, rounds: int) -> list[Row]:
     """All partitions merged by time against one after the other, both by one thread."""
     results = compare(
-        {"time": _scan(data, order="timestamp"), "offset": _scan(data, use_threads=False)}, rounds
+        {
+            "time": _scan(data.small, order="timestamp"),
+            "offset": _scan(data.small, use_threads=False),
+        },
+        rounds,
     )
     ours, theirs = results["time"], results["offset"]
     detail = (

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from kafka_here import Broker, JavaClient
 
 import segmentlog
+from segmentlog.model import Codec
 from segmentlog.producer.config import ProducerConfig
 
 __all__ = ["N_PARTITIONS", "T0", "TOPIC", "QueryData", "median_window"]
@@ -18,7 +19,7 @@ N_PARTITIONS = 4
 TOPIC = "log"
 T0 = 1_700_000_000_000  # of the first record, in milliseconds; eight records have the same
 _BLOCK = 100_000
-_CONFIG = ProducerConfig(use_timestamps=True, batch_size=16384)
+_BATCH_BYTES = 16384
 
 
 def median_window(n_records: int, part: float = 0.01) -> tuple[int, int]:
@@ -60,10 +61,13 @@ def tables(n_records: int) -> Iterator[pa.Table]:
         )
 
 
-def write(directory: Path, n_records: int, num_partitions: int | None = None) -> None:
+def write(
+    directory: Path, n_records: int, num_partitions: int | None = None, codec: Codec = Codec.NONE
+) -> None:
     """Write the records to a topic of a log directory, which no broker has open."""
+    config = ProducerConfig(use_timestamps=True, batch_size=_BATCH_BYTES, codec=codec)
     with segmentlog.open_writer(
-        directory, TOPIC, num_partitions=num_partitions, config=_CONFIG
+        directory, TOPIC, num_partitions=num_partitions, config=config
     ) as writer:
         for table in tables(n_records):
             writer.append(table)
@@ -96,6 +100,13 @@ class QueryData:
         """A log directory of `n_small` records."""
         directory = self._scratch / "small"
         write(directory, self.n_small, num_partitions=N_PARTITIONS)
+        return directory
+
+    @cached_property
+    def zstd(self) -> Path:
+        """The same, compressed."""
+        directory = self._scratch / "zstd"
+        write(directory, self.n_small, num_partitions=N_PARTITIONS, codec=Codec.ZSTD)
         return directory
 
     @cached_property

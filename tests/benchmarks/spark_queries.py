@@ -160,7 +160,9 @@ def time_window_engine(data: QueryData, rounds: int) -> list[Row]:
     def read(**bounds: Any) -> Digest:
         directory = segmentlog.open_log_dir(log_dir)
         logs = [directory.log(TOPIC, partition) for partition in range(N_PARTITIONS)]
-        return _counted([log.scan(read_up_to="logEnd", **bounds) for log in logs])
+        return _counted(
+            [log.scan(read_up_to="logEnd", use_threads=False, **bounds) for log in logs]
+        )
 
     window = {"starting_timestamp": start, "ending_timestamp": end}
     n_rows = read(**window)[0]

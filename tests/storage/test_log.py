@@ -2,6 +2,7 @@
 
 import logging
 import struct
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from reads import offsets_of
 import segmentlog
 from segmentlog.errors import LogChangedError, OffsetOutOfRangeError, OptionError
 from segmentlog.model import LogSlice, ReadUpTo, TopicPartition
+from segmentlog.read import ordered_reads
 from segmentlog.read.scan import scan_slice
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -401,3 +403,21 @@ def test_times_are_bounds_of_a_scan(partition: Path) -> None:
         log.scan(3, starting_timestamp=at_12)
     with pytest.raises(OptionError, match="needs a time zone"):
         log.scan(ending_timestamp=at_12.replace(tzinfo=None))
+
+
+@pytest.mark.parametrize("use_threads", [False, True])
+def test_a_scan_is_the_same_on_threads(
+    partition: Path, use_threads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices are read ahead by threads, which end with the read, or by nobody."""
+    monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 1)
+    log = opened(partition)
+    reader = log.scan(3, 28, use_threads=use_threads)
+    first = reader.read_next_batch()
+    threads = [each for each in threading.enumerate() if each.name.startswith("segmentlog-")]
+
+    assert len(log.slices(3, 28, 1)) > 2
+    assert use_threads == bool(threads)
+    rest = [each for batch in reader for each in batch["offset"].to_pylist()]
+    assert [*range(3, 28)] == first["offset"].to_pylist() + rest
+    assert not any(each.is_alive() for each in threads)

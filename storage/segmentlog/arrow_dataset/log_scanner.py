@@ -10,15 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.narrowing import timestamp_range
-from segmentlog.arrow_dataset.ordered_reads import read_in_order
 from segmentlog.arrow_dataset.projection import Projection
 from segmentlog.arrow_dataset.timeline import merge_by_timestamp
 from segmentlog.errors import OptionError
 from segmentlog.model import LogSlice, ScanPolicy
+from segmentlog.read.ordered_reads import n_threads_of, read_in_order
 
 __all__ = ["LogScanner", "LogSource"]
 
-_MOST_THREADS = 8  # more of them would wait for the consumer
 _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 
 #: Bytes that a merge holds of all partitions together, and at least and at most of one.
@@ -75,7 +74,7 @@ class LogScanner:
         self._columns = dataset_schema.names if columns is None else columns
         self._projection = Projection(dataset_schema, columns, condition)
         self._batch_size = batch_size
-        self._n_threads = min(pa.cpu_count(), _MOST_THREADS) if use_threads else 1
+        self._n_threads = n_threads_of(use_threads=use_threads)
         self.dataset_schema = dataset_schema
 
     @cached_property

@@ -9,11 +9,9 @@ from segmentlog.errors import OptionError
 from segmentlog.log import Log
 from segmentlog.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
+from segmentlog.read.ordered_reads import slice_bytes
 
 __all__ = ["PartitionSnapshot", "Snapshot", "take_snapshot"]
-
-_SLICE_BYTES = 16 << 20
-_MOST_SLICES = 1_000  # of a partition: a filter is compared with each
 
 
 class PartitionSnapshot:
@@ -47,8 +45,7 @@ class PartitionSnapshot:
         """
         with self._lock:
             if self._slices is None:
-                n_bytes = max(_SLICE_BYTES, self.log.size_bytes // _MOST_SLICES)
-                self._slices = self.log.slices(*self.offsets, n_bytes)
+                self._slices = self.log.slices(*self.offsets, slice_bytes(self.log.size_bytes))
             return self._slices
 
     def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:

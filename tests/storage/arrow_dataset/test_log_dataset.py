@@ -19,7 +19,8 @@ import pyarrow.dataset as pads
 import pytest
 
 import segmentlog
-from segmentlog.arrow_dataset import narrowing, snapshot
+from segmentlog.arrow_dataset import narrowing
+from segmentlog.read import ordered_reads
 
 ORDERS = pc.field("topic") == "orders"
 
@@ -118,7 +119,7 @@ def test_filters_are_exact(
 ) -> None:
     """In small slices and large ones: Arrow's filter of all rows keeps the same rows."""
     monkeypatch.setattr(narrowing, "_LEAST_TIGHTENED", 4)
-    monkeypatch.setattr(snapshot, "_SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", slice_bytes)
     dataset = segmentlog.dataset(example_data)
     expected = pads.InMemoryDataset(all_rows(example_data)).to_table(filter=condition)
 
@@ -135,7 +136,7 @@ def test_rows_are_the_same_on_any_number_of_threads(
     example_data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slices are read side by side, and come in their order."""
-    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 1000)
+    monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 1000)
     dataset = segmentlog.dataset(example_data)
     expected = dataset.to_table(use_threads=False)
     cpus = pa.cpu_count()
@@ -154,7 +155,7 @@ def test_several_threads_query_one_dataset(
     example_data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Side by side from the first query on, each with threads of its own."""
-    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 1000)
+    monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 1000)
     dataset = segmentlog.dataset(example_data)
     expected = segmentlog.dataset(example_data).to_table()
 
@@ -168,7 +169,7 @@ def test_a_query_that_ends_early_leaves_no_thread(
     example_data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DuckDB and Polars take a part of the rows and drop the rest."""
-    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 1000)
+    monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 1000)
     logs = segmentlog.dataset(example_data)
 
     assert 1 == len(duckdb.sql("select value from logs limit 1").fetchall())
@@ -185,8 +186,8 @@ def test_a_process_ends_with_reads_that_nobody_has_finished(example_data: str) -
         "import atexit, threading\n"
         "atexit.register(lambda: print(threading.enumerate() == [threading.main_thread()]))\n"
         "import segmentlog\n"
-        "from segmentlog.arrow_dataset import ordered_reads, snapshot\n"
-        "snapshot._SLICE_BYTES, ordered_reads._AHEAD_BYTES = 1000, 100\n"
+        "from segmentlog.read import ordered_reads\n"
+        "ordered_reads._SLICE_BYTES, ordered_reads._AHEAD_BYTES = 1000, 200\n"
         f"logs = segmentlog.dataset({example_data!r})\n"
         "batches, stream = logs.to_batches(), logs.scan()\n"
         "print(next(batches).num_rows > 0, stream.read_next_batch().num_rows > 0)\n"
@@ -348,7 +349,7 @@ def test_filters_are_exact_in_directories_of_brokers(
     path: Path, isolation_level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every format, compaction, transactions, brokers' own topics; counts and timelines too."""
-    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 300)
+    monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 300)
     topics = list(segmentlog.open_log_dir(path).topics(internal=True))
     logs = segmentlog.dataset(path, topics=topics, isolation_level=isolation_level)
     columns = ["topic", "partition", "offset", "timestamp"]

@@ -12,8 +12,9 @@ import pyarrow.dataset as pads
 import pytest
 
 import segmentlog
-from segmentlog.arrow_dataset import narrowing, snapshot
+from segmentlog.arrow_dataset import narrowing
 from segmentlog.polars import scan_log
+from segmentlog.read import ordered_reads
 from segmentlog.testing.damage import garble_records
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -66,7 +67,7 @@ def test_only_partitions_in_range_are_cut(
     dataset: pads.Dataset, opening: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first query plans, and needs the headers of no other partition."""
-    monkeypatch.setattr(snapshot, "_SLICE_BYTES", 200)
+    monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 200)
     with opening() as opened:
         assert 2 == dataset.count_rows((pc.field("topic") == "a") & (OFFSET == 15))
 

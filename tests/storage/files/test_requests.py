@@ -167,7 +167,7 @@ def test_no_request_keeps_a_process() -> None:
     """Nor does who awaits it, or would make another one."""
     code = (
         "import threading\n"
-        "from segmentlog.arrow_dataset.ordered_reads import read_in_order\n"
+        "from segmentlog.read.ordered_reads import read_in_order\n"
         "requests._PATIENCE_SECONDS = 0.1\n"
         "begun = threading.Event()\n"
         "def work():\n"

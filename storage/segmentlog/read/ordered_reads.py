@@ -11,13 +11,24 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from segmentlog.files.requests import end_requests
+from segmentlog.model import LogSlice
 
-__all__ = ["read_in_order"]
+__all__ = ["cut_for_threads", "n_threads_of", "read_in_order", "slice_bytes"]
 
 Read = Callable[[], Iterator[pa.RecordBatch]]
 
-#: Bytes that a thread may be ahead with in one slice; one batch more, to be exact.
-_AHEAD_BYTES = 16 << 20
+_MOST_THREADS = 8  # more of them would wait for the consumer
+
+#: Smaller slices take more time than their bytes.  A thread is at most one slice ahead, so larger
+#: ones must be held, or the thread waits: with 64 MiB of zstd in a slice, two threads took as long
+#: as one.
+_SLICE_BYTES = 16 << 20
+_MOST_SLICES = 1_000  # of a partition: a filter is compared with each
+
+#: Bytes that all threads together may be ahead with; a batch for each more, to be exact.  A slice
+#: of zstd becomes 70 MiB and more: two threads took 0.83 of the time of one with 32 MiB, and 0.62
+#: with 128.
+_AHEAD_BYTES = 128 << 20
 
 
 class _Reads:
@@ -30,6 +41,7 @@ class _Reads:
     def __init__(self, reads: Iterator[Read], n_threads: int) -> None:
         self._reads = reads
         self._n_threads = n_threads
+        self._ahead_bytes = _AHEAD_BYTES // n_threads
         self.process = os.getpid()
         self._changed = threading.Condition()
         self._queues: dict[int, _Queue] = {}
@@ -130,7 +142,7 @@ class _Reads:
     def _put(self, queue: "_Queue", batch: pa.RecordBatch) -> bool:
         """Hand over a batch; False if nobody wants more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or queue.n_bytes < _AHEAD_BYTES)
+            self._changed.wait_for(lambda: self._is_closed or queue.n_bytes < self._ahead_bytes)
             queue.batches.append(batch)
             queue.n_bytes += batch.nbytes
             self._changed.notify_all()
@@ -169,6 +181,24 @@ class _Queue:
     is_done: bool = False
 
 
+def slice_bytes(size_bytes: int) -> int:
+    """Bytes of ``.log`` files in a slice for one thread, of a partition of `size_bytes`."""
+    return max(_SLICE_BYTES, size_bytes // _MOST_SLICES)
+
+
+def cut_for_threads(cut: Callable[..., list[LogSlice]]) -> list[LogSlice]:
+    """The slices of ``cut(most_bytes)``, or the one of ``cut()`` if it is small enough."""
+    whole = cut()
+    n_bytes = sum(each.n_bytes for each in whole)
+    most_bytes = slice_bytes(n_bytes)
+    return whole if n_bytes <= most_bytes else cut(most_bytes)
+
+
+def n_threads_of(*, use_threads: bool) -> int:
+    """How many threads may read side by side."""
+    return min(pa.cpu_count(), _MOST_THREADS) if use_threads else 1
+
+
 def read_in_order(reads: Iterable[Read], n_threads: int) -> Iterator[pa.RecordBatch]:
     """Batches of all `reads`, in their order; the result is the same on any number of threads.
 
@@ -179,8 +209,8 @@ def read_in_order(reads: Iterable[Read], n_threads: int) -> Iterator[pa.RecordBa
 
     Notes
     -----
-    At most ``n_threads + 1`` slices are in memory, each with at most 16 MiB of batches and one
-    batch more.  Closing the iterator ends the threads.
+    At most ``n_threads + 1`` slices are in memory, each with at most ``128 / n_threads`` MiB of
+    batches and one batch more.  Closing the iterator ends the threads.
     """
     if n_threads > 1:
         return _Reads(iter(reads), n_threads).batches()

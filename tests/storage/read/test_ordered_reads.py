@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from segmentlog.arrow_dataset import ordered_reads
-from segmentlog.arrow_dataset.ordered_reads import read_in_order
+from segmentlog.read import ordered_reads
+from segmentlog.read.ordered_reads import read_in_order
 
 
 def batch(number: int) -> pa.RecordBatch:
@@ -78,7 +78,7 @@ def test_an_error_comes_in_its_place(n_threads: int) -> None:
 
 def test_threads_end_when_nobody_wants_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are at most so many bytes and slices ahead."""
-    monkeypatch.setattr(ordered_reads, "_AHEAD_BYTES", 3 * batch(0).nbytes)
+    monkeypatch.setattr(ordered_reads, "_AHEAD_BYTES", 2 * 3 * batch(0).nbytes)
     begun: list[int] = []
     reads = [reading(range(100 * i, 100 * i + 100), begun) for i in range(50)]
     batches = read_in_order(reads, 2)
