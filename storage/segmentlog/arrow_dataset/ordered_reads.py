@@ -45,9 +45,9 @@ class _Reads:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All batches, in order; closing it ends the threads."""
         _under_way.add(self)
-        for each in self._threads:
-            each.start()
         try:
+            for each in self._threads:
+                each.start()
             while (queue := self._next_queue()) is not None:
                 while (batch := self._take(queue)) is not None:
                     yield batch
@@ -55,11 +55,18 @@ class _Reads:
             self.close()
 
     def close(self) -> None:
-        """End the threads; a slice is left at the next batch."""
+        """End the threads; a slice is left at the next batch.
+
+        The garbage collector may close an iterator in one of its own threads, under the lock that
+        the others need to end: nobody waits then.
+        """
         if self.process == os.getpid():  # a forked process has no threads, and perhaps a held lock
             self.begin_to_close()
+            if threading.current_thread() in self._threads:
+                return
             for each in self._threads:
-                each.join()
+                if each.is_alive():  # not if it could not be started
+                    each.join()
 
     def begin_to_close(self) -> None:
         """Tell the threads to end."""
