@@ -1,6 +1,7 @@
 """Reads slices on several threads, and hands out their batches in the order of the slices."""
 
 import atexit
+import errno
 import os
 import threading
 import weakref
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from segmentlog.errors import StorageError
 from segmentlog.files.requests import end_requests
 
 __all__ = ["read_in_order"]
@@ -78,18 +80,24 @@ class _Reads:
         """The queue of the next slice, or None behind the last."""
         with self._changed:
             i = self._current
-            self._changed.wait_for(lambda: i in self._queues or self._is_last_begun)
+            self._changed.wait_for(
+                lambda: i in self._queues or self._is_last_begun or self._is_closed
+            )
+            if i not in self._queues and not self._is_last_begun:
+                raise _ended()
             return self._queues.pop(i, None)
 
     def _take(self, queue: "_Queue") -> pa.RecordBatch | None:
         """The next batch of a slice, or None behind its last."""
         with self._changed:
-            self._changed.wait_for(lambda: queue.batches or queue.is_done)
+            self._changed.wait_for(lambda: queue.batches or queue.is_done or self._is_closed)
             if queue.batches:
                 batch = queue.batches.popleft()
                 queue.n_bytes -= batch.nbytes
             elif queue.error is not None:
                 raise queue.error
+            elif not queue.is_done:
+                raise _ended()
             else:
                 batch = None
                 self._current += 1
@@ -142,6 +150,11 @@ class _Reads:
             queue.n_bytes += batch.nbytes
             self._changed.notify_all()
             return not self._is_closed
+
+
+def _ended() -> StorageError:
+    """The error of a consumer that goes on while the interpreter ends: it would wait for ever."""
+    return StorageError(errno.ECANCELED, "reading ahead has ended, for the process is ending")
 
 
 #: Reads whose threads live.

@@ -12,6 +12,7 @@ import pytest
 
 from segmentlog.arrow_dataset import ordered_reads
 from segmentlog.arrow_dataset.ordered_reads import read_in_order
+from segmentlog.errors import StorageError
 
 
 def batch(number: int) -> pa.RecordBatch:
@@ -152,7 +153,6 @@ def test_a_thread_that_cannot_begin_leaves_no_other_one_behind(
     with pytest.raises(RuntimeError, match="can't start"):
         next(batches)
     assert [] == alive()
-    ordered_reads._end_threads()
 
 
 def test_an_iterator_that_its_own_thread_collects_is_closed() -> None:
@@ -183,4 +183,18 @@ def test_an_iterator_that_its_own_thread_collects_is_closed() -> None:
     for each in threading.enumerate():
         if each.name.startswith("segmentlog-"):
             each.join(10)
+    assert [] == alive()
+
+
+def test_a_read_that_an_ending_process_goes_on_with_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its threads have ended: a function that runs at the end would wait for ever."""
+    batches = read_in_order([reading(range(100), pause=0.001)] * 9, 2)
+    next(batches)
+    monkeypatch.setattr(ordered_reads, "end_requests", lambda: None)
+    ordered_reads._end_threads()
+
+    with pytest.raises(StorageError, match="the process is ending"):
+        numbers(batches)
     assert [] == alive()
