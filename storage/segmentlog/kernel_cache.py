@@ -75,6 +75,7 @@ class KernelStore:
         self._is_of_sources = True
         self._compiled_at = float("-inf")
         self._turns = -1
+        self._is_patient = True
 
     @functools.cached_property
     def path(self) -> Path | None:
@@ -156,14 +157,20 @@ class KernelStore:
         A kernel's turn is taken before those of the kernels that it calls, and no kernel calls
         itself, so processes never wait for each other in a circle.  The locks are of the process:
         they go when it ends, and no forked process has them.
+
+        A wait that was in vain is the last one.  A process that hangs, or whose compilation was
+        interrupted, may hold the turns of many kernels.
         """
-        if self.obstacle or not self._is_current():
+        if self.obstacle or not self._is_current() or not self._has_turns():
             return
-        give_up = time.monotonic() + _WAIT_SECONDS
-        while time.monotonic() < give_up:
+        give_up = time.monotonic() + (_WAIT_SECONDS if self._is_patient else 0.0)
+        while True:
             try:
                 self._lock(name, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):  # POSIX allows both
+                if time.monotonic() >= give_up:
+                    self._is_patient = False
+                    return
                 time.sleep(_LOOK_SECONDS)
             except OSError:  # the file system has no locks
                 return
@@ -176,12 +183,17 @@ class KernelStore:
             with suppress(OSError):
                 self._lock(name, fcntl.LOCK_UN)
 
-    def _lock(self, name: str, operation: int) -> None:
-        """Lock or unlock the byte of the kernel `name`, in a file that stays open."""
+    def _has_turns(self) -> bool:
+        """Whether the file of turns is open, which stays open; another user may own it."""
         assert self.path is not None  # noqa: S101 - there is no obstacle
         if self._turns < 0:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._turns = os.open(self.path / _TURNS, flags, 0o600)
+            with suppress(OSError):
+                self._turns = os.open(self.path / _TURNS, flags, 0o600)
+        return self._turns >= 0
+
+    def _lock(self, name: str, operation: int) -> None:
+        """Lock or unlock the byte of the kernel `name`."""
         place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") >> 1
         fcntl.lockf(self._turns, operation, 1, place)
 

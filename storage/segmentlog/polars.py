@@ -53,7 +53,8 @@ def scan_log(
         columns = logs.schema.names if with_columns is None else with_columns
         used = [] if predicate is None else predicate.meta.root_names()
         decoded = [name for name in logs.schema.names if name in {*columns, *used}]
-        narrowed = _narrow(logs, predicate)
+        # Rows count towards `n_rows` whether or not the predicate keeps them.
+        narrowed = logs if n_rows is not None else _narrow(logs, predicate)
         for batch in narrowed.scanner(decoded, batch_size=batch_size).to_batches():
             part = batch if n_rows is None else batch.slice(0, n_rows)
             kept = _of_times(part, narrowed.policy.timestamps)

@@ -241,6 +241,42 @@ def test_a_file_system_without_locks(store: KernelStore, monkeypatch: pytest.Mon
     store.end_turn("held")
 
 
+def test_a_file_of_turns_that_another_user_keeps(
+    store: KernelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory that users share: nobody is waited for, whom no lock can tell of."""
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    assert not store.obstacle
+    monkeypatch.setattr("segmentlog.kernel_cache._WAIT_SECONDS", 0.1)
+    looks: list[float] = []
+    monkeypatch.setattr("segmentlog.kernel_cache.time.sleep", looks.append)
+    monkeypatch.setattr("segmentlog.kernel_cache.os.open", refuse)
+
+    store.take_turn("held")
+    store.end_turn("held")
+
+    assert not looks
+
+
+@pytest.mark.usefixtures("holder")
+def test_a_process_that_hangs_is_waited_for_once(
+    store: KernelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may hold the turns of many kernels: an interrupted compilation keeps them."""
+    looks: list[float] = []
+    monkeypatch.setattr("segmentlog.kernel_cache.time.sleep", looks.append)
+    monkeypatch.setattr("segmentlog.kernel_cache._WAIT_SECONDS", 0.01)
+    store.take_turn("held")
+    looks.clear()
+
+    store.take_turn("held")
+
+    assert not looks
+
+
 @pytest.mark.slow
 def test_processes_compile_at_once_many_times(package: Path, tmp_path: Path) -> None:
     """The same, with more of them."""

@@ -89,6 +89,21 @@ def test_limits_and_options_reach_the_reader(
         scan_log(tmp_path, topics="c")
 
 
+def test_a_filter_behind_a_limit_sees_the_first_rows_alone(
+    write_log: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Slices and batches without rows for the filter count towards the limit."""
+    for name in ("a-0", "a-1", "b-0"):
+        write_log([[(i, i) for i in range(5)], [(i, 1000 * i) for i in range(5, 10)]], name)
+    rows = scan_log(tmp_path).collect()
+    late = pl.col("timestamp") >= datetime(1970, 1, 1, 0, 0, 6, tzinfo=UTC)
+
+    for predicate in (late, pl.col("topic") == "b", pl.col("offset") > 7):
+        for limit in (1, 7, 12, 25):
+            found = scan_log(tmp_path).head(limit).filter(predicate).collect()
+            assert_frame_equal(rows.head(limit).filter(predicate), found)
+
+
 def test_polars_loads_with_the_first_call() -> None:
     """Neither `segmentlog` nor `segmentlog.polars` needs Polars to be imported."""
     code = "import sys, segmentlog.polars; print('polars' in sys.modules)"

@@ -1,6 +1,7 @@
 """Reads slices on several threads, and hands out their batches in the order of the slices."""
 
 import atexit
+import errno
 import os
 import threading
 import weakref
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from segmentlog.errors import StorageError
 from segmentlog.files.requests import end_requests
 from segmentlog.model import LogSlice
 
@@ -57,9 +59,9 @@ class _Reads:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All batches, in order; closing it ends the threads."""
         _under_way.add(self)
-        for each in self._threads:
-            each.start()
         try:
+            for each in self._threads:
+                each.start()
             while (queue := self._next_queue()) is not None:
                 while (batch := self._take(queue)) is not None:
                     yield batch
@@ -67,11 +69,18 @@ class _Reads:
             self.close()
 
     def close(self) -> None:
-        """End the threads; a slice is left at the next batch."""
+        """End the threads; a slice is left at the next batch.
+
+        The garbage collector may close an iterator in one of its own threads, under the lock that
+        the others need to end: nobody waits then.
+        """
         if self.process == os.getpid():  # a forked process has no threads, and perhaps a held lock
             self.begin_to_close()
+            if threading.current_thread() in self._threads:
+                return
             for each in self._threads:
-                each.join()
+                if each.is_alive():  # not if it could not be started
+                    each.join()
 
     def begin_to_close(self) -> None:
         """Tell the threads to end."""
@@ -83,18 +92,24 @@ class _Reads:
         """The queue of the next slice, or None behind the last."""
         with self._changed:
             i = self._current
-            self._changed.wait_for(lambda: i in self._queues or self._is_last_begun)
+            self._changed.wait_for(
+                lambda: i in self._queues or self._is_last_begun or self._is_closed
+            )
+            if i not in self._queues and not self._is_last_begun:
+                raise _ended()
             return self._queues.pop(i, None)
 
     def _take(self, queue: "_Queue") -> pa.RecordBatch | None:
         """The next batch of a slice, or None behind its last."""
         with self._changed:
-            self._changed.wait_for(lambda: queue.batches or queue.is_done)
+            self._changed.wait_for(lambda: queue.batches or queue.is_done or self._is_closed)
             if queue.batches:
                 batch = queue.batches.popleft()
                 queue.n_bytes -= batch.nbytes
             elif queue.error is not None:
                 raise queue.error
+            elif not queue.is_done:
+                raise _ended()
             else:
                 batch = None
                 self._current += 1
@@ -147,6 +162,11 @@ class _Reads:
             queue.n_bytes += batch.nbytes
             self._changed.notify_all()
             return not self._is_closed
+
+
+def _ended() -> StorageError:
+    """The error of a consumer that goes on while the interpreter ends: it would wait for ever."""
+    return StorageError(errno.ECANCELED, "reading ahead has ended, for the process is ending")
 
 
 #: Reads whose threads live.

@@ -5,10 +5,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from segmentlog.errors import StorageError
 from segmentlog.read import ordered_reads
 from segmentlog.read.ordered_reads import read_in_order
 
@@ -130,3 +132,69 @@ def test_a_forked_process_drops_an_iterator_without_waiting() -> None:
 
     assert 7 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert 11 == len(numbers(batches))
+
+
+def test_a_thread_that_cannot_begin_leaves_no_other_one_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process may have as many threads as its user may have: the others end with the error."""
+    start, n_begun = threading.Thread.start, 0
+
+    def begin(thread: threading.Thread) -> None:
+        nonlocal n_begun
+        n_begun += 1
+        if n_begun == 3:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", begin)
+    batches = read_in_order([reading(range(10))] * 9, 4)
+
+    with pytest.raises(RuntimeError, match="can't start"):
+        next(batches)
+    assert [] == alive()
+
+
+def test_an_iterator_that_its_own_thread_collects_is_closed() -> None:
+    """Garbage is collected in any thread, even one that holds the lock, and none awaits itself."""
+    held: list[Iterator[pa.RecordBatch]] = []
+    is_dropped, is_closed = threading.Event(), threading.Event()
+
+    class Collecting:
+        """A batch whose size is looked at while the lock is held."""
+
+        @property
+        def nbytes(self) -> int:
+            if is_dropped.is_set() and held:
+                held.pop().close()  # as the collector closes it
+                is_closed.set()
+            return 1
+
+    def read() -> Iterator[Any]:
+        yield Collecting()
+        is_dropped.wait(10)
+        yield Collecting()
+
+    held.append(read_in_order([read] * 2, 2))
+    next(held[0])
+    is_dropped.set()
+
+    assert is_closed.wait(10)
+    for each in threading.enumerate():
+        if each.name.startswith("segmentlog-"):
+            each.join(10)
+    assert [] == alive()
+
+
+def test_a_read_that_an_ending_process_goes_on_with_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its threads have ended: a function that runs at the end would wait for ever."""
+    batches = read_in_order([reading(range(100), pause=0.001)] * 9, 2)
+    next(batches)
+    monkeypatch.setattr(ordered_reads, "end_requests", lambda: None)
+    ordered_reads._end_threads()
+
+    with pytest.raises(StorageError, match="the process is ending"):
+        numbers(batches)
+    assert [] == alive()
