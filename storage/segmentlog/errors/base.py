@@ -78,7 +78,7 @@ class ColumnError(OptionError):
 
 
 _NOT_YOURS = "do it as the owner of the directory, or give the directory to this user"
-
+_READ_EARLIER = "read to the end before the process ends"
 
 _REMEDIES = {
     codes.ENOSPC: "make room on its file system, then write again",
@@ -93,6 +93,7 @@ _REMEDIES = {
     codes.EMFILE: "the process has as many files open as it may: close some, or raise its limit "
     "(ulimit -n)",
     codes.ENFILE: "the system has as many files open as it may: see who has them (fs.file-max)",
+    codes.ECANCELED: _READ_EARLIER,
 }
 
 
@@ -101,6 +102,7 @@ _REMEDIES_OF_STORES = {
     codes.EACCES: "give credentials in the environment of every process that reads, or in the URL",
     codes.ETIMEDOUT: "check the network and the endpoint, then do it again",
     codes.ENOENT: "check the bucket and the path",
+    codes.ECANCELED: _READ_EARLIER,
 }
 _REMEDY_OF_STORES = "check the network, the endpoint and the state of the store, then do it again"
 

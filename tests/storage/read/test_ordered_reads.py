@@ -195,6 +195,6 @@ def test_a_read_that_an_ending_process_goes_on_with_is_refused(
     monkeypatch.setattr(ordered_reads, "end_requests", lambda: None)
     ordered_reads._end_threads()
 
-    with pytest.raises(StorageError, match="the process is ending"):
+    with pytest.raises(StorageError, match="the process is ending: read to the end before"):
         numbers(batches)
     assert [] == alive()
