@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 RUN = Path(__file__).parents[1] / "benchmarks" / "run.py"
-ROWS = {"narrow-engine": 1, "parquet": 4, "threads": 1, "timeline": 1}
+ROWS = {"narrow-engine": 1, "parquet": 4, "threads": 2, "timeline": 1}
 
 
 @pytest.mark.thorough
