@@ -48,7 +48,7 @@ def inlined(func: Callable[P, R_co]) -> Kernel[P, R_co]:
     """Compile `func` into every kernel that calls it, so that its results stay in registers.
 
     There is no way in from Python, which would hold all of its code again, as would numba's way in
-    from C: both together made a quarter of the time until the first batch on a new machine.
+    from C: both together made a fifth of the time until the first batch on a new machine.
     """
     if numba.config.DISABLE_JIT:
         return kernel(func)

@@ -21,15 +21,13 @@ Read = Callable[[], Iterator[pa.RecordBatch]]
 
 _MOST_THREADS = 8  # more of them would wait for the consumer
 
-#: Smaller slices take more time than their bytes.  A thread is at most one slice ahead, so larger
-#: ones must be held, or the thread waits: with 64 MiB of zstd in a slice, two threads took as long
-#: as one.
+#: Smaller slices take more time than their bytes.  Larger ones must be held until their turn, or
+#: their threads wait: with 64 MiB of zstd in a slice, two threads took as long as one.
 _SLICE_BYTES = 16 << 20
 _MOST_SLICES = 1_000  # of a partition: a filter is compared with each
 
 #: Bytes that all threads together may be ahead with; a batch for each more, to be exact.  A slice
-#: of zstd becomes 70 MiB and more: two threads took 0.83 of the time of one with 32 MiB, and 0.62
-#: with 128.
+#: of zstd becomes 70 MiB and more: with 32 MiB, two threads took turns at such slices.
 _AHEAD_BYTES = 128 << 20
 
 
@@ -207,7 +205,10 @@ def slice_bytes(size_bytes: int) -> int:
 
 
 def cut_for_threads(cut: Callable[..., list[LogSlice]]) -> list[LogSlice]:
-    """The slices of ``cut(most_bytes)``, or the one of ``cut()`` if it is small enough."""
+    """The slices of ``cut(most_bytes)``, or the one of ``cut()`` if it is small enough.
+
+    Cutting twice costs two look-ups: only the one slice tells how many bytes there are.
+    """
     whole = cut()
     n_bytes = sum(each.n_bytes for each in whole)
     most_bytes = slice_bytes(n_bytes)
