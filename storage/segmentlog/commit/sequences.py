@@ -2,8 +2,10 @@
 
 A leader remembers the last five batches of a producer (``ProducerStateEntry``), because a
 producer has at most five requests in flight.  A flush may have any number of batches, and becomes
-visible as a whole, so the check looks further back: the log has all batches.  Repeated batches are
-left out, and answered with their offsets.  Anything else that is out of order is refused.
+visible as a whole, so the check looks further back: the log has all batches, unless retention or
+compaction has removed some.  The state of a producer has its last batch even then, and the flush
+had those before it.  Repeated batches are left out, and answered with their offsets.  Anything
+else that is out of order is refused.
 
 A leader forgets a producer that was idle for ``producer.id.expiration.ms``, and then accepts any
 sequence of it.  Here a producer is known as long as the log or its newest snapshot has it.
@@ -30,7 +32,12 @@ from segmentlog.files.readable import open_file
 from segmentlog.kernels import layout, producer_table, sequences
 from segmentlog.kernels.encode import N_BATCH_COLUMNS
 from segmentlog.kernels.memory import Int64s
-from segmentlog.kernels.sequences import check_sequences, read_sequences, renumber_batches
+from segmentlog.kernels.sequences import (
+    check_sequences,
+    find_lost,
+    read_sequences,
+    renumber_batches,
+)
 from segmentlog.model import TopicPartition
 from segmentlog.records.encoder import EncodedBatches
 from segmentlog.records.scanned_batches import ScannedBatches
@@ -159,9 +166,9 @@ class _PartitionCheck:
         n_decided, states, fates = self._decide(_NONE_KNOWN)
         in_log, n_before = None, -1
         while n_before < n_decided < len(fates) and self._is_behind(n_decided, states, fates):
-            in_log, n_before = self._in_log() if in_log is None else in_log, n_decided
-            known = np.concatenate([in_log, self._accepted(fates[:n_decided])])
-            n_decided, states, fates = self._decide(known[np.lexsort(known.T[::-1])])
+            in_log, n_before = self._known() if in_log is None else in_log, n_decided
+            known = _sorted(np.concatenate([in_log, self._accepted(fates[:n_decided])]))
+            n_decided, states, fates = self._decide(known)
         if n_decided < len(fates):
             raise self._refusal(n_decided, states, int(fates[n_decided, sequences.FATE]))
         return fates
@@ -193,6 +200,16 @@ class _PartitionCheck:
         lines = _known_lines(self._batches[:n_decided][is_new], self._rows[:n_decided][is_new])
         lines[:, sequences.KNOWN_BASE_OFFSET :] = fates[is_new, sequences.FATE_BASE_OFFSET :]
         return lines
+
+    def _known(self) -> Int64s:
+        """Batches that these may repeat, those included which the log has lost."""
+        states = self._log.producers.states
+        known = _sorted(np.concatenate([self._in_log(), _last_batches(states)]))
+        behind: Int64s = np.empty((len(states), 3), np.int64)
+        lost: Int64s = np.empty((len(self._batches), sequences.KNOWN_COLUMNS), np.int64)
+        epochs = states[:, producer_table.EPOCH].copy()
+        n_lost = find_lost(self._batches, self._rows, epochs, known, behind, lost)
+        return np.concatenate([known, lost[:n_lost]])
 
     def _in_log(self) -> Int64s:
         """Batches of the log that these may repeat, from its newest segment back.
@@ -260,6 +277,30 @@ class _PartitionCheck:
                 n_records=int(counts[mine].sum()),
                 n_duplicates=int(counts[mine][is_known[mine]].sum()),
             )
+
+
+def _sorted(known: Int64s) -> Int64s:
+    """Lines of a table of known batches, as the kernels look them up."""
+    return known[np.lexsort(known.T[::-1])]
+
+
+def _last_batches(states: Int64s) -> Int64s:
+    """Lines of a table of known batches: the last one of each producer that has one."""
+    (rows,) = np.nonzero(
+        (states[:, producer_table.LAST_OFFSET] >= 0)
+        & (states[:, producer_table.LAST_SEQUENCE] >= 0)
+    )
+    last_sequence = states[rows, producer_table.LAST_SEQUENCE]
+    last_offset = states[rows, producer_table.LAST_OFFSET]
+    delta = states[rows, producer_table.OFFSET_DELTA]
+    lines: Int64s = np.empty((len(rows), sequences.KNOWN_COLUMNS), np.int64)
+    lines[:, sequences.KNOWN_ROW] = rows
+    lines[:, sequences.KNOWN_EPOCH] = states[rows, producer_table.EPOCH]
+    lines[:, sequences.KNOWN_FIRST] = (last_sequence - delta) % _N_SEQUENCES
+    lines[:, sequences.KNOWN_LAST] = last_sequence
+    lines[:, sequences.KNOWN_BASE_OFFSET] = last_offset - delta
+    lines[:, sequences.KNOWN_LAST_OFFSET] = last_offset
+    return lines
 
 
 def _known_lines(batches: Int64s, rows: Int64s) -> Int64s:

@@ -99,6 +99,47 @@ def test_what_is_new_behind_repeated_batches_is_appended(tmp_path: Path) -> None
     assert_tidy(tmp_path)
 
 
+def test_a_flush_is_recognized_when_retention_has_taken_it(tmp_path: Path) -> None:
+    """The snapshot at the log end has its last batch; those before have come with it."""
+    send(tmp_path, batch(1, 0, 0, 4))
+    sent = [batch(1, 0, 4, 3), batch(2, 0, 0, 2), batch(1, 0, 7, 2), batch(1, 0, 9, 5)]
+    first = send(tmp_path, *sent)
+    segmentlog.retain(tmp_path, settings={"retention.ms": "1000"})
+    assert [] == values(tmp_path)
+
+    again = send(tmp_path, *sent)
+
+    assert [each._replace(n_duplicates=each.n_records) for each in first] == [*again]
+    (answer,) = send(tmp_path, *sent[2:], batch(1, 0, 14))
+    assert (9, 16, 7, 14, 8, 7) == answer[4:]
+    assert [b"1:14"] == values(tmp_path)
+    for others in ([batch(1, 0, 4, 2), *sent[2:]], [sent[0], sent[3]], [batch(1, 1, 9, 5)]):
+        with pytest.raises(OutOfOrderSequenceError):
+            send(tmp_path, *others)
+    assert 17 == end(tmp_path)
+
+
+def test_a_flush_is_recognized_when_compaction_has_taken_a_part(tmp_path: Path) -> None:
+    """Also its first batches, and one in the middle."""
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    config = ProducerConfig(batch_size=1)
+    keys = [b"a", b"b", b"a", b"c", b"b", b"d"]
+    table = pa.table({"key": keys, "value": [b"%d" % i for i in range(len(keys))]})
+    for n_again in (0, 6):
+        writer = segmentlog.open_writer(tmp_path, "t", config=config, producer=Producer(1, 0, 0))
+        with writer:
+            writer.append(table)
+        (answer,) = writer.appended
+        assert (0, 5, 0, 5, 6, n_again) == answer[4:]
+        if not n_again:
+            with segmentlog.open_writer(tmp_path, "t") as other:
+                other.roll()
+                other.append(pa.table({"key": [b"e"], "value": [b"6"]}))
+        segmentlog.compact(tmp_path, settings=settings)
+        assert [b"2", b"3", b"4", b"5", b"6"] == values(tmp_path)
+    assert 7 == end(tmp_path)
+
+
 def test_a_flush_may_repeat_itself(tmp_path: Path) -> None:
     """All of it, or its last batch."""
     (answer,) = send(tmp_path, *(batch(1, 0, i, 2) for i in (0, 2, 0, 2, 4, 4)))
