@@ -21,8 +21,7 @@ class Soak(NamedTuple):
     ----------
     seconds : that it lasts, beside its beginning and its end.
     n_keys : that each of the two writers has.
-    most_records : of a commit.  Those of a partition fit into one batch: if a commit has several,
-        some of them may be gone when a commit that a kill has interrupted is repeated.
+    most_records : of a commit.
     pause : of the plain writer between commits.
     compact_every, retain_every, poll_every, check_every : means between two of them.
     spark_every : polls of the stream between jobs of Spark's.

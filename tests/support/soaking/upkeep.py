@@ -18,6 +18,7 @@ from pathlib import Path
 
 from stressing.ledger import Ledger
 
+from soaking.history import Tail
 from soaking.plan import PARTITIONS, Soak
 
 __all__ = ["Upkeep"]
@@ -42,8 +43,8 @@ class _Command:
     def __init__(self, name: str, every: float) -> None:
         self.name, self.every = name, every
         self.process: subprocess.Popen[str] | None = None
-        self.kill_at = 0.0
-        self.next_at = 0.0
+        self.begun_at = self.kill_at = self.next_at = 0.0
+        self.took = 1.0
 
 
 class Upkeep:
@@ -70,13 +71,12 @@ class Upkeep:
         self._commands = [
             _Command("compact", run.compact_every), _Command("retain", run.retain_every)
         ]  # fmt: skip
-        self._took = {"compact": 1.0, "retain": 1.0}
+        self._tail = Tail(ledger.path)
 
     def start(self) -> None:
         """Begin."""
-        self._writer = self._start("soaking.writer")
+        self._start_writer()
         self._checker = self._start("soaking.checker")
-        self._kill_writer_at = self._soon(2 * self._run.writer_lives)
         self._thread.start()
 
     def end(self) -> None:
@@ -111,6 +111,10 @@ class Upkeep:
             env=_environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
+    def _start_writer(self) -> None:
+        self._writer = self._start("soaking.writer")
+        self._kill_writer_at = float("inf")
+
     def _start(self, module: str) -> "subprocess.Popen[str]":
         how = json.dumps(self._run._asdict())
         with self._errors.open("a") as errors:
@@ -125,6 +129,8 @@ class Upkeep:
     def _loop(self) -> None:
         while not self._is_over.wait(_TICK):
             now = time.monotonic()
+            if self._kill_writer_at == float("inf") and self._has_written():
+                self._kill_writer_at = self._soon(2 * self._run.writer_lives)
             if now >= self._kill_writer_at:
                 self._kill_writer()
             elif self._writer.poll() is not None:
@@ -143,17 +149,29 @@ class Upkeep:
         self._writer.kill()
         self._writer.communicate()
         self.counts["kills of the writer"] += 1
-        self._writer = self._start("soaking.writer")
-        self._kill_writer_at = self._soon(2 * self._run.writer_lives)
+        self._start_writer()
+
+    def _has_written(self) -> bool:
+        """Whether this writer has committed: a slow machine's would else be killed before."""
+        return any(
+            each["what"] == "committed" and each["pid"] == self._writer.pid
+            for each in self._tail.events()
+        )
 
     def _begin(self, of: _Command) -> None:
         of.process = self.command(of.name, str(self._directory))
-        of.kill_at = float("inf")
-        if self._rng.random() < _KILLED:
+        of.begun_at, of.kill_at = time.monotonic(), float("inf")
+        if self._is_to_be_killed(of.name):
             if of.name == "compact" and self._rng.random() < 0.7:
                 self._kill_in_a_pass(of.process)
             else:
-                of.kill_at = time.monotonic() + self._rng.uniform(0, self._took[of.name])
+                of.kill_at = of.begun_at + self._rng.uniform(0, of.took)
+
+    def _is_to_be_killed(self, name: str) -> bool:
+        """Not before it has done something; then until it was killed once; then now and then."""
+        if not self.counts[f"{name}: {_DONE[name][0][1]}"]:
+            return False
+        return not self.counts[f"{name}: killed"] or self._rng.random() < _KILLED
 
     def _kill_in_a_pass(self, process: "subprocess.Popen[str]") -> None:
         """Kill a compaction that has begun to write; at a random moment from then on."""
@@ -184,9 +202,10 @@ class Upkeep:
     def _ended(self, of: _Command, said: str, complained: str) -> None:
         assert of.process is not None
         code, of.process = of.process.returncode, None
+        of.took = time.monotonic() - of.begun_at if code == 0 else of.took
         of.next_at = time.monotonic() + self._rng.uniform(0.2, 1.8) * of.every
         self.note(of.name, code, said, complained)
-        if code and "holds the directory" in complained + said:
+        if code > 0:  # the lock was held
             of.next_at = time.monotonic() + 0.1
 
     def note(self, name: str, code: int, said: str, complained: str) -> None:
