@@ -94,6 +94,7 @@ _REMEDIES = {
     "(ulimit -n)",
     codes.ENFILE: "the system has as many files open as it may: see who has them (fs.file-max)",
     codes.ECANCELED: _READ_EARLIER,
+    codes.EDEADLK: "open the directory and begin to read in the process that reads on",
 }
 
 

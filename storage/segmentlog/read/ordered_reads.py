@@ -86,8 +86,15 @@ class _Reads:
             self._is_closed = True
             self._changed.notify_all()
 
+    def _refuse_in_fork(self) -> None:
+        """Raise an error in a forked process: it has no threads, and would wait for ever."""
+        if self.process != os.getpid():
+            reason = "a forked process does not have the threads that its parent reads on"
+            raise StorageError(errno.EDEADLK, reason)
+
     def _next_queue(self) -> "_Queue | None":
         """The queue of the next slice, or None behind the last."""
+        self._refuse_in_fork()
         with self._changed:
             i = self._current
             self._changed.wait_for(
@@ -99,6 +106,7 @@ class _Reads:
 
     def _take(self, queue: "_Queue") -> pa.RecordBatch | None:
         """The next batch of a slice, or None behind its last."""
+        self._refuse_in_fork()
         with self._changed:
             self._changed.wait_for(lambda: queue.batches or queue.is_done or self._is_closed)
             if queue.batches:

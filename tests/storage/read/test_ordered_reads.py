@@ -106,7 +106,8 @@ def test_small_slices_are_not_read_far_ahead() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_drops_an_iterator_without_waiting() -> None:
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_forked_process_goes_on_with_an_error_or_drops_the_iterator(goes_on: bool) -> None:
     """It has no threads of the reads, and the lock may be held for ever."""
     batches = read_in_order([reading(range(3))] * 4, 2)
     next(batches)
@@ -124,9 +125,16 @@ def test_a_forked_process_drops_an_iterator_without_waiting() -> None:
     child = os.fork()
     if child == 0:
         signal.alarm(10)
-        batches.close()
-        ordered_reads._end_threads()
-        os._exit(7)
+        code = 1
+        try:
+            if goes_on:
+                with pytest.raises(StorageError, match=r"forked.*: open the directory"):
+                    next(batches)
+            batches.close()
+            ordered_reads._end_threads()
+            code = 7
+        finally:
+            os._exit(code)
     ends.set()
     holder.join()
 
