@@ -86,7 +86,12 @@ class _Read(NamedTuple):
     seconds: float
 
     @classmethod
-    def all_of(cls, directory: Path) -> "_Read":
+    def quickest_of(cls, directory: Path) -> "_Read":
+        """The quickest of three: the first one finds the caches as compaction has left them."""
+        return min((cls._all_of(directory) for _ in range(3)), key=lambda read: read.seconds)
+
+    @classmethod
+    def _all_of(cls, directory: Path) -> "_Read":
         begin = time.perf_counter()
         n_rows = offsets = 0
         for batch in segmentlog.open_log_dir(directory).log("t", 0).scan(use_threads=False):
@@ -125,7 +130,7 @@ def _rows_of(java: Gateway, scratch: Path, n_bytes: int, codec: Codec, rounds: i
                 if name == "ours"
                 else _kafka_seconds(java, copy, now_ms)
             )
-            left[name] = _Read.all_of(copy)
+            left[name] = _Read.quickest_of(copy)
             if number:
                 seconds[name].append(took)
             shutil.rmtree(copy)
@@ -133,7 +138,7 @@ def _rows_of(java: Gateway, scratch: Path, n_bytes: int, codec: Codec, rounds: i
             message = f"both were to leave the same: {left}"
             raise SystemExit(message)
         if number:
-            reads.append((_Read.all_of(made), left["ours"]))
+            reads.append((_Read.quickest_of(made), left["ours"]))
     shutil.rmtree(made)
     ours, theirs = (Result(seconds[name], left["ours"][:2]) for name in ("ours", "kafka"))
     detail = (

@@ -20,8 +20,9 @@ __all__ = ["LogScanner", "LogSource"]
 
 _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 
-#: Bytes that a merge holds of all partitions together, and at least and at most of one.
-_MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 32 << 20, 32 << 10, 1 << 20
+#: Bytes that a merge holds of all partitions together, and at least and at most of one.  Each
+#: piece opens its segment anew: with 1 MiB, a merge of four partitions took a quarter longer.
+_MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 32 << 20, 32 << 10, 4 << 20
 
 
 class LogSource(Protocol):
