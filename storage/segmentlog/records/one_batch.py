@@ -15,11 +15,12 @@ from segmentlog.errors import MalformedBatchError
 from segmentlog.kernels import layout, status
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.kernels.scan import measure_batches
-from segmentlog.model import ALL_OFFSETS, MAX_INFLATED_BATCH_BYTES, TimestampType
+from segmentlog.model import ALL_OFFSETS, MAX_INFLATED_BATCH_BYTES, TimestampType, TopicPartition
 from segmentlog.records.columns import Constants, Output, record_schema
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.filler import RecordFiller
 from segmentlog.records.header import parse_header
+from segmentlog.records.one_pass import OnePassDecoder, Stop
 from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["RECORDS_SCHEMA", "BatchReader", "ControlRecord", "parse_control", "read_timestamps"]
@@ -30,6 +31,7 @@ _WANTED = record_schema(["offset", "timestamp", "key", "value", "headers"])
 RECORDS_SCHEMA: pa.Schema = _WANTED.set(1, pa.field("timestamp", pa.int64()))
 
 _TIMESTAMPS = record_schema(["offset", "timestamp"])
+_NOWHERE = TopicPartition("", 0)  # of columns that nobody wants
 _MOST_ROWS = 10_000
 _MOST_BYTES = 8 << 20
 
@@ -135,8 +137,11 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
     CorruptLogError, UnsupportedFormatError
     """
     # Writable, as the buffers of scans are: all kernels would be compiled again for others.
-    buf = np.frombuffer(bytearray(batch), np.uint8)
-    batches = _scan_one(path, buf, len(buf), position)
+    buf = np.frombuffer(batch + bytes(COPY_SLACK), np.uint8).copy()
+    usual = _usual_timestamps(buf, len(batch))
+    if usual is not None:
+        return usual
+    batches = _scan_one(path, buf, len(batch), position)
     filler = RecordFiller()
     filler.inflate(batches)
     n_rows, n_bytes = measure_batches(batches.headers)
@@ -146,6 +151,22 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
     for _ in filler.fill(batches, lambda *_: room):
         pass
     return room.arrays.offsets, room.arrays.timestamps
+
+
+def _usual_timestamps(buf: Bytes, n_bytes: int) -> tuple[Int64s, Int64s] | None:
+    """`read_timestamps` of a batch as most are; None of any other.
+
+    It needs only the kernel that most scans need.  Compiling the others took as long again.
+    """
+    one_pass = OnePassDecoder(_NOWHERE, _TIMESTAMPS)
+    found = [*one_pass.decode(buf, 0, n_bytes, ALL_OFFSETS.start_offset), *one_pass.flush()]
+    if one_pass.stop != Stop.END or len(found) != 1:  # a control batch is passed over
+        return None
+    (rows,) = found  # `to_numpy` of its columns would load pandas
+    offsets, microseconds = (
+        np.frombuffer(column.buffers()[1], np.int64, rows.num_rows) for column in rows.columns
+    )
+    return offsets, microseconds // 1000
 
 
 def _scan_one(path: str, buf: Bytes, n_bytes: int, position: int) -> ScannedBatches:

@@ -152,7 +152,12 @@ class OnePassDecoder:
             return
         self._n_rows = _MOST_ROWS
         timestamp_type = TimestampType(int(self._state[output.TIMESTAMP_TYPE] != 0))
-        yield room.to_arrow(self._state, self._constants, timestamp_type)
+        rows = room.to_arrow(self._state, self._constants, timestamp_type)
+        offsets = self._arrays.offsets[: rows.num_rows]
+        if offsets[0] < self._offsets.start_offset:  # the range begins inside a batch
+            rows = rows.slice(int(np.searchsorted(offsets, self._offsets.start_offset)))
+        if rows.num_rows:
+            yield rows
 
     def _provide(self, code: int) -> bool:
         """Provide what the kernel lacks for the next batch; whether it may try again."""

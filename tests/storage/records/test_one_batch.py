@@ -7,11 +7,14 @@ import pytest
 
 from segmentlog.errors import ChecksumMismatchError, MalformedBatchError
 from segmentlog.log_directory import open_log_dir
+from segmentlog.model import Codec
+from segmentlog.records import one_batch
 from segmentlog.records.one_batch import (
     RECORDS_SCHEMA,
     BatchReader,
     ControlRecord,
     parse_control,
+    read_timestamps,
 )
 from segmentlog.testing.reference import Record, encode_batch, read_batch
 
@@ -96,6 +99,51 @@ def test_compressed_batches_are_inflated(example_data: str) -> None:
             keys += piece.column("key").to_pylist()
 
     assert log.scan(columns=["key"]).read_all().column(0).to_pylist() == keys
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("ms", [-1, 1_700_000_000_123])
+@pytest.mark.parametrize("n_records", [1, 5_000])
+def test_timestamps_are_those_of_the_records(
+    codec: Codec, ms: int, n_records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In milliseconds, and in one pass where scans take one: no other kernel is compiled then."""
+    records = [Record(7 + 2 * i, ms + i % 3, b"k", b"v") for i in range(n_records)]
+    batch = encode_batch(records, codec=codec)
+    if codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
+        monkeypatch.setattr(one_batch, "_scan_one", None)
+    offsets, timestamps = read_timestamps(batch, "f.log", 0)
+
+    assert [each.offset for each in records] == offsets.tolist()
+    assert [each.timestamp_ms for each in records] == timestamps.tolist()
+
+
+@pytest.mark.parametrize(
+    ("records", "attributes"),
+    [
+        ([Record(0, 2**62, b"k", b"v"), Record(1, -(2**61), None, None)], 0),
+        ([Record(0, 9, b"\0\0\0\1", bytes(6))], CONTROL),
+        ([Record(i, i, None, None) for i in range(50_001)], 0),
+        ([], 0),
+    ],
+    ids=["times beyond microseconds", "control", "more than a scan takes at once", "emptied"],
+)
+def test_timestamps_of_unusual_batches(records: list[Record], attributes: int) -> None:
+    """They count for a look-up as those of others do."""
+    batch = encode_batch(records, attributes=attributes, base_offset=0, last_offset=60_000)
+    offsets, timestamps = read_timestamps(batch, "f.log", 0)
+
+    assert [each.offset for each in records] == offsets.tolist()
+    assert [each.timestamp_ms for each in records] == timestamps.tolist()
+
+
+def test_timestamps_of_a_damaged_batch_are_an_error() -> None:
+    """It names the place, as that of a scan does."""
+    batch = encode_batch([Record(3, 0, b"k", b"v")])
+    with pytest.raises(ChecksumMismatchError, match=r"f\.log: batch at byte 99 \(base offset 3\)"):
+        read_timestamps(batch[:-1] + b"x", "f.log", 99)
+    with pytest.raises(MalformedBatchError, match=r"f\.log: batch at byte 99 \(base offset 3\)"):
+        read_timestamps(batch[:-1], "f.log", 99)
 
 
 def test_damage_is_an_error_with_its_place() -> None:

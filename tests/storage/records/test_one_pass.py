@@ -9,6 +9,7 @@ import pytest
 from both_ways import decode_log, with_slack
 
 import segmentlog
+from segmentlog.errors import TimestampOverflowError
 from segmentlog.kernels.memory import COPY_SLACK
 from segmentlog.model import Codec, OffsetRange, TopicPartition
 from segmentlog.records import native_codecs
@@ -151,7 +152,7 @@ def test_the_last_bytes_of_a_buffer_without_slack_are_left_alone() -> None:
 
 @pytest.mark.parametrize("offsets", [(0, 12), (3, 12), (5, 10), (7, 8), (11, 99), (15, 99)])
 def test_a_range_cuts_batches(offsets: tuple[int, int]) -> None:
-    """Batches below the range are passed over; one that a bound cuts goes to the two passes."""
+    """Batches below the range are passed over; one that its end cuts goes to the two passes."""
     data = b"".join(batch(base) for base in (0, 5, 10))
     found = decode(data, ["offset"], offsets, in_one_pass=True)
 
@@ -159,6 +160,43 @@ def test_a_range_cuts_batches(offsets: tuple[int, int]) -> None:
     assert [i for i in range(15) if start <= i < end] == [
         offset for each in found for offset in each["offset"].to_pylist()
     ]
+
+
+@pytest.mark.parametrize("columns", [*COLUMNS, ["key"]])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize("start", [1, 7, 39, 40, 2_041, 2_049])
+def test_a_range_may_begin_inside_a_batch(
+    start: int, codec: int, columns: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is taken whole, and its first rows are left out; nulls stay where they were."""
+    data = b"".join(batch(base, n, codec=codec) for base, n in ((0, 40), (40, 2_000), (2_040, 10)))
+    expected = decode(data, columns, (start, 2**62), in_one_pass=False)
+    monkeypatch.setattr(RecordDecoder, "decode", None)  # the careful one is not needed
+    found = decode(data, columns, (start, 2**62), in_one_pass=True)
+    for each in found:
+        each.validate(full=True)
+
+    assert 2_050 - start == sum(each.num_rows for each in found)
+    assert pa.Table.from_batches(expected) == pa.Table.from_batches(found)
+
+
+def test_a_range_may_begin_behind_the_records_of_a_batch() -> None:
+    """Compaction keeps the last offset of a batch whose last records it has removed."""
+    cut = encode_batch([Record(i, 0, b"k", b"v") for i in (0, 2)], last_offset=9)
+    found = decode(cut + batch(10), ["offset"], (5, 2**62), in_one_pass=True)
+
+    assert [[10, 11, 12, 13, 14]] == [each["offset"].to_pylist() for each in found]
+    assert [] == decode(cut, None, (5, 2**62), in_one_pass=True)
+
+
+def test_a_time_that_nobody_wants_may_be_far_off() -> None:
+    """A record below the range has it, which does not fit microseconds."""
+    data = encode_batch([Record(0, 2**60, b"k", b"v"), Record(1, 5, b"k", b"w")])
+    found = decode(data, None, (1, 2**62), in_one_pass=True)
+
+    assert [[b"w"]] == [each["value"].to_pylist() for each in found]
+    with pytest.raises(TimestampOverflowError):
+        decode(data, in_one_pass=True)
 
 
 def test_rows_of_several_buffers_come_in_one_arrow_batch() -> None:
