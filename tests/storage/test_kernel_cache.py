@@ -5,9 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -195,6 +197,12 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
+def replace_sleep(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None]) -> None:
+    """Of the cache alone: a thread that a session of Spark leaves behind sleeps, too (py4j)."""
+    clock = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=sleep)
+    monkeypatch.setattr("segmentlog.kernel_cache.time", clock)
+
+
 def test_a_process_waits_for_the_kernel_of_another(
     store: KernelStore, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,7 +215,7 @@ def test_a_process_waits_for_the_kernel_of_another(
             holder.kill()
             holder.wait()
 
-    monkeypatch.setattr("segmentlog.kernel_cache.time.sleep", look)
+    replace_sleep(monkeypatch, look)
     store.take_turn("another")
     assert not looks
 
@@ -238,7 +246,7 @@ def test_a_file_of_turns_that_another_user_keeps(
     assert not store.obstacle
     monkeypatch.setattr("segmentlog.kernel_cache._WAIT_SECONDS", 0.1)
     looks: list[float] = []
-    monkeypatch.setattr("segmentlog.kernel_cache.time.sleep", looks.append)
+    replace_sleep(monkeypatch, looks.append)
     monkeypatch.setattr("segmentlog.kernel_cache.os.open", refuse)
 
     store.take_turn("held")
@@ -253,7 +261,7 @@ def test_a_process_that_hangs_is_waited_for_once(
 ) -> None:
     """And not for ever; it may hold many turns, which an interrupted compilation keeps."""
     looks: list[float] = []
-    monkeypatch.setattr("segmentlog.kernel_cache.time.sleep", looks.append)
+    replace_sleep(monkeypatch, looks.append)
     monkeypatch.setattr("segmentlog.kernel_cache._WAIT_SECONDS", 0.01)
     store.take_turn("held")
     assert looks
