@@ -58,8 +58,9 @@ def scan_log(
         for batch in narrowed.scanner(decoded, batch_size=batch_size).to_batches():
             part = batch if n_rows is None else batch.slice(0, n_rows)
             kept = _of_times(part, narrowed.policy.timestamps)
-            rows = pl.DataFrame(pa.Table.from_batches([kept]))
-            yield (rows if predicate is None else rows.filter(predicate)).select(columns)
+            if kept.num_rows:  # Polars takes 1 ms to filter even nothing
+                rows = pl.DataFrame(pa.Table.from_batches([kept]))
+                yield (rows if predicate is None else rows.filter(predicate)).select(columns)
             if n_rows is not None:
                 n_rows -= part.num_rows
                 if not n_rows:
