@@ -4,9 +4,8 @@ The two passes of `segmentlog.kernels.scan` and `segmentlog.kernels.decode` read
 and what lies between has pushed it out of the caches.  Here the checksum of a batch brings its
 bytes into the cache, and the records are written next.
 
-This pass takes only usual batches: of magic 2, sound, and below the end of the wanted range.
+This pass takes only usual batches: of magic 2, sound, with all records in the wanted range.
 Before any other batch it stops, and leaves the batch to the two passes, which name each fault.
-The first batch may begin below the range: nearly every look-up by time leads into a batch.
 """
 
 import numpy as np
@@ -322,8 +321,9 @@ def decode_batches(
     start, end : half-open byte range that begins at a batch; ``end <= n_bytes``, checked by the
         caller
     next_offset : the first batch's base offset must not be below it
-    range_start, range_end : half-open range of offsets; a batch that begins below it, and ends in
-        it, comes with all records, and no usual batch reaches beyond its end
+    range_start, range_end : half-open range of offsets, which no usual batch crosses; the caller
+        lowers `range_start` for a batch that it begins in, since a scan takes 4 % longer if the
+        kernel lets such a batch pass
     first_ms, last_ms : closed range of timestamps in milliseconds; all records of a batch come
         unless its header says that none of them has a time of it
     scale : units of the timestamps in a millisecond: 1000 for microseconds, or 1
@@ -367,10 +367,13 @@ def decode_batches(
             or batch_end == records_at
             or _is_of_other_times(buf, position, attributes, first_ms, last_ms)
         )  # fmt: skip
-        if not is_left_out and attributes & layout.CODEC_MASK == 0:
-            status = _room_for(count, batch_end - records_at, attributes, state)
-            if status != st.OK:
-                return status, position, next_offset
+        if not is_left_out:
+            if base_offset < range_start:
+                return st.UNUSUAL, position, next_offset
+            if attributes & layout.CODEC_MASK == 0:
+                status = _room_for(count, batch_end - records_at, attributes, state)
+                if status != st.OK:
+                    return status, position, next_offset
         if not _has_right_checksum(buf, position, batch_end):
             return st.UNUSUAL, position, next_offset
         if not is_left_out:

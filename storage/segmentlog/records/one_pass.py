@@ -135,6 +135,9 @@ class OnePassDecoder:
             )  # fmt: skip
             if code == status.OUTPUT_FULL and self._state[output.N_ROWS]:
                 yield from self.flush()
+            elif code == status.UNUSUAL and self.next_offset < range_start:
+                # The range may begin inside this batch: `flush` cuts off the rows before it.
+                range_start = self.next_offset
             elif not self._provide(code):
                 break
         if code in _IN_VAIN:
