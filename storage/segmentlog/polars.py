@@ -58,7 +58,7 @@ def scan_log(
         for batch in narrowed.scanner(decoded, batch_size=batch_size).to_batches():
             part = batch if n_rows is None else batch.slice(0, n_rows)
             kept = _of_times(part, narrowed.policy.timestamps)
-            if kept.num_rows:  # Polars takes 1 ms to filter even nothing
+            if kept.num_rows:  # a frame without rows takes Polars 1 ms, too
                 rows = pl.DataFrame(pa.Table.from_batches([kept]))
                 yield (rows if predicate is None else rows.filter(predicate)).select(columns)
             if n_rows is not None:

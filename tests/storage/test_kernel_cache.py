@@ -198,7 +198,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def replace_sleep(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None]) -> None:
-    """The cache sleeps so, and nobody else: py4j, which Spark uses, leaves a sleeping thread."""
+    """Replace the sleep of the cache alone: a thread that py4j leaves behind sleeps, too."""
     clock = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=sleep)
     monkeypatch.setattr("segmentlog.kernel_cache.time", clock)
 

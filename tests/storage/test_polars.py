@@ -54,21 +54,23 @@ def test_predicates_keep_the_rows_that_polars_keeps(
 def test_rows_of_other_times_are_not_made_rows_of_polars(
     example_data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch that has some of both is filtered before."""
-    wanted = datetime(2025, 10, 11, tzinfo=UTC)
+    """A batch that has some of both is filtered before, and one that has none is left out."""
+    first, end = datetime(2025, 10, 9, 12, tzinfo=UTC), datetime(2025, 10, 10, tzinfo=UTC)
     made, frame = [], pl.DataFrame
 
     def make(table: pa.Table) -> pl.DataFrame:
-        made.append(pc.min(table["timestamp"]).as_py())
+        made.append(pc.min_max(table["timestamp"]).as_py())
         return frame(table)
 
-    rows = scan_log(example_data).filter(pl.col("timestamp") >= wanted)
+    rows = scan_log(example_data).filter(pl.col("timestamp").is_between(first, end, closed="left"))
     with monkeypatch.context() as patched:
         patched.setattr(pl, "DataFrame", make)
         found = rows.collect()
 
     assert found.height > 0
-    assert min(each for each in made if each) >= wanted
+    assert {"min": None, "max": None} not in made
+    assert first <= min(each["min"] for each in made)
+    assert max(each["max"] for each in made) < end
 
 
 def test_limits_and_options_reach_the_reader(

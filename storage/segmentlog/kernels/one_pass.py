@@ -321,9 +321,9 @@ def decode_batches(
     start, end : half-open byte range that begins at a batch; ``end <= n_bytes``, checked by the
         caller
     next_offset : the first batch's base offset must not be below it
-    range_start, range_end : half-open range of offsets, which no usual batch crosses; the caller
-        lowers `range_start` for a batch that it begins in, since a scan takes 4 % longer if the
-        kernel lets such a batch pass
+    range_start, range_end : half-open range of offsets, which no usual batch crosses; to take the
+        batch in which its range begins, the caller lowers `range_start`: scans of other batches
+        took 4 % longer when this kernel let that batch pass
     first_ms, last_ms : closed range of timestamps in milliseconds; all records of a batch come
         unless its header says that none of them has a time of it
     scale : units of the timestamps in a millisecond: 1000 for microseconds, or 1

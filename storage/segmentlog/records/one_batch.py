@@ -137,7 +137,8 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
     CorruptLogError, UnsupportedFormatError
     """
     # Writable, as the buffers of scans are: all kernels would be compiled again for others.
-    buf = np.frombuffer(batch + bytes(COPY_SLACK), np.uint8).copy()
+    buf: Bytes = np.empty(len(batch) + COPY_SLACK, np.uint8)
+    buf[: len(batch)] = np.frombuffer(batch, np.uint8)
     usual = _usual_timestamps(buf, len(batch))
     if usual is not None:
         return usual
