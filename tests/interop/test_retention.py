@@ -20,7 +20,6 @@ pytestmark = pytest.mark.interop
 DAY_MS = 24 * 3600 * 1000
 SETTINGS = {
     "log.segment.delete.delay.ms": 100,
-    "log.initial.task.delay.ms": 300,
     "log.flush.start.offset.checkpoint.interval.ms": 300,
     "producer.id.expiration.ms": 2**31 - 1,  # records of tests are old
 }
@@ -58,9 +57,13 @@ def bases(log_dir: Path) -> dict[str, list[int]]:
 def running(
     directory: Path, version: str, *, retains: bool, settings: dict[str, object] | None = None
 ) -> Broker:
-    """A broker on a directory, with retention every fifth of a second or not at all."""
-    interval = 200 if retains else 10**9
-    more = {**SETTINGS, "log.retention.check.interval.ms": interval, **(settings or {})}
+    """A broker on a directory, with retention every fifth of a second or not at all.
+
+    The first retention comes after the initial delay.  It overtook the records of a test once.
+    """
+    delay, interval = (300, 200) if retains else (10**9, 10**9)
+    when = {"log.initial.task.delay.ms": delay, "log.retention.check.interval.ms": interval}
+    more = {**SETTINGS, **when, **(settings or {})}
     return Broker(directory, version, settings=more)
 
 
