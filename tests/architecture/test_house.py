@@ -1,6 +1,5 @@
-"""The house: floors, names, sizes, a light door, and documentation that agrees with the code."""
+"""The house: floors, names, a light door, and documentation that agrees with the code."""
 
-import ast
 import importlib
 import pkgutil
 import re
@@ -18,157 +17,6 @@ from pyspark_segmentlog.write.options import WRITE_OPTIONS
 TOP = Path(__file__).parents[2]
 ROOTS = (TOP / "storage" / "segmentlog", TOP / "connector" / "pyspark_segmentlog")
 MODULES = sorted(path for root in ROOTS for path in root.rglob("*.py"))
-#: Modules without a test file of their own name: by room, where their tests are, and why there.
-TESTED_ELSEWHERE = (
-    (
-        "segmentlog",
-        "__main__ model topic_config",
-        "tools/test_cli producer/test_refusals recovery/test_recover_log",
-        "a process, and values that others are made from",
-    ),
-    ("segmentlog/errors", "base read write", "test_errors", "one set of names, tested as one"),
-    (
-        "segmentlog/kernels",
-        (
-            "_crc_block _jit _llvm _md5_vectors batch_fates compaction crc_tables encode growth "
-            "inflate json_lines keyed_record layout memory message murmur2 offset_map one_pass "
-            "output partition producer_history producer_table record scan source status "
-            "transactions"
-        ),
-        (
-            "kernels/test_hostile_bytes kernels/test_hostile_rows kernels/test_md5_lanes "
-            "../properties tools/test_json_lines kernels/test_crc32c producer/test_partitioner "
-            "recovery/test_reindex recovery/test_recover_log cleanup/test_compact "
-            "verify/test_producers"
-        ),
-        "kernels are held against plain Python, and that is one of whole batches",
-    ),
-    (
-        "segmentlog/files",
-        "durable owners partitions snapshot sync_together",
-        "producer/test_places producer/test_many_partitions recovery/test_recover_log ../crash",
-        "what they do shows in what a crash, a mount or another user leaves of a job",
-    ),
-    (
-        "segmentlog/index",
-        "encode entries",
-        "recovery/test_reindex recovery/test_recover_log index/test_offset ../golden",
-        "entries are right if they are the ones of a broker, byte for byte",
-    ),
-    (
-        "segmentlog/journal",
-        "deletions guard sink_versions state",
-        "producer/test_numbered_writes files/test_whole ../crash",
-        "a journal is right if no crash leaves half a job",
-    ),
-    (
-        "segmentlog/records",
-        "batch_error columns decoder deflater filler header scanned_batches",
-        "records/test_encoder kernels/test_decode test_damage ../properties ../golden",
-        "the parts of decoding are held against the reference together",
-    ),
-    (
-        "segmentlog/segments",
-        "batches leader_epochs orphans producer_history producer_state",
-        "recovery/test_recover_log verify/test_producers tools/test_walk ../crash ../interop",
-        "they follow batches as a broker does, whose files are compared",
-    ),
-    (
-        "segmentlog/read",
-        "damage listed look_again producers read_committed scan",
-        "test_log verify/test_producers segments/test_segment test_damage ../crash ../interop",
-        "steps of one read, which is tested beside commits and damage",
-    ),
-    (
-        "segmentlog/arrow_dataset",
-        "log_scanner no_file_system open_dataset projection snapshot",
-        "arrow_dataset/test_log_dataset arrow_dataset/test_narrowing",
-        "parts of a dataset, tested by what DuckDB, Polars and pyarrow see of it",
-    ),
-    (
-        "segmentlog/cleanup",
-        (
-            "batch_fates clean_segments cleaned_segment compaction_job compaction_plan "
-            "inflated_runs offset_map recompress swap_segments transactions"
-        ),
-        "cleanup/test_compact cleanup/test_clean_partition",
-        "steps of one compaction, which is right if its log is the one of a plain cleaner",
-    ),
-    (
-        "segmentlog/commit",
-        (
-            "append appended decision delete_replaced extent ingest move_log_starts open_files "
-            "prepare stage staged_batches topics"
-        ),
-        (
-            "commit/test_sequences producer/test_writer producer/test_overwrite "
-            "producer/test_large commit/test_commit cleanup/test_retain ../crash"
-        ),
-        "steps of one commit, which is cut off behind each of them",
-    ),
-    (
-        "segmentlog/recovery",
-        "broken deleted keep_producers put_aside recover_directory unfinished valid_end",
-        (
-            "recovery/test_recover_log cleanup/test_delete_topic cleanup/test_retain "
-            "tools/test_recover commit/test_sequences ../crash"
-        ),
-        "steps of one recovery, of logs that crashes have left",
-    ),
-    (
-        "segmentlog/settings",
-        "alter broker_names",
-        "settings/test_settings_file settings/test_directory_settings",
-        "settings are right if they are the ones that a broker goes by",
-    ),
-    (
-        "segmentlog/producer",
-        "config left_out sink_columns",
-        "producer/test_writer producer/test_refusals ../connector",
-        "parts of the writer, tested by what it writes and refuses",
-    ),
-    (
-        "segmentlog/verify",
-        "findings indexes offsets segment",
-        "test_damage tools/test_verify",
-        "each kind of damage is found as a whole",
-    ),
-    (
-        "segmentlog/tools",
-        "arguments completion dump_to reindex rows sinks tables upkeep_commands",
-        (
-            "tools/test_cli tools/test_dump tools/test_doctor tools/test_upkeep "
-            "files/test_system_errors ../interop"
-        ),
-        "parts of commands, tested by what commands print",
-    ),
-    (
-        "segmentlog/testing",
-        "codecs damage legacy reference reference_leader reference_log",
-        "../golden ../properties ../fuzz test_damage kernels/test_sequences",
-        "they are what tests compare with, and are compared with a broker's files themselves",
-    ),
-    (
-        "pyspark_segmentlog",
-        "catalog_table parsing py_files source",
-        "test_sql read/test_options read/test_reader ../architecture/test_packaging",
-        "tested by the statements, options and packages that a user has",
-    ),
-    (
-        "pyspark_segmentlog/read",
-        "option_names",
-        "read/test_options",
-        "names of the options that are tested there",
-    ),
-    (
-        "pyspark_segmentlog/write",
-        "schema",
-        "write/test_writer",
-        "what a write takes and refuses, through Spark",
-    ),
-)
-MOST_MODULE_LINES = 400
-MOST_FUNCTION_LINES = 50  # without the docstring
 
 
 def run(code: str) -> str:
@@ -329,56 +177,25 @@ def test_every_module_imports_and_has_a_docstring() -> None:
             assert module.__doc__, found.name
 
 
-def test_modules_and_functions_stay_small() -> None:
-    """A module of more than 400 lines is two modules; a function of more than 50 is two."""
-    large = []
-    for path in MODULES:
-        text = path.read_text()
-        if text.count("\n") > MOST_MODULE_LINES:
-            large.append(f"{path.relative_to(TOP)}: {text.count(chr(10))} lines")
-        large += [
-            f"{path.relative_to(TOP)}: {node.name} has {_length(node)} lines"
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.FunctionDef) and _length(node) > MOST_FUNCTION_LINES
-        ]
-
-    assert [] == large
+#: Rooms whose tests are elsewhere, and where.
+TESTED_ELSEWHERE = {"segmentlog/testing": "tests/properties and tests/golden compare with it"}
 
 
-def _length(node: ast.FunctionDef) -> int:
-    """Lines of a function without its docstring and decorators."""
-    docstring = node.body[0] if ast.get_docstring(node) else None
-    described = docstring.end_lineno - docstring.lineno + 1 if docstring else 0
-    return node.end_lineno - node.lineno + 1 - described
-
-
-def test_every_module_has_tests_of_its_name_or_a_reason() -> None:
-    """The tests of `storage/segmentlog/index/offset.py` are `tests/storage/index/test_offset.py`.
-
-    A module is in the list of those that are tested elsewhere, or it has such a file: not both.
-    """
-    tests = {root.name: TOP / "tests" / root.parent.name for root in ROOTS}
-    unnamed = {
-        f"{root.name}/{path.relative_to(root).with_suffix('')}"
+def test_every_room_has_a_folder_of_tests() -> None:
+    """The tests of `storage/segmentlog/index` are those of `tests/storage/index`."""
+    rooms = {
+        f"{root.name}/{path.parent.relative_to(root)}": TOP / "tests" / root.parent.name
         for root in ROOTS
         for path in root.rglob("*.py")
-        if path.name != "__init__.py"
-        and not (
-            tests[root.name] / path.relative_to(root).parent / f"test_{path.stem.lstrip('_')}.py"
-        ).exists()
+        if path.parent != root
     }
-    listed = [f"{room}/{name}" for room, names, _, _ in TESTED_ELSEWHERE for name in names.split()]
-    missing = [
-        place
-        for room, _, places, _ in TESTED_ELSEWHERE
-        for place in places.split()
-        if not any(
-            (tests[room.split("/")[0]] / f"{place}{suffix}").exists() for suffix in ("", ".py")
-        )
+    without = [
+        room
+        for room, tests in rooms.items()
+        if not list((tests / room.partition("/")[2]).glob("test_*.py"))
     ]
 
-    assert sorted(unnamed) == sorted(listed)
-    assert [] == missing
+    assert sorted(TESTED_ELSEWHERE) == sorted(without)
 
 
 def test_only_one_module_compiles() -> None:
