@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from measure import Row
+
 RUN = Path(__file__).parents[1] / "benchmarks" / "run.py"
 ROWS = {"narrow-engine": 1, "parquet": 4, "threads": 2, "timeline": 1}
 
@@ -19,7 +22,28 @@ def test_rows_are_measured_alone() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr[-3000:]
-    line = re.compile(r"^\| .* \| .* \| ≥ [\d.]+ \| \*\*[\d.]+\*\* \| (.*) \|$", re.MULTILINE)
+    line = re.compile(
+        r"^\| .* \| .* \| ≥ [\d.]+ \| \*\*[\d.]+\*\* \| (?:yes|\*\*no\*\*) \| (.*) \|$",
+        re.MULTILINE,
+    )
     details = line.findall(done.stdout)
     assert sum(ROWS.values()) == len(details)
     assert all("bound by" in detail or "checksum" in detail for detail in details)
+
+
+@pytest.mark.parametrize(
+    ("goal", "measured", "detail", "is_met"),
+    [
+        ("≥ 3", "2.98", "", False),
+        ("≥ 2.0×", "2.0×", "40 against 20 M records/s", True),
+        ("≤ 1.5", "1.51", "", False),
+        ("< 3 s, < 500 MB", "1.6 s", "131 MB at most", True),
+        ("< 3 s, < 500 MB", "1.6 s", "531 MB at most", False),
+        ("–", "0.61", "", None),
+    ],
+)
+def test_the_table_says_whether_a_goal_is_met(
+    goal: str, measured: str, detail: str, is_met: bool | None
+) -> None:
+    """Each bound of a goal is compared with the figure of its unit."""
+    assert Row("work", "contestant", goal, measured, detail).is_met is is_met

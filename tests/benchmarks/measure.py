@@ -1,13 +1,15 @@
 """Time contestants side by side: alternating rounds, medians, and a digest that must agree."""
 
+import operator
 import random
+import re
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-__all__ = ["Digest", "Result", "Row", "compare", "table"]
+__all__ = ["Digest", "Result", "Row", "compare", "figures", "table"]
 
 #: Rows, sum of offsets, bytes of keys and values: what every contestant of a row must agree on.
 Digest = tuple[int, ...]
@@ -38,6 +40,20 @@ class Row(NamedTuple):
     goal: str
     measured: str
     detail: str
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the goal is met; None without a goal.
+
+        A goal with several bounds finds the first figure of each unit in `measured` and `detail`.
+        """
+        bounds = re.findall(r"([<≤≥]) ([\d.]+)(?: ?(s|MB|×))?", self.goal)
+        compared = {"<": operator.lt, "≤": operator.le, "≥": operator.ge}
+        met = []
+        for sign, bound, unit in bounds:
+            figure = re.search(rf"([\d.]+) ?{unit}", f"{self.measured}; {self.detail}")
+            met.append(figure is not None and compared[sign](float(figure[1]), float(bound)))
+        return all(met) if met else None
 
 
 def compare(
@@ -76,16 +92,40 @@ def compare(
     return {name: Result(seconds[name], digests[name]) for name in contestants}
 
 
+_MET = {True: "yes", False: "**no**", None: ""}
+
+#: The rows of the README: how the work is called there, and the beginnings of two columns here.
+_FIGURES = (
+    ("scan through Spark", "scan through Spark", "Spark's `kafka` source"),
+    ("1 % of a log by time, through Spark", "1 % of a log by time, through Spark", "Spark's"),
+    ("write through Spark", "write through Spark", "Spark's `kafka` sink"),
+    ("write through Spark", "write through Spark", "Spark's Parquet writer"),
+    ("decode, one core", "decode, one core", "memcpy"),
+    ("DuckDB over `segmentlog.dataset`", "DuckDB: all rows", "the same query over Parquet"),
+    ("compact, uncompressed, one core", "compact, uncompressed", "Kafka's cleaner"),
+)
+
+
 def table(rows: list[Row], machine: str) -> str:
     """The rows as Markdown."""
     lines = [
         machine,
         "",
-        "| work | measured against | goal | measured | |",
-        "|---|---|---|---|---|",
+        "| work | measured against | goal | measured | goal met | |",
+        "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.work} | {row.against} | {row.goal} | **{row.measured}** | {row.detail} |"
+        f"| {row.work} | {row.against} | {row.goal} | **{row.measured}** | {_MET[row.is_met]} "
+        f"| {row.detail} |"
         for row in rows
     ]
+    return "\n".join(lines) + "\n"
+
+
+def figures(rows: list[Row]) -> str:
+    """The few rows of the README, as Markdown."""
+    lines = ["| work | measured against | ratio |", "|---|---|---|"]
+    for name, work, against in _FIGURES:
+        row = next(r for r in rows if r.work.startswith(work) and r.against.startswith(against))
+        lines.append(f"| {name} | {row.against} | {row.measured} |")
     return "\n".join(lines) + "\n"

@@ -3,7 +3,7 @@
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
 ``reads``, ``queries``, ``writes`` or ``compaction``.
 ``--row``, once or several times, measures rows of the queries alone.  ``--write`` puts the whole
-table into README.md.
+table into storage/docs/speed.md, and a few of its rows into README.md.
 Needs the extra ``test``, Java, and two idle cores.  A real broker makes the data.
 """
 
@@ -34,13 +34,12 @@ import spark_write  # noqa: E402
 import staging  # noqa: E402
 from confluent_kafka import Producer  # noqa: E402
 from kafka_here import Broker, JavaClient  # noqa: E402
-from measure import Row, table  # noqa: E402
+from measure import Row, figures, table  # noqa: E402
 from query_data import QueryData  # noqa: E402
 
 import segmentlog  # noqa: E402
 
 _VERSION = "4.3.1"
-_MARKS = re.compile(r"(<!-- benchmarks:begin -->\n).*(<!-- benchmarks:end -->)", re.DOTALL)
 
 #: Topics that are compressed by a codec, and the goals of reading them.
 _CODECS = {"lz4": "≥ 0.9", "zstd": "≥ 0.8", "snappy": "–", "gzip": "–"}
@@ -184,10 +183,10 @@ def main() -> None:
     parser.add_argument("--only", choices=parts, help="part of the table")
     parser.add_argument("--row", choices=[*QUERIES], action="append", help="of the queries, alone")
     parser.add_argument("--quick", action="store_true", help="small data, to see that it works")
-    parser.add_argument("--write", action="store_true", help="put the table into README.md")
+    parser.add_argument("--write", action="store_true", help="put the table into the documents")
     arguments = parser.parse_args()
     if arguments.write and (arguments.quick or arguments.only or arguments.row):
-        parser.error("the README has the whole table, and --quick measures overheads")
+        parser.error("the documents have the whole table, and --quick measures overheads")
     quick, only = arguments.quick, "queries" if arguments.row else arguments.only
     n_records, rounds = 100_000 if quick else 4_000_000, 5
     rows = []
@@ -205,8 +204,14 @@ def main() -> None:
     printed = table(rows, machine())
     print(printed)
     if arguments.write:
-        readme = TOP / "README.md"
-        readme.write_text(_MARKS.sub(lambda m: m[1] + printed + m[2], readme.read_text()))
+        put(TOP / "storage" / "docs" / "speed.md", "benchmarks", printed)
+        put(TOP / "README.md", "figures", figures(rows))
+
+
+def put(document: Path, mark: str, text: str) -> None:
+    """Put a text between the marks of a document."""
+    marks = re.compile(rf"(<!-- {mark}:begin -->\n).*(<!-- {mark}:end -->)", re.DOTALL)
+    document.write_text(marks.sub(lambda m: m[1] + text + m[2], document.read_text()))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class Bare:
         venv.create(root, with_pip=False)
         bare = cls(root, wheel)
         site = _site(bare.scripts / "python")
-        named = requirements(wheel, {"spark"})
+        named = [*requirements(wheel, {"spark"}), "duckdb"]  # the README has its reader install it
         (site / "libraries.pth").write_text(f"{link_libraries(named, root / 'libraries')}\n")
         for script in Path(sysconfig.get_path("scripts")).iterdir():
             if script.name.startswith(("spark-", "pyspark", "find", "load-spark")):
