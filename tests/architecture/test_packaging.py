@@ -1,10 +1,12 @@
 """`format("segmentlog")` works after every way of installing, with no call to register it."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,6 +73,15 @@ def machine(wheel: Path, tmp_path_factory: pytest.TempPathFactory, example_data:
     variables = {"PYTHONPATH": str(wheel), "NUMBA_CACHE_DIR": str(place / "cache")}
     printed, errors = run([python, "-c", READ, example_data], place, **variables)
     return Machine(python, place / "cache", printed, errors)
+
+
+def test_the_description_on_a_package_index_has_no_relative_link(wheel: Path) -> None:
+    """Links of the README lead from an index to the repository."""
+    (found,) = distributions(name="pyspark-segmentlog", path=[str(wheel)])
+    targets = re.findall(r"\]\(([^)\s]+)\)", found.metadata.get_payload())
+
+    assert targets
+    assert [] == [each for each in targets if not each.startswith(("https://", "#"))]
 
 
 def test_a_wheel_outside_the_checkout_is_found_on_the_path(wheel: Path, machine: Machine) -> None:
