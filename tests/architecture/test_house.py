@@ -225,7 +225,7 @@ def test_the_readme_gives_the_commands_that_are_tested() -> None:
     assert "pip install '.[spark]' && python examples/quickstart.py" in top
     assert "pip install '.[test]' && pytest" in top
     assert "pip install --quiet '.[test]'" in ci
-    assert re.search(r"^pytest", ci, re.MULTILINE)
+    assert re.search(r"^run_tests pytest$", ci, re.MULTILINE)
 
 
 def test_nothing_names_a_place_that_is_not_the_projects() -> None:
