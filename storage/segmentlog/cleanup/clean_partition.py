@@ -105,10 +105,17 @@ def clean_partition(
 
 
 def _active_producers(log: Log, since_ms: int) -> list[ProducerSnapshot]:
-    """The producers of a log at its end, but for those that have written nothing since a time."""
+    """The producers of a log at its end, but for those that have written nothing since a time.
+
+    The cleaner keeps the last batch of these only.  The others stay known by a snapshot that no
+    pass removes: one at or after the base of the active segment.
+    """
     end = log.log_end_offset
-    producers = ProducerStates.load(log.path, log.log_start_offset, end)
+    producers = ProducerStates.load(log.path, end)
+    has_to_stay = producers.end_offset < log.segments[-1].base_offset
     follow_producers_to(producers, log.segments, end)
+    if has_to_stay and len(producers.states):
+        producers.take_snapshot()
     return [
         each
         for each in producers.known

@@ -176,10 +176,10 @@ class LogStartMove:
 def _keep_producers(path: str, start: int, end: int) -> None:
     """Write a snapshot at the log end, unless there is one behind the new log start.
 
-    A broker that starts ignores snapshots at or below the log start
-    (``ProducerStateManager.truncateAndReload``), and so it forgets the producers of a log that is
-    empty.  A log without snapshots has no state to keep: a broker that starts on it looks at its
-    batches only after an unclean stop.
+    Snapshots below the new start go with their segments.  A broker that starts ignores one at the
+    log start, too (``ProducerStateManager.truncateAndReload``), and so it forgets the producers of
+    a log that is empty; writers here do not.  A log without snapshots has no state to keep: a
+    broker that starts on it looks at its batches only after an unclean stop.
 
     Parameters
     ----------
@@ -188,10 +188,10 @@ def _keep_producers(path: str, start: int, end: int) -> None:
     end : the log end.
     """
     snapshots = list_snapshots(path)
-    if not snapshots or snapshots[0] > start or start >= end:
+    if not snapshots or snapshots[0] > start:
         return
     segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
-    producers = ProducerStates.load(path, -1, end)
+    producers = ProducerStates.load(path, end)
     follow_producers_to(producers, segments, end)
     producers.take_snapshot()
 

@@ -85,9 +85,11 @@ def ready_to_append(
         if plan is not None:
             _recover(plan, config, flush=flush)
         ready[each] = _sizes(path, config), _end(path) if plan is None else plan.end_offset
-        if not is_clean:
-            sizes, end = ready[each]
-            synced_to[each] = end if flush else max(sizes.base_offset, point)
+        # The mark vouches for all bytes, also in a directory that was copied without the points.
+        # Without the point, a recovery would not know that retention or compaction has removed
+        # batches, and that they were not lost.
+        sizes, end = ready[each]
+        synced_to[each] = end if flush or is_clean else max(sizes.base_offset, point)
     # Points move once all logs are recovered.  If a crash came between a point that moved first
     # and its log, the next writer would refuse the log, as one that has lost synced bytes.
     moved = {each: point for each, point in synced_to.items() if points.get(each) != point}

@@ -134,7 +134,7 @@ class _Log:
 
     def __init__(self, path: str, end: int) -> None:
         self.segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
-        self.producers = ProducerStates.load(path, -1, end)
+        self.producers = ProducerStates.load(path, end)
         follow_producers_to(self.producers, self.segments, end)
         self.end = end
 

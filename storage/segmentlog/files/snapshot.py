@@ -18,7 +18,7 @@ import contextlib
 import logging
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import crc32c
@@ -34,6 +34,7 @@ __all__ = [
     "list_snapshots",
     "newest_snapshot",
     "read_snapshot",
+    "read_snapshots",
     "remove_snapshots",
     "snapshot_path",
     "write_snapshot",
@@ -99,10 +100,10 @@ def read_snapshot(path: str) -> list[ProducerSnapshot]:
     return [ProducerSnapshot._make(each) for each in _ENTRY.iter_unpack(data[_HEADER.size :])]
 
 
-def newest_snapshot(
+def read_snapshots(
     partition_path: str, first_offset: int, last_offset: int
-) -> tuple[int, list[ProducerSnapshot]] | None:
-    """Offset and producers of the newest snapshot in a range that can be read, or None.
+) -> Iterator[tuple[int, list[ProducerSnapshot]]]:
+    """Offset and producers of each snapshot in a range that can be read, the newest first.
 
     Parameters
     ----------
@@ -112,12 +113,18 @@ def newest_snapshot(
         if not first_offset <= offset <= last_offset:
             continue
         try:
-            return offset, read_snapshot(snapshot_path(partition_path, offset))
+            yield offset, read_snapshot(snapshot_path(partition_path, offset))
         except FileNotFoundError:
             continue
         except CorruptIndexError as error:
             logger.warning("%s; reading an older one", error)
-    return None
+
+
+def newest_snapshot(
+    partition_path: str, first_offset: int, last_offset: int
+) -> tuple[int, list[ProducerSnapshot]] | None:
+    """The first of `read_snapshots`, or None."""
+    return next(read_snapshots(partition_path, first_offset, last_offset), None)
 
 
 def remove_snapshots(partition_path: str, offsets: Iterable[int]) -> None:

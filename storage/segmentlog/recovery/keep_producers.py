@@ -31,7 +31,7 @@ def keep_producers(path: str, end: int) -> None:
     """
     segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
     bases = [each.base_offset for each in segments]
-    producers = ProducerStates.load(path, -1, end)
+    producers = ProducerStates.load(path, end)
     follow_producers_to(producers, segments, end, bases[1:])
     producers.take_snapshot()
     remove_snapshots(path, {*list_snapshots(path)} - {*bases, end})

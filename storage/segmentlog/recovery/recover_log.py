@@ -23,7 +23,7 @@ from segmentlog.files.checkpoint import OffsetCheckpoint
 from segmentlog.files.durable import cut_file, sync_directory, sync_file, writable, write_new_file
 from segmentlog.files.names import FileKind, segment_file_name
 from segmentlog.files.readable import exists
-from segmentlog.files.snapshot import list_snapshots, remove_snapshots
+from segmentlog.files.snapshot import list_snapshots, read_snapshots, remove_snapshots
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.broken import is_zeros, keep_segment, keep_tail
 from segmentlog.recovery.reindex import follow_producers_to, rebuild_indexes
@@ -36,6 +36,7 @@ from segmentlog.segments.segment import Segment
 
 __all__ = ["RecoveryPlan", "lower_high_watermarks", "plan_recovery", "recover_log"]
 
+_ANY_OFFSET = 2**63 - 1
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 
 
@@ -46,6 +47,7 @@ class RecoveryPlan(NamedTuple):
     ----------
     path : of the partition's directory.
     log_start : by its checkpoint, or 0.
+    recovery_point : offset up to which all records have been synced.
     segments : all of them, before any cut.
     first : number of the first segment that is read.
     last : number of the last segment that stays, or -1 if none stays.
@@ -56,6 +58,7 @@ class RecoveryPlan(NamedTuple):
 
     path: str
     log_start: int
+    recovery_point: int
     segments: tuple[Segment, ...]
     first: int
     last: int
@@ -111,7 +114,8 @@ def plan_recovery(path: str, recovery_point: int, log_start: int) -> RecoveryPla
     files = list_segments(path)
     segments = tuple(Segment(each, is_sealed=False, is_active=each is files[-1]) for each in files)
     if not segments:
-        return RecoveryPlan(path, log_start, (), 0, -1, GoodEnd(0, log_start), log_start, 0)
+        none_good = GoodEnd(0, log_start)
+        return RecoveryPlan(path, log_start, recovery_point, (), 0, -1, none_good, log_start, 0)
     below = [i for i, each in enumerate(segments) if each.base_offset <= recovery_point]
     first = last = max(below, default=0)
     for last in range(first, len(segments)):
@@ -122,7 +126,9 @@ def plan_recovery(path: str, recovery_point: int, log_start: int) -> RecoveryPla
     if end.offset < log_start:  # only what DeleteRecords has deleted is left
         last, end = -1, GoodEnd(0, log_start)
     lost_to = max(reached, end.offset)
-    return RecoveryPlan(path, log_start, segments, first, last, end, lost_to, n_reached)
+    return RecoveryPlan(
+        path, log_start, recovery_point, segments, first, last, end, lost_to, n_reached
+    )
 
 
 def recover_log(
@@ -213,36 +219,43 @@ def _begin_again(plan: RecoveryPlan) -> Segment:
 
 
 def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -> None:
-    """Step 4; snapshots are taken where a recovering broker takes them."""
+    """Step 4; snapshots are taken where a recovering broker takes them.
+
+    A producer whose batches retention or compaction has removed is in snapshots alone, perhaps
+    only in one behind `first`, or behind the end.  Its last batch was synced before it was
+    removed.  A batch at or after the recovery point that is missing may be lost: the producer may
+    send it again.
+    """
     first = segments[min(plan.first, len(segments) - 1)].base_offset
-    remove_snapshots(plan.path, _outside(plan.path, plan.log_start, first))
+    log_start = max(plan.log_start, segments[0].base_offset)
+    removed_before = max(plan.recovery_point, log_start)
+    later = [producers for _, producers in read_snapshots(plan.path, first + 1, _ANY_OFFSET)]
     epochs = EpochStarts(plan.path)
     epochs.truncate_from_end(plan.end_offset if plan.last >= 0 else 0)
-    producers = ProducerStates.load(plan.path, plan.log_start, first)
+    producers = ProducerStates.load(plan.path, first)
+
+    def take_snapshot() -> None:
+        for each in later:
+            producers.add_removed(each, removed_before)
+        if producers.end_offset > log_start or len(producers.states):
+            producers.take_snapshot()
+
     bases = [each.base_offset for each in plan.segments]
-    follow_producers_to(producers, segments, first, bases[-2:])
+    on_the_way = [each for each in bases[-2:] if each > log_start]
+    follow_producers_to(producers, segments, first, on_the_way)
     for segment in segments:
         if segment.base_offset >= first:
             producers.advance(segment.base_offset)
-            producers.take_snapshot()
+            take_snapshot()
             rebuild_indexes(segment, interval_bytes, producers, epochs)
-            producers.take_snapshot()
         elif not (exists(segment.offset_index_path) and exists(segment.time_index_path)):
             rebuild_indexes(segment, interval_bytes)
+    take_snapshot()
     epochs.truncate_from_start(plan.log_start)
     epochs.write()
-    _remove_strays(plan, segments)
-
-
-def _outside(path: str, log_start: int, end: int) -> list[int]:
-    """Offsets of snapshots outside the range from the log start to `end`."""
-    return [each for each in list_snapshots(path) if not log_start < each <= end]
-
-
-def _remove_strays(plan: RecoveryPlan, segments: list[Segment]) -> None:
-    """Remove snapshots between the bases of segments; one behind the last base stays."""
-    bases = [each.base_offset for each in segments]
-    strays = [each for each in list_snapshots(plan.path) if each not in bases]
-    remove_snapshots(plan.path, [each for each in strays if each < max(strays[0], bases[-1])])
-    log_start = max(plan.log_start, bases[0])
-    remove_snapshots(plan.path, _outside(plan.path, log_start, plan.end_offset))
+    # Last: until the snapshot at the end is on the disk, a later one may be the only one that
+    # knows a producer.
+    kept = {each.base_offset for each in segments if each.base_offset > log_start}
+    if plan.end_offset > log_start or len(producers.states):
+        kept.add(plan.end_offset)
+    remove_snapshots(plan.path, {*list_snapshots(plan.path)} - kept)

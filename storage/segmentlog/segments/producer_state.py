@@ -2,7 +2,9 @@
 
 Their state comes from the newest snapshot at or below that offset, updated from the batches behind
 it (``ProducerStateManager``).  Producers that have been idle for long are kept: the
-broker that loads a snapshot drops them by its own ``producer.id.expiration.ms``.
+broker that loads a snapshot drops them by its own ``producer.id.expiration.ms``.  A snapshot at or
+below the log start counts, too.  A broker ignores it, and takes a repeat of a batch that was
+deleted for a new one.
 """
 
 import logging
@@ -52,10 +54,10 @@ class ProducerStates:
         self.end_offset = offset
 
     @classmethod
-    def load(cls, partition_path: str, log_start: int, offset: int) -> "ProducerStates":
-        """The state of the newest snapshot up to `offset`; one at the log start is of no use."""
-        found = newest_snapshot(partition_path, log_start + 1, offset)
-        return cls(partition_path, *(found or (log_start, ())))
+    def load(cls, partition_path: str, offset: int) -> "ProducerStates":
+        """The state of the newest snapshot up to `offset`."""
+        found = newest_snapshot(partition_path, 0, offset)
+        return cls(partition_path, *(found or (-1, ())))
 
     def follow(self, walked: WalkedBatches) -> list[AbortedTransaction]:
         """Take batches that follow `end_offset`; the transactions that they abort."""
@@ -87,6 +89,24 @@ class ProducerStates:
             self._states = np.concatenate([self._states, begun])
         rows: Int64s = np.array([self._rows.get(each, -1) for each in found], np.int64)
         return rows[which]
+
+    def add_removed(self, producers: Iterable[ProducerSnapshot], before: int) -> None:
+        """Take the state of producers from a later snapshot, if their batches are gone by now.
+
+        Parameters
+        ----------
+        producers : of the snapshot.
+        before : offset; a batch at or after it, or after `end_offset`, does not count.
+        """
+        before = min(before, self.end_offset)
+        found: Int64s = np.array(
+            [each for each in producers if 0 <= each.last_offset < before], np.int64
+        ).reshape(-1, producer_table.STATE_COLUMNS)
+        rows = self.rows_of(found[:, producer_table.PRODUCER_ID])
+        ours, epoch, last = self._states[rows], producer_table.EPOCH, producer_table.LAST_OFFSET
+        is_later = (found[:, epoch] == ours[:, epoch]) & (found[:, last] > ours[:, last])
+        is_later |= found[:, epoch] > ours[:, epoch]
+        self._states[rows[is_later]] = found[is_later]
 
     @property
     def known(self) -> list[ProducerSnapshot]:

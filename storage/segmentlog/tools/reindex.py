@@ -107,7 +107,7 @@ def _reindex(partition: str, path: str | None, interval_bytes: int) -> Iterator[
     if not meant:
         raise LogDirectoryError(path or partition, "is no segment of the log in its directory")
     begin = meant[0].base_offset
-    producers = ProducerStates.load(partition, segments[0].base_offset - 1, begin)
+    producers = ProducerStates.load(partition, begin)
     follow_producers_to(producers, segments, begin)
     for segment in meant:
         producers.advance(segment.base_offset)

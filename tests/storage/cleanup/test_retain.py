@@ -222,11 +222,11 @@ def test_leader_epochs_are_cut(directory: Path) -> None:
     assert ((4, 3), (5, 8)) == read_leader_epochs(path)
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(7 * DAY_MS, [10]), (0, [])])
+@pytest.mark.parametrize(("limit", "expected"), [(7 * DAY_MS, [10]), (0, [10])])
 def test_producers_stay_known(directory: Path, limit: int, expected: list[int]) -> None:
     """A snapshot below the new start goes; before that, one at the log end has its producers.
 
-    A broker that starts on an empty log takes no snapshot into account.
+    A broker that starts on an empty log ignores that snapshot; writers here do not.
     """
     path = str(directory / "t-0")
     known = ProducerSnapshot(7, 1, 4, 1, 0, 99, -1, -1)

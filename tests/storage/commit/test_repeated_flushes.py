@@ -1,15 +1,20 @@
 """The last flush may be repeated at any time, whatever was removed from the log since."""
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog import Appended, Producer, ProducerConfig
+from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
+from segmentlog.tools.cli import app
 from segmentlog.topic_config import TopicConfig
 
 N_PARTITIONS = 3
@@ -103,3 +108,130 @@ def test_the_last_flush_is_recognized_whatever_was_removed(tmp_path: Path, seed:
     flushes.flush()
     while min(flushes.steps[name] for name in ("repeat", "compact", "retain")) < 5:
         flushes.step()
+
+
+ROWS = pa.table({"key": [b"idle"], "value": [b"of an idle producer"]})
+OTHERS = pa.table({"key": [b"idle", b"another"] * 3, "value": [b"newer" * 20] * 6})
+SMALL = ProducerConfig(batch_size=1, topic_config=TopicConfig(segment_bytes=200))
+A_DAY_MS = 25 * 3600 * 1000
+
+
+def write(directory: Path, rows: pa.Table, *, flush: bool = True) -> None:
+    """Rows without a producer, a segment for each."""
+    config = replace(SMALL, flush=flush)
+    with segmentlog.open_writer(directory, "t", config=config) as writer:
+        writer.append(rows)
+
+
+def send(directory: Path, producer_id: int = 7) -> tuple[Appended, ...]:
+    """The flush of an idempotent producer, which may be repeated."""
+    producer = Producer(producer_id, 0, 0)
+    with segmentlog.open_writer(directory, "t", config=SMALL, producer=producer) as writer:
+        writer.append(ROWS)
+    return writer.appended
+
+
+def removed_by_retention(directory: Path) -> None:
+    """All segments are removed, the active one included."""
+    segmentlog.retain(directory, settings=RETAIN)
+
+
+def removed_by_delete_records(directory: Path) -> None:
+    """The first segments are removed."""
+    log = segmentlog.open_log_dir(directory).log("t", 0)
+    segmentlog.delete_records(directory, "t", 0, offset=log.log_end_offset)
+
+
+def overwritten(directory: Path) -> None:
+    """An overwrite removes the records."""
+    with segmentlog.open_writer(directory, "t", config=SMALL, delete_records=True) as writer:
+        writer.append(OTHERS)
+
+
+def compacted(directory: Path) -> None:
+    """The producer's record has a newer one for its key."""
+    segmentlog.compact(directory, settings=COMPACT)
+
+
+def compacted_after_a_day(directory: Path) -> None:
+    """The producer has been idle for more than ``producer.id.expiration.ms``."""
+    segmentlog.compact(directory, settings=COMPACT, now_ms=int(time.time() * 1000) + A_DAY_MS)
+
+
+def without_mark(directory: Path) -> None:
+    """The mark of a clean stop is missing."""
+    (directory / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
+
+
+def recovered(directory: Path) -> None:
+    """`segmentlog recover` runs before the repeat."""
+    without_mark(directory)
+    assert CliRunner().invoke(app, ["recover", str(directory)]).exit_code == 0
+
+
+def unsynced(directory: Path) -> None:
+    """A job with ``flush=none`` leaves no mark."""
+    write(directory, OTHERS, flush=False)
+
+
+@pytest.mark.parametrize(
+    "stop", [without_mark, recovered, unsynced], ids=lambda each: each.__name__
+)
+@pytest.mark.parametrize(
+    "remove",
+    [
+        removed_by_retention,
+        removed_by_delete_records,
+        overwritten,
+        compacted,
+        compacted_after_a_day,
+    ],
+    ids=lambda each: each.__name__,
+)
+@pytest.mark.parametrize("flushes_after", [True, False], ids=["others_flush", "none_flushes"])
+def test_a_removed_flush_is_recognized_after_an_unclean_stop(
+    tmp_path: Path,
+    remove: Callable[[Path], None],
+    stop: Callable[[Path], None],
+    *,
+    flushes_after: bool,
+) -> None:
+    """A repeat is a duplicate, whatever has removed the batches, and however the log is opened."""
+    (sent,) = send(tmp_path)
+    write(tmp_path, OTHERS)
+    if flushes_after:
+        send(tmp_path, producer_id=8)
+    remove(tmp_path)
+    stop(tmp_path)
+    end = segmentlog.open_log_dir(tmp_path).log("t", 0).log_end_offset
+    assert send(tmp_path) == (sent._replace(n_duplicates=1),)
+    assert segmentlog.open_log_dir(tmp_path).log("t", 0).log_end_offset == end
+    stop(tmp_path)
+    remove(tmp_path)
+    stop(tmp_path)
+    assert send(tmp_path) == (sent._replace(n_duplicates=1),)
+
+
+def test_a_copy_without_recovery_points_recognizes_a_compacted_flush(tmp_path: Path) -> None:
+    """The mark of a clean stop vouches for all bytes when the compaction begins."""
+    (sent,) = send(tmp_path)
+    write(tmp_path, OTHERS)
+    (tmp_path / RECOVERY_POINT_CHECKPOINT).unlink()
+    compacted_after_a_day(tmp_path)
+    without_mark(tmp_path)
+    assert send(tmp_path) == (sent._replace(n_duplicates=1),)
+
+
+def test_a_flush_that_a_power_cut_took_is_written_again(tmp_path: Path) -> None:
+    """A snapshot knows its producer, but the batch was never synced, and its segment is gone."""
+    write(tmp_path, OTHERS)
+    end = segmentlog.open_log_dir(tmp_path).log("t", 0).log_end_offset
+    config = replace(SMALL, flush=False, topic_config=TopicConfig(segment_bytes=100))
+    for producer_id in (7, 8):
+        producer = Producer(producer_id, 0, 0)
+        with segmentlog.open_writer(tmp_path, "t", config=config, producer=producer) as writer:
+            writer.append(ROWS)
+    for path in (tmp_path / "t-0").glob(f"{end:020d}.*"):
+        path.unlink()
+    assert [each.n_duplicates for each in send(tmp_path, producer_id=8)] == [1]
+    assert [each.n_duplicates for each in send(tmp_path)] == [0]
