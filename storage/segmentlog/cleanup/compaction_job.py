@@ -12,11 +12,7 @@ from segmentlog.cleanup.swap_segments import remove_deleted
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.errors import SegmentLogError
 from segmentlog.files.checkpoint import OffsetCheckpoint, ReadCheckpoints
-from segmentlog.files.names import (
-    CLEAN_SHUTDOWN_FILE,
-    CLEANER_OFFSET_CHECKPOINT,
-    partition_path,
-)
+from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, partition_path
 from segmentlog.files.readable import exists
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
@@ -107,12 +103,13 @@ def begin_compaction(
         partitions = partitions_of(directory, topics, has_settings=bool(settings))
         if may_write:
             _finish_earlier(directory, partitions, known)
-        cleaned = OffsetCheckpoint(directory, CLEANER_OFFSET_CHECKPOINT)
+        checkpoints = ReadCheckpoints(directory)
+        cleaned = checkpoints.cleaned
         planned = plan_compaction(directory, partitions, known, cleaned.offsets, now_ms)
         if may_write:
             _reset(cleaned, planned)
         due = [each for each in planned if each.is_due]
-        job = CompactionJob(directory, due, may_write, cleaned, ReadCheckpoints(directory))
+        job = CompactionJob(directory, due, may_write, cleaned, checkpoints)
         try:
             yield job
         except BaseException:

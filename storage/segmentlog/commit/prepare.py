@@ -27,7 +27,6 @@ from segmentlog.journal.guard import SegmentSizes
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.recover_log import (
     RecoveryPlan,
-    lower_high_watermarks,
     plan_recovery,
     recover_log,
 )
@@ -97,7 +96,7 @@ def ready_to_append(
     if known is None:
         checkpoints.write()
     ends = {each: end for each, (_, end) in ready.items()}
-    lower_high_watermarks(checkpoints.high_watermarks, ends)
+    checkpoints.lower_to(ends)
     return ready
 
 

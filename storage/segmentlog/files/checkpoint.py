@@ -21,6 +21,7 @@ from itertools import islice
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.files.durable import replace_file
 from segmentlog.files.names import (
+    CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -76,6 +77,13 @@ class OffsetCheckpoint:
         if self._n_waiting > len(self._offsets) // _SHARE:
             self.write()
 
+    def lower_to(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Lower entries that exceed the ends of their logs, durably; whether there was one."""
+        lowered = {each: end for each, end in ends.items() if self._offsets.get(each, end) > end}
+        self.put(lowered)
+        self.write()
+        return bool(lowered)
+
     def write(self) -> None:
         """Make all changes durable."""
         if self._n_waiting:
@@ -111,6 +119,21 @@ class ReadCheckpoints:
     def high_watermarks(self) -> OffsetCheckpoint:
         """High watermarks."""
         return OffsetCheckpoint(self._directory, HIGH_WATERMARK_CHECKPOINT)
+
+    @cached_property
+    def cleaned(self) -> OffsetCheckpoint:
+        """Ends of the compacted parts."""
+        return OffsetCheckpoint(self._directory, CLEANER_OFFSET_CHECKPOINT)
+
+    def lower_to(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Lower what exceeds the ends of its logs, durably; whether a high watermark did.
+
+        So are the ends of compacted parts (``LogCleanerManager.maybeTruncateCheckpoint``).
+        Otherwise records to come would count as compacted, and a tombstone among them would expire
+        before it has removed the earlier records of its key.
+        """
+        self.cleaned.lower_to(ends)
+        return self.high_watermarks.lower_to(ends)
 
     def write(self) -> None:
         """Make what has moved durable."""

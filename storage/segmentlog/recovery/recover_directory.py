@@ -10,11 +10,10 @@ import os
 from collections.abc import Callable, Iterator
 
 from segmentlog.errors import SegmentLogError
-from segmentlog.files.checkpoint import OffsetCheckpoint, read_offsets, write_offsets
+from segmentlog.files.checkpoint import ReadCheckpoints, read_offsets, write_offsets
 from segmentlog.files.durable import create_file, sync_directory
 from segmentlog.files.names import (
     CLEAN_SHUTDOWN_FILE,
-    HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
@@ -27,7 +26,6 @@ from segmentlog.journal.state import State
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.recover_log import (
     RecoveryPlan,
-    lower_high_watermarks,
     plan_recovery,
     recover_log,
 )
@@ -169,8 +167,7 @@ class DirectoryRecovery:
 
     def _close(self) -> Iterator[str]:
         """Update the checkpoints, and put the mark of a clean stop in place."""
-        promised = OffsetCheckpoint(self._directory, HIGH_WATERMARK_CHECKPOINT)
-        if lower_high_watermarks(promised, self._ends):
+        if ReadCheckpoints(self._directory).lower_to(self._ends):
             yield "lowered high watermarks to the ends of their logs"
         points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
         if {**points, **self._ends} != points:

@@ -16,15 +16,12 @@ Each step is on the disk before the next begins, and all steps can be repeated f
 
 import contextlib
 import os
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from segmentlog.files.checkpoint import OffsetCheckpoint
 from segmentlog.files.durable import cut_file, sync_directory, sync_file, writable, write_new_file
 from segmentlog.files.names import FileKind, segment_file_name
 from segmentlog.files.readable import exists
 from segmentlog.files.snapshot import list_snapshots, read_snapshots, remove_snapshots
-from segmentlog.model import TopicPartition
 from segmentlog.recovery.broken import is_zeros, keep_segment, keep_tail
 from segmentlog.recovery.reindex import follow_producers_to, rebuild_indexes
 from segmentlog.recovery.valid_end import GoodEnd, find_good_end
@@ -34,7 +31,7 @@ from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.producer_state import ProducerStates
 from segmentlog.segments.segment import Segment
 
-__all__ = ["RecoveryPlan", "lower_high_watermarks", "plan_recovery", "recover_log"]
+__all__ = ["RecoveryPlan", "plan_recovery", "recover_log"]
 
 _ANY_OFFSET = 2**63 - 1
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
@@ -154,17 +151,6 @@ def recover_log(
         segments[-1].size = plan.end.position
     _rebuild(plan, segments, interval_bytes)
     return kept
-
-
-def lower_high_watermarks(
-    high_watermarks: OffsetCheckpoint, ends: Mapping[TopicPartition, int]
-) -> bool:
-    """Lower high watermarks to the ends of their logs; returns whether one was lowered."""
-    promised = high_watermarks.offsets
-    lowered = {each: end for each, end in ends.items() if promised.get(each, end) > end}
-    high_watermarks.put(lowered)
-    high_watermarks.write()
-    return bool(lowered)
 
 
 def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:

@@ -16,7 +16,8 @@ from crashing import Crash, crash_at
 import segmentlog
 from segmentlog.commit.prepare import ready_to_append
 from segmentlog.errors import LogDirectoryError, UnsupportedFormatError
-from segmentlog.files.checkpoint import write_leader_epochs, write_offsets
+from segmentlog.files.checkpoint import read_offsets, write_leader_epochs, write_offsets
+from segmentlog.files.names import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from segmentlog.files.snapshot import ProducerSnapshot, read_snapshot, snapshot_path
 from segmentlog.index.transaction import AbortedTransaction, read_transaction_index
 from segmentlog.kernels import layout
@@ -466,6 +467,64 @@ def test_a_writer_recovers_what_was_never_synced(
     assert "t 0 22" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
     assert "t 0 22" in (tmp_path / "replication-offset-checkpoint").read_text()
     assert (sizes, 22) == plan_of(tmp_path, is_clean=False)
+
+
+def recover_all(directory: Path) -> None:
+    """`segmentlog recover`."""
+    assert list(DirectoryRecovery(str(directory), INTERVAL).run())
+
+
+def append(directory: Path) -> None:
+    """A writer."""
+    with segmentlog.open_writer(directory, "t") as writer:
+        writer.append(pa.table({"value": [b"x"]}))
+
+
+def compact(directory: Path) -> None:
+    """A compaction."""
+    segmentlog.compact(directory, settings={"cleanup.policy": "compact"})
+
+
+@pytest.mark.parametrize("mend", [recover_all, append, compact], ids=lambda each: each.__name__)
+def test_a_log_that_is_cut_is_clean_up_to_its_new_end_only(
+    tmp_path: Path, mend: Callable[[Path], None]
+) -> None:
+    """Otherwise later records count as compacted, and a tombstone among them removes nothing."""
+    partition = three_segments(tmp_path)
+    log = partition / f"{40:020d}.log"
+    os.truncate(log, log.stat().st_size - 3)
+    other = TopicPartition("other", 3)
+    write_offsets(str(tmp_path), CLEANER_OFFSET_CHECKPOINT, {T: 60, other: 7})
+    mend(tmp_path)
+
+    cleaned = read_offsets(str(tmp_path), CLEANER_OFFSET_CHECKPOINT)
+    assert cleaned[T] <= 58
+    assert cleaned[other] == 7
+
+
+def test_a_deleted_key_stays_deleted_after_a_recovery(tmp_path: Path) -> None:
+    """The tombstone lies beyond the cut, where the log was clean before."""
+    config = segmentlog.ProducerConfig(batch_size=1, topic_config=TopicConfig(segment_bytes=100))
+
+    def write(keys: list[bytes], values: list[bytes | None]) -> None:
+        with segmentlog.open_writer(tmp_path, "t", config=config) as writer:
+            writer.append(pa.table({"key": keys, "value": pa.array(values, pa.binary())}))
+
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0",
+                "delete.retention.ms": "0", "file.delete.delay.ms": "0"}  # fmt: skip
+    write([b"%d" % number for number in range(10)], [b"value"] * 10)
+    segmentlog.compact(tmp_path, settings=settings)
+    log = sorted((tmp_path / "t-0").glob("*.log"))[0]
+    os.truncate(log, log.stat().st_size - 1)
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / RECOVERY_POINT_CHECKPOINT).unlink()
+    list(DirectoryRecovery(str(tmp_path), INTERVAL).run())
+
+    write([b"1", b"1", b"end"], [b"old", None, b""])
+    for _ in range(3):
+        segmentlog.compact(tmp_path, settings=settings, now_ms=2**41)
+    scanned = segmentlog.open_log_dir(tmp_path).log("t", 0).scan()
+    assert b"old" not in [value for each in scanned for value in each["value"].to_pylist()]
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
