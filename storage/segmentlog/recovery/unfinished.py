@@ -26,7 +26,7 @@ from segmentlog.files.names import (
     partition_path,
     segment_file_name,
 )
-from segmentlog.files.readable import is_directory, list_names, status_of
+from segmentlog.files.readable import exists, is_directory, list_names, status_of
 from segmentlog.journal.guard import INTENT_FILE, Guard, Intent, SegmentSizes, list_guards
 from segmentlog.journal.stamp import renew_stamp
 from segmentlog.journal.state import State
@@ -200,6 +200,8 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
 def _cut_back(path: str, sizes: SegmentSizes) -> str:
     """Remove the segments behind the active one, and cut its files back to their sizes.
 
+    An index that is missing or shorter is no loss: it goes, and the next writer builds it again.
+
     Returns the loss as the beginning of a sentence, or an empty text.
     """
     lost = ""
@@ -209,12 +211,17 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
             os.unlink(os.path.join(path, name))
     for kind, size in zip(_KINDS, sizes[1:], strict=True):
         file = os.path.join(path, segment_file_name(sizes.base_offset, kind))
-        found = status_of(file).size
-        if found < size:
-            lost = f"{file} has {found} bytes, and had {size}"
-        with writable(file) as descriptor:
-            cut_file(descriptor, min(found, size))
-            sync_file(descriptor, file)
+        found = status_of(file).size if exists(file) else -1
+        if kind is FileKind.LOG and found < size:
+            has = f"has {found} bytes" if found >= 0 else "is missing"
+            lost = f"{file} {has}, and had {size} bytes"
+        elif 0 <= found < size:
+            os.unlink(file)
+            continue
+        if found >= 0:
+            with writable(file) as descriptor:
+                cut_file(descriptor, min(found, size))
+                sync_file(descriptor, file)
     sync_directory(path)
     return lost
 
