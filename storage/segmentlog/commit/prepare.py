@@ -2,7 +2,8 @@
 
 In a directory without the mark of a clean stop, bytes that may not have reached the disk are
 recovered.  A writer recovers only if no promised byte is lost: at and behind the recovery point no
-byte was ever known to be synced.  Damage below that point is left to `segmentlog recover`.
+byte was ever known to be synced.  Damage below that point is left to `segmentlog recover`, and so
+are whole batches below the high watermark that follow a damaged one: readers have seen them.
 """
 
 import logging
@@ -42,6 +43,7 @@ __all__ = ["ready_to_append", "visible_ends"]
 
 logger = logging.getLogger(__name__)
 
+_ANY_OFFSET = 2**63 - 1
 _REMEDY = (
     "nothing can be appended to it: segmentlog verify says where, and segmentlog recover "
     "cuts the log there as a broker would"
@@ -72,14 +74,16 @@ def ready_to_append(
     Raises
     ------
     LogDirectoryError
-        If a log has no segment, or is damaged where it had been synced.
+        If a log has no segment, is damaged where it had been synced, or has committed records
+        after damage.
     """
     checkpoints = known or ReadCheckpoints(directory)
     starts, points = checkpoints.starts, checkpoints.points.offsets
     ready, synced_to = {}, {}
     for each in partitions:
         path, point = partition_path(directory, each), points.get(each, 0)
-        plan = _plan(path, point, starts.get(each, 0), is_clean=is_clean)
+        committed_to = checkpoints.high_watermarks.offsets.get(each, _ANY_OFFSET)
+        plan = _plan(path, point, starts.get(each, 0), committed_to, is_clean=is_clean)
         remove_indexes_without_log(path)  # after the plan: a log that is refused stays as it is
         if plan is not None:
             _recover(plan, config, flush=flush)
@@ -117,7 +121,9 @@ def visible_ends(directory: str, ends: Mapping[TopicPartition, int]) -> dict[Top
     return visible
 
 
-def _plan(path: str, point: int, log_start: int, *, is_clean: bool) -> RecoveryPlan | None:
+def _plan(
+    path: str, point: int, log_start: int, committed_to: int, *, is_clean: bool
+) -> RecoveryPlan | None:
     """The recovery of a log that needs it; refused if promised records would be lost."""
     if has_swaps(path):
         finish_swaps(path)  # as a starting broker does; all of these files are synced
@@ -136,6 +142,13 @@ def _plan(path: str, point: int, log_start: int, *, is_clean: bool) -> RecoveryP
     plan = plan_recovery(path, segments[-1].base_offset if is_clean else point, log_start)
     if plan.end_offset < point:
         reason = f"has lost offset {plan.end_offset}, and was synced up to {point}; {_REMEDY}"
+        raise LogDirectoryError(path, reason)
+    if plan.good_from is not None and plan.good_from < committed_to:
+        to = min(plan.lost_to, committed_to)
+        reason = (
+            f"is damaged at offset {plan.end_offset}, before committed records up to {to}: to cut "
+            f"it there would lose them; {_REMEDY}, and keeps what it cuts in .broken files"
+        )
         raise LogDirectoryError(path, reason)
     return plan
 

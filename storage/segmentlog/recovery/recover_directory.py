@@ -36,7 +36,7 @@ from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.orphans import indexes_without_log, remove_indexes_without_log
 from segmentlog.segments.segment import Segment
 
-__all__ = ["DirectoryRecovery"]
+__all__ = ["DirectoryRecovery", "plan_log"]
 
 
 class DirectoryRecovery:
@@ -53,6 +53,7 @@ class DirectoryRecovery:
     ----------
     failed : logs that could not be recovered; they were not changed, and the directory stays
         without the mark of a clean stop.
+    cut : logs that have lost whole batches after a bad one, or would lose them.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class DirectoryRecovery:
         progress: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.failed: list[str] = []
+        self.cut: list[str] = []
         self._directory = directory
         self._interval_bytes = interval_bytes
         self._dry_run = dry_run
@@ -129,13 +131,7 @@ class DirectoryRecovery:
         if not self._dry_run and has_swaps(path):
             self._begin()
             finish_swaps(path)
-        segments = list_segments(path)
-        if is_clean and segments:
-            active = Segment(segments[-1], is_sealed=False)
-            if find_log_end(active, warns=False).position == active.size:
-                return None
-            recovery_point = active.base_offset
-        return plan_recovery(path, recovery_point, log_start)
+        return plan_log(path, recovery_point, log_start, is_clean=is_clean)
 
     def _orphans(self, name: str, path: str) -> Iterator[str]:
         """Remove indexes whose segment is gone, also from a cleanly stopped log."""
@@ -147,6 +143,8 @@ class DirectoryRecovery:
     def _recover(self, name: str, plan: RecoveryPlan) -> Iterator[str]:
         """Recover one log, or only say how in a dry run."""
         loss, n_read = plan.loss, plan.n_read
+        if plan.good_from is not None:
+            self.cut.append(name)
         what = f"{n_read} segment{'s' if n_read != 1 else ''} up to offset {plan.end_offset}"
         if self._dry_run:
             yield f"{name}: would build the indexes of {what} again"
@@ -176,6 +174,30 @@ class DirectoryRecovery:
             os.close(create_file(self._mark))
             sync_directory(self._directory)
             yield "marked the directory as cleanly stopped"
+
+
+def plan_log(
+    path: str, recovery_point: int, log_start: int, *, is_clean: bool
+) -> RecoveryPlan | None:
+    """The recovery of a log, or None if there is nothing to do.
+
+    Parameters
+    ----------
+    path, recovery_point, log_start : see `plan_recovery`.
+    is_clean : whether the directory has the mark of a clean stop: only the end is looked at.
+
+    Raises
+    ------
+    UnsupportedFormatError
+        If a batch has a format that is newer than this version, and cannot be judged.
+    """
+    segments = list_segments(path)
+    if is_clean and segments:
+        active = Segment(segments[-1], is_sealed=False)
+        if find_log_end(active, warns=False).position == active.size:
+            return None
+        recovery_point = active.base_offset
+    return plan_recovery(path, recovery_point, log_start)
 
 
 def _partitions(directory: str) -> list[tuple[str, TopicPartition, bool]]:

@@ -16,11 +16,13 @@ Each step is on the disk before the next begins, and all steps can be repeated f
 
 import contextlib
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from segmentlog.errors import UnsupportedFormatError
 from segmentlog.files.durable import cut_file, sync_directory, sync_file, writable, write_new_file
 from segmentlog.files.names import FileKind, segment_file_name
-from segmentlog.files.readable import exists
+from segmentlog.files.readable import exists, open_file
 from segmentlog.files.snapshot import list_snapshots, read_snapshots, remove_snapshots
 from segmentlog.recovery.broken import is_zeros, keep_segment, keep_tail
 from segmentlog.recovery.reindex import follow_producers_to, rebuild_indexes
@@ -29,6 +31,7 @@ from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.producer_state import ProducerStates
+from segmentlog.segments.resync import behind_damage
 from segmentlog.segments.segment import Segment
 
 __all__ = ["RecoveryPlan", "plan_recovery", "recover_log"]
@@ -51,6 +54,8 @@ class RecoveryPlan(NamedTuple):
     end : end of the last segment.
     lost_to : offset behind the last good batch that is cut off, or the log end if none is.
     n_reached : number of segments up to the bad batch, or of all segments if none is bad.
+    good_from : offset of the first whole batch after the bad one, which is cut off, too.  None if
+        there is none: the bad bytes are a torn tail.
     """
 
     path: str
@@ -62,6 +67,7 @@ class RecoveryPlan(NamedTuple):
     end: GoodEnd
     lost_to: int
     n_reached: int
+    good_from: int | None = None
 
     @property
     def n_cut_bytes(self) -> int:
@@ -83,7 +89,9 @@ class RecoveryPlan(NamedTuple):
             return ""
         if self.lost_to > self.end_offset:
             why = f" ({self.end.error})" if self.end.error else ""
-            return f"offsets [{self.end_offset}, {self.lost_to}) are cut off{why}"
+            good = f", with whole batches from offset {self.good_from} on"
+            also = "" if self.good_from is None else good
+            return f"offsets [{self.end_offset}, {self.lost_to}) are cut off{also}{why}"
         return (
             f"{self.n_cut_bytes} bytes behind offset {self.end_offset}, the log end, are cut off"
         )
@@ -120,12 +128,35 @@ def plan_recovery(path: str, recovery_point: int, log_start: int) -> RecoveryPla
         if end.position < segments[last].size:
             break
     reached, n_reached = find_log_end(segments[-1], warns=False).offset, last + 1
+    good_from = _first_good(segments[last:], end)
     if end.offset < log_start:  # only what DeleteRecords has deleted is left
         last, end = -1, GoodEnd(0, log_start)
+        has_lost = good_from is not None and reached > log_start
+        good_from = max(good_from or 0, log_start) if has_lost else None
     lost_to = max(reached, end.offset)
     return RecoveryPlan(
-        path, log_start, recovery_point, segments, first, last, end, lost_to, n_reached
+        path, log_start, recovery_point, segments, first, last, end, lost_to, n_reached, good_from
     )
+
+
+def _first_good(segments: Sequence[Segment], end: GoodEnd) -> int | None:
+    """Base offset of the first whole batch after `end`, which lies in the first of the segments.
+
+    A batch of a newer format may be whole.
+    """
+    for segment in segments:
+        try:
+            if segment is not segments[0]:
+                end = find_good_end(segment)
+                if end.position:
+                    return segment.base_offset
+        except UnsupportedFormatError:
+            return segment.base_offset
+        with open_file(segment.path) as file:
+            found = behind_damage(file, end.position, segment.size, end.offset)
+        if found is not None:
+            return found.base_offset
+    return None
 
 
 def recover_log(

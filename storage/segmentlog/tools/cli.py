@@ -1,7 +1,8 @@
 """The command ``segmentlog``: its commands, their options, and its exit status.
 
 Exit status: 0 when all is well, 1 when something that was read is damaged or missing, 2 when the
-command could not begin: a wrong path or option, a directory that cannot be read.
+command could not begin: a wrong path or option, a directory that cannot be read.  `recover` ends
+with 3 when whole batches were cut off.
 """
 
 import logging
@@ -37,7 +38,7 @@ from segmentlog.tools.upkeep_commands import add_upkeep
 
 __all__ = ["app", "main"]
 
-_PROBLEM, _REFUSED, _INTERRUPTED, _PIPE_CLOSED = 1, 2, 130, 141
+_PROBLEM, _REFUSED, _BATCHES_CUT, _INTERRUPTED, _PIPE_CLOSED = 1, 2, 3, 130, 141
 
 
 class _Group(TyperGroup):
@@ -265,12 +266,18 @@ def recover(
     cut at the first bad batch, and their indexes, snapshots and leader epochs are built again,
     as a broker does when it starts. Bytes that are cut off stay beside the log in .broken files.
     Nothing may be running on the directory. The exit status is 1 when a log could not be
-    recovered.
+    recovered, and 3 when whole batches after a damaged one were cut off: more than a torn tail.
+    With --dry-run it is 3 when they would be.
     """
     from segmentlog.tools.recover import recover_directory
 
-    if not recover_directory(directory, sys.stdout.write, index_interval_bytes, dry_run=dry_run):
+    recovered = recover_directory(
+        directory, sys.stdout.write, index_interval_bytes, dry_run=dry_run
+    )
+    if not recovered.is_whole:
         raise typer.Exit(_PROBLEM)
+    if recovered.has_cut_batches:
+        raise typer.Exit(_BATCHES_CUT)
 
 
 @app.command(

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.lock import DirectoryLock
@@ -13,9 +14,9 @@ from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.guard import list_guards
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import escape
+from segmentlog.tools.text import counted, escape
 
-__all__ = ["recover_directory"]
+__all__ = ["Recovered", "recover_directory"]
 
 _NOTHING = """\
 nothing to do: the directory was cleanly stopped, and no commit is unfinished
@@ -23,11 +24,24 @@ the ends of the logs were looked at, and not all of their bytes: segmentlog veri
 """
 
 
+class Recovered(NamedTuple):
+    """The result of a recovery, or of its dry run.
+
+    Attributes
+    ----------
+    is_whole : whether every log could be recovered.
+    has_cut_batches : whether a log has lost whole batches after a bad one, or would lose them.
+    """
+
+    is_whole: bool
+    has_cut_batches: bool
+
+
 @storage_errors()
 def recover_directory(
     path: str, write: Callable[[str], object], interval_bytes: int, *, dry_run: bool = False
-) -> bool:
-    """Recover a log directory and write each step; return whether every log could be recovered.
+) -> Recovered:
+    """Recover a log directory and write each step.
 
     Parameters
     ----------
@@ -53,7 +67,7 @@ def recover_directory(
 
 def _run(
     directory: str, write: Callable[[str], object], interval_bytes: int, *, dry_run: bool
-) -> bool:
+) -> Recovered:
     n_logs = len(list_partitions(directory))
     is_idle = True
     with progress("recover", n_logs, is_bytes=False, write=write) as bar:
@@ -68,7 +82,14 @@ def _run(
             is_idle = False
     if is_idle:
         write(_NOTHING)
-    return not recovery.failed
+    if recovery.cut:
+        kept = "would keep" if dry_run else "keep"
+        write(
+            f"{counted(logs=len(recovery.cut))} with whole batches after a damaged one, which is "
+            f"no torn tail: {escape(', '.join(recovery.cut))}\nanother replica or a backup may "
+            f"have the records; .broken files {kept} the bytes that are cut off\n"
+        )
+    return Recovered(not recovery.failed, bool(recovery.cut))
 
 
 def _check(directory: str) -> None:

@@ -1,6 +1,7 @@
 """Findings of a verification, as lines or as JSON."""
 
 import logging
+import os
 import re
 import sys
 import time
@@ -9,8 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
+from segmentlog.errors import SegmentLogError
+from segmentlog.files.checkpoint import read_offsets
+from segmentlog.files.location import is_url
+from segmentlog.files.names import (
+    CLEAN_SHUTDOWN_FILE,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from segmentlog.files.readable import exists, is_directory
 from segmentlog.files.system_errors import storage_errors
+from segmentlog.log import Log
 from segmentlog.log_directory import open_log_dir
+from segmentlog.recovery.recover_directory import plan_log
 from segmentlog.tools.dump import as_given, partitions_of
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import counted, escape, to_json
@@ -24,8 +36,10 @@ _BY_ITSELF = "a broker does it by itself when it starts"
 
 #: Remedies for findings, the worst first; a line for each remedy that applies.
 _ADVICE: Mapping[str, Sequence[FindingKind]] = {
-    "damage inside a log: restore the file from another replica or a backup. segmentlog recover "
-    "cuts off a torn tail only. A read with onCorruptBatch=skip leaves the bad batches out.": (
+    "damage inside a log: restore the file from another replica or a backup. A read with "
+    "onCorruptBatch=skip leaves the bad batches out. After an unclean stop, segmentlog recover "
+    "and a starting broker cut a log at its first bad batch: segmentlog recover --dry-run says "
+    "where.": (
         FindingKind.CORRUPT_BATCH,
         FindingKind.CORRUPT_RECORDS,
     ),
@@ -47,6 +61,9 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
         FindingKind.TRANSACTION_INDEX,
     ),
 }
+
+#: Batches at which a recovery cuts a log.
+_CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH}
 
 _MIB = 1 << 20
 
@@ -85,7 +102,7 @@ def verify_paths(
     logs = [directory.log(*each) for each in partitions_of(directory, topics, partitions)]
     n_bytes = sum(log.size_bytes for log in logs)
     counts: Counter[Severity] = Counter()
-    kinds = set()
+    kinds, damaged = set(), set()
     started = time.perf_counter()
     with _torn_tails_are_findings(), progress("verify", n_bytes) as bar:
         found = (
@@ -101,6 +118,8 @@ def verify_paths(
             counts[finding.severity] += 1
             if finding.severity != Severity.NOTE:
                 kinds.add(finding.kind)
+            if finding.kind in _CUT_AT:
+                damaged.add((finding.topic, finding.partition))
             if with_notes or finding.severity != Severity.NOTE:
                 shown = _shown(finding, paths)
                 bar.write(to_json(_row(shown)) if as_json else _line(shown))
@@ -117,10 +136,32 @@ def verify_paths(
         for advice, about in _ADVICE.items():
             if not kinds.isdisjoint(about):
                 _write_line(advice)
+        for log in logs:
+            if log.topic_partition in damaged and (loss := _would_lose(log)):
+                _write_line(f"{log.topic_partition}: {escape(loss)}")
     if sys.stderr.isatty():
         seconds = max(time.perf_counter() - started, 1e-9)
         sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / seconds:,.0f} MiB/s\n")
     return not counts[Severity.ERROR]
+
+
+def _would_lose(log: Log) -> str:
+    """A sentence about the whole batches that a recovery would cut off, or nothing."""
+    directory = os.path.dirname(log.path)
+    if is_url(log.path) or not is_directory(log.path):
+        return ""
+    is_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+    point, log_start = (
+        read_offsets(directory, name).get(log.topic_partition, 0)
+        for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)
+    )
+    try:
+        plan = plan_log(log.path, point, log_start, is_clean=is_clean)
+    except SegmentLogError:  # recovery leaves such a log as it is
+        return ""
+    if plan is None or plan.good_from is None:
+        return ""
+    return f"recovery would cut off {plan.loss.replace(' are cut off', '', 1)}"
 
 
 @contextmanager

@@ -213,5 +213,5 @@ def test_a_log_that_is_not_this_users_to_recover(logs: Path) -> None:
     log_file(logs).chmod(0o600)
     lines: list[str] = []
     with as_user(4711, 4711):
-        assert not recover_directory(str(logs), lines.append, 4096)
+        assert not recover_directory(str(logs), lines.append, 4096).is_whole
     assert f"t-0: not recovered: {log_file(logs)}: Permission denied to user 4711" in lines[0]

@@ -459,6 +459,7 @@ def test_a_writer_recovers_what_was_never_synced(
 ) -> None:
     """Behind the recovery point: says what is gone, keeps it, and advances the checkpoint."""
     partition = harmed(tmp_path)
+    write_offsets(str(tmp_path), "replication-offset-checkpoint", {T: 24})
     sizes, end = plan_of(tmp_path, is_clean=False)
 
     assert (22, 20) == (end, sizes.base_offset)

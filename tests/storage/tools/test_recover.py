@@ -1,6 +1,7 @@
 """The commands that repair: what they say, what they leave alone, how they end."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from crashing import Crash, crash_at
 from typer.testing import Result
 
+from segmentlog.errors import LogDirectoryError
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.producer.writer import open_writer
 
@@ -89,6 +91,69 @@ def test_a_torn_tail_of_a_clean_directory_is_cut(run: Run, stopped: Path) -> Non
     assert "orders-1: 4 bytes behind offset 317, the log end, are cut off" in said
     assert "orders-0" not in said
     assert (stopped / ".kafka_cleanshutdown").exists()
+
+
+@pytest.fixture
+def damaged(stopped: Path) -> Path:
+    """A directory without the mark of a clean stop, with a bad batch before good ones."""
+    (stopped / ".kafka_cleanshutdown").unlink()
+    log = stopped / "orders-1" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[12 + int.from_bytes(data[8:12], "big") - 1] ^= 1  # the last byte of the first batch
+    log.write_bytes(data)
+    return stopped
+
+
+def test_a_dry_run_says_that_whole_batches_would_be_cut(run: Run, damaged: Path) -> None:
+    """The exit status differs from that of a torn tail."""
+    before = tree(damaged)
+    said = run("recover", damaged, "--dry-run", status=3).stdout
+    cut = re.search(
+        r"orders-1: offsets \[0, 317\) would be cut off, with whole batches from offset (\d+)",
+        said,
+    )
+    assert cut
+    assert int(cut[1]) > 0
+    assert "1 log with whole batches after a damaged one, which is no torn tail: orders-1" in said
+    assert before == tree(damaged)
+
+
+def test_a_recovery_that_cuts_whole_batches_says_so(run: Run, damaged: Path) -> None:
+    """All logs are recovered, the bytes are kept, and a second recovery finds nothing to do."""
+    whole = (damaged / "orders-1" / f"{0:020d}.log").read_bytes()
+    said = run("recover", damaged, status=3).stdout
+    assert "orders-1: offsets [0, 317) are cut off, with whole batches from offset " in said
+    assert "another replica or a backup may have the records" in said
+    (kept,) = (damaged / "orders-1").glob("*.broken")
+    assert whole == kept.read_bytes()
+    assert run("recover", damaged).stdout.startswith("nothing to do: ")
+
+
+def test_a_writer_leaves_committed_batches_after_damage_to_recover(
+    run: Run, damaged: Path
+) -> None:
+    """A mere write must not cut records that readers have seen."""
+    (damaged / "recovery-point-offset-checkpoint").unlink()
+    before = tree(damaged)
+    rows = pa.table({"value": [b"x"], "partition": pa.array([1], pa.int32())})
+    with (
+        pytest.raises(LogDirectoryError, match=r"before committed records up to 317: .* recover"),
+        open_writer(damaged, "orders") as writer,
+    ):
+        writer.append(rows)
+    assert before == tree(damaged)
+    run("recover", damaged, status=3)
+    with open_writer(damaged, "orders") as writer:
+        writer.append(rows)
+
+
+def test_verify_says_which_offsets_a_recovery_would_cut(run: Run, damaged: Path) -> None:
+    """A log that was cleanly stopped is cut at a torn tail only."""
+    said = run("verify", damaged, status=1).stdout
+    assert "orders-1: recovery would cut off offsets [0, 317), with whole batches from " in said
+    assert "torn tail" not in said
+    (damaged / ".kafka_cleanshutdown").touch()
+    assert "would cut off" not in run("verify", damaged, status=1).stdout
 
 
 def test_a_log_that_cannot_be_recovered_is_named(run: Run, crashed: Path) -> None:

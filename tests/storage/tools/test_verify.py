@@ -150,7 +150,7 @@ def test_each_damage_is_one_finding_at_its_place(
     [
         ("batch", "restore the file from another replica"),
         ("batch", "onCorruptBatch=skip"),
-        ("batch", "recover cuts off a torn tail only"),
+        ("batch", "recover --dry-run says "),
         ("tail", "segmentlog recover cuts it off"),
         ("index", "segmentlog reindex"),
         ("guard", "segmentlog recover finishes or undoes it"),

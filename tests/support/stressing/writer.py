@@ -139,11 +139,11 @@ class Writer:
     def _recover(self) -> None:
         lines: list[str] = []
         try:
-            is_well = recover_directory(str(self._directory), lines.append, _INTERVAL_BYTES)
+            recovered = recover_directory(str(self._directory), lines.append, _INTERVAL_BYTES)
         except LogLockedError:
             self._ledger.note("busy")
             return
-        self._ledger.note("recovered" if is_well else "not recovered", lines=lines)
+        self._ledger.note("recovered" if recovered.is_whole else "not recovered", lines=lines)
 
     def _forget_watermarks(self, topic: str) -> None:
         """As in a directory that has lost them: its logs are read to their ends."""
