@@ -245,15 +245,17 @@ def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -
     """
     first = segments[min(plan.first, len(segments) - 1)].base_offset
     log_start = max(plan.log_start, segments[0].base_offset)
-    removed_before = max(plan.recovery_point, log_start)
+    removed_before = max(plan.recovery_point, plan.log_start)
     later = [producers for _, producers in read_snapshots(plan.path, first + 1, _ANY_OFFSET)]
     epochs = EpochStarts(plan.path)
     epochs.truncate_from_end(plan.end_offset if plan.last >= 0 else 0)
     producers = ProducerStates.load(plan.path, first)
 
-    def take_snapshot() -> None:
+    def add_removed() -> None:
         for each in later:
             producers.add_removed(each, removed_before)
+
+    def take_snapshot() -> None:
         if producers.end_offset > log_start or len(producers.states):
             producers.take_snapshot()
 
@@ -263,10 +265,13 @@ def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -
     for segment in segments:
         if segment.base_offset >= first:
             producers.advance(segment.base_offset)
+            if segment is segments[-1]:  # not at each base: there may be a thousand snapshots
+                add_removed()
             take_snapshot()
             rebuild_indexes(segment, interval_bytes, producers, epochs)
         elif not (exists(segment.offset_index_path) and exists(segment.time_index_path)):
             rebuild_indexes(segment, interval_bytes)
+    add_removed()
     take_snapshot()
     epochs.truncate_from_start(plan.log_start)
     epochs.write()

@@ -1,6 +1,7 @@
 """The last flush may be repeated at any time, whatever was removed from the log since."""
 
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from crashing import Crash, crash_at
 from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog import Appended, Producer, ProducerConfig
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
+from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.tools.cli import app
 from segmentlog.topic_config import TopicConfig
 
@@ -235,3 +238,39 @@ def test_a_flush_that_a_power_cut_took_is_written_again(tmp_path: Path) -> None:
         path.unlink()
     assert [each.n_duplicates for each in send(tmp_path, producer_id=8)] == [1]
     assert [each.n_duplicates for each in send(tmp_path)] == [0]
+
+
+def recover_without_mark(directory: Path) -> None:
+    """A recovery of all logs."""
+    without_mark(directory)
+    list(DirectoryRecovery(str(directory), 4096).run())
+
+
+@pytest.mark.parametrize(
+    "act", [recover_without_mark, removed_by_retention, compacted_after_a_day],
+    ids=lambda each: each.__name__,
+)  # fmt: skip
+def test_a_crash_at_any_step_keeps_a_removed_flush_known(
+    tmp_path: Path, act: Callable[[Path], None]
+) -> None:
+    """The last snapshot that knows the producer goes only after a newer one is on the disk."""
+    before = tmp_path / "before"
+    (sent,) = send(before)
+    write(before, OTHERS)
+    if act is recover_without_mark:
+        removed_by_retention(before)
+    for number in range(0, 1000, 2):
+        directory = tmp_path / str(number)
+        shutil.copytree(before, directory)
+        is_dead = False
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                act(directory)
+            except Crash:
+                is_dead = True
+        assert send(directory) == (sent._replace(n_duplicates=1),), number
+        shutil.rmtree(directory)
+        if not is_dead:
+            break
+    assert number > 6
