@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from segmentlog.cleanup.compaction_job import CompactionJob, begin_compaction
 from segmentlog.cleanup.compaction_plan import CompactedPartition
-from segmentlog.cleanup.shared_compaction import CompactionTask, clean_task, lead
+from segmentlog.cleanup.shared_compaction import CompactionTask, clean_task
 from segmentlog.errors import SegmentLogError
 from segmentlog.files.system_errors import storage_errors
 
@@ -69,22 +69,23 @@ def compact(
 
     MapBounds(dedupe_buffer_bytes, load_factor).check()
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
-    with (
-        begin_compaction(
-            path, topics, settings, dry_run=False, now_ms=now_ms,
-            lock_timeout_seconds=lock_timeout_seconds, metadata=metadata,
-            server_properties=server_properties,
-        ) as job,
-        lead(job.directory) as mark,
-    ):  # fmt: skip
-        limits = dedupe_buffer_bytes, load_factor, producer_expiration_ms, now_ms
-        tasks = [
-            CompactionTask(job.directory, mark, number, planned, *limits)
-            for number, planned in enumerate(job.due, 1)
-        ]
-        for each in tasks:
-            job.begin(each.planned)
-        return _ended(job, tasks, _run(spark, tasks)) if tasks else []
+    limits = dedupe_buffer_bytes, load_factor, producer_expiration_ms, now_ms
+    with begin_compaction(
+        path, topics, settings, dry_run=False, now_ms=now_ms,
+        lock_timeout_seconds=lock_timeout_seconds, metadata=metadata,
+        server_properties=server_properties,
+    ) as job:  # fmt: skip
+        if job.lock is None or not job.due:
+            return []
+        for planned in job.due:
+            job.begin(planned)
+        with job.lock.shared(len(job.due)) as share:
+            tasks = [
+                CompactionTask(job.directory, share, number, planned, *limits)
+                for number, planned in enumerate(job.due, 1)
+            ]
+            outcomes = _run(spark, tasks)
+        return _ended(job, tasks, outcomes)
 
 
 def _run(

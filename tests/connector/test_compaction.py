@@ -1,7 +1,9 @@
 """Compaction as a Spark job: in the driver's threads, and in executors of a Connect server."""
 
-import threading
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compaction.batches import lay_out, records_of
@@ -9,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import pyspark_segmentlog
 import segmentlog
+from pyspark_segmentlog import compaction
 from segmentlog.errors import ChecksumMismatchError, LogLockedError
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.lock import DirectoryLock
@@ -37,6 +40,15 @@ def offsets_of(directory: Path, partition: int) -> list[int]:
     return [int(each) for each in log.scan(columns=["offset"]).read_all()["offset"].to_pylist()]
 
 
+_LOCK = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+
+def is_locked_by_another(directory: Path) -> bool:
+    """Whether a process that locks the whole file, as a broker does, is kept out."""
+    command = [sys.executable, "-c", _LOCK, str(directory / ".lock")]
+    return bool(subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode)
+
+
 def test_each_task_compacts_a_partition(any_spark: SparkSession, tmp_path: Path) -> None:
     """The same as without Spark; nothing is left, and nothing is due any more."""
     for name in ("here", "spark"):
@@ -54,7 +66,6 @@ def test_each_task_compacts_a_partition(any_spark: SparkSession, tmp_path: Path)
     ]
     assert N == len(checkpoints[0])
     assert checkpoints[0] == checkpoints[1]
-    assert [] == list((tmp_path / "spark").glob("*.job"))
     assert [] == pyspark_segmentlog.compact(any_spark, tmp_path / "spark", settings=COMPACT)
 
 
@@ -76,29 +87,22 @@ def test_a_damaged_partition_does_not_hold_the_others_up(
     assert [] == list(tmp_path.glob("*/*.cleaned"))
 
 
-def test_a_directory_that_is_in_use(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_directory_that_is_in_use(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is refused before any task runs; the lock is held while tasks run."""
     lay_out_logs(tmp_path)
     with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError):
         pyspark_segmentlog.compact(spark, tmp_path, settings=COMPACT)
 
-    held: list[bool] = []
-    stop = threading.Event()
+    run, kept_out = compaction._run, []
 
-    def watch() -> None:
-        while not stop.is_set():
-            if list(tmp_path.glob("*.job")):
-                try:
-                    with DirectoryLock(str(tmp_path)):
-                        if list(tmp_path.glob("*.job")):  # otherwise it has ended meanwhile
-                            held.append(False)
-                except LogLockedError:
-                    held.append(True)
-            stop.wait(0.05)
+    def watched(*given: Any) -> Any:
+        kept_out.append(is_locked_by_another(tmp_path))
+        outcomes = run(*given)
+        kept_out.append(is_locked_by_another(tmp_path))
+        return outcomes
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+    monkeypatch.setattr(compaction, "_run", watched)
     pyspark_segmentlog.compact(spark, tmp_path, settings=COMPACT)
-    stop.set()
-    watcher.join()
-    assert {True} == set(held)
+    assert [True, True, False] == [*kept_out, is_locked_by_another(tmp_path)]

@@ -27,6 +27,7 @@ from segmentlog.index.transaction import AbortedTransaction, read_transaction_in
 from segmentlog.log import Log
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.reindex import follow_producers_to
+from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.segments.producer_state import ProducerStates
 from segmentlog.segments.segment import Segment
 from segmentlog.topic_config import TopicConfig
@@ -53,22 +54,25 @@ def clean_partition(
     now_ms: int | None = None,
     producer_expiration_ms: int = 24 * 3600 * 1000,
     on_pass: Callable[[int], None] | None = None,
-    before_swap: Callable[[], None] | None = None,
+    before_step: Callable[[], None] = lambda: None,
 ) -> CompactedPartition | None:
     """Compact a partition as far as a broker would; None if it is not due.
 
-    All arguments but the last two can be pickled.
+    The swap of an earlier attempt is finished or undone first.  All arguments but the last two can
+    be pickled.
 
     Parameters
     ----------
-    directory : the log directory, without unfinished commits; the caller holds its lock.
+    directory : the log directory, without unfinished commits; the caller holds its lock, or its
+        share of this partition (`segmentlog.files.task_lock`).
     planned : by `segmentlog.cleanup.compaction_plan`; it is looked at again.
     bounds : of the offset map; a broker's by default.
     now_ms : the time by which ages are computed (epoch); by default now.
     producer_expiration_ms : time after which a producer is no longer active
         (``producer.id.expiration.ms``).
     on_pass : is called with the new first dirty offset once a pass is on the disk.
-    before_swap : is called before segments are replaced; with an error, none is.
+    before_step : is called before each segment is written, and before segments are replaced; with
+        an error, none is.
 
     Raises
     ------
@@ -81,11 +85,17 @@ def clean_partition(
     bounds = bounds or MapBounds()
     config, checkpoint = planned.config, planned.checkpoint
     first, passes = planned.cleanable, list[_Pass]()
+    path = partition_path(directory, planned.topic_partition)
+    if has_swaps(path):
+        # Beside these files, our own would be taken for parts of that compaction, and it for a
+        # part of ours: the segments of both would be replaced, by the files of one of them.
+        finish_swaps(path)
+        logger.warning("%s: finished or undid an interrupted compaction", path)
     while True:
         # Opening the whole directory for each of very many partitions would take very long.
         log = Log(
             planned.topic_partition,
-            partition_path(directory, planned.topic_partition),
+            path,
             log_start_checkpoint=planned.log_start,
             high_watermark_checkpoint=planned.high_watermark,
             is_file=False,
@@ -95,7 +105,7 @@ def clean_partition(
             break
         first = first if passes else cleanable
         active = _active_producers(log, now_ms - producer_expiration_ms)
-        passes.append(_clean_once(log, cleanable, config, bounds, now_ms, active, before_swap))
+        passes.append(_clean_once(log, cleanable, config, bounds, now_ms, active, before_step))
         checkpoint = passes[-1].clean_to
         if on_pass is not None:
             on_pass(checkpoint)
@@ -130,7 +140,7 @@ def _clean_once(
     bounds: MapBounds,
     now_ms: int,
     active: Sequence[ProducerSnapshot],
-    before_swap: Callable[[], None] | None,
+    before_step: Callable[[], None],
 ) -> _Pass:
     """One pass (``Cleaner.doClean``)."""
     path, segments, end_offset = log.path, log.segments, cleanable.end_offset
@@ -150,12 +160,11 @@ def _clean_once(
     ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
     groups = group_segments(sizes, config.segment_bytes, config.segment_index_bytes, end_offset)
     try:
-        made.extend(cleaner.clean(cleaned[group], ends[group]) for group in groups)
-        if before_swap is not None:
-            before_swap()
+        for group in groups:
+            before_step()
+            made.append(cleaner.clean(cleaned[group], ends[group]))
+        before_step()
     except BaseException:
-        if before_swap is not None:
-            before_swap()  # otherwise files of these names may be another process's by now
         for each in made:
             each.remove()
         raise

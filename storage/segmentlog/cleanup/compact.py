@@ -89,7 +89,7 @@ def compact(
         lock_timeout_seconds=lock_timeout_seconds, metadata=metadata,
         server_properties=server_properties,
     ) as job:  # fmt: skip
-        if not job.may_write:
+        if job.lock is None:
             return [each.summary for each in job.due]
         for each in job.due:
             job.begin(each)

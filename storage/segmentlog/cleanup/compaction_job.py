@@ -12,6 +12,7 @@ from segmentlog.cleanup.swap_segments import remove_deleted
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.errors import SegmentLogError
 from segmentlog.files.checkpoint import OffsetCheckpoint, ReadCheckpoints
+from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, partition_path
 from segmentlog.files.readable import exists
 from segmentlog.model import TopicPartition
@@ -32,14 +33,14 @@ class CompactionJob(NamedTuple):
     ----------
     directory : the absolute path of the log directory.
     due : the partitions, in their order.
-    may_write : whether files may be changed: not in a dry run.
+    lock : of the directory; None in a dry run, which changes no file.
     cleaned : ``cleaner-offset-checkpoint``.
     known : checkpoints that logs are prepared by.
     """
 
     directory: str
     due: list[PlannedPartition]
-    may_write: bool
+    lock: DirectoryLock | None
     cleaned: OffsetCheckpoint
     known: ReadCheckpoints
 
@@ -98,18 +99,19 @@ def begin_compaction(
     Parameters and errors are those of `segmentlog.compact`.
     """
     directory = log_directory(path)
-    known = DirectorySettings.read(directory, settings, metadata, server_properties)
-    with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
+    with locked(directory, lock_timeout_seconds, dry_run=dry_run) as lock:
+        # Under the lock: whoever had it may have changed the settings.
+        known = DirectorySettings.read(directory, settings, metadata, server_properties)
         partitions = partitions_of(directory, topics, has_settings=bool(settings))
-        if may_write:
+        if lock:
             _finish_earlier(directory, partitions, known)
         checkpoints = ReadCheckpoints(directory)
         cleaned = checkpoints.cleaned
         planned = plan_compaction(directory, partitions, known, cleaned.offsets, now_ms)
-        if may_write:
+        if lock:
             _reset(cleaned, planned)
         due = [each for each in planned if each.is_due]
-        job = CompactionJob(directory, due, may_write, cleaned, checkpoints)
+        job = CompactionJob(directory, due, lock, cleaned, checkpoints)
         try:
             yield job
         except BaseException:

@@ -33,10 +33,12 @@ def log_directory(path: str | os.PathLike[str]) -> str:
 
 
 @contextlib.contextmanager
-def locked(directory: str, timeout_seconds: float, *, dry_run: bool) -> Iterator[bool]:
+def locked(
+    directory: str, timeout_seconds: float, *, dry_run: bool
+) -> Iterator[DirectoryLock | None]:
     """Hold the lock of a directory whose unfinished commits are finished or undone.
 
-    Yields whether files may be changed: not in a dry run, which leaves no lock file, either.
+    Yields the lock, or None in a dry run: no file may be changed then, and no lock file is left.
 
     Raises
     ------
@@ -47,14 +49,14 @@ def locked(directory: str, timeout_seconds: float, *, dry_run: bool) -> Iterator
     """
     if dry_run and not exists(os.path.join(directory, LOCK_FILE)):  # no other process holds it
         _refuse_guards(directory)
-        yield False
+        yield None
         return
-    with DirectoryLock(directory, timeout_seconds):
+    with DirectoryLock(directory, timeout_seconds) as lock:
         if dry_run:
             _refuse_guards(directory)
         else:
             recover_commits(directory)
-        yield not dry_run
+        yield None if dry_run else lock
 
 
 def partitions_of(

@@ -46,7 +46,8 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
     Raises
     ------
     LogDirectoryError
-        If a ``.cleaned`` file is missing: nothing is replaced.
+        If a ``.cleaned`` file is missing, or if files of another compaction stand there: nothing
+        is replaced.
     SyncFailedError, OSError
         If the disk fails; what is done then is finished or undone by a recovery.
     """
@@ -64,11 +65,12 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
         and each.offset in old_bases
         and (each.kind in _KINDS or each.offset not in new_bases)
     ]
-    missing = new_bases - {-minus_base for minus_base, _, name in cleaned if _LOG_CLEANED in name}
-    if missing:
+    bases = {-minus_base for minus_base, _, name in cleaned if _LOG_CLEANED in name}
+    swaps = {name for name, each in found.items() if each and each.state is FileState.SWAP}
+    if wrong := swaps | {f"{each:020d}{_LOG_CLEANED}" for each in bases ^ new_bases}:
         reason = (
-            f"has lost the .cleaned file of offset {min(missing)}: another process compacts the "
-            "log, or recovers it; nothing is replaced"
+            f"has lost {min(wrong)}, or has it from another compaction, which is running or was "
+            "interrupted; nothing is replaced: compact again"
         )
         raise LogDirectoryError(path, reason)
     sync_directory(path)

@@ -26,19 +26,28 @@ class LogLockedError(SegmentLogError):
     path : the log directory.
     process : id of the process that holds the lock, or 0 if it is unknown.
     waited_seconds : time spent waiting for the lock.
+    is_task : whether a task of a compaction holds it, whose driver has ended.
     """
 
     code = ErrorCode.LOG_LOCKED
 
-    def __init__(self, path: str, process: int, waited_seconds: float) -> None:
-        super().__init__(path, process, waited_seconds)
+    def __init__(
+        self, path: str, process: int, waited_seconds: float, is_task: bool = False
+    ) -> None:
+        super().__init__(path, process, waited_seconds, is_task)
         self.path = path
         self.process = process
         self.waited_seconds = waited_seconds
+        self.is_task = is_task
 
     def __str__(self) -> str:
         who = f"process {self.process}" if self.process else "another process"
         after = f", also after {self.waited_seconds:g} s" if self.waited_seconds else ""
+        if self.is_task:
+            return (
+                f"{self.path} is in use: a task of a compaction whose driver has ended still "
+                f"works there{after}; it ends by itself in a moment: try again"
+            )
         return (
             f"{self.path} is in use: {who} holds its lock{after}; "
             "stop the broker, or let the other writer end: lockTimeout is how long a write waits"

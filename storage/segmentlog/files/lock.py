@@ -5,31 +5,45 @@ deletes the file when it stops cleanly.  Here it is an open-file-description loc
 POSIX locks, too, but belongs to the descriptor: a POSIX lock is lost as soon as any code in the
 process closes any descriptor of the file.  A description outlives its process in forked children,
 so a forked child closes the descriptors that it has inherited.
+
+`segmentlog.files.task_lock` has the share of tasks in the lock, which may outlive its holder.
 """
 
 import contextlib
 import errno
 import fcntl
+import logging
 import os
+import secrets
 import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.files.durable import adopt, create_file
 from segmentlog.files.names import LOCK_FILE
 from segmentlog.files.owners import why_not_written
 
-__all__ = ["FLOCK", "DirectoryLock", "close_kept", "open_kept"]
+__all__ = [
+    "DirectoryLock", "LockShare", "close_kept", "is_locked", "open_kept", "try_lock",
+]  # fmt: skip
+
+logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
 
+#: How long a holder waits for its tasks in the end.  Then it leaves: they keep others out.
+_TASKS_END_SECONDS = 10.0
+
+#: The holes for tasks lie from here on, far beyond the bytes that a lock file has.
+_TASKS = 1 << 62
+
 #: ``struct flock``: type, whence, start, length (0: to the end), pid (0, for these locks).
-FLOCK = struct.Struct("hhqqi4x")
+_FLOCK = struct.Struct("hhqqi4x")
 
 #: Errors if there are no such locks: the lock daemon of an NFS server is away, the file system has
 #: no locks, or the kernel has no locks of this kind.
@@ -64,6 +78,19 @@ def _begin_child() -> None:
 os.register_at_fork(
     before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_begin_child
 )
+
+
+class LockShare(NamedTuple):
+    """A hole for tasks in the lock of a directory; it can be pickled.
+
+    Attributes
+    ----------
+    path : of the lock file.
+    first : the byte that is unlocked as long as tasks may begin; their own bytes come after it.
+    """
+
+    path: str
+    first: int
 
 
 class DirectoryLock:
@@ -103,7 +130,10 @@ class DirectoryLock:
         try:
             while not self._try():
                 if time.monotonic() >= until:
-                    raise LogLockedError(self._directory, self._holder(), self._timeout_seconds)
+                    process, is_task = self._holder()
+                    raise LogLockedError(
+                        self._directory, process, self._timeout_seconds, is_task=is_task
+                    )
                 time.sleep(_POLL_SECONDS)
         except BaseException:
             self._thread_lock.release()
@@ -118,13 +148,40 @@ class DirectoryLock:
     ) -> None:
         if self._process != os.getpid():  # forked inside the block: the lock is the parent's
             return
-        # Unlocked, and not only closed: a process that was started without `os.fork` may have the
-        # descriptor, too.
-        with contextlib.suppress(OSError):
-            unlock = FLOCK.pack(fcntl.F_UNLCK, 0, 0, 0, 0)
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, unlock)
         close_kept(self._descriptor)
         self._thread_lock.release()
+
+    @contextlib.contextmanager
+    def shared(self, n_tasks: int) -> Iterator[LockShare]:
+        """Let tasks work in the directory, each with a byte of the lock (`TaskLock`).
+
+        At the end of the block no further task begins, and those that work are waited for, but
+        not for ever: the directory stays locked until the last one has ended.
+
+        Parameters
+        ----------
+        n_tasks : the tasks have the numbers from 1 to this.
+        """
+        share = LockShare(self._path, _TASKS + secrets.randbelow(_TASKS >> 1))
+        _unlock(self._descriptor, share.first, 1 + n_tasks)
+        try:
+            yield share
+        finally:
+            if self._process == os.getpid():  # otherwise forked inside the block
+                self._end_tasks(share, n_tasks)
+
+    def _end_tasks(self, share: LockShare, n_tasks: int) -> None:
+        """Close the hole: first the byte that tasks look at, then theirs."""
+        try_lock(self._descriptor, share.first, 1)
+        until = time.monotonic() + _TASKS_END_SECONDS
+        while not try_lock(self._descriptor, share.first, 1 + n_tasks):
+            if time.monotonic() >= until:
+                logger.warning(
+                    "%s: a task still works there; the directory is locked until it has ended",
+                    self._directory,
+                )
+                return
+            time.sleep(_POLL_SECONDS)
 
     def _try(self) -> bool:
         """Open and lock the file, unless another process holds it or has just removed it."""
@@ -158,10 +215,11 @@ class DirectoryLock:
         try:
             with contextlib.suppress(LogDirectoryError):  # the owner may open it all the same
                 adopt(self._path)
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
-            # Otherwise the path no longer names the file that we locked.
-            return os.fstat(descriptor).st_ino == os.stat(self._path).st_ino
-        except (BlockingIOError, PermissionError, FileNotFoundError):
+            # If the inodes differ, the path no longer names the file that we locked.
+            return (
+                try_lock(descriptor) and os.fstat(descriptor).st_ino == os.stat(self._path).st_ino
+            )
+        except (PermissionError, FileNotFoundError):
             return False
         except OSError as error:
             if error.errno not in _NO_LOCKS:
@@ -173,22 +231,53 @@ class DirectoryLock:
             )
             raise LogDirectoryError(self._directory, reason) from error
 
-    def _holder(self) -> int:
-        """Process that holds the lock, or 0 if the system does not tell."""
+    def _holder(self) -> tuple[int, bool]:
+        """Process that holds the lock, or 0 if the system does not tell; whether it is a task."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
-            return 0
+            return 0, False
         try:
             # The request is for a POSIX lock, like a broker's: only for these does the system know
             # the process.
-            reply = fcntl.fcntl(descriptor, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
+            reply = fcntl.fcntl(descriptor, fcntl.F_GETLK, _request(fcntl.F_WRLCK, 0, _TASKS))
+            lock_type, _, _, _, process = _FLOCK.unpack(reply)
+            if lock_type != fcntl.F_UNLCK:
+                return max(int(process), 0), False
+            return 0, is_locked(descriptor, _TASKS, 0)
         except OSError:
-            return 0
+            return 0, False
         finally:
             os.close(descriptor)
-        lock_type, _, _, _, process = FLOCK.unpack(reply)
-        return int(process) if lock_type != fcntl.F_UNLCK and process > 0 else 0
+
+
+def try_lock(descriptor: int, start: int = 0, n_bytes: int = 0) -> bool:
+    """Lock some bytes of a file, which need not exist; False if another has locked one of them.
+
+    Parameters
+    ----------
+    n_bytes : 0 for all from `start` on.
+    """
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_WRLCK, start, n_bytes))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def is_locked(descriptor: int, start: int, n_bytes: int) -> bool:
+    """Whether another has locked some of these bytes; see `try_lock`."""
+    request = _request(fcntl.F_WRLCK, start, n_bytes)
+    reply = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request)
+    return bool(_FLOCK.unpack(reply)[0] != fcntl.F_UNLCK)
+
+
+def _unlock(descriptor: int, start: int = 0, n_bytes: int = 0) -> None:
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_UNLCK, start, n_bytes))
+
+
+def _request(lock_type: int, start: int, n_bytes: int) -> bytes:
+    return _FLOCK.pack(lock_type, os.SEEK_SET, start, n_bytes, 0)
 
 
 def open_kept(open_file: Callable[[], int]) -> int:
@@ -205,7 +294,14 @@ def open_kept(open_file: Callable[[], int]) -> int:
 
 
 def close_kept(descriptor: int) -> None:
-    """Close what `open_kept` has opened; its locks go."""
+    """Unlock and close what `open_kept` has opened; a forked child has closed it already.
+
+    A process that was started without `os.fork` may have the descriptor for a moment, too: closing
+    it alone would leave the locks there.
+    """
     with _guard:
-        _descriptors.discard(descriptor)
-        os.close(descriptor)
+        if descriptor in _descriptors:
+            _descriptors.remove(descriptor)
+            with contextlib.suppress(OSError):
+                _unlock(descriptor)
+            os.close(descriptor)

@@ -22,8 +22,8 @@ def directory(tmp_path: Path) -> Path:
 def test_a_run_may_change_files_and_a_dry_run_may_not(directory: Path) -> None:
     """Both are kept out while the directory is in use."""
     for dry_run in (False, True):
-        with locked(str(directory), 0, dry_run=dry_run) as may_write:
-            assert dry_run != may_write
+        with locked(str(directory), 0, dry_run=dry_run) as lock:
+            assert dry_run == (lock is None)
         with (
             DirectoryLock(str(directory)),
             pytest.raises(LogLockedError),
@@ -35,8 +35,8 @@ def test_a_run_may_change_files_and_a_dry_run_may_not(directory: Path) -> None:
 def test_a_dry_run_makes_no_lock_file(directory: Path) -> None:
     """A lock file that no process has left is held by none."""
     (directory / ".lock").unlink()
-    with locked(str(directory), 0, dry_run=True) as may_write:
-        assert not may_write
+    with locked(str(directory), 0, dry_run=True) as lock:
+        assert lock is None
 
     assert not (directory / ".lock").exists()
 

@@ -1,0 +1,131 @@
+"""A compaction whose leader and tasks are processes that end at any moment."""
+
+import contextlib
+import os
+import pickle
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+import pytest
+from crashing import CALLS, Forward, around_calls
+
+from segmentlog.cleanup.compaction_job import begin_compaction
+from segmentlog.cleanup.shared_compaction import CompactionTask
+
+__all__ = ["NOW_MS", "Leader", "dies_at_call", "in_child", "leading"]
+
+NOW_MS = 10**12
+
+#: Every call by which a task changes what is on a disk, and those that open or list files.
+_ALL_CALLS = (*CALLS, "open", "utime", "stat", "scandir", "listdir")
+
+
+def in_child(run: Callable[[], object]) -> int:
+    """The id of a forked process that does something and ends, with 1 after an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
+        child = os.fork()
+    if not child:
+        status = 1
+        try:
+            run()
+            status = 0
+        except BaseException:  # noqa: BLE001 - it is to be seen in the test's output
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return child
+
+
+def dies_at_call(run: Callable[[], object], number: int) -> bool:
+    """Do something in a process that is gone before a call of `os`; whether it came so far."""
+
+    def dies() -> None:
+        n_made = 0
+
+        def around(_: str, forward: Forward) -> object:
+            nonlocal n_made
+            if n_made == number:
+                os._exit(9)
+            n_made += 1
+            return forward()
+
+        around_calls(pytest.MonkeyPatch(), _ALL_CALLS, around)
+        run()
+
+    status = os.waitstatus_to_exitcode(os.waitpid(in_child(dies), 0)[1])
+    assert status in (0, 9)
+    return status == 9
+
+
+@contextlib.contextmanager
+def leading(directory: Path, settings: Mapping[str, str]) -> Iterator[list[CompactionTask]]:
+    """Lead a compaction; yields a task for each partition that is due."""
+    with begin_compaction(
+        directory, (), {"cleanup.policy": "compact", **settings}, dry_run=False, now_ms=NOW_MS,
+        lock_timeout_seconds=0, metadata=None, server_properties=None,
+    ) as job:  # fmt: skip
+        assert job.lock is not None
+        for each in job.due:
+            job.begin(each)
+        with job.lock.shared(len(job.due)) as share:
+            yield [
+                CompactionTask(job.directory, share, number, each, 1 << 20, 0.9, 10**9, NOW_MS)
+                for number, each in enumerate(job.due, 1)
+            ]
+
+
+class Leader:
+    """A process that leads the compaction of a directory, from entering to leaving or `kill`.
+
+    Attributes
+    ----------
+    tasks : one for each partition that is due.
+    """
+
+    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+        self._directory = directory
+        self._settings = settings
+        self.tasks: list[CompactionTask] = []
+
+    def __enter__(self) -> Self:
+        heard, self._told = os.pipe()
+        self._ending, self._end = os.pipe()
+        self._child = in_child(self._lead)
+        os.close(self._told)
+        os.close(self._ending)
+        with os.fdopen(heard, "rb") as pipe:
+            self.tasks = pickle.load(pipe)
+        return self
+
+    def _lead(self) -> None:
+        os.close(self._end)
+        with leading(self._directory, self._settings) as tasks:
+            with os.fdopen(self._told, "wb") as pipe:
+                pickle.dump(tasks, pipe)
+            os.read(self._ending, 1)
+
+    def kill(self) -> None:
+        """End it as a lost machine does."""
+        if self._child:
+            os.kill(self._child, signal.SIGKILL)
+        self._wait()
+
+    def begin_to_end(self) -> None:
+        """Have it leave the compaction; it may wait for tasks."""
+        if self._end >= 0:
+            os.close(self._end)
+            self._end = -1
+
+    def _wait(self) -> None:
+        if self._child:
+            os.waitpid(self._child, 0)
+            self._child = 0
+
+    def __exit__(self, *_: object) -> None:
+        self.begin_to_end()
+        self._wait()
