@@ -38,8 +38,12 @@ class CleanedSegment:
         self._ends: dict[FileKind, int] = {}
         self._files: dict[FileKind, int] = {}
         self._paths: list[str] = []
-        for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
-            self._open(kind)
+        try:
+            for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+                self._open(kind)
+        except BaseException:
+            self.remove()
+            raise
 
     @property
     def size(self) -> int:

@@ -1,26 +1,35 @@
 """Tasks and leaders of a compaction that end at any moment: no key is lost, and nothing is raw."""
 
+import contextlib
+import errno
 import fcntl
 import os
 import random
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compaction.batches import lay_out, records_of
-from compaction.leading import Leader, dies_at_call, in_child
+from compaction.leading import NOW_MS, Leader, act_at_call, dies_at_call, in_child, leading
 from crashing import Forward, around_calls
+from descriptors import descriptors_below
 
 import segmentlog
+from segmentlog.cleanup import cleaned_segment
 from segmentlog.cleanup.shared_compaction import clean_task
-from segmentlog.errors import LogLockedError
+from segmentlog.cleanup.swap_segments import swap_in
+from segmentlog.errors import LogDirectoryError, LogLockedError, SegmentLogError, StorageError
+from segmentlog.files import durable
 from segmentlog.files.lock import DirectoryLock
 
 pytestmark = pytest.mark.linux
 
 #: Some segments are merged, and some new ones stand beside each other.
 SETTINGS = {"segment.bytes": "400"}
+COMPACT = {"cleanup.policy": "compact", **SETTINGS}
 N_KEYS, N_SEGMENTS = 8, 6
 
 
@@ -80,6 +89,77 @@ def test_a_second_attempt_after_one_that_was_killed_at_any_call(
     assert number > 100
 
 
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()], ids=str)
+@pytest.mark.parametrize("is_task", [True, False])
+def test_an_attempt_that_fails_at_any_call(
+    template: Path, tmp_path: Path, step: int, error: BaseException, is_task: bool
+) -> None:
+    """Nothing stays open; the error has a type of ours, and a second attempt in the process works.
+
+    Each attempt is a task, or a compaction of its own.
+    """
+    expected, number = values(template), 0
+
+    def fails() -> None:
+        raise error
+
+    for directory in copies(template, tmp_path):
+        with contextlib.ExitStack() as stack:
+            run: partial[Any] = partial(
+                segmentlog.compact, directory, settings=COMPACT, now_ms=NOW_MS
+            )
+            if is_task:
+                run = partial(clean_task, *stack.enter_context(leading(directory, SETTINGS)))
+            with pytest.MonkeyPatch.context() as patch:
+                made = act_at_call(patch, number, fails)
+                with contextlib.suppress(SegmentLogError, KeyboardInterrupt):
+                    run()
+            assert 0 == descriptors_below(directory / "t-0"), number
+            assert expected == values(directory), number
+            run()
+        assert_compacted(directory, expected)
+        if len(made) <= number:
+            break
+        number += step
+    assert number > 100
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_file_of_a_new_segment_that_cannot_be_made(
+    template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The files that were made before it are closed and removed."""
+    directory = Path(shutil.copytree(template, tmp_path / "logs"))
+    made: list[str] = []
+
+    def create_file(path: str) -> int:
+        if len(made) == number:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        made.append(path)
+        return durable.create_file(path)
+
+    monkeypatch.setattr(cleaned_segment, "create_file", create_file)
+    with pytest.raises(StorageError, match="Too many open files"):
+        segmentlog.compact(directory, settings=COMPACT, now_ms=NOW_MS)
+    assert number == len(made)
+    assert [] == list(directory.glob("*/*.cleaned"))
+    assert 0 == descriptors_below(directory)
+
+
+def test_attempts_that_are_killed_one_after_the_other(template: Path, tmp_path: Path) -> None:
+    """Each works on what the others have left; also the finishing itself is cut short."""
+    expected, rng = values(template), random.Random(4)
+    for _, directory in zip(range(6), copies(template, tmp_path), strict=False):
+        with Leader(directory, SETTINGS) as leader:
+            (task,) = leader.tasks
+            for _ in range(5):
+                dies_at_call(lambda: clean_task(task), rng.randrange(150))  # noqa: B023
+                assert expected == values(directory)
+            clean_task(task)
+        assert_compacted(directory, expected)
+
+
 def is_refused(directory: Path) -> bool:
     """Whether a writer of ours and a broker, which locks the whole file, are both kept out."""
     try:
@@ -115,3 +195,38 @@ def test_nobody_takes_a_directory_in_which_a_task_outlives_its_leader(
     assert all(refused)
     assert not is_refused(directory)
     assert_compacted(directory, values(template))
+
+
+@pytest.mark.parametrize("suffix", ["swap", "cleaned"])
+def test_files_of_another_compaction_are_not_taken_for_its_own(
+    tmp_path: Path, suffix: str
+) -> None:
+    """Nothing is replaced beside them."""
+    for name in (
+        f"{0:020d}.log",
+        f"{3:020d}.log",
+        f"{0:020d}.log.cleaned",
+        f"{3:020d}.log.{suffix}",
+    ):
+        (tmp_path / name).touch()
+    before = {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(LogDirectoryError, match=rf"{3:020d}.log.{suffix}.*compact again"):
+        swap_in(str(tmp_path), {0, 3}, {0})
+    assert before == {path.name for path in tmp_path.iterdir()}
+
+
+def test_settings_that_change_while_a_compaction_waits(
+    template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that is no longer compacted stays as it is."""
+    directory = Path(shutil.copytree(template, tmp_path / "logs"))
+    segmentlog.alter_settings(directory, "t", COMPACT)
+    enter = DirectoryLock.__enter__
+
+    def waits(lock: DirectoryLock) -> DirectoryLock:
+        monkeypatch.undo()
+        segmentlog.alter_settings(directory, "t", {"cleanup.policy": "delete"})
+        return enter(lock)
+
+    monkeypatch.setattr(DirectoryLock, "__enter__", waits)
+    assert [] == segmentlog.compact(directory, now_ms=NOW_MS)

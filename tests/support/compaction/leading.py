@@ -16,7 +16,7 @@ from crashing import CALLS, Forward, around_calls
 from segmentlog.cleanup.compaction_job import begin_compaction
 from segmentlog.cleanup.shared_compaction import CompactionTask
 
-__all__ = ["NOW_MS", "Leader", "dies_at_call", "in_child", "leading"]
+__all__ = ["NOW_MS", "Leader", "act_at_call", "dies_at_call", "in_child", "leading"]
 
 NOW_MS = 10**12
 
@@ -41,20 +41,25 @@ def in_child(run: Callable[[], object]) -> int:
     return child
 
 
+def act_at_call(patch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> list[str]:
+    """Do something right before a call of `os`, once; the names of the calls, as they come."""
+    made: list[str] = []
+
+    def around(name: str, forward: Forward) -> object:
+        made.append(name)
+        if len(made) == number + 1:
+            act()
+        return forward()
+
+    around_calls(patch, _ALL_CALLS, around)
+    return made
+
+
 def dies_at_call(run: Callable[[], object], number: int) -> bool:
     """Do something in a process that is gone before a call of `os`; whether it came so far."""
 
     def dies() -> None:
-        n_made = 0
-
-        def around(_: str, forward: Forward) -> object:
-            nonlocal n_made
-            if n_made == number:
-                os._exit(9)
-            n_made += 1
-            return forward()
-
-        around_calls(pytest.MonkeyPatch(), _ALL_CALLS, around)
+        act_at_call(pytest.MonkeyPatch(), number, lambda: os._exit(9))
         run()
 
     status = os.waitstatus_to_exitcode(os.waitpid(in_child(dies), 0)[1])
