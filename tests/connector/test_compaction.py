@@ -1,17 +1,28 @@
-"""Compaction as a Spark job: in the driver's threads, and in executors of a Connect server."""
+"""Compaction as a Spark job: in the driver's threads, and in executors of a Connect server.
 
+Workers die, and jobs are cancelled.  Speculation needs two machines: `test_dead_tasks` has
+attempts that meet, as processes.
+"""
+
+import os
+import random
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from compaction.batches import lay_out, records_of
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import pyspark_segmentlog
 import segmentlog
 from pyspark_segmentlog import compaction
+from segmentlog.cleanup.shared_compaction import CompactionTask
 from segmentlog.errors import ChecksumMismatchError, LogLockedError
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.lock import DirectoryLock
@@ -67,6 +78,146 @@ def test_each_task_compacts_a_partition(any_spark: SparkSession, tmp_path: Path)
     assert N == len(checkpoints[0])
     assert checkpoints[0] == checkpoints[1]
     assert [] == pyspark_segmentlog.compact(any_spark, tmp_path / "spark", settings=COMPACT)
+
+
+def lay_out_many_keys(directory: Path) -> dict[int, dict[bytes, bytes]]:
+    """Logs of several segments; the last value of each key, by partition."""
+    rng, last = random.Random(7), {}
+    for partition in range(N):
+        pairs = [(b"%d" % rng.randrange(9), b"%d" % offset) for offset in range(20)]
+        segments = {
+            base: [records_of(base, *pairs[base : base + 4])] for base in range(0, len(pairs), 4)
+        }
+        lay_out(directory, segments, f"t-{partition}")
+        last[partition] = dict(pairs)
+    return last
+
+
+def values_of(directory: Path) -> dict[int, dict[bytes, bytes]]:
+    """The last value of each key that a reader finds, by partition."""
+    opened = segmentlog.open_log_dir(directory)
+    tables = {each: opened.log("t", each).scan().read_all() for each in range(N)}
+    return {
+        each: dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+        for each, table in tables.items()
+    }
+
+
+def stops_at(
+    stop: Callable[[CompactionTask], None], number_of: Callable[[int, int], int]
+) -> Callable[[CompactionTask], object]:
+    """A task that stops once at a call of `os`, whose number depends on the task and attempt."""
+
+    def outcome(task: CompactionTask) -> object:
+        from pyspark import TaskContext
+
+        from segmentlog.cleanup.shared_compaction import clean_task
+
+        context = TaskContext.get()
+        assert context is not None
+        left = number_of(task.number, context.attemptNumber())
+        names = ("open", "pwrite", "fsync", "rename", "replace", "unlink", "utime")
+        real = {name: getattr(os, name) for name in names}
+
+        def wrapped(call: Callable[..., object]) -> Callable[..., object]:
+            def counted(*given: object, **keywords: object) -> object:
+                nonlocal left
+                left -= 1
+                if left == -1:
+                    stop(task)
+                return call(*given, **keywords)
+
+            return counted
+
+        for name, call in real.items():
+            setattr(os, name, wrapped(call))
+        try:
+            return clean_task(task)
+        finally:
+            for name, call in real.items():
+                setattr(os, name, call)
+
+    return outcome
+
+
+@pytest.fixture
+def by_value() -> Iterator[None]:
+    """Functions of this module reach the workers, which cannot import it."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.mark.usefixtures("by_value")
+@pytest.mark.parametrize(
+    ("n_rounds", "n_deaths"),
+    [(1, 1), pytest.param(60, 3, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
+)
+def test_workers_that_are_killed_at_any_step(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    n_rounds: int,
+    n_deaths: int,
+) -> None:
+    """The first attempts at each partition die, and the last one loses no key."""
+    n_calls = 84  # of a task that is let alone
+
+    def kill(task: CompactionTask) -> None:
+        Path(f"{task.directory}.died.{os.getpid()}").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    for first in range(n_rounds):
+
+        def number_of(task: int, attempt: int, first: int = first) -> int:
+            if attempt >= n_deaths:
+                return 10**9
+            return (first * (1 + attempt * task) + n_calls // N * task - 7) % n_calls
+
+        directory = tmp_path / str(first)
+        last = lay_out_many_keys(directory)
+        monkeypatch.setattr(compaction, "_outcome", stops_at(kill, number_of))
+        done = pyspark_segmentlog.compact(spark, directory, settings=COMPACT)
+        assert N == len(done)
+        # An attempt after a finished swap makes fewer calls.
+        assert len([*tmp_path.glob(f"{first}.died.*")]) > N * n_deaths / 2
+        assert last == values_of(directory)
+        assert not is_locked_by_another(directory)
+        assert [] == [*directory.glob("*/*.cleaned"), *directory.glob("*/*.swap")]
+
+
+@pytest.mark.usefixtures("by_value")
+@pytest.mark.parametrize("number", [0, 75])
+def test_a_job_that_is_cancelled(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The lock is held until Spark has ended the tasks; then another compaction may begin."""
+    last = lay_out_many_keys(tmp_path)
+    waiting = str(tmp_path / "waiting")
+
+    def wait(_: CompactionTask) -> None:
+        Path(waiting).touch()
+        threading.Event().wait()
+
+    errors: list[Exception] = []
+
+    def compact() -> None:
+        try:
+            pyspark_segmentlog.compact(spark, tmp_path, settings=COMPACT)
+        except Exception as error:  # noqa: BLE001 - of Java
+            errors.append(error)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "_outcome", stops_at(wait, lambda *_: number))
+        job = threading.Thread(target=compact)
+        job.start()
+        while job.is_alive() and not Path(waiting).exists():
+            job.join(0.01)
+        spark.sparkContext.cancelAllJobs()
+        job.join()
+    assert len(errors) == 1
+    pyspark_segmentlog.compact(spark, tmp_path, settings=COMPACT)
+    assert last == values_of(tmp_path)
 
 
 def test_a_damaged_partition_does_not_hold_the_others_up(
