@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compaction.batches import lay_out, records_of
+from compaction.leading import Leader
 from crashing import CALLS, Crash, Forward, around_calls, copy_states, crash_at
 from dirty_logs import Kind, dirty_log, write_segments
 from kafka_here import Broker, JavaClient, KafkaRecord, assert_dump_is_sound, objections
@@ -20,8 +22,11 @@ from kafka_here.log_classes import KafkaLogs
 from kept_records import kept
 
 import segmentlog
+from segmentlog.cleanup.shared_compaction import clean_task
+from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.names import CLEANER_OFFSET_CHECKPOINT
+from segmentlog.files.task_lock import TaskLock
 from segmentlog.model import TopicPartition
 
 pytestmark = pytest.mark.interop
@@ -202,6 +207,31 @@ def newest(directory: Path) -> dict[str, dict[Any, Any]]:
         latest = {row["key"]: row["value"] for row in rows}
         found[topic] = {key: value for key, value in latest.items() if value is not None}
     return found
+
+
+def test_a_broker_s_lock_beside_a_task_whose_leader_was_killed(
+    java: Gateway, tmp_path: Path
+) -> None:
+    """A broker does not get the directory before the task has ended; then it keeps tasks out."""
+    lay_out(tmp_path, {base: [records_of(base, (b"key", b"value"))] for base in range(3)})
+    lock_file = java.jvm.java.io.File(str(tmp_path / ".lock"))
+    lock = java.jvm.org.apache.kafka.server.util.FileLock(lock_file)
+    with Leader(tmp_path, {}) as leader, TaskLock(leader.tasks[0].share, 1) as task:
+        assert not lock.tryLock()
+        assert task.take()
+        leader.kill()
+        assert not task.is_shared()
+        assert not lock.tryLock()
+        task.close()
+        assert lock.tryLock()
+        before = sorted(path.name for path in (tmp_path / "t-0").iterdir())
+        with pytest.raises(LogDirectoryError, match="has ended"):
+            clean_task(leader.tasks[0])
+        with pytest.raises(LogLockedError) as caught:
+            segmentlog.compact(tmp_path, settings=OURS)
+        assert caught.value.process > 0
+        lock.destroy()
+    assert before == sorted(path.name for path in (tmp_path / "t-0").iterdir())
 
 
 #: The logs of a compaction that is stopped.

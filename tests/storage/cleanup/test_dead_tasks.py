@@ -19,7 +19,7 @@ from descriptors import descriptors_below
 
 import segmentlog
 from segmentlog.cleanup import cleaned_segment
-from segmentlog.cleanup.shared_compaction import clean_task
+from segmentlog.cleanup.shared_compaction import CompactionTask, clean_task
 from segmentlog.cleanup.swap_segments import swap_in
 from segmentlog.errors import LogDirectoryError, LogLockedError, SegmentLogError, StorageError
 from segmentlog.files import durable
@@ -147,16 +147,41 @@ def test_a_file_of_a_new_segment_that_cannot_be_made(
     assert 0 == descriptors_below(directory)
 
 
-def test_attempts_that_are_killed_one_after_the_other(template: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_rounds", [6, pytest.param(200, marks=pytest.mark.thorough)])
+def test_attempts_that_are_killed_one_after_the_other(
+    template: Path, tmp_path: Path, n_rounds: int
+) -> None:
     """Each works on what the others have left; also the finishing itself is cut short."""
     expected, rng = values(template), random.Random(4)
-    for _, directory in zip(range(6), copies(template, tmp_path), strict=False):
+    for _, directory in zip(range(n_rounds), copies(template, tmp_path), strict=False):
         with Leader(directory, SETTINGS) as leader:
             (task,) = leader.tasks
             for _ in range(5):
                 dies_at_call(lambda: clean_task(task), rng.randrange(150))  # noqa: B023
                 assert expected == values(directory)
             clean_task(task)
+        assert_compacted(directory, expected)
+
+
+@pytest.mark.parametrize("n_rounds", [4, pytest.param(100, marks=pytest.mark.thorough)])
+def test_attempts_at_once(template: Path, tmp_path: Path, n_rounds: int) -> None:
+    """Speculation: some attempts are killed, the others take turns, and each ends well."""
+    expected, rng = values(template), random.Random(6)
+    for _, directory in zip(range(n_rounds), copies(template, tmp_path), strict=False):
+        with Leader(directory, SETTINGS) as leader:
+            (task,) = leader.tasks
+
+            def attempt(task: CompactionTask, number: int) -> None:
+                act_at_call(pytest.MonkeyPatch(), number, lambda: os._exit(9))
+                clean_task(task)
+
+            numbers = [rng.randrange(150), rng.randrange(150), 10**9]
+            children = [in_child(partial(attempt, task, number)) for number in numbers]
+            ends = [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in children]
+            assert {*ends[:2]} <= {0, 9}
+            assert ends[2] == 0
+        assert expected == values(directory)
+        segmentlog.compact(directory, settings=COMPACT)  # the last attempt may be a killed one
         assert_compacted(directory, expected)
 
 

@@ -41,6 +41,7 @@ ERRORS = [
     errors.OutOfOrderSequenceError("orders", 7, 1000, 3, 42, 40),
     errors.InvalidProducerEpochError("orders", 7, 1000, 3, 42, 4),
     errors.InvalidTxnStateError("orders", 7, 1000, 3, 42, 17),
+    errors.LogLockedError("/d", 0, 0.5, is_task=True),
 ]
 
 
@@ -164,6 +165,7 @@ def test_an_unsupported_format_is_not_called_corrupt() -> None:
         (ERRORS[29], ["orders-7: ", "producer 1000", "epoch 3", "sequence 42", "take epoch 5"]),
         (ERRORS[30], ["orders-7: ", "producer 1000", "epoch 3", "sequence 42", "since offset 17"]),
         (ERRORS[19], ["orders-7: ", "row 42", "2000000", "1048588", "max.message.bytes"]),
+        (ERRORS[31], ["/d ", "a task", "after 0.5 s", "try again"]),
     ],
     ids=lambda value: type(value).__name__,
 )
