@@ -42,7 +42,7 @@ NOT_FAST = (
     "storage/cleanup/test_delete_topic", "storage/tools/test_progress",
     "storage/tools/test_verify", "storage/producer/test_overwrite",
     "storage/producer/test_stager", "storage/files/test_object_store",
-    "storage/cleanup/test_retain",
+    "storage/cleanup/test_retain", "storage/cleanup/test_dead_tasks",
 )  # fmt: skip
 
 
