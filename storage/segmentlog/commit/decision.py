@@ -69,7 +69,7 @@ def decide(directory: str, guard: Guard, state: State) -> None:
         set_later(guard.state_path, path)
     try:
         os.replace(guard.state_path, path)
-    except FileNotFoundError:  # a request of NFS that was sent again may have been done before
+    except OSError:  # a network file system may have done what it reports as failed
         if State.read(directory).token != state.token:
             raise
     try:

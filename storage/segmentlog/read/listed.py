@@ -1,5 +1,6 @@
 """The segments of one listing of a log, and their ends."""
 
+import copy
 from bisect import bisect_right
 from functools import cached_property
 from operator import attrgetter
@@ -34,6 +35,7 @@ class ListedSegments:
         # does so when it truncates its log.  A process that has the index mapped dies of SIGBUS.
         # Neither of them touches a segment that a committed record follows.
         self._sealed_below = committed_to if listing.is_clean else -1
+        self._committed_to = committed_to
 
     def segment(self, i: int) -> Segment:
         """Segment `i` of the log, from 0."""
@@ -73,12 +75,27 @@ class ListedSegments:
     @cached_property
     def newest_timestamps(self) -> NewestTimestamps:
         """Largest timestamps of the segments that are not wholly below the log start."""
-        return NewestTimestamps(self.segments[self.index_of(self.log_start_offset) :])
+        return NewestTimestamps(self._untorn[self.index_of(self.log_start_offset) :])
 
     @cached_property
     def newest_of_slices(self) -> NewestTimestampOfSlices:
         """Largest timestamps of slices of these segments."""
-        return NewestTimestampOfSlices(self.segments)
+        return NewestTimestampOfSlices(self._untorn)
+
+    @property
+    def _untorn(self) -> tuple[Segment, ...]:
+        """The segments, without a torn tail of the last one that no high watermark promises.
+
+        Zeros, with which a file system fills a file up after a crash, are no batch header.
+        """
+        tail = self.tail
+        if not self.files or self.segments[-1].size <= tail.position:
+            return self.segments
+        if tail.offset < self._committed_to:  # damage, which a look-up reports
+            return self.segments
+        active = copy.copy(self.segments[-1])
+        active.size = tail.position
+        return (*self.segments[:-1], active)
 
     def has_changed(self) -> bool:
         """Whether files were renamed, replaced or cut since the listing."""

@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import segmentlog
@@ -101,3 +102,39 @@ def test_a_look_up_reads_an_interval_of_log_where_it_finds_its_record(
     counting.read.clear()
     assert (1000 * second, second) == log.offset_for_timestamp(1000 * second - 999)
     assert counting.read[".log"] <= 2 * INTERVAL
+
+
+@pytest.mark.parametrize("has_time_index", [False, True])
+def test_zeros_after_the_last_batch_do_not_stop_a_look_up_by_time(
+    tmp_path: Path, *, has_time_index: bool
+) -> None:
+    """A file system fills a file up with zeros after a crash; scans leave them out, too."""
+    times = pa.array([1000, 2000, 3000], pa.timestamp("ms", "UTC"))
+    rows = pa.table({"value": pa.array([b"a", b"b", b"c"]), "timestamp": times})
+    config = ProducerConfig(use_timestamps=True)
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=1, config=config) as writer:
+        writer.append(rows)
+    with (tmp_path / "t-0" / f"{0:020d}.log").open("ab") as file:
+        file.write(bytes(100))
+    if not has_time_index:
+        (tmp_path / "t-0" / f"{0:020d}.timeindex").unlink()
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+
+    assert log.offset_for_timestamp(1500) == (2000, 1)
+    assert log.offset_for_timestamp(9000) is None
+    newer = segmentlog.dataset(tmp_path).to_table(filter=pc.field("timestamp") >= times[1])
+    assert newer["value"].to_pylist() == [b"b", b"c"]
+
+
+def test_a_promised_tail_of_zeros_is_damage_to_a_look_up_by_time(tmp_path: Path) -> None:
+    """A high watermark beyond the zeros has promised records there: none is left out unsaid."""
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=1) as writer:
+        writer.append(pa.table({"value": pa.array([b"a"])}))
+    with (tmp_path / "t-0" / f"{0:020d}.log").open("ab") as file:
+        file.write(bytes(100))
+    (tmp_path / "t-0" / f"{0:020d}.timeindex").unlink()
+    (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nt 0 5\n")
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+
+    with pytest.raises(segmentlog.CorruptLogError):
+        log.offset_for_timestamp(2**50)
