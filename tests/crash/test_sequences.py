@@ -1,0 +1,58 @@
+"""Random sequences of operations, cut off anywhere: a directory is always what a model says.
+
+A failure prints the shortest sequence that still fails, to be repeated with the same line::
+
+    SEQUENCE='append:12 compact:7!dies@31' pytest -n0 tests/crash/test_sequences.py -k given
+"""
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from sequences.operations import OPERATIONS
+from sequences.playing import BrokenSequenceError, draw, parse, play, shortened
+
+_SEED = int(os.environ.get("SEQUENCE_SEED", "1"))
+#: Seconds of the long form.
+_SECONDS = float(os.environ.get("SEQUENCE_SECONDS", "3600"))
+_LENGTH = int(os.environ.get("SEQUENCE_LENGTH", "25"))
+
+
+def drawn(seed: int) -> Counter[str]:
+    """Play one sequence; a failure is shortened first."""
+    counts = Counter[str]()
+    try:
+        draw(random.Random(seed), _LENGTH, counts)
+    except BrokenSequenceError as error:
+        short = shortened(error)
+        message = f"seed {seed}: {short}"
+        raise AssertionError(message) from short
+    return counts
+
+
+@pytest.mark.parametrize("seed", range(_SEED, _SEED + 8))
+def test_a_directory_is_what_the_model_says(seed: int) -> None:
+    """After each operation, whether it was done, refused or cut off."""
+    assert drawn(seed).total() >= _LENGTH
+
+
+def test_a_given_sequence() -> None:
+    """The line of a failure is played again."""
+    play(parse(os.environ.get("SEQUENCE", "append:1 compact:2 append:3")))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_a_directory_is_what_the_model_says_for_hours(say: Callable[[str], None]) -> None:
+    """The same with other seeds, as long as there is time."""
+    counts, seed = Counter[str](), _SEED
+    end = time.monotonic() + _SECONDS
+    while time.monotonic() < end:
+        counts += drawn(seed)
+        seed += 1
+    say(f"{seed - _SEED:,} sequences from seed {_SEED}: {dict(counts)}")
+
+    assert all(counts[name] for name in OPERATIONS)

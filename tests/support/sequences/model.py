@@ -1,0 +1,211 @@
+"""A log directory as a plain value: rows, bounds, settings, producers and numbered writes."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from segmentlog.model import TopicPartition
+from segmentlog.producer.config import ProducerConfig
+
+__all__ = ["Flush", "Horizon", "Model", "NewRow", "PlainLog", "Row"]
+
+
+class NewRow(NamedTuple):
+    """A row to append; without an offset, it takes the next one.
+
+    `is_append_time` says whether the timestamp is a log's append time.
+    """
+
+    partition: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    offset: int | None = None
+    is_append_time: bool = False
+
+
+class Row(NamedTuple):
+    """A row as a reader sees it."""
+
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Horizon(NamedTuple):
+    """Times from which compaction may remove a tombstone, and from which it has to.
+
+    The two differ after a pass of which nobody knows whether it reached the tombstone.
+    """
+
+    may_ms: int
+    must_ms: int
+
+
+@dataclass(frozen=True)
+class PlainLog:
+    """One partition.
+
+    Attributes
+    ----------
+    start, end : log start and log end.
+    rows : what a reader sees, in order.
+    times : offset and timestamp of every row that was ever appended: hidden and compacted rows
+        may still decide when a segment expires.
+    horizons : of tombstones that a pass has kept, by offset.
+    """
+
+    start: int = 0
+    end: int = 0
+    rows: tuple[Row, ...] = ()
+    times: tuple[tuple[int, int], ...] = ()
+    horizons: Mapping[int, Horizon] = field(default_factory=dict)
+
+    def appended(self, rows: Iterable[NewRow]) -> "PlainLog":
+        """The log with further rows."""
+        end, new = self.end, []
+        for each in rows:
+            offset = end if each.offset is None else each.offset
+            assert offset >= end, "the model is asked for an offset twice"
+            kind = int(each.is_append_time)
+            new.append(Row(offset, each.timestamp_ms, kind, each.key, each.value, each.headers))
+            end = offset + 1
+        times = [(each.offset, each.timestamp_ms) for each in new]
+        return replace(self, end=end, rows=(*self.rows, *new), times=(*self.times, *times))
+
+    def starting_at(self, start: int) -> "PlainLog":
+        """The log without its rows below an offset."""
+        if start <= self.start:
+            return self
+        rows = tuple(each for each in self.rows if each.offset >= start)
+        return replace(self, start=start, end=max(self.end, start), rows=rows)
+
+    def first_at(self, timestamp_ms: int) -> int | None:
+        """The offset of the first row at or after a time."""
+        newer = (each.offset for each in self.rows if each.timestamp_ms >= timestamp_ms)
+        return next(newer, None)
+
+    def compacted(
+        self, kept: Sequence[Row], active: int, now_ms: int, retention_ms: int, *, is_sure: bool
+    ) -> "PlainLog":
+        """The log after a pass over the rows below `active` that has left the rows `kept`.
+
+        Raises
+        ------
+        AssertionError
+            If the pass has removed another row, kept a row that had to go, or changed one.
+        """
+        below = [each for each in self.rows if each.offset < active and each.key is not None]
+        last = {each.key: each.offset for each in below}
+        left = {each.offset: each for each in kept}
+        strange = [each for each in kept if each not in set(self.rows)]
+        assert not strange, f"rows that were never written: {strange[:3]}"
+        horizons = dict[int, Horizon]()
+        for row in self.rows:
+            is_left = row.offset in left
+            if row.offset >= active:
+                assert is_left, f"compaction removed {row} of the active segment, from {active} on"
+            elif row.key is None or row.offset < last[row.key]:
+                assert not is_left, f"compaction kept {row}, active is {active}, last {last}"
+            elif row.value is not None:
+                assert is_left, f"compaction removed the last row of its key: {row}"
+            else:
+                known = self.horizons.get(row.offset)
+                if known is None:
+                    assert is_left, f"compaction removed a tombstone at once: {row}"
+                    must_ms = now_ms + retention_ms if is_sure else 2**62
+                    horizons[row.offset] = Horizon(now_ms + retention_ms, must_ms)
+                    continue
+                assert is_left or now_ms >= known.may_ms, f"removed too early: {row}, {known}"
+                assert not is_left or now_ms < known.must_ms, f"kept too long: {row}, {known}"
+                must_ms = min(known.must_ms, now_ms + retention_ms if is_sure else 2**62)
+                horizons[row.offset] = Horizon(known.may_ms, must_ms)
+        return replace(self, rows=tuple(kept), horizons=horizons)
+
+    def passed_over(self, now_ms: int, retention_ms: int) -> "PlainLog":
+        """The log if nobody knows whether a pass that changed no row took place."""
+        new = {
+            each.offset: self.horizons.get(each.offset, Horizon(now_ms + retention_ms, 2**62))
+            for each in self.rows
+            if each.value is None and each.key is not None
+        }
+        return replace(self, horizons=new)
+
+
+class Flush(NamedTuple):
+    """The last flush of an idempotent producer to a topic, and whether the log has it."""
+
+    producer_epoch: int
+    sequences: Mapping[int, int]
+    rows: tuple[NewRow, ...]
+    config: ProducerConfig
+    is_committed: bool
+
+
+@dataclass(frozen=True)
+class Model:
+    """A log directory.
+
+    Attributes
+    ----------
+    logs : partitions; a partition without records may or may not have a directory.
+    settings : by topic, or None for the defaults of all topics.
+    sequences : the next sequence of each partition, by producer id and topic.
+    flushes : the last flush of each producer to a topic.
+    numbers : of the last numbered write, by its name and topic.
+    """
+
+    logs: Mapping[TopicPartition, PlainLog] = field(default_factory=dict)
+    settings: Mapping[str | None, Mapping[str, str]] = field(default_factory=dict)
+    sequences: Mapping[tuple[int, str], Mapping[int, int]] = field(default_factory=dict)
+    flushes: Mapping[tuple[int, str], Flush] = field(default_factory=dict)
+    numbers: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    def log(self, topic: str, partition: int) -> PlainLog:
+        """One partition; an empty one if it is not there."""
+        return self.logs.get(TopicPartition(topic, partition), PlainLog())
+
+    def has(self, topic: str) -> bool:
+        """Whether a topic has ever had a record."""
+        return any(each.topic == topic for each in self.logs)
+
+    def changed(
+        self, topic: str, n_partitions: int, change: Callable[[int, PlainLog], PlainLog]
+    ) -> "Model":
+        """The model with each log of a topic changed."""
+        new = {
+            TopicPartition(topic, number): change(number, self.log(topic, number))
+            for number in range(n_partitions)
+        }
+        return replace(self, logs={**self.logs, **new})
+
+    def appended(self, topic: str, n_partitions: int, rows: Sequence[NewRow]) -> "Model":
+        """The model with further rows in a topic."""
+
+        def change(number: int, log: PlainLog) -> PlainLog:
+            return log.appended(each for each in rows if each.partition == number)
+
+        return self.changed(topic, n_partitions, change)
+
+    def without(self, topic: str) -> "Model":
+        """The model without a topic, and without all that was known of it."""
+        return Model(
+            {each: log for each, log in self.logs.items() if each.topic != topic},
+            {name: known for name, known in self.settings.items() if name != topic},
+            {key: known for key, known in self.sequences.items() if key[1] != topic},
+            {key: known for key, known in self.flushes.items() if key[1] != topic},
+            {key: number for key, number in self.numbers.items() if key[1] != topic},
+        )
+
+    def with_settings(self, topic: str | None, settings: Mapping[str, str]) -> "Model":
+        """The model with other settings of a topic."""
+        new = {**self.settings, topic: settings}
+        return replace(self, settings={name: known for name, known in new.items() if known})
+
+    def with_flush(self, producer_id: int, topic: str, flush: Flush) -> "Model":
+        """The model with the last flush of a producer."""
+        return replace(self, flushes={**self.flushes, (producer_id, topic): flush})

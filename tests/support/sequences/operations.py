@@ -1,0 +1,662 @@
+"""What a sequence may do to a log directory, and what a model says must be there afterwards.
+
+An operation is a function that draws its details from a `Scene` and returns a `Plan`; it has a
+row in `OPERATIONS`.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+import segmentlog
+from segmentlog.errors import (
+    InvalidProducerEpochError,
+    OffsetsOutOfOrderError,
+)
+from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.model import Codec, TopicPartition
+from segmentlog.producer.config import Producer, ProducerConfig
+from segmentlog.tools.recover import recover_directory
+from segmentlog.tools.reindex import reindex_paths
+from segmentlog.topic_config import TopicConfig
+from sequences.looking import Seen, bases_of
+from sequences.model import Flush, Model, NewRow, PlainLog
+
+__all__ = ["CUT", "DONE", "OPERATIONS", "REFUSED", "TOPICS", "Plan", "Scene"]
+
+#: How an operation has ended: it returned, it raised an error of an operation that did nothing,
+#: or nobody knows how far it came.
+DONE, REFUSED, CUT = "done", "refused", "cut"
+
+#: Topics, each with its number of partitions.
+TOPICS: Mapping[str, int] = {"a": 2, "b": 1}
+
+_KEYS = (None, *(b"k%d" % number for number in range(6)))
+_INDEX_INTERVAL_BYTES = 100
+_DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass
+class Scene:
+    """The directory that an operation is planned on.
+
+    Attributes
+    ----------
+    rng : details are drawn from it.
+    now_ms : the time of the clock.
+    wait : moves the clock by some milliseconds.
+    """
+
+    directory: Path
+    model: Model
+    rng: random.Random
+    now_ms: int
+    wait: Callable[[int], None]
+
+    def topic(self) -> str:
+        """One of the topics."""
+        return self.rng.choice([*TOPICS])
+
+    def log(self, topic_partition: TopicPartition) -> segmentlog.Log:
+        """One partition, as a reader sees it."""
+        return segmentlog.open_log_dir(self.directory).log(*topic_partition)
+
+    def rows(self, topic: str, most: int = 12) -> tuple[NewRow, ...]:
+        """Some rows; no two values of a sequence are likely to be the same."""
+        return tuple(self._row(topic) for _ in range(self.rng.randint(1, most)))
+
+    def _row(self, topic: str) -> NewRow:
+        rng, key = self.rng, self.rng.choice(_KEYS)
+        is_tombstone = key is not None and rng.random() < 0.2
+        value = None if is_tombstone else b"%08x" % rng.getrandbits(32) + bytes(rng.randint(0, 60))
+        headers = tuple((f"h{n}", rng.choice((None, b"x"))) for n in range(rng.randint(0, 2)))
+        at = self.now_ms - rng.choice((0, 0, rng.randint(0, 5000), rng.randint(0, _DAY_MS)))
+        return NewRow(rng.randrange(TOPICS[topic]), at, key, value, headers)
+
+    def config(self) -> ProducerConfig:
+        """Settings of a producer: few or many batches and segments, any codec."""
+        rng = self.rng
+        return ProducerConfig(
+            TopicConfig(
+                segment_bytes=rng.choice((400, 1000, 100_000)),
+                index_interval_bytes=_INDEX_INTERVAL_BYTES,
+            ),
+            codec=rng.choice((Codec.NONE, Codec.NONE, Codec.LZ4, Codec.ZSTD)),
+            batch_size=rng.choice((1, 150, 500, 10_000)),
+            use_timestamps=True,
+            flush=rng.random() < 0.8,
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An operation and the models that may hold after it.
+
+    Attributes
+    ----------
+    act : does it; it calls its argument after each part that is done for good.
+    states : models before the first part, and after each part.
+    refusal : the error that has to be raised, if one has to.
+    is_open : whether an error leaves it open if the operation was done.
+    delay_ms : for how long replaced files stay: readers that have planned to read them still can.
+    judge : the model that holds after an operation whose result depends on segments, by what a
+        reader sees and how the operation has ended; None if `states` have it.
+    """
+
+    act: Callable[[Callable[[], None]], object]
+    states: Sequence[Model]
+    refusal: type[Exception] | None = None
+    is_open: bool = field(default=False, kw_only=True)
+    delay_ms: int = field(default=60_000, kw_only=True)
+    judge: Callable[[Seen, str], Model] | None = None
+
+    def allowed(self, seen: Seen, ending: str, n_done: int) -> list[Model]:
+        """The models that may hold, by how the operation has ended and how many parts it did.
+
+        Raises
+        ------
+        AssertionError
+            If what is seen follows from no such operation.
+        """
+        if self.judge is not None:
+            return [self.judge(seen, ending)]
+        if ending == DONE:
+            return [self.states[-1]]
+        is_known = ending == REFUSED and not self.is_open
+        return [*self.states[n_done : n_done + (1 if is_known else 2)]]
+
+
+def _table(topic: str, rows: Sequence[NewRow], *, preserves: bool = False) -> pa.Table:
+    headers = [[{"key": key, "value": value} for key, value in each.headers] for each in rows]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    columns = {
+        "topic": pa.array([topic] * len(rows), pa.string()),
+        "partition": pa.array([each.partition for each in rows], pa.int32()),
+        "timestamp": pa.array([each.timestamp_ms for each in rows], pa.timestamp("ms", "UTC")),
+        "key": pa.array([each.key for each in rows], pa.binary()),
+        "value": pa.array([each.value for each in rows], pa.binary()),
+        "headers": pa.array(headers, kind),
+    }
+    if preserves:
+        columns["offset"] = pa.array([each.offset for each in rows], pa.int64())
+        kinds = [int(each.is_append_time) for each in rows]
+        columns["timestampType"] = pa.array(kinds, pa.int32())
+    return pa.table(columns)
+
+
+def append(scene: Scene) -> Plan:
+    """One to three flushes of one writer, some of which begin a new segment."""
+    topic, config = scene.topic(), scene.config()
+    n_partitions = TOPICS[topic]
+    flushes = [scene.rows(topic) for _ in range(scene.rng.choice((1, 1, 2, 3)))]
+    rolls = [scene.rng.random() < 0.3 for _ in flushes]
+    states = [scene.model]
+    for rows in flushes:
+        states.append(states[-1].appended(topic, n_partitions, rows))
+
+    def act(done: Callable[[], None]) -> None:
+        writer = segmentlog.open_writer(
+            scene.directory, topic, num_partitions=n_partitions, config=config
+        )
+        with writer:
+            for rows, has_to_roll in zip(flushes, rolls, strict=True):
+                if has_to_roll:
+                    writer.roll()
+                writer.append(_table(topic, rows))
+                writer.flush()
+                done()
+
+    return Plan(act, states)
+
+
+def append_large(scene: Scene) -> Plan:
+    """A job whose staged files are segments: they are moved into the log."""
+    topic = scene.topic()
+    rows = [
+        each._replace(value=each.value and each.value + bytes(9000), partition=0)
+        for _ in range(2)
+        for each in scene.rows(topic)
+    ]
+    config = replace(
+        scene.config(),
+        topic_config=TopicConfig(segment_bytes=100_000, index_interval_bytes=100),
+        batch_size=100, buffer_memory=40_000, codec=Codec.NONE,
+    )  # fmt: skip
+
+    def act(done: Callable[[], None]) -> None:
+        with segmentlog.open_writer(
+            scene.directory, topic, num_partitions=TOPICS[topic], config=config
+        ) as writer:
+            writer.append(_table(topic, rows))
+        done()
+
+    return Plan(act, [scene.model, scene.model.appended(topic, TOPICS[topic], rows)])
+
+
+def append_to_both(scene: Scene) -> Plan:
+    """One job to all topics that are there: all partitions have it at once, or none."""
+    topics = [each for each in TOPICS if scene.model.has(each)]
+    if not topics:
+        return append(scene)
+    rows = {topic: scene.rows(topic) for topic in topics}
+    config, after = scene.config(), scene.model
+    for topic in topics:
+        after = after.appended(topic, TOPICS[topic], rows[topic])
+
+    def act(done: Callable[[], None]) -> None:
+        with segmentlog.open_writer(scene.directory, config=config) as writer:
+            for topic in topics:
+                writer.append(_table(topic, rows[topic]))
+        done()
+
+    return Plan(act, [scene.model, after])
+
+
+def abort(scene: Scene) -> Plan:
+    """Rows that are staged and given up."""
+    topic, config = scene.topic(), scene.config()
+    rows = scene.rows(topic)
+
+    def act(done: Callable[[], None]) -> None:
+        writer = segmentlog.open_writer(
+            scene.directory, topic, num_partitions=TOPICS[topic], config=config
+        )
+        writer.append(_table(topic, rows))
+        writer.abort()
+        done()
+
+    return Plan(act, [scene.model, scene.model])
+
+
+def overwrite(scene: Scene) -> Plan:
+    """A job whose rows replace all earlier rows of a topic."""
+    topic, config = scene.topic(), scene.config()
+    n_partitions, rows = TOPICS[topic], scene.rows(topic)
+    emptied = scene.model.changed(topic, n_partitions, lambda _, log: log.starting_at(log.end))
+
+    def act(done: Callable[[], None]) -> None:
+        with segmentlog.open_writer(
+            scene.directory, topic, num_partitions=n_partitions, config=config,
+            delete_records=True,
+        ) as writer:  # fmt: skip
+            writer.append(_table(topic, rows))
+        done()
+
+    return Plan(act, [scene.model, emptied.appended(topic, n_partitions, rows)])
+
+
+def preserve(scene: Scene) -> Plan:
+    """Rows that keep their offsets, which may have gaps; some lie below the log end."""
+    topic, rng = scene.topic(), scene.rng
+    ends = [scene.model.log(topic, each).end for each in range(TOPICS[topic])]
+    is_refused = rng.random() < 0.15 and max(ends) > 0
+    rows: list[NewRow] = []
+    for each in scene.rows(topic):
+        offset = ends[each.partition] + rng.choice((0, 0, 0, 1, 7))
+        ends[each.partition] = offset + 1
+        rows.append(each._replace(offset=offset, is_append_time=rng.random() < 0.2))
+    if is_refused:
+        low = max(range(TOPICS[topic]), key=lambda each: scene.model.log(topic, each).end)
+        rows = [each for each in rows if each.partition != low]
+        offset = rng.randrange(scene.model.log(topic, low).end)
+        rows.insert(0, scene.rows(topic)[0]._replace(partition=low, offset=offset))
+    config = scene.config()
+
+    def act(done: Callable[[], None]) -> None:
+        with segmentlog.open_writer(
+            scene.directory, topic, num_partitions=TOPICS[topic], config=config, preserve=True
+        ) as writer:
+            writer.append(_table(topic, rows, preserves=True))
+        done()
+
+    if is_refused:
+        return Plan(act, [scene.model], refusal=OffsetsOutOfOrderError)
+    firsts = {each.partition: each.offset for each in reversed(rows)}
+
+    def moved(number: int, log: PlainLog) -> PlainLog:
+        """A log without records begins at the first offset that is restored."""
+        first = firsts.get(number)
+        if first is None or log.start < log.end:
+            return log
+        bases = bases_of(scene.log(TopicPartition(topic, number))) if log.end else [0]
+        return log.starting_at(first) if log.end in bases else log
+
+    after = scene.model.changed(topic, TOPICS[topic], moved)
+    return Plan(act, [scene.model, after.appended(topic, TOPICS[topic], rows)])
+
+
+def produce(scene: Scene) -> Plan:
+    """A flush of an idempotent producer, which may have a new epoch, or an old one."""
+    topic, rng = scene.topic(), scene.rng
+    producer_id = rng.randrange(3)
+    known = scene.model.sequences.get((producer_id, topic), {})
+    last = scene.model.flushes.get((producer_id, topic))
+    epoch = last.producer_epoch if last else 0
+    if rng.random() < 0.1:
+        epoch, known = epoch + 1, {}
+    rows = scene.rows(topic, 20)
+    sequences = {each: known.get(each, 0) for each in range(TOPICS[topic])}
+    flush = Flush(epoch, sequences, rows, scene.config(), is_committed=False)
+    return _flush(scene, producer_id, topic, flush)
+
+
+def repeat(scene: Scene) -> Plan:
+    """The last flush of a producer once more: it is written once, whatever became of it."""
+    if not scene.model.flushes:
+        return produce(scene)
+    producer_id, topic = scene.rng.choice([*scene.model.flushes])
+    return _flush(scene, producer_id, topic, scene.model.flushes[producer_id, topic])
+
+
+def _flush(scene: Scene, producer_id: int, topic: str, flush: Flush) -> Plan:
+    """A flush whose rows are appended unless the log has them."""
+    known = scene.model.with_flush(producer_id, topic, flush)
+    after, n_partitions = known, TOPICS[topic]
+    if not flush.is_committed:
+        after = known.with_flush(producer_id, topic, flush._replace(is_committed=True))
+        after = after.appended(topic, n_partitions, flush.rows)
+        sequences = dict(flush.sequences)
+        for each in flush.rows:
+            sequences[each.partition] += 1
+        after = replace(after, sequences={**after.sequences, (producer_id, topic): sequences})
+    producer = Producer(producer_id, flush.producer_epoch, flush.sequences)
+
+    def act(done: Callable[[], None]) -> None:
+        with segmentlog.open_writer(
+            scene.directory, topic, num_partitions=n_partitions, config=flush.config,
+            producer=producer,
+        ) as writer:  # fmt: skip
+            writer.append(_table(topic, flush.rows))
+        done()
+        n_repeated = sum(each.n_duplicates for each in writer.appended)
+        expected = len(flush.rows) if flush.is_committed else 0
+        assert n_repeated == expected, f"{n_repeated} records were repeated, not {expected}"
+
+    return Plan(act, [known, after])
+
+
+def fenced(scene: Scene) -> Plan:
+    """A flush of a producer's epoch that another one has fenced."""
+    newer = [key for key, each in scene.model.flushes.items() if each.producer_epoch > 0]
+    newer = [key for key in newer if scene.model.flushes[key].is_committed]
+    if not newer:
+        return produce(scene)
+    producer_id, topic = scene.rng.choice(newer)
+    partition = scene.model.flushes[producer_id, topic].rows[0].partition
+    rows = [scene.rows(topic)[0]._replace(partition=partition)]
+    epoch = scene.model.flushes[producer_id, topic].producer_epoch - 1
+    config, producer = scene.config(), Producer(producer_id, epoch, 1000)
+
+    def act(done: Callable[[], None]) -> None:
+        with segmentlog.open_writer(
+            scene.directory, topic, config=config, producer=producer
+        ) as writer:
+            writer.append(_table(topic, rows))
+        done()
+
+    return Plan(act, [scene.model], refusal=InvalidProducerEpochError)
+
+
+def number(scene: Scene) -> Plan:
+    """A numbered write, which may be a repeated one, and may replace the earlier records."""
+    topic, rng, name = scene.topic(), scene.rng, scene.rng.choice("xy")
+    last = scene.model.numbers.get((name, topic), -1)
+    version = max(0, last + rng.choice((-1, 0, 1, 1, 2)))
+    replaces, n_partitions = rng.random() < 0.3, TOPICS[topic]
+    rows, config, after = scene.rows(topic), scene.config(), scene.model
+    if version > last:
+        if replaces:
+            after = after.changed(topic, n_partitions, lambda _, log: log.starting_at(log.end))
+        after = after.appended(topic, n_partitions, rows)
+        after = replace(after, numbers={**after.numbers, (name, topic): version})
+
+    def act(done: Callable[[], None]) -> None:
+        with segmentlog.open_writer(
+            scene.directory, topic, num_partitions=n_partitions, config=config,
+            txn=(name, version), delete_records=replaces,
+        ) as writer:  # fmt: skip
+            writer.append(_table(topic, rows))
+        done()
+
+    return Plan(act, [scene.model, after])
+
+
+def delete_records(scene: Scene) -> Plan:
+    """Rows of a partition below an offset, or before a time."""
+    known = [each for each, log in scene.model.logs.items() if log.end]
+    if not known:
+        return append(scene)
+    rng, topic_partition = scene.rng, scene.rng.choice(sorted(known))
+    log = scene.model.logs[topic_partition]
+    offset, before_ms = rng.choice((-1, rng.randint(log.start, log.end))), None
+    new_start = log.end if offset == -1 else offset
+    if rng.random() < 0.3 and log.rows:
+        before_ms, found = rng.choice(log.rows).timestamp_ms + rng.randint(-1, 1), None
+        found = log.first_at(before_ms)
+        new_start = log.end if found is None else found
+    delay_ms = rng.choice((0, 60_000))
+    changed = {**scene.model.logs, topic_partition: log.starting_at(new_start)}
+
+    def act(done: Callable[[], None]) -> None:
+        segmentlog.delete_records(
+            scene.directory, *topic_partition, offset=None if before_ms is not None else offset,
+            before_ms=before_ms, settings={"file.delete.delay.ms": str(delay_ms)},
+        )  # fmt: skip
+        done()
+
+    return Plan(act, [scene.model, replace(scene.model, logs=changed)], delay_ms=delay_ms)
+
+
+def delete_topic(scene: Scene) -> Plan:
+    """A topic, with all of its partitions, settings and numbers."""
+    topic = scene.topic()
+    is_there = [*scene.directory.glob(f"{topic}-*")]
+
+    def act(done: Callable[[], None]) -> None:
+        segmentlog.delete_topic(scene.directory, topic)
+        done()
+
+    if not is_there:
+        return append(scene)
+    return Plan(act, [scene.model, scene.model.without(topic)], is_open=True, delay_ms=0)
+
+
+def alter_settings(scene: Scene) -> Plan:
+    """Settings of a topic, or the defaults of all topics."""
+    rng = scene.rng
+    topic = rng.choice((None, *TOPICS))
+    known = dict(scene.model.settings.get(topic, {}))
+    new = rng.choice(
+        (
+            {"segment.bytes": str(rng.choice((500, 5000)))},
+            {"retention.ms": str(rng.choice((-1, _DAY_MS)))},
+            {"cleanup.policy": rng.choice(("compact", "delete", "compact,delete"))},
+        )
+    )
+    removed = [name for name in known if name not in new and rng.random() < 0.3]
+    after = {name: value for name, value in {**known, **new}.items() if name not in removed}
+
+    def act(done: Callable[[], None]) -> None:
+        segmentlog.alter_settings(scene.directory, topic, new, removed=removed)
+        done()
+
+    return Plan(act, [scene.model, scene.model.with_settings(topic, after)], is_open=True)
+
+
+def compact(scene: Scene) -> Plan:
+    """All topics or one, with the last row of each key kept; or only segments that are merged."""
+    rng = scene.rng
+    chosen = [topic for topic in TOPICS if scene.model.has(topic) and rng.random() < 0.7]
+    if not any(scene.model.logs.values()):
+        return append(scene)
+    retention_ms, delay_ms = rng.choice((0, 60_000, _DAY_MS)), rng.choice((0, 60_000))
+    settings = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0",
+        "delete.retention.ms": str(retention_ms),
+        "segment.bytes": str(rng.choice((1000, 100_000))),
+        "index.interval.bytes": str(_INDEX_INTERVAL_BYTES),
+        "file.delete.delay.ms": str(delay_ms),
+    }
+    passed: set[TopicPartition] = set()
+
+    def act(done: Callable[[], None]) -> None:
+        found = segmentlog.compact(scene.directory, chosen, settings=settings, now_ms=scene.now_ms)
+        passed.update(TopicPartition(each.topic, each.partition) for each in found)
+        done()
+
+    def judge(seen: Seen, ending: str) -> Model:
+        logs = dict(scene.model.logs)
+        for each, log in scene.model.logs.items():
+            if chosen and each.topic not in chosen:
+                continue
+            kept = seen.log(each).rows
+            if (ending == DONE and each in passed) or kept != log.rows:
+                assert log.rows, f"{each} has rows from nowhere: {kept[:2]}"
+                active = max(base for base in bases_of(scene.log(each)) if base <= log.end)
+                is_sure = ending == DONE
+                logs[each] = log.compacted(
+                    kept, active, scene.now_ms, retention_ms, is_sure=is_sure
+                )
+            elif ending != DONE:
+                logs[each] = log.passed_over(scene.now_ms, retention_ms)
+        return replace(scene.model, logs=logs)
+
+    return Plan(act, [scene.model], judge=judge, delay_ms=delay_ms)
+
+
+def retain(scene: Scene) -> Plan:
+    """Segments that are too old, or too many; the log starts of all partitions move at once."""
+    rng = scene.rng
+    if not any(log.end for log in scene.model.logs.values()):
+        return append(scene)
+    is_by_time, delay_ms = rng.random() < 0.6, rng.choice((0, 60_000))
+    limit = rng.choice((0, 1000, 60_000, _DAY_MS)) if is_by_time else rng.choice((0, 500, 2000))
+    settings = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(limit) if is_by_time else "-1",
+        "retention.bytes": "-1" if is_by_time else str(limit),
+        "file.delete.delay.ms": str(delay_ms),
+    }
+    bounds = {
+        each: _starts_by_time(scene, each, limit) if is_by_time else _starts_by_size(scene, each)
+        for each, log in scene.model.logs.items()
+        if log.end
+    }
+
+    def act(done: Callable[[], None]) -> None:
+        segmentlog.retain(scene.directory, settings=settings)
+        done()
+
+    def judge(seen: Seen, ending: str) -> Model:
+        moved = {each: scene.model.logs[each].starting_at(seen.log(each).start) for each in bounds}
+        if any(log.start > scene.model.logs[each].start for each, log in moved.items()):
+            assert ending != REFUSED, "log starts have moved, and retention has failed"
+        elif ending != DONE:
+            return scene.model
+        for each, (least, most) in bounds.items():
+            start = seen.log(each).start
+            what = f"{each} starts at {start} after retention, and not at {least} to {most}"
+            assert least <= start <= most, f"{what}: {settings}"
+        return replace(scene.model, logs={**scene.model.logs, **moved})
+
+    return Plan(act, [scene.model], judge=judge, delay_ms=delay_ms)
+
+
+def _starts_by_time(scene: Scene, topic_partition: TopicPartition, limit: int) -> tuple[int, int]:
+    """The least and the largest log start that retention by time may lead to.
+
+    The newest timestamp of a segment is that of a visible row, or of a row that is hidden or was
+    compacted.
+    """
+    log = scene.model.logs[topic_partition]
+    bases = [base for base in bases_of(scene.log(topic_partition)) if base <= log.end]
+    least = most = log.start
+    is_sure = True
+    for base, end in zip(bases, [*bases[1:], log.end], strict=True):
+        if base == end and end == log.end:
+            break
+        ever = [at for offset, at in log.times if base <= offset < end]
+        now = [each.timestamp_ms for each in log.rows if base <= each.offset < end]
+        if end > log.start and now and scene.now_ms - max(now) <= limit:
+            break
+        most = max(most, end)
+        is_sure = is_sure and (end <= log.start or bool(ever and _is_old(scene, ever, limit)))
+        least = max(least, end) if is_sure else least
+    return least, most
+
+
+def _is_old(scene: Scene, times: Sequence[int], limit: int) -> bool:
+    return scene.now_ms - max(times) > limit
+
+
+def _starts_by_size(scene: Scene, topic_partition: TopicPartition) -> tuple[int, int]:
+    """The least and the largest log start that retention by size may lead to."""
+    log = scene.model.logs[topic_partition]
+    return log.start, log.end
+
+
+def recover(scene: Scene) -> Plan:
+    """What the command ``recover`` does."""
+
+    def act(done: Callable[[], None]) -> None:
+        if [*scene.directory.glob("*-[0-9]"), *scene.directory.glob("*.unfinished.*")]:
+            written: list[str] = []
+            if not recover_directory(str(scene.directory), written.append, _INDEX_INTERVAL_BYTES):
+                raise OSError(f"recover: {written}")
+        done()
+
+    return Plan(act, [scene.model, scene.model])
+
+
+def reindex(scene: Scene) -> Plan:
+    """What the command ``reindex`` does, after ``recover``, which it may ask for."""
+
+    def act(done: Callable[[], None]) -> None:
+        if any(log.end for log in scene.model.logs.values()):
+            recover(scene).act(lambda: None)
+            written: list[str] = []
+            if not reindex_paths([str(scene.directory)], written.append, _INDEX_INTERVAL_BYTES):
+                raise OSError(f"reindex: {written}")
+        done()
+
+    return Plan(act, [scene.model, scene.model])
+
+
+def unmark(scene: Scene) -> Plan:
+    """The mark of a clean stop is gone, as after a broker's crash; so may be indexes, too.
+
+    A batch that the crash has torn, or zeros, may lie after the end of a log then.
+    """
+    rng = scene.rng
+    logs = [sorted(path.glob("*.log")) for path in sorted(scene.directory.glob("*-[0-9]"))]
+    segments = [each[-1] for each in logs if each]
+
+    def act(done: Callable[[], None]) -> None:
+        (scene.directory / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
+        for path in segments:
+            if rng.random() < 0.3:
+                with path.open("ab") as file:
+                    file.write(_torn(scene, path))
+            for kind in ("index", "timeindex"):
+                if rng.random() < 0.2:
+                    path.with_suffix(f".{kind}").unlink(missing_ok=True)
+        done()
+
+    return Plan(act, [scene.model])
+
+
+def _torn(scene: Scene, path: Path) -> bytes:
+    """The first part of a batch at the end of a log, or zeros."""
+    topic, _, number = path.parent.name.rpartition("-")
+    end = scene.model.log(topic, int(number)).end
+    batch = path.read_bytes()[8:64]
+    if len(batch) < 56 or scene.rng.random() < 0.5:
+        return bytes(scene.rng.randint(1, 100))
+    return (end.to_bytes(8, "big") + batch)[: scene.rng.randint(1, 62)]
+
+
+def wait(scene: Scene) -> Plan:
+    """Some time goes by: replaced files are due, producers are idle."""
+    n_ms = scene.rng.choice((1000, 120_000, 3_600_000, _DAY_MS + 1))
+
+    def act(done: Callable[[], None]) -> None:
+        scene.wait(n_ms)
+        done()
+
+    return Plan(act, [scene.model])
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An operation, how often it is drawn, and whether a fault may meet it."""
+
+    plan: Callable[[Scene], Plan]
+    weight: int
+    may_fail: bool = field(default=True, kw_only=True)
+
+
+OPERATIONS: Mapping[str, Kind] = {
+    "append": Kind(append, 6),
+    "append_large": Kind(append_large, 1),
+    "append_to_both": Kind(append_to_both, 2),
+    "abort": Kind(abort, 1),
+    "overwrite": Kind(overwrite, 3),
+    "preserve": Kind(preserve, 2),
+    "produce": Kind(produce, 5),
+    "repeat": Kind(repeat, 4),
+    "fenced": Kind(fenced, 1),
+    "number": Kind(number, 3),
+    "delete_records": Kind(delete_records, 3),
+    "delete_topic": Kind(delete_topic, 2),
+    "alter_settings": Kind(alter_settings, 1),
+    "compact": Kind(compact, 5),
+    "retain": Kind(retain, 3),
+    "recover": Kind(recover, 2),
+    "reindex": Kind(reindex, 1),
+    "unmark": Kind(unmark, 2, may_fail=False),
+    "wait": Kind(wait, 2, may_fail=False),
+}

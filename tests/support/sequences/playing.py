@@ -1,0 +1,249 @@
+"""Play a sequence of operations on a new directory, and shorten a sequence that fails."""
+
+import contextlib
+import random
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from crash_disk.runs import same_names_again
+from crashing import Crash
+
+from segmentlog.errors import CommitInDoubtError, SegmentLogError
+from sequences.faults import KINDS, Fault, met
+from sequences.looking import Held, assert_equal, assert_found_by_time, assert_sound, look
+from sequences.model import Model
+from sequences.operations import CUT, DONE, OPERATIONS, REFUSED, TOPICS, Plan, Scene
+
+__all__ = ["BrokenSequenceError", "Step", "draw", "parse", "play", "shortened"]
+
+
+class Step(NamedTuple):
+    """An operation, the seed of its details, and the fault that it meets."""
+
+    name: str
+    seed: int
+    fault: Fault | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.seed}" + (f"!{self.fault}" if self.fault else "")
+
+
+def parse(text: str) -> list[Step]:
+    """The steps of a line that a failure has printed."""
+    steps = []
+    for word in text.split():
+        call, _, fault = word.partition("!")
+        name, _, seed = call.partition(":")
+        steps.append(Step(name, int(seed), Fault.parse(fault) if fault else None))
+    return steps
+
+
+class BrokenSequenceError(AssertionError):
+    """A sequence after which a directory is not what its model says."""
+
+    def __init__(self, steps: Sequence[Step], what: str) -> None:
+        super().__init__(steps, what)
+        self.steps, self.what = [*steps], what
+
+    def __str__(self) -> str:
+        line = " ".join(map(str, self.steps))
+        return f"{self.what}\nafter {len(self.steps)} operations; to repeat it:\nSEQUENCE='{line}'"
+
+
+class _Play:
+    """A directory, its model, and a clock that operations move.
+
+    A fault, or a directory without the mark of a clean stop, leaves work to a recovery; from
+    then on `verify` finds nothing.
+    """
+
+    def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
+        self.directory = directory
+        self.model = Model()
+        self._is_disturbed = False
+        self._now_ns, self._waited_ms = time.time_ns(), 0
+        same_names_again(patch)
+        patch.setattr(time, "time_ns", lambda: self._now_ns)
+        patch.setattr(time, "time", lambda: self._now_ns / 1e9)
+
+    def wait(self, n_ms: int) -> None:
+        """Let time go by."""
+        self._now_ns += n_ms * 10**6
+        self._waited_ms += n_ms
+
+    def step(self, step: Step) -> int:
+        """Do one step and look at what it has left; how many calls it made."""
+        rng = random.Random(f"{step.name}:{step.seed}")
+        self.wait(rng.randint(1, 20))
+        scene = Scene(self.directory, self.model, rng, self._now_ns // 10**6, self.wait)
+        plan = OPERATIONS[step.name].plan(scene)
+        held = Held(self.directory, self.model, rng)
+        n_done = 0
+
+        def done() -> None:
+            nonlocal n_done
+            n_done += 1
+
+        with met(step.fault) as calls:
+            ending = _ending(plan, step.fault, done)
+        seen = look(self.directory, tuple(TOPICS))
+        after = _first_equal(plan, seen, ending, n_done)
+        # The clock that operations move is ahead of the times that the system gives to files.
+        held.check(after, are_files_kept=plan.delay_ms > self._waited_ms)
+        assert_found_by_time(self.directory, after, rng)
+        if calls.at or step.name == "unmark":
+            self._is_disturbed = True
+        elif step.name in {"recover", "reindex"}:
+            self._is_disturbed = False
+        if not self._is_disturbed:
+            assert_sound(self.directory)
+        self.model = after
+        return calls.n_made
+
+
+def _ending(plan: Plan, fault: Fault | None, done: object) -> str:
+    """Do what is planned; how it has ended.
+
+    Raises
+    ------
+    AssertionError
+        If it has raised an error that it must not raise, or none that it must.
+    """
+    try:
+        plan.act(done)  # type: ignore[arg-type]
+    except (Crash, KeyboardInterrupt):
+        return CUT
+    except CommitInDoubtError:
+        assert fault is not None, "a commit is in doubt without a fault"
+        return CUT
+    except (SegmentLogError, OSError) as error:
+        if plan.refusal is not None and isinstance(error, plan.refusal):
+            return REFUSED
+        if fault is None:
+            message = f"{type(error).__name__}: {error}"
+            raise AssertionError(message) from error
+        return REFUSED
+    assert plan.refusal is None, f"{plan.refusal} was not raised"
+    return DONE
+
+
+def _first_equal(plan: Plan, seen: object, ending: str, n_done: int) -> Model:
+    """The model that fits what is seen, of those that may hold."""
+    errors = []
+    for model in plan.allowed(seen, ending, n_done):  # type: ignore[arg-type]
+        try:
+            assert_equal(seen, model)  # type: ignore[arg-type]
+        except AssertionError as error:
+            errors.append(str(error))
+        else:
+            return model
+    message = f"{ending}, and " + "; nor: ".join(errors)
+    raise AssertionError(message)
+
+
+@contextlib.contextmanager
+def _new_play() -> Iterator[_Play]:
+    memory = Path("/dev/shm")
+    root = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: None)  # of use only to whoever loses power
+        yield _Play(root / "logs", patch)
+    shutil.rmtree(root)
+
+
+def _played(player: _Play, done: Sequence[Step], step: Step) -> int:
+    try:
+        return player.step(step)
+    except Exception as error:
+        name = "" if type(error) is AssertionError else f"{type(error).__name__}: "
+        raise BrokenSequenceError(done, f"{name}{error}".split("\nassert")[0]) from error
+
+
+def play(steps: Sequence[Step]) -> None:
+    """Play these steps.
+
+    Raises
+    ------
+    BrokenSequenceError
+        With the steps up to the first one that has broken something.
+    """
+    with _new_play() as player:
+        for number, step in enumerate(steps):
+            _played(player, steps[: number + 1], step)
+
+
+def draw(rng: random.Random, n_steps: int, counts: Counter[str]) -> None:
+    """Draw steps one after the other, and play each; every third one meets a fault.
+
+    The last step is a recovery.
+
+    Parameters
+    ----------
+    counts : takes how often each operation was done, and how often each fault was met.
+
+    Raises
+    ------
+    BrokenSequenceError
+        With the steps so far.
+    """
+    names, weights = [*OPERATIONS], [each.weight for each in OPERATIONS.values()]
+    n_calls = dict.fromkeys(OPERATIONS, 60)
+    done: list[Step] = []
+    with _new_play() as player:
+        for left in reversed(range(n_steps)):
+            (name,) = rng.choices(names, weights) if left else ("recover",)
+            fault = None
+            if left and OPERATIONS[name].may_fail and rng.random() < 0.35:
+                number = rng.randrange(n_calls[name] + 2)
+                fault = Fault(rng.choice(KINDS), number, rng.random() < 0.3)
+            done.append(Step(name, rng.randrange(10**6), fault))
+            n_made = _played(player, done, done[-1])
+            counts[name] += 1
+            if fault is None:
+                n_calls[name] = max(n_made, 1)
+            elif n_made > fault.number:
+                counts[fault.kind] += 1
+
+
+def shortened(error: BrokenSequenceError) -> BrokenSequenceError:
+    """A failure of the same kind after fewer steps, none of which can be left out."""
+    kind = _kind(error)
+    n_steps = len(error.steps)
+    size = max(n_steps // 2, 1)
+    while size:
+        begin = 0
+        while begin < len(error.steps):
+            fewer = [*error.steps[:begin], *error.steps[begin + size :]]
+            found = _failure(fewer)
+            if found is not None and _kind(found) == kind:
+                error = found
+            else:
+                begin += size
+        size //= 2
+    for number, step in enumerate(error.steps):
+        calmer = [*error.steps]
+        calmer[number] = step._replace(fault=None)
+        found = _failure(calmer)
+        if found is not None and _kind(found) == kind and len(found.steps) == len(calmer):
+            error = found
+    return error
+
+
+def _failure(steps: Sequence[Step]) -> BrokenSequenceError | None:
+    try:
+        play(steps)
+    except BrokenSequenceError as error:
+        return error
+    return None
+
+
+def _kind(error: BrokenSequenceError) -> str:
+    """What two failures of one cause have in common: the first words, without numbers."""
+    words = "".join(each for each in error.what if not each.isdigit()).split()
+    return " ".join(words[:3])
