@@ -118,6 +118,12 @@ class Log:
         return self._listed.segments
 
     @property
+    @looks_again
+    def untorn_segments(self) -> tuple[Segment, ...]:
+        """`segments`, the last one without a torn tail that no high watermark promises."""
+        return self._listed.untorn
+
+    @property
     def topic_id(self) -> str | None:
         """Topic id from ``partition.metadata``, as Kafka prints it; None without that file."""
         return read_topic_id(self._directory)
@@ -202,7 +208,7 @@ class Log:
 
         end_offset = self.end_offset(read_up_to)
         if end_offset not in self._open_transactions:
-            found = find_open_transactions(self._directory, self.segments, end_offset)
+            found = find_open_transactions(self._directory, self.untorn_segments, end_offset)
             self._open_transactions[end_offset] = found
         return self._open_transactions[end_offset]
 
@@ -217,7 +223,7 @@ class Log:
         """Idempotent producers, their gaps and repeats: `segmentlog.read.producers` has more."""
         from segmentlog.read.producers import producers_table  # the compiled kernels load here
 
-        return producers_table(self.segments, self.log_start_offset)
+        return producers_table(self.untorn_segments, self.log_start_offset)
 
     @looks_again
     def offset_for_timestamp(

@@ -93,7 +93,7 @@ def _count_headers(
     reached = start = max(offsets.start_offset, log.log_start_offset)
     wanted = OffsetRange(start, offsets.end_offset)
     reads_all = policy.isolation_level == IsolationLevel.READ_UNCOMMITTED
-    for walked in walk_batches(log.segments, start):
+    for walked in walk_batches(log.untorn_segments, start):
         headers = walked.scanned.headers
         if int(headers[0, layout.BASE_OFFSET]) >= wanted.end_offset:
             break

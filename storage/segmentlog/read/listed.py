@@ -75,15 +75,15 @@ class ListedSegments:
     @cached_property
     def newest_timestamps(self) -> NewestTimestamps:
         """Largest timestamps of the segments that are not wholly below the log start."""
-        return NewestTimestamps(self._untorn[self.index_of(self.log_start_offset) :])
+        return NewestTimestamps(self.untorn[self.index_of(self.log_start_offset) :])
 
     @cached_property
     def newest_of_slices(self) -> NewestTimestampOfSlices:
         """Largest timestamps of slices of these segments."""
-        return NewestTimestampOfSlices(self._untorn)
+        return NewestTimestampOfSlices(self.untorn)
 
-    @property
-    def _untorn(self) -> tuple[Segment, ...]:
+    @cached_property
+    def untorn(self) -> tuple[Segment, ...]:
         """The segments, without a torn tail of the last one that no high watermark promises.
 
         Zeros, with which a file system fills a file up after a crash, are no batch header.

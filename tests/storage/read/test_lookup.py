@@ -1,6 +1,7 @@
 """Look-ups by time: the bytes that they read, and the offsets that they find."""
 
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -124,6 +125,30 @@ def test_zeros_after_the_last_batch_do_not_stop_a_look_up_by_time(
     assert log.offset_for_timestamp(9000) is None
     newer = segmentlog.dataset(tmp_path).to_table(filter=pc.field("timestamp") >= times[1])
     assert newer["value"].to_pylist() == [b"b", b"c"]
+    counted = segmentlog.dataset(tmp_path).count_by_time(timedelta(hours=1))
+    assert pc.sum(counted["count"]).as_py() == 3
+
+
+def test_zeros_after_the_last_batch_do_not_stop_reads_of_committed_records(tmp_path: Path) -> None:
+    """The last stable offset, producers and a compaction are found in the batches before them."""
+    producer = segmentlog.Producer(7)
+    rows = pa.table({"key": pa.array([b"k", b"k"]), "value": pa.array([b"a", b"b"])})
+    for _ in range(2):
+        with segmentlog.open_writer(tmp_path, "t", num_partitions=1, producer=producer) as writer:
+            writer.roll()
+            writer.append(rows)
+    with (tmp_path / "t-0" / f"{2:020d}.log").open("ab") as file:
+        file.write(bytes(100))
+    for snapshot in (tmp_path / "t-0").glob("*.snapshot"):
+        snapshot.unlink()
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+
+    assert log.last_stable_offset() == 4
+    assert log.scan(isolation_level="read_committed").read_all().num_rows == 4
+    assert log.producers().num_rows == 1
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    assert len(segmentlog.compact(tmp_path, settings=settings)) == 1
+    assert segmentlog.open_log_dir(tmp_path).log("t", 0).scan().read_all().num_rows == 3
 
 
 def test_a_promised_tail_of_zeros_is_damage_to_a_look_up_by_time(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -18,12 +17,15 @@ CALLS = (
     "rmdir", "truncate", "ftruncate",
 )  # fmt: skip
 
+#: Calls by which it reads.
+_READS = ("pread", "preadv", "scandir", "listdir", "stat", "lstat", "fstat")
+
 #: Calls that need room on a disk.
 _GROWING = frozenset({"open", "write", "pwrite", "link", "mkdir", "rename", "replace"})
 
-#: The process dies, is interrupted, meets one failing call or a disk that fails from there on, or
-#: a disk that is full from there on.
-KINDS = ("dies", "interrupt", "eio", "broken", "full")
+#: The process dies, is interrupted, meets one failing call or a disk that fails from there on, a
+#: disk that is full from there on, or a failing read; the latter's number is that of a read.
+KINDS = ("dies", "interrupt", "eio", "broken", "full", "unreadable")
 
 
 class Fault(NamedTuple):
@@ -44,43 +46,47 @@ class Fault(NamedTuple):
 
 
 class Calls:
-    """The calls of an operation: how many were made, and at which one the fault was met."""
+    """The calls of an operation: how many of them read, and whether the fault was met."""
 
     def __init__(self) -> None:
-        self.n_made = 0
-        self.at = ""
+        self.n_made = self.n_read = 0
+        self.is_met = False
+
+    def of(self, kind: str) -> int:
+        """How many calls were made at which a fault of this kind can be met."""
+        return self.n_read if kind == "unreadable" else self.n_made
 
 
 @contextmanager
 def met(fault: Fault | None) -> Iterator[Calls]:
-    """Count the calls meanwhile, and let the fault be met."""
+    """Count the calls meanwhile, and let one of them meet the fault."""
     calls = Calls()
 
     def around(name: str, forward: Forward) -> object:
-        if name == "open" and not _makes_a_file(forward):
-            return forward()
+        if name in _READS or (name == "open" and not _makes_a_file(forward)):
+            number, calls.n_read = calls.n_read, calls.n_read + 1
+            if fault is None or fault.kind != "unreadable" or number != fault.number:
+                return forward()
+            calls.is_met = True
+            return _fail(errno.EIO, forward)
         number, calls.n_made = calls.n_made, calls.n_made + 1
-        if fault is None or number < fault.number:
+        if fault is None or fault.kind == "unreadable" or number < fault.number:
             return forward()
-        is_first = number == fault.number
-        if is_first:
-            calls.at = f"{name} {' '.join(map(_shown, forward.args[:2]))}"
-        if fault.kind == "dies":
-            if is_first and fault.is_after:
-                forward()
-            raise Crash(name)
+        calls.is_met, is_first = True, number == fault.number
         if fault.kind == "full":
             return _fail(errno.ENOSPC, forward) if name in _GROWING else forward()
-        if not is_first and fault.kind != "broken":
+        if not is_first and fault.kind not in {"broken", "dies"}:
             return forward()
-        if fault.is_after:
+        if is_first and fault.is_after:
             forward()
+        if fault.kind == "dies":
+            raise Crash(name)
         if fault.kind == "interrupt":
             raise KeyboardInterrupt
         return _fail(errno.EIO, forward)
 
     with pytest.MonkeyPatch.context() as patch:
-        around_calls(patch, CALLS, around)
+        around_calls(patch, (*CALLS, *_READS), around)
         yield calls
 
 
@@ -92,7 +98,3 @@ def _makes_a_file(forward: Forward) -> bool:
 def _fail(code: int, forward: Forward) -> object:
     path = forward.args[0] if isinstance(forward.args[0], str | os.PathLike) else None
     raise OSError(code, os.strerror(code), *([os.fspath(path)] if path else []))
-
-
-def _shown(argument: object) -> str:
-    return Path(argument).name if isinstance(argument, str) else type(argument).__name__

@@ -1,4 +1,4 @@
-"""What a sequence may do to a log directory, and what a model says must be there afterwards.
+"""Operations on a log directory, and the models that may hold after each of them.
 
 An operation is a function that draws its details from a `Scene` and returns a `Plan`; it has a
 row in `OPERATIONS`.
@@ -530,7 +530,7 @@ def _starts_by_time(scene: Scene, topic_partition: TopicPartition, limit: int) -
     """The least and the largest log start that retention by time may lead to.
 
     The newest timestamp of a segment is that of a visible row, or of a row that is hidden or was
-    compacted.
+    compacted.  A segment without rows has the time of its file.
     """
     log = scene.model.logs[topic_partition]
     bases = [base for base in bases_of(scene.log(topic_partition)) if base <= log.end]
@@ -544,7 +544,7 @@ def _starts_by_time(scene: Scene, topic_partition: TopicPartition, limit: int) -
         if end > log.start and now and scene.now_ms - max(now) <= limit:
             break
         most = max(most, end)
-        is_sure = is_sure and (end <= log.start or bool(ever and _is_old(scene, ever, limit)))
+        is_sure = is_sure and (end <= log.start or bool(now and _is_old(scene, ever, limit)))
         least = max(least, end) if is_sure else least
     return least, most
 
@@ -560,7 +560,7 @@ def _starts_by_size(scene: Scene, topic_partition: TopicPartition) -> tuple[int,
 
 
 def recover(scene: Scene) -> Plan:
-    """What the command ``recover`` does."""
+    """The command ``recover``."""
 
     def act(done: Callable[[], None]) -> None:
         if [*scene.directory.glob("*-[0-9]"), *scene.directory.glob("*.unfinished.*")]:
@@ -573,7 +573,7 @@ def recover(scene: Scene) -> Plan:
 
 
 def reindex(scene: Scene) -> Plan:
-    """What the command ``reindex`` does, after ``recover``, which it may ask for."""
+    """The command ``reindex``, after ``recover``, which it may ask for."""
 
     def act(done: Callable[[], None]) -> None:
         if any(log.end for log in scene.model.logs.values()):
@@ -589,9 +589,12 @@ def reindex(scene: Scene) -> Plan:
 def unmark(scene: Scene) -> Plan:
     """The mark of a clean stop is gone, as after a broker's crash; so may be indexes, too.
 
-    A batch that the crash has torn, or zeros, may lie after the end of a log then.
+    A batch that the crash has torn, or zeros, may lie after the end of a log then.  No broker runs
+    where a guard stands.
     """
     rng = scene.rng
+    if [*scene.directory.glob("*.unfinished.*")]:
+        return append(scene)
     logs = [sorted(path.glob("*.log")) for path in sorted(scene.directory.glob("*-[0-9]"))]
     segments = [each[-1] for each in logs if each]
 

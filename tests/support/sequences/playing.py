@@ -15,7 +15,7 @@ from crash_disk.runs import same_names_again
 from crashing import Crash
 
 from segmentlog.errors import CommitInDoubtError, SegmentLogError
-from sequences.faults import KINDS, Fault, met
+from sequences.faults import KINDS, Calls, Fault, met
 from sequences.looking import Held, assert_equal, assert_found_by_time, assert_sound, look
 from sequences.model import Model
 from sequences.operations import CUT, DONE, OPERATIONS, REFUSED, TOPICS, Plan, Scene
@@ -77,8 +77,8 @@ class _Play:
         self._now_ns += n_ms * 10**6
         self._waited_ms += n_ms
 
-    def step(self, step: Step) -> int:
-        """Do one step and look at what it has left; how many calls it made."""
+    def step(self, step: Step) -> Calls:
+        """Do one step and look at what it has left; the calls that it made."""
         rng = random.Random(f"{step.name}:{step.seed}")
         self.wait(rng.randint(1, 20))
         scene = Scene(self.directory, self.model, rng, self._now_ns // 10**6, self.wait)
@@ -97,14 +97,14 @@ class _Play:
         # The clock that operations move is ahead of the times that the system gives to files.
         held.check(after, are_files_kept=plan.delay_ms > self._waited_ms)
         assert_found_by_time(self.directory, after, rng)
-        if calls.at or step.name == "unmark":
+        if calls.is_met or step.name == "unmark":
             self._is_disturbed = True
         elif step.name in {"recover", "reindex"}:
             self._is_disturbed = False
         if not self._is_disturbed:
             assert_sound(self.directory)
         self.model = after
-        return calls.n_made
+        return calls
 
 
 def _ending(plan: Plan, fault: Fault | None, done: object) -> str:
@@ -157,7 +157,7 @@ def _new_play() -> Iterator[_Play]:
     shutil.rmtree(root)
 
 
-def _played(player: _Play, done: Sequence[Step], step: Step) -> int:
+def _played(player: _Play, done: Sequence[Step], step: Step) -> Calls:
     try:
         return player.step(step)
     except Exception as error:
@@ -193,21 +193,22 @@ def draw(rng: random.Random, n_steps: int, counts: Counter[str]) -> None:
         With the steps so far.
     """
     names, weights = [*OPERATIONS], [each.weight for each in OPERATIONS.values()]
-    n_calls = dict.fromkeys(OPERATIONS, 60)
+    known = dict[str, Calls]()
     done: list[Step] = []
     with _new_play() as player:
         for left in reversed(range(n_steps)):
             (name,) = rng.choices(names, weights) if left else ("recover",)
             fault = None
             if left and OPERATIONS[name].may_fail and rng.random() < 0.35:
-                number = rng.randrange(n_calls[name] + 2)
-                fault = Fault(rng.choice(KINDS), number, rng.random() < 0.3)
+                kind = rng.choice(KINDS)
+                most = known[name].of(kind) if name in known else 60
+                fault = Fault(kind, rng.randrange(most + 2), rng.random() < 0.3)
             done.append(Step(name, rng.randrange(10**6), fault))
-            n_made = _played(player, done, done[-1])
+            calls = _played(player, done, done[-1])
             counts[name] += 1
             if fault is None:
-                n_calls[name] = max(n_made, 1)
-            elif n_made > fault.number:
+                known[name] = calls
+            elif calls.is_met:
                 counts[fault.kind] += 1
 
 
@@ -244,6 +245,6 @@ def _failure(steps: Sequence[Step]) -> BrokenSequenceError | None:
 
 
 def _kind(error: BrokenSequenceError) -> str:
-    """What two failures of one cause have in common: the first words, without numbers."""
-    words = "".join(each for each in error.what if not each.isdigit()).split()
-    return " ".join(words[:3])
+    """The first words of a failure without numbers and paths: equal for failures of one cause."""
+    words = [each for each in error.what.split() if "/" not in each]
+    return "".join(each for each in " ".join(words[:4]) if not each.isdigit())
