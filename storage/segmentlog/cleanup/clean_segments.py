@@ -152,7 +152,7 @@ class SegmentCleaner:
         while begin < len(run.headers):
             code, begin, n_lines, end = compaction.filter_batches(
                 run.buf, self._filler.inflated, run.headers, begin, fates, self._rules,
-                known.table, known.blocks, known.lanes, self._kept, self._counts, self._out,
+                known.table, known.secret, known.waiting, self._kept, self._counts, self._out,
                 lines,
             )  # fmt: skip
             if code not in (status.OK, status.OUTPUT_FULL):

@@ -4,6 +4,7 @@
 pass where it stands, and leaves the rest of the log to the next pass (``Cleaner.buildOffsetMap``).
 """
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from segmentlog.cleanup.inflated_runs import inflated_runs
 from segmentlog.cleanup.transactions import DecidedTransactions
 from segmentlog.errors import OptionError
 from segmentlog.files.readable import open_file
-from segmentlog.kernels import layout, md5_lanes, offset_map, status
+from segmentlog.kernels import layout, offset_map, siphash, status
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.filler import RecordFiller
@@ -77,8 +78,7 @@ class OffsetMap:
 
     Attributes
     ----------
-    table, state : arrays of `segmentlog.kernels.offset_map`.
-    blocks, lanes : arrays of `segmentlog.kernels.md5_lanes`.
+    table, state, secret, waiting : arrays of `segmentlog.kernels.offset_map`.
     """
 
     def __init__(self, bounds: MapBounds, most_records: int) -> None:
@@ -89,8 +89,10 @@ class OffsetMap:
         # One entry stays free: a search ends there.
         self.state[offset_map.MOST_KEYS] = min(bounds.most_keys, n_entries - 1)
         self.state[offset_map.LATEST_OFFSET] = -1
-        self.blocks: Bytes = np.zeros(md5_lanes.BLOCKS_BYTES, np.uint8)
-        self.lanes: Int64s = np.zeros((md5_lanes.LANE_ROWS, md5_lanes.N_LANES), np.int64)
+        self.secret: Bytes = np.array(bytearray(os.urandom(siphash.SECRET_BYTES)), np.uint8)
+        self.waiting: Int64s = np.zeros(
+            (offset_map.N_WAITING, offset_map.WAITING_COLUMNS), np.int64
+        )
 
     @property
     def n_keys(self) -> int:
@@ -139,7 +141,7 @@ def build_offset_map(
                 for run, rows in inflated_runs(filler, batches):
                     code, row = offset_map.put_keys(
                         run.buf, filler.inflated, run.headers, left_out[rows], start_offset,
-                        known.table, known.state, known.blocks, known.lanes,
+                        known.table, known.state, known.secret, known.waiting,
                     )  # fmt: skip
                     if code == status.TABLE_FULL:
                         return known

@@ -12,7 +12,6 @@ from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.batch_fates import DROPS_RECORDS, ENDS_NOTHING, STAYS_EMPTY
 from segmentlog.kernels.crc32c import crc32c
 from segmentlog.kernels.keyed_record import parse_any
-from segmentlog.kernels.md5_lanes import AT, N_LANES, OFFSET, put_key
 from segmentlog.kernels.memory import (
     Bytes,
     Int64s,
@@ -22,7 +21,7 @@ from segmentlog.kernels.memory import (
     store_i64,
     store_u8,
 )
-from segmentlog.kernels.offset_map import find_keys, offset_of
+from segmentlog.kernels.offset_map import AT, N_WAITING, OFFSET, offset_of, seek_key
 from segmentlog.kernels.varint import varint_bytes, write_varint
 
 __all__ = ["N_OUT_COLUMNS", "filter_batches", "most_bytes", "seal_batches"]
@@ -105,17 +104,16 @@ def seal_batches(buf: Bytes, lines: Int64s) -> None:
 
 @kernel
 def _keep_latest(
-    blocks: Bytes, lanes: Int64s, n_keys: int, table: Int64s, kept: Int64s, n_kept: int
+    waiting: Int64s, n_keys: int, table: Int64s, kept: Int64s, n_kept: int
 ) -> tuple[int, bool]:
-    """Add to `kept` the records of the lanes for which the map has no later one.
+    """Add to `kept` the waiting records for which the map has no later one.
 
     Returns the number of `kept`, and whether one of the added has no value.
     """
     has_tombstone = False
-    find_keys(blocks, lanes, n_keys, table)
-    for lane in range(n_keys):
-        if lanes[OFFSET, lane] >= offset_of(table, lanes, lane):
-            at = lanes[AT, lane]
+    for i in range(n_keys):
+        if waiting[i, OFFSET] >= offset_of(table, waiting[i]):
+            at = waiting[i, AT]
             has_tombstone = has_tombstone or at < 0
             kept[n_kept] = at if at >= 0 else ~at
             n_kept += 1
@@ -134,8 +132,8 @@ def _keeps_tombstones(header: Int64s, rules: Int64s) -> bool:
 
 @kernel
 def _choose(
-    source: Bytes, header: Int64s, fate: int, rules: Int64s, table: Int64s, blocks: Bytes,
-    lanes: Int64s, kept: Int64s, counts: Int64s,
+    source: Bytes, header: Int64s, fate: int, rules: Int64s, table: Int64s, secret: Bytes,
+    waiting: Int64s, kept: Int64s, counts: Int64s,
 ) -> tuple[int, int, bool]:  # fmt: skip
     """Fill `kept` with the positions of the records that stay.
 
@@ -165,14 +163,12 @@ def _choose(
         if is_known and value_length < 0 and not keeps_tombstones:
             continue
         if is_known:
-            put_key(blocks, lanes, n_keys, source, key_at, key_at + key_length)
-            lanes[OFFSET, n_keys], lanes[AT, n_keys] = (
-                offset,
-                begin if value_length >= 0 else ~begin,
-            )
+            seek_key(source, key_at, key_at + key_length, table, secret, waiting[n_keys])
+            waiting[n_keys, OFFSET] = offset
+            waiting[n_keys, AT] = begin if value_length >= 0 else ~begin
             n_keys += 1
-        if n_keys == N_LANES or (n_keys > 0 and not is_known):
-            n_kept, is_one = _keep_latest(blocks, lanes, n_keys, table, kept, n_kept)
+        if n_keys == N_WAITING or (n_keys > 0 and not is_known):
+            n_kept, is_one = _keep_latest(waiting, n_keys, table, kept, n_kept)
             n_keys, has_tombstone = 0, has_tombstone or is_one
         if not is_known:
             has_tombstone = has_tombstone or value_length < 0
@@ -181,7 +177,7 @@ def _choose(
     if at != header[layout.RECORDS_END]:
         return st.TRAILING_BYTES, 0, False
     if n_keys > 0:
-        n_kept, is_one = _keep_latest(blocks, lanes, n_keys, table, kept, n_kept)
+        n_kept, is_one = _keep_latest(waiting, n_keys, table, kept, n_kept)
         has_tombstone = has_tombstone or is_one
     return st.OK, n_kept, has_tombstone
 
@@ -304,11 +300,12 @@ def _rebuild(
 @kernel
 def _put_batch(
     window: Bytes, source: Bytes, header: Int64s, fate: int, rules: Int64s, table: Int64s,
-    blocks: Bytes, lanes: Int64s, kept: Int64s, counts: Int64s, out: Bytes, to: int, line: Int64s,
+    secret: Bytes, waiting: Int64s, kept: Int64s, counts: Int64s, out: Bytes, to: int,
+    line: Int64s,
 ) -> tuple[int, int]:  # fmt: skip
     """Write what stays of one batch to byte `to`; the status, and the position behind it."""
     status, n_kept, has_tombstone = _choose(
-        source, header, fate, rules, table, blocks, lanes, kept, counts
+        source, header, fate, rules, table, secret, waiting, kept, counts
     )
     if status != st.OK:
         return status, to
@@ -338,7 +335,7 @@ def _put_batch(
 @kernel
 def filter_batches(
     window: Bytes, inflated: Bytes, headers: Int64s, begin: int, fates: Bytes, rules: Int64s,
-    table: Int64s, blocks: Bytes, lanes: Int64s, kept: Int64s, counts: Int64s, out: Bytes,
+    table: Int64s, secret: Bytes, waiting: Int64s, kept: Int64s, counts: Int64s, out: Bytes,
     lines: Int64s,
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """Write what stays of batches, one behind the other.
@@ -352,7 +349,8 @@ def filter_batches(
     fates : uint8 array, shape (n_batches,); from `judge_batches`
     rules : int64 array, shape (`RULE_COLUMNS`,)
     table : int64 array, shape (n_entries, `offset_map.ENTRY_COLUMNS`); the offset map
-    blocks, lanes : of `segmentlog.kernels.md5_lanes`; room
+    secret : uint8 array, shape (`siphash.SECRET_BYTES`,); with which the map was filled
+    waiting : int64 array, shape (`offset_map.N_WAITING`, `offset_map.WAITING_COLUMNS`); room
     kept : int64 array, as long as the most records of a batch (`most_bytes`); room
     counts : int64 array, shape (`COUNT_COLUMNS`,); added to
     out : uint8 array; written; it holds at least the largest batch (`most_bytes`)
@@ -372,7 +370,7 @@ def filter_batches(
             return st.OUTPUT_FULL, row, n_lines, to
         source = window if header[layout.ATTRIBUTES] & layout.CODEC_MASK == 0 else inflated
         status, behind = _put_batch(
-            window, source, header, fate, rules, table, blocks, lanes, kept, counts, out, to,
+            window, source, header, fate, rules, table, secret, waiting, kept, counts, out, to,
             lines[n_lines],
         )  # fmt: skip
         if status != st.OK:

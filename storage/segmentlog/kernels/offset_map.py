@@ -1,25 +1,32 @@
-"""Kafka's offset map: the last offset of each key, by the MD5 of the key (``SkimpyOffsetMap``).
+"""Kafka's offset map: the last offset of each key, by the hash of the key (``SkimpyOffsetMap``).
 
 Keys are compared by their hashes only, as a broker does.  The table uses open addressing: an entry
 has the hash, and the offset plus one; an entry of zeros is free.
+
+The map is never stored, so its hash need not be a broker's MD5.  Anybody can make two keys of one
+MD5, and compaction would then remove a record of the first key.  The secret of SipHash is new for
+each map.
+
+An entry is rarely in the processor's caches.  Keys wait until there are `N_WAITING` of them, while
+the cache lines of their entries arrive.
 """
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
 from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.keyed_record import parse_any
-from segmentlog.kernels.md5_lanes import (
-    AT,
-    HASH_0,
-    HASH_1,
-    N_LANES,
-    OFFSET,
-    hash_lanes,
-    put_key,
-)
 from segmentlog.kernels.memory import Bytes, Int64s, prefetch
+from segmentlog.kernels.siphash import siphash
 
-__all__ = ["ENTRY_COLUMNS", "STATE_COLUMNS", "find_keys", "offset_of", "put_keys"]
+__all__ = [
+    "ENTRY_COLUMNS",
+    "N_WAITING",
+    "STATE_COLUMNS",
+    "WAITING_COLUMNS",
+    "offset_of",
+    "put_keys",
+    "seek_key",
+]
 
 # Columns of the table.
 _HASH_0 = 0
@@ -31,8 +38,18 @@ ENTRY_COLUMNS = 3
 N_KEYS = 0
 MOST_KEYS = 1  #: at so many keys, the map is full
 LATEST_OFFSET = 2  #: up to which the map knows the keys, or -1
-_N_PENDING = 3  #: keys that wait in lanes
+_N_WAITING_NOW = 3
 STATE_COLUMNS = 4
+
+#: Keys whose entries are awaited together.
+N_WAITING = 16
+
+# Columns of a key that waits.
+HASH_0 = 0
+HASH_1 = 1
+OFFSET = 2  #: of the record
+AT = 3  #: what else the caller notes
+WAITING_COLUMNS = 4
 
 
 @inlined
@@ -55,51 +72,59 @@ def _entry_of(table: Int64s, hash_0: int, hash_1: int) -> int:
     return int(row)
 
 
-@kernel
-def find_keys(blocks: Bytes, lanes: Int64s, n_keys: int, table: Int64s) -> None:
-    """Hash the keys of the first lanes, and ask for the cache lines of their entries."""
-    hash_lanes(blocks, lanes, n_keys)
-    n_entries = table.shape[0]
-    for lane in range(n_keys):
-        at = _first_row(lanes[HASH_0, lane], n_entries) * ENTRY_COLUMNS
-        prefetch(table, at)
-        prefetch(table, at + _BEHIND)
+@inlined
+def seek_key(
+    source: Bytes, start: int, end: int, table: Int64s, secret: Bytes, waiting: Int64s
+) -> None:
+    """Hash the key ``source[start:end]``, and ask for the cache lines of its entry.
+
+    Parameters
+    ----------
+    source : uint8 array; holds the key
+    start, end : half-open byte range; checked by the caller
+    table : int64 array, shape (n_entries, `ENTRY_COLUMNS`)
+    secret : uint8 array, shape (`siphash.SECRET_BYTES`,)
+    waiting : int64 array, shape (`WAITING_COLUMNS`,); the hash is written
+    """
+    waiting[HASH_0], waiting[HASH_1] = siphash(source, start, end, secret)
+    at = _first_row(waiting[HASH_0], table.shape[0]) * ENTRY_COLUMNS
+    prefetch(table, at)
+    prefetch(table, at + _BEHIND)
 
 
 @inlined
-def offset_of(table: Int64s, lanes: Int64s, lane: int) -> int:
-    """Offset of the key that `find_keys` has hashed, or -1 if the map does not know it."""
-    row = _entry_of(table, lanes[HASH_0, lane], lanes[HASH_1, lane])
+def offset_of(table: Int64s, waiting: Int64s) -> int:
+    """Offset of the key that `seek_key` has hashed, or -1 if the map does not know it."""
+    row = _entry_of(table, waiting[HASH_0], waiting[HASH_1])
     return int(table[row, _BEHIND]) - 1
 
 
 @kernel
-def _put_pending(table: Int64s, state: Int64s, blocks: Bytes, lanes: Int64s) -> int:
-    """Put the keys of the lanes; the status.
+def _put_waiting(table: Int64s, state: Int64s, waiting: Int64s) -> int:
+    """Put the keys that wait; the status.
 
     A map that is full knows the keys up to the offset that the first refused key has noted.
     """
-    n_keys, state[_N_PENDING] = state[_N_PENDING], 0
-    find_keys(blocks, lanes, n_keys, table)
-    for lane in range(n_keys):
+    n_keys, state[_N_WAITING_NOW] = state[_N_WAITING_NOW], 0
+    for i in range(n_keys):
         if state[N_KEYS] >= state[MOST_KEYS]:
-            state[LATEST_OFFSET] = lanes[AT, lane]
+            state[LATEST_OFFSET] = waiting[i, AT]
             return st.TABLE_FULL
-        hash_0, hash_1 = lanes[HASH_0, lane], lanes[HASH_1, lane]
+        hash_0, hash_1 = waiting[i, HASH_0], waiting[i, HASH_1]
         row = _entry_of(table, hash_0, hash_1)
         if table[row, _BEHIND] == 0:
             table[row, _HASH_0], table[row, _HASH_1] = hash_0, hash_1
             state[N_KEYS] += 1
-        table[row, _BEHIND] = lanes[OFFSET, lane] + 1
+        table[row, _BEHIND] = waiting[i, OFFSET] + 1
     return st.OK
 
 
 @kernel
 def _put_batch(
     source: Bytes, header: Int64s, start_offset: int, table: Int64s, state: Int64s,
-    blocks: Bytes, lanes: Int64s,
+    secret: Bytes, waiting: Int64s,
 ) -> int:  # fmt: skip
-    """Put the keys of one batch, but for those that stay in the lanes; the status."""
+    """Put the keys of one batch, but for those that still wait; the status."""
     at, previous = header[layout.RECORDS_START], header[layout.BASE_OFFSET] - 1
     for _ in range(header[layout.RECORDS_COUNT]):
         status, fields = parse_any(source, header, at)
@@ -111,12 +136,12 @@ def _put_batch(
         previous = offset
         if key_length < 0 or offset < start_offset:
             continue
-        lane = state[_N_PENDING]
-        put_key(blocks, lanes, lane, source, key_at, key_at + key_length)
-        lanes[OFFSET, lane], lanes[AT, lane] = offset, state[LATEST_OFFSET]
+        i = state[_N_WAITING_NOW]
+        seek_key(source, key_at, key_at + key_length, table, secret, waiting[i])
+        waiting[i, OFFSET], waiting[i, AT] = offset, state[LATEST_OFFSET]
         state[LATEST_OFFSET] = offset
-        state[_N_PENDING] = lane + 1
-        if lane + 1 == N_LANES and _put_pending(table, state, blocks, lanes) != st.OK:
+        state[_N_WAITING_NOW] = i + 1
+        if i + 1 == N_WAITING and _put_waiting(table, state, waiting) != st.OK:
             return st.TABLE_FULL
     return st.OK if at == header[layout.RECORDS_END] else st.TRAILING_BYTES
 
@@ -124,7 +149,7 @@ def _put_batch(
 @kernel
 def put_keys(
     window: Bytes, inflated: Bytes, headers: Int64s, is_left_out: Bytes, start_offset: int,
-    table: Int64s, state: Int64s, blocks: Bytes, lanes: Int64s,
+    table: Int64s, state: Int64s, secret: Bytes, waiting: Int64s,
 ) -> tuple[int, int]:  # fmt: skip
     """Put the keys of batches into the map, until it is full (``buildOffsetMapForSegment``).
 
@@ -141,20 +166,21 @@ def put_keys(
     table : int64 array, shape (n_entries, `ENTRY_COLUMNS`); read and written; the caller has
         checked that n_entries is below 2**31, and above ``state[MOST_KEYS]``
     state : int64 array, shape (`STATE_COLUMNS`,); read and written
-    blocks, lanes : of `segmentlog.kernels.md5_lanes`; room
+    secret : uint8 array, shape (`siphash.SECRET_BYTES`,); random bytes, the same for the whole map
+    waiting : int64 array, shape (`N_WAITING`, `WAITING_COLUMNS`); room
 
     Returns
     -------
     status : `OK` when all batches are done, `TABLE_FULL`, or the fault of a batch
     row : of `headers`, behind the batches that were read
     """
-    state[_N_PENDING] = 0
+    state[_N_WAITING_NOW] = 0
     status, row = st.OK, 0
     while row < headers.shape[0]:
         header = headers[row]
         if is_left_out[row] == 0:
             source = window if header[layout.ATTRIBUTES] & layout.CODEC_MASK == 0 else inflated
-            status = _put_batch(source, header, start_offset, table, state, blocks, lanes)
+            status = _put_batch(source, header, start_offset, table, state, secret, waiting)
             if status == st.TABLE_FULL:
                 return status, row
             if status != st.OK:
@@ -163,6 +189,6 @@ def put_keys(
             state[LATEST_OFFSET] = header[layout.LAST_OFFSET]
         row += 1
     # A map that the keys in front of a fault fill up does not come to the fault.
-    if _put_pending(table, state, blocks, lanes) != st.OK:
+    if _put_waiting(table, state, waiting) != st.OK:
         return st.TABLE_FULL, row
     return status, row

@@ -1,5 +1,6 @@
 """Compaction in a directory: what stays of a log, where it is due, and who may look on."""
 
+import hashlib
 import os
 import tempfile
 from collections import Counter
@@ -106,7 +107,7 @@ def test_batches_that_keep_all_records_keep_their_bytes(tmp_path: Path) -> None:
 
 
 def test_keys_of_all_lengths(tmp_path: Path) -> None:
-    """Keys of one block of MD5, and of more: each stays once, where it comes last."""
+    """Each key stays once, where it comes last, whatever its length."""
     keys = [bytes([length]) * length for length in range(200)]
     logs = {
         begin: [records_of(begin, *((key, b"%d" % begin) for key in keys[:: -1 if begin else 1]))]
@@ -117,6 +118,26 @@ def test_keys_of_all_lengths(tmp_path: Path) -> None:
 
     expected = [(200 + i, key, b"200") for i, key in enumerate(reversed(keys)) if key != keys[60]]
     assert [*expected, (400, keys[60], b"new")] == rows(tmp_path)
+
+
+def test_keys_of_one_md5(tmp_path: Path) -> None:
+    """Two keys that were made to have one MD5 are two keys (Wang and others, 2004)."""
+    key = bytes.fromhex(
+        "d131dd02c5e6eec4693d9a0698aff95c2fcab58712467eab4004583eb8fb7f89"
+        "55ad340609f4b30283e488832571415a085125e8f7cdc99fd91dbdf280373c5b"
+        "d8823e3156348f5bae6dacd436c919c6dd53e2b487da03fd02396306d248cda0"
+        "e99f33420f577ee8ce54b67080a80d1ec69821bcb6a8839396f9652b6ff72a70"
+    )
+    other = bytearray(key)
+    for at in (19, 45, 59, 83, 109, 123):
+        other[at] ^= 0x80
+    digests = {hashlib.md5(each, usedforsecurity=False).digest() for each in (key, other)}
+    assert 1 == len(digests)
+    records = [records_of(0, (key, b"1")), records_of(1, (bytes(other), b"2"))]
+    lay_out(tmp_path, {0: records, 2: []})
+    compact(tmp_path)
+
+    assert [(0, key, b"1"), (1, bytes(other), b"2")] == rows(tmp_path)
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:

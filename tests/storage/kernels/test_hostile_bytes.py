@@ -278,8 +278,8 @@ def compact(data, horizon_ms):
     headers = headers[headers[:, layout.ATTRIBUTES] & layout.CODEC_MASK == 0]
     known, nothing = OffsetMap(MapBounds(24 * 6), 10), np.zeros(0, np.uint8)
     is_aborted = np.array([rng.randrange(4) == 0 for _ in headers], np.uint8)
-    put_keys(buf, nothing, headers, is_aborted, 0, known.table, known.state, known.blocks,
-             known.lanes)
+    put_keys(buf, nothing, headers, is_aborted, 0, known.table, known.state, known.secret,
+             known.waiting)
     fates = np.zeros(len(headers), np.uint8)
     producers = np.zeros((2, batch_fates.PRODUCER_COLUMNS), np.int64)
     producers[0] = rng.choice([-1, 5]), 0, rng.randrange(2), 0, 0
@@ -292,7 +292,7 @@ def compact(data, horizon_ms):
     kept, counts = np.zeros(most, np.int64), np.zeros(compaction.COUNT_COLUMNS, np.int64)
     lines = np.zeros((len(headers), compaction.N_OUT_COLUMNS), np.int64)
     code, row, n_lines, end = compaction.filter_batches(
-        buf, nothing, headers, 0, fates, rules, known.table, known.blocks, known.lanes, kept,
+        buf, nothing, headers, 0, fates, rules, known.table, known.secret, known.waiting, kept,
         counts, out, lines
     )
     if code != status.OK:
