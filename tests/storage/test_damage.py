@@ -21,8 +21,13 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
+from segmentlog.model import OnCorruptBatch, ScanPolicy
+from segmentlog.read.scan import scan_slice
 from segmentlog.testing import damage
+from segmentlog.testing.codecs import GZIP, LZ4, SNAPPY
 from segmentlog.testing.damage import FIELDS, Damage
+from segmentlog.testing.legacy import encode_wrapper
+from segmentlog.testing.reference import Record
 from segmentlog.verify.findings import FindingKind, Severity
 from segmentlog.verify.verify_log import verify_log
 
@@ -225,6 +230,56 @@ def test_damage_outside_a_range_is_nobodys_loss(partition: Path, name: str, segm
             assert [offset for offset in expected if offset not in lost] == kept, (start, stop)
 
 
+@pytest.mark.parametrize("bit", range(0, 64, 3))
+@pytest.mark.parametrize("max_bytes", [0, 300, 700])
+@pytest.mark.parametrize("name", ["00000000000000000000.log", CLOSED, LAST])
+def test_a_wrong_base_offset_at_the_end_of_a_segment_hides_no_other_rows(
+    partition: Path, name: str, max_bytes: int, bit: int
+) -> None:
+    """The next segment, or the high watermark, shows that it is wrong; `skip` loses its batch."""
+    damage.flip_bit(3, "base_offset", bit)(partition / name)
+    log = open_log(partition)
+    end, first = log.end_offset(), int(Path(name).stem) + 12
+    slices = log.slices(0, end, max_bytes)
+    skips = ScanPolicy(on_corrupt_batch=OnCorruptBatch.SKIP)
+    kept = [
+        offset
+        for each in slices
+        for batch in scan_slice(each, columns=["offset"], policy=skips)
+        for offset in batch["offset"].to_pylist()
+    ]
+
+    assert 48 == end
+    assert [offset for offset in ALL if not first <= offset < first + 4] == kept
+    with pytest.raises(CorruptLogError, match=name):
+        [slice_offsets(each) for each in slices]
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4])
+@pytest.mark.parametrize("batch", [0, 1])
+def test_a_damaged_wrapper_before_another_is_an_error(
+    tmp_path: Path, codec: int, batch: int
+) -> None:
+    """The header of the next wrapper has only its last offset, and not the one to go on from."""
+    wrappers = [
+        encode_wrapper([Record(base + i, 0, None, b"%d" % i) for i in range(10)], codec)
+        for base in range(0, 50, 10)
+    ]
+    damaged = bytearray(wrappers[batch])
+    damaged[-1] ^= 1
+    wrappers[batch] = bytes(damaged)
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    (partition / f"{0:020d}.log").write_bytes(b"".join(wrappers))
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    start = 10 * batch
+
+    with pytest.raises(ChecksumMismatchError):
+        offsets(log, start_offset=start)
+    assert [*range(start + 10, 50)] == offsets(log, start_offset=start, on_corrupt_batch="skip")
+    assert [*range(start + 10, 50)] == offsets(log, start_offset=start + 10)
+
+
 def rows_or_error(log: segmentlog.Log, start: int, stop: int, **how: Any) -> list[int] | str:
     """Offsets of a range, or the word for an error that is about damage."""
     try:
@@ -394,9 +449,9 @@ def test_a_segment_that_overlaps_across_a_batch_is_damage(partition: Path) -> No
     """Compaction keeps the bounds of batches: this is a base offset that is too high."""
     damage.flip_bit(3, "base_offset", 1)(partition / "00000000000000000000.log")
 
-    with pytest.raises(MalformedBatchError, match="begins below offset 18") as caught:
+    with pytest.raises(MalformedBatchError, match="reach 16, where the next") as caught:
         offsets(open_log(partition))
-    assert str(partition / CLOSED) == caught.value.path
+    assert str(partition / "00000000000000000000.log") == caught.value.path
 
 
 def test_a_bomb_takes_no_more_memory_than_its_bound(partition: Path) -> None:

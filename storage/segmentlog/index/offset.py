@@ -51,6 +51,11 @@ class OffsetIndex(SparseIndex):
         slot = self._floor(offset - self.base_offset)
         return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
+    def lookup_before(self, offset: int) -> OffsetPosition:
+        """The entry before the one that `lookup` finds, or the start of the segment."""
+        slot = self._floor(offset - self.base_offset) - 1
+        return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+
     def entries_from(self, offset: int) -> Iterator[OffsetPosition]:
         """Entries from the one with the least offset that is not below `offset`."""
         for slot in range(self._floor(offset - 1 - self.base_offset) + 1, self.n_entries):

@@ -5,6 +5,7 @@ from bisect import bisect_right
 from functools import cached_property
 from operator import attrgetter
 
+from segmentlog.kernels import layout
 from segmentlog.read.lookup import NewestTimestamps
 from segmentlog.read.moment import Listing
 from segmentlog.read.newest_timestamp import NewestTimestampOfSlices
@@ -34,6 +35,7 @@ class ListedSegments:
         # A commit that fails cuts the index of the segment that it has rolled, in place.  A broker
         # does so when it truncates its log.  A process that has the index mapped dies of SIGBUS.
         # Neither of them touches a segment that a committed record follows.
+        self._committed_to = committed_to
         self._sealed_below = committed_to if listing.is_clean else -1
         self._committed_to = committed_to
 
@@ -43,6 +45,14 @@ class ListedSegments:
             return Segment(self.files[i], is_sealed=False)
         is_sealed = self.files[i + 1].base_offset < self._sealed_below
         return Segment(self.files[i], is_sealed=is_sealed, is_active=False)
+
+    def offset_limit(self, i: int) -> int:
+        """An offset that no batch of segment `i` reaches, unless the segment was merged.
+
+        The next segment begins there, or its indexes cannot hold more.
+        """
+        limit = self.files[i].base_offset + layout.SEGMENT_OFFSETS
+        return limit if i + 1 == len(self.files) else min(limit, self.files[i + 1].base_offset)
 
     def index_of(self, offset: int) -> int:
         """Number of the segment that may hold an offset; the first one's, if none may."""
@@ -58,7 +68,7 @@ class ListedSegments:
         """End of the last segment."""
         if not self.files:
             return LogEnd(self._log_start, 0)
-        return find_log_end(self.segment(len(self.files) - 1))
+        return find_log_end(self.segment(len(self.files) - 1), self._committed_to)
 
     @cached_property
     def log_start_offset(self) -> int:

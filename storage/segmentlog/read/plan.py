@@ -10,13 +10,16 @@ does.  The task reads these bytes, verifies them, and drops their rows: a walk a
 exact batch would trust lengths before their checksums are verified.
 """
 
+import contextlib
 import errno
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.files.location import is_url
 from segmentlog.files.requests import side_by_side
+from segmentlog.index.offset import OffsetPosition
 from segmentlog.model import LogSlice, SliceFile, TopicPartition
 from segmentlog.read.listed import ListedSegments
 from segmentlog.read.moment import Listing
@@ -32,10 +35,10 @@ UNCHECKED = -1
 
 
 class _Cut(NamedTuple):
-    """A byte between two batches, and the base offset of the one behind it, if that is known."""
+    """A byte between two batches, and the offset that no batch before the byte reaches."""
 
     position: int
-    base_offset: int
+    next_offset: int
 
 
 class _Piece(NamedTuple):
@@ -78,20 +81,25 @@ def cut_slices(
         if base >= end_offset:
             break
         is_cut = i == last or end_offset < files[i + 1].base_offset
+        behind = listed.offset_limit(i)
         if not is_cut and start_offset <= base and (not max_bytes or size <= max_bytes):
             if size:  # most segments are read whole: no index is asked
-                pieces.append(_Piece(base, SliceFile(path, 0, size, base, UNCHECKED, -1, inode)))
+                whole = SliceFile(path, 0, size, base, UNCHECKED, behind, inode)
+                pieces.append(_Piece(base, whole))
             continue
         if i in cut:
             pieces += cut[i]
             continue
-        end = _Cut(size, -1)
+        end = _Cut(size, behind)
         if i == last and end_offset <= listed.tail.offset:
-            # A read to a promised end behind it reports damage.
-            end = _Cut(listed.tail.position, -1)
+            end = _Cut(listed.tail.position, listed.tail.offset)
+        elif i == last:
+            # No sound batch follows the tail, so none reaches the promised end: the read reports
+            # damage, even if a wrong base offset puts the damaged batch beyond that end.
+            end = _Cut(size, end_offset)
         with listed.segment(i).opened() as opened:
             if is_cut and not (i == last and end_offset == listed.tail.offset):
-                end = _ceiling(opened, end_offset, end.position)
+                end = _ceiling(opened, end_offset, end)
             pieces += _pieces_of(opened, start_offset, end, end_offset, max_bytes)
         _check_unchanged(files[i])
     return _group(topic_partition, pieces, start_offset, end_offset, max_bytes)
@@ -121,13 +129,13 @@ def _cut_side_by_side(
 
     def pieces_of(i: int) -> list[_Piece]:
         with listed.segment(i).opened() as opened:
-            end = _Cut(opened.segment.size, -1)
+            end = _Cut(opened.segment.size, listed.offset_limit(i))
             return [*_pieces_of(opened, start_offset, end, end_offset, max_bytes)]
 
     return dict(zip(numbers, side_by_side(pieces_of, numbers), strict=True))
 
 
-def _ceiling(opened: OpenSegment, end_offset: int, limit: int) -> _Cut:
+def _ceiling(opened: OpenSegment, end_offset: int, limit: _Cut) -> _Cut:
     """A byte behind which no batch begins below `end_offset`, from the offset index.
 
     The first entry at or above that offset belongs to the append that reaches the offset, and this
@@ -135,12 +143,10 @@ def _ceiling(opened: OpenSegment, end_offset: int, limit: int) -> _Cut:
     wrong.
     """
     entry = next(islice(opened.offset_index.entries_from(end_offset), 1, None), None)
-    if entry is None or not 0 < entry.position < limit:
-        return _Cut(limit, -1)
-    header = opened.header_at(entry.position, up_to_offset=entry.offset)
-    if header is None or _least_offset(opened, entry.position, header) < end_offset:
-        return _Cut(limit, -1)
-    return _Cut(entry.position, -1 if header.is_wrapper else header.base_offset)
+    if entry is None or not 0 < entry.position < limit.position:
+        return limit
+    _, begins = _batch_at(opened, entry)
+    return limit if begins < end_offset else _Cut(entry.position, begins)
 
 
 def _pieces_of(
@@ -156,7 +162,9 @@ def _first_piece(opened: OpenSegment, start_offset: int, end: _Cut) -> _Piece | 
     segment = opened.segment
     position, first_offset, crc = 0, segment.base_offset, UNCHECKED
     if start_offset > first_offset:
-        position, header = opened.floor(start_offset)
+        # The batches before and after it show that a base offset is wrong.  So the read begins two
+        # entries before the range.
+        position, header = opened.confirm(opened.offset_index.lookup_before(start_offset - 1))
         if header is None:
             header = opened.header_at(position, up_to_offset=start_offset)
         if header is not None:
@@ -164,7 +172,7 @@ def _first_piece(opened: OpenSegment, start_offset: int, end: _Cut) -> _Piece | 
     if position >= end.position:
         return None
     file = SliceFile(
-        segment.path, position, end.position, first_offset, crc, end.base_offset, segment.inode
+        segment.path, position, end.position, first_offset, crc, end.next_offset, segment.inode
     )
     return _Piece(max(start_offset, segment.base_offset), file)
 
@@ -183,11 +191,8 @@ def _cut_piece(
         entry = opened.offset_index.last_at_or_before_position(begin + part * n_bytes // n_parts)
         if not file.start < entry.position < file.end:
             continue
-        header = opened.header_at(entry.position, up_to_offset=entry.offset)
-        if header is None:
-            continue
-        begins = _least_offset(opened, entry.position, header)
-        if not piece.start_offset < begins < end_offset:
+        header, begins = _batch_at(opened, entry)
+        if header is None or not piece.start_offset < begins < end_offset:
             continue
         before = file._replace(end=entry.position, next_offset=begins)
         pieces.append(_Piece(piece.start_offset, before))
@@ -198,20 +203,32 @@ def _cut_piece(
     return [*pieces, _Piece(piece.start_offset, file)]
 
 
-def _least_offset(opened: OpenSegment, position: int, header: BatchHeader) -> int:
-    """Least possible offset of a batch: the header of a wrapper has only its last offset."""
-    return _behind_previous(opened, position) if header.is_wrapper else header.base_offset
+def _batch_at(opened: OpenSegment, entry: OffsetPosition) -> tuple[BatchHeader | None, int]:
+    """Header of the batch at an index entry, and the offset at which a slice may begin there.
+
+    It is the batch's base offset, or, for a wrapper, whose header has only its last offset, the
+    least possible one.  None and -1 if the batch does not fit: it must begin after the batch
+    before it, and end at or before the entry.  No checksum covers base offsets, and a wrong one
+    would hide rows of the slice before.
+    """
+    header = opened.header_at(entry.position, up_to_offset=entry.offset)
+    if header is None or header.last_offset > entry.offset:
+        return None, -1
+    before = _behind_previous(opened, entry.position)
+    if before is None or header.base_offset < before:
+        return None, -1
+    return header, before if header.is_wrapper else header.base_offset
 
 
-def _behind_previous(opened: OpenSegment, position: int) -> int:
-    """Offset behind the batch before the one at `position`, or the base offset."""
-    entry, next_offset = opened.offset_index.last_at_or_before_position(position - 1), -1
-    fits = opened.header_at(entry.position, up_to_offset=entry.offset) is not None
-    begin = entry.position if fits else 0
-    for placed in opened.headers(begin, position):
-        if placed.end == position:
-            next_offset = placed.header.last_offset + 1
-    return max(next_offset, opened.segment.base_offset)
+def _behind_previous(opened: OpenSegment, position: int) -> int | None:
+    """Offset after the batch that ends at byte `position`; None if the index leads to none."""
+    entry = opened.offset_index.last_at_or_before_position(position - 1)
+    found = None
+    with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+        for placed in opened.headers(entry.position, position):
+            if placed.end == position:
+                found = placed.header.last_offset + 1
+    return found
 
 
 def _group(

@@ -28,7 +28,6 @@ from segmentlog.model import (
     LogSlice,
     OnCorruptBatch,
     ScanPolicy,
-    SliceFile,
     TimestampRange,
 )
 from segmentlog.read.damage import DamagePolicy
@@ -204,10 +203,11 @@ class _SliceReader:
             while window.begin < window.end:
                 most = _MOST_BATCHES
                 if one_pass is not None:
-                    yield from self._usual_batches(one_pass, window, scanner, planned)
+                    yield from self._usual_batches(one_pass, window, scanner, file)
                     if one_pass.stop != Stop.UNUSUAL:
                         break
                     most = self._n_careful
+                least_offset = scanner.next_offset
                 scanned = scanner.scan(
                     window.buf, window.begin, window.end, window.file_position, most
                 )
@@ -216,7 +216,11 @@ class _SliceReader:
                 self._careful_bytes = scanned.end - window.begin
                 window.begin = scanned.end
                 self._scanned_to = window.file_position + scanned.end
-                batches = self._damage.with_true_offsets(scanned, scanner, planned)
+                batches = self._damage.with_true_offsets(scanned, least_offset, file)
+                if len(batches.headers) < len(scanned.headers):
+                    scanner.next_offset = (
+                        batches.next_offset if len(batches.headers) else least_offset
+                    )
                 last_offsets = batches.headers[:, layout.LAST_OFFSET]
                 is_done = np.count_nonzero(last_offsets >= end_offset) > 1
                 if overlaps:
@@ -227,14 +231,14 @@ class _SliceReader:
                     return
 
     def _usual_batches(
-        self, one_pass: OnePassDecoder, window: Window, scanner: BatchScanner, planned: SliceFile
+        self, one_pass: OnePassDecoder, window: Window, scanner: BatchScanner, file: PlannedFile
     ) -> Iterator[pa.RecordBatch]:
         """Rows of the usual batches that a window begins with."""
-        begin, limit = window.begin, planned.next_offset
+        begin = window.begin
         yield from one_pass.decode(
             window.buf, begin, window.end, scanner.next_offset,
-            offset_limit=limit if limit >= 0 else self._slice.end_offset,
-            most_bytes=planned.end - window.file_position - begin,
+            offset_limit=self._damage.limit_of(file),
+            most_bytes=file.planned.end - window.file_position - begin,
         )  # fmt: skip
         window.begin, scanner.next_offset = one_pass.position, one_pass.next_offset
         self._scanned_to = window.file_position + window.begin

@@ -4,7 +4,6 @@ A `BatchScanner` finds the batches of a buffer and turns a kernel's status into 
 file, byte and offset.  A `RecordDecoder` turns these batches into Arrow batches of bounded size.
 """
 
-import logging
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,12 +23,9 @@ from segmentlog.model import (
 from segmentlog.records.batch_error import batch_error
 from segmentlog.records.columns import CONSTANT_COLUMNS, Constants, Output
 from segmentlog.records.filler import RecordFiller
-from segmentlog.records.header import parse_header
 from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["BatchScanner", "RecordDecoder"]
-
-logger = logging.getLogger(__name__)
 
 _FIRST_ROWS = 1_000  # so that ``show()`` does not wait for a full batch
 _MOST_ROWS = 50_000  # the size that Spark's transport takes quickest
@@ -52,7 +48,7 @@ class BatchScanner:
     def __init__(self, path: str, next_offset: int) -> None:
         self.path = path
         self.next_offset = next_offset
-        self._least_offset, self._code = next_offset, status.OK  # before, and how, the last scan
+        self._code = status.OK  # of the last scan
         self._headers: Int64s = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
 
     def scan(
@@ -82,7 +78,7 @@ class BatchScanner:
         code, position, n_batches = scan_batches(
             buf, start, end, self.next_offset, self._headers[:most]
         )
-        self._least_offset, self._code = self.next_offset, code
+        self._code = code
         batches = ScannedBatches(self.path, buf, self._headers[:n_batches], file_position)
         if n_batches:
             self.next_offset = batches.next_offset
@@ -94,30 +90,6 @@ class BatchScanner:
     def offsets_went_back(self) -> bool:
         """Whether the batch that ended the last scan begins below the one before it."""
         return self._code == status.OFFSETS_GO_BACK
-
-    def without_wrong_offset(self, batches: ScannedBatches) -> ScannedBatches:
-        """Batches of the last scan, without the last batch if its base offset is wrong.
-
-        No checksum covers a base offset.  The batch that ended the scan may begin below the last
-        of `batches`, but not below the batches before it.  Then the last of `batches` has a base
-        offset that is too high.
-        """
-        headers = batches.headers
-        if not self.offsets_went_back or not len(headers):
-            return batches
-        before = self._least_offset
-        if len(headers) > 1:
-            before = int(headers[-2, layout.LAST_OFFSET]) + 1
-        head = batches.buf[batches.end : batches.end + layout.HEADER_BYTES].tobytes()
-        next_base = parse_header(head).base_offset
-        if next_base < before:
-            return batches
-        logger.warning(
-            "%s: batch at byte %d has base offset %d, and %d follows it; that batch is left out",
-            self.path, batches.position_of(-1), int(headers[-1, layout.BASE_OFFSET]), next_base,
-        )  # fmt: skip
-        self.next_offset = before
-        return batches.only(slice(-1))
 
 
 class RecordDecoder:

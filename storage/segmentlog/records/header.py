@@ -9,7 +9,7 @@ from typing import NamedTuple
 from segmentlog.kernels import layout
 from segmentlog.model import TimestampType
 
-__all__ = ["BatchHeader", "parse_header"]
+__all__ = ["BatchHeader", "is_too_high", "parse_header"]
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _MESSAGE = struct.Struct(">qiIBB")
@@ -112,3 +112,19 @@ def _parse_message(buf: bytes | bytearray | memoryview, at: int) -> BatchHeader:
     return BatchHeader(
         offset, size, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, count
     )
+
+
+def is_too_high(least_offset: int, first: tuple[int, int], second_base: int) -> bool:
+    """Whether, of two batches whose offsets overlap, the first has the wrong base offset.
+
+    No checksum covers base offsets.  If the first batch begins right after the batch before it,
+    or would not fit between that batch and the second, the second has the wrong base offset.
+
+    Parameters
+    ----------
+    least_offset : least possible base offset of the first batch.
+    first : its base offset and last offset.
+    second_base : base offset of the batch that follows it; at most the last offset of the first.
+    """
+    base, last = first
+    return base > least_offset and second_base - least_offset > last - base

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from segmentlog.files.aside import set_aside
 from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import FileKind, FileState, SegmentFileName, parse_segment_file
-from segmentlog.files.readable import list_names, status_of
-from segmentlog.segments.listing import SegmentFiles, next_offset_of
+from segmentlog.files.readable import list_names
+from segmentlog.segments.listing import SegmentFiles, replaced_by
 
 __all__ = ["finish_swaps", "has_swaps", "take_places"]
 
@@ -42,19 +42,21 @@ def finish_swaps(path: str) -> None:
             os.unlink(os.path.join(path, name))
         sync_directory(path)
     finished = {name: each for name, each in swaps.items() if name not in undone}
-    logs = [
-        SegmentFiles(each.offset, full, status_of(full).size, is_swap=True)
-        for name, each in finished.items()
-        if each.kind == FileKind.LOG and (full := os.path.join(path, name))
-    ]
-    first = min((each.base_offset for each in logs), default=0)
-    behind = max(map(next_offset_of, logs), default=0)
+    swap_logs, live_logs = (
+        [
+            SegmentFiles(each.offset, os.path.join(path, name), 0)
+            for name, each in files.items()
+            if (each.kind, each.state) == (FileKind.LOG, state) and name not in undone
+        ]
+        for state in (FileState.SWAP, FileState.LIVE)
+    )
+    replaced = replaced_by(swap_logs, live_logs)
     # The old segments go before any new file takes its place: the first new log has the name of
     # the first old one.  That is synced: an old segment that came back once no .swap is left would
     # hold offsets that the new ones hold, too.  A read under way may still need them: removed at
     # once, as a starting broker does it, they took the last values of a thousand keys out of it.
     for name, each in files.items():
-        if each.state == FileState.LIVE and first <= each.offset < behind:
+        if each.state == FileState.LIVE and each.offset in replaced:
             set_aside(path, name)
     sync_directory(path)
     take_places(path, finished)

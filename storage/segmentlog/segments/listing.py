@@ -6,10 +6,12 @@ finished them, and they replace every segment in the range of offsets that they 
 if a ``.cleaned`` file with the same or a lower offset shows that the swap had not begun.
 """
 
+import contextlib
 import errno
 import logging
 import os
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from segmentlog.errors import LogDirectoryError
@@ -22,10 +24,9 @@ from segmentlog.files.readable import (
     status_of,
 )
 from segmentlog.files.system_errors import is_gone
-from segmentlog.kernels import layout
-from segmentlog.records.header import parse_header
+from segmentlog.segments.overlap import reach
 
-__all__ = ["SegmentFiles", "list_segments", "lone_segment", "next_offset_of"]
+__all__ = ["SegmentFiles", "list_segments", "lone_segment", "replaced_by"]
 
 logger = logging.getLogger(__name__)
 
@@ -231,25 +232,19 @@ def _with_swaps(
     finished = {offset: swap for offset, swap in swaps.items() if offset < first_cleaned}
     if not finished:
         return live
-    first, behind = min(finished), max(map(next_offset_of, finished.values()))
-    kept = {offset: files for offset, files in live.items() if not first <= offset < behind}
+    replaced = replaced_by([*finished.values()], live.values())
+    kept = {offset: files for offset, files in live.items() if offset not in replaced}
     return kept | finished
 
 
-def next_offset_of(swap: SegmentFiles) -> int:
-    """Offset behind the last batch: after a merge it may lie in a later segment's range."""
-    next_offset, position = swap.base_offset, 0
-    try:
-        with open_file(swap.path) as file:
-            while True:
-                head = file.read(position, layout.HEADER_BYTES)
-                if len(head) < layout.SMALLEST_BATCH_BYTES:
-                    break
-                header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
-                position += header.size_in_bytes
-                if header.batch_length < layout.MIN_LEGACY_LENGTH or position > swap.size:
-                    break
-                next_offset = header.last_offset + 1
-    except FileNotFoundError:  # put in its place since the directory was listed
-        return swap.base_offset
-    return next_offset
+def replaced_by(swaps: Sequence[SegmentFiles], live: Iterable[SegmentFiles]) -> range:
+    """Base offsets of the live segments in whose place finished swap files stand.
+
+    After a merge, the last batch of a swap file may lie in a later segment's range.
+    """
+    others = sorted(live, key=attrgetter("base_offset"))
+    behind = 0
+    for swap in swaps:
+        with contextlib.suppress(FileNotFoundError):  # put in its place since it was listed
+            behind = max(behind, reach(swap, others))
+    return range(min((each.base_offset for each in swaps), default=0), behind)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.files.readable import ReadableFile
 from segmentlog.kernels import layout
-from segmentlog.records.header import parse_header
-from segmentlog.segments.resync import behind_damage
-from segmentlog.segments.segment import OpenSegment, Segment
+from segmentlog.records.header import BatchHeader, is_too_high, parse_header
+from segmentlog.segments.resync import behind_damage, first_offset
+from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
 
 __all__ = ["LogEnd", "find_log_end", "is_newer_format"]
 
@@ -38,47 +38,81 @@ class LogEnd(NamedTuple):
     damaged_from: int | None = None
 
 
-def find_log_end(segment: Segment, *, warns: bool = True) -> LogEnd:
+def find_log_end(segment: Segment, committed_to: int = -1, *, warns: bool = True) -> LogEnd:
     """End of the active segment; a torn tail is left out, with a warning unless it is all zeros.
 
-    Reads the bytes behind the last index entry, and verifies their checksums.
+    Reads the bytes behind the last index entries, and verifies their checksums.  No checksum
+    covers base offsets.  They rise, stay within the span of one segment, and leave no gap at the
+    high watermark, which is the end of a batch.
+
+    Parameters
+    ----------
+    segment : the active one.
+    committed_to : the high watermark, or -1 if it is unknown.
+    warns : whether a torn tail is logged.
     """
     if segment.size == 0:
         return LogEnd(segment.base_offset, 0)
     start = LogEnd(segment.base_offset, 0)
     with segment.opened() as opened:
-        position = _last_indexed(opened)
-        end = _last_good(opened, start._replace(position=position))
+        position = _indexed(opened)
+        end = _last_good(opened, start._replace(position=position), committed_to)
         if end.position == position > 0:  # the batch that the index leads to is damaged
-            end = _last_good(opened, start)
+            end = _last_good(opened, start, committed_to)
         while end.position < segment.size:
             behind = _behind_damage(segment, opened.file, end, warns=warns)
             if behind is None:
                 break
-            end = _last_good(opened, behind)
+            end = _last_good(opened, behind, committed_to)
     return end
 
 
-def _last_indexed(opened: OpenSegment) -> int:
-    """Position of the last index entry whose batch is there; the newest batch may be torn."""
+def _indexed(opened: OpenSegment) -> int:
+    """Position of the last index entry but two whose batch is there; the newest may be torn.
+
+    Of two batches with overlapping offsets, the batch before them shows which one is wrong.
+    """
     index = opened.offset_index
     # A writer may have appended behind the listed size of the segment.
-    last = index.slot_at_or_before_position(opened.segment.size - 1)
+    last = index.slot_at_or_before_position(opened.segment.size - 1) - 2
     for entry in map(index.entry, range(last, max(last - _ENTRIES_TRIED, -1), -1)):
         if opened.header_at(entry.position, up_to_offset=entry.offset) is not None:
             return entry.position
     return 0
 
 
-def _last_good(opened: OpenSegment, end: LogEnd) -> LogEnd:
+def _last_good(opened: OpenSegment, end: LogEnd, committed_to: int) -> LogEnd:
     """End of the good batches that follow `end`, or `end` itself when there is none."""
+    limit = opened.segment.base_offset + layout.SEGMENT_OFFSETS
+    before = end  # of the last good batch
+    last: PlacedHeader | None = None
     with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
         for placed in opened.headers(end.position):
             header = placed.header
-            if header.base_offset < end.offset or placed.checksum(opened.file) != header.crc:
+            if header.last_offset >= limit or placed.checksum(opened.file) != header.crc:
                 break
+            if header.base_offset < end.offset:
+                if last is None or not _is_too_high(opened, last, before.offset, header):
+                    break
+                hidden = before.offset if before.damaged_from is None else before.damaged_from
+                end = before._replace(damaged_from=hidden)
+            before, last = end, placed
             end = LogEnd(header.last_offset + 1, placed.end, end.damaged_from)
-    return end
+    if last is None or not before.offset < committed_to < end.offset:
+        return end
+    return before if _first_offset(opened, last) > before.offset else end
+
+
+def _is_too_high(
+    opened: OpenSegment, last: PlacedHeader, least_offset: int, follows: BatchHeader
+) -> bool:
+    """Whether `last` has a wrong base offset, and not the batch that follows it."""
+    offsets = _first_offset(opened, last), last.header.last_offset
+    return is_too_high(least_offset, offsets, follows.base_offset)
+
+
+def _first_offset(opened: OpenSegment, placed: PlacedHeader) -> int:
+    return first_offset(opened.file, placed.position, placed.header)
 
 
 def _behind_damage(

@@ -1,19 +1,21 @@
 """The search for the next good batch behind damage."""
 
+import contextlib
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import crc32c
 import numpy as np
 
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.files.readable import ReadableFile
 from segmentlog.kernels import layout
-from segmentlog.records.header import parse_header
+from segmentlog.records.header import BatchHeader, parse_header
 
 if TYPE_CHECKING:  # the compiler loads with the arrays' types
     from segmentlog.kernels.memory import Bytes, Int64s
 
-__all__ = ["GoodBatch", "behind_damage", "find_good_batch"]
+__all__ = ["GoodBatch", "behind_damage", "find_good_batch", "first_offset"]
 
 _SEARCH_BYTES = 16 << 20
 _OVERLAP_BYTES = 8 << 20  # batches up to this size are found wherever they stand
@@ -61,7 +63,7 @@ def _claimed_end(
     if length < layout.MIN_LEGACY_LENGTH or at >= end:
         return None
     data = file.read(at, min(_SEARCH_BYTES, end - at))
-    return _found(data, 0, at, next_offset) if _is_good(data, 0, next_offset) else None
+    return _found(file, at, next_offset) if _is_good(data, 0, next_offset) else None
 
 
 def _first(file: ReadableFile, at: int, end: int, next_offset: int) -> GoodBatch | None:
@@ -70,16 +72,35 @@ def _first(file: ReadableFile, at: int, end: int, next_offset: int) -> GoodBatch
         data = file.read(at, min(_SEARCH_BYTES, end - at))
         found = find_good_batch(data, 0, next_offset)
         if found is not None:
-            return _found(data, found, at, next_offset)
+            return _found(file, at + found, next_offset)
         at += _SEARCH_BYTES - _OVERLAP_BYTES
     return None
 
 
-def _found(data: bytes, at: int, file_position: int, next_offset: int) -> GoodBatch:
-    """A wrapper's first offset is inside it, and not looked for."""
-    header = parse_header(data, at)
-    base_offset = next_offset if header.is_wrapper else header.base_offset
-    return GoodBatch(file_position + at, base_offset)
+def _found(file: ReadableFile, at: int, next_offset: int) -> GoodBatch:
+    """The good batch at byte `at`."""
+    head = file.read(at, layout.HEADER_BYTES)
+    first = first_offset(file, at, parse_header(head.ljust(layout.HEADER_BYTES, b"\0")))
+    return GoodBatch(at, max(first, next_offset))
+
+
+def first_offset(file: ReadableFile, position: int, header: BatchHeader) -> int:
+    """First offset of the batch at byte `position`; of a wrapper, the one inside it.
+
+    The header of a wrapper has only its last offset.  That is returned, too, if its messages
+    cannot be read.
+    """
+    if not header.is_wrapper:
+        return header.base_offset
+    # Compiled kernels load here, at damage in logs that hardly exist any more.
+    from segmentlog.records.one_batch import read_timestamps
+
+    with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+        batch = file.read(position, header.size_in_bytes)
+        offsets, _ = read_timestamps(batch, file.path, position)
+        if len(offsets):
+            return int(offsets[0])
+    return header.last_offset
 
 
 def find_good_batch(data: bytes, start: int, next_offset: int) -> int | None:

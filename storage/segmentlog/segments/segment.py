@@ -19,7 +19,7 @@ from segmentlog.errors import (
 )
 from segmentlog.files.closing import Closing
 from segmentlog.files.readable import ReadableFile, open_file
-from segmentlog.index.offset import OffsetIndex
+from segmentlog.index.offset import OffsetIndex, OffsetPosition
 from segmentlog.index.time import TimeIndex
 from segmentlog.kernels import layout
 from segmentlog.records.header import BatchHeader, parse_header
@@ -291,12 +291,14 @@ class OpenSegment(Closing):
 
         The start of the file if the index is missing or does not fit the log.
         """
-        return self.floor(offset)[0]
+        return self.confirm(self.offset_index.lookup(offset))[0]
 
-    def floor(self, offset: int) -> tuple[int, BatchHeader | None]:
-        """`floor_position`, and the header there if it had to be read."""
+    def confirm(self, entry: OffsetPosition) -> tuple[int, BatchHeader | None]:
+        """Position of an entry of the offset index, and the header there, which has to fit it.
+
+        Byte 0 and None if the header does not fit, or if the entry is the start of the file.
+        """
         index = self.offset_index
-        entry = index.lookup(offset)
         if not entry.position:
             return 0, None
         # The entry's offset is the last offset of its append, and every batch of the append begins

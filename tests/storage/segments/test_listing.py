@@ -130,7 +130,7 @@ def test_a_merged_swap_file_replaces_every_segment_that_it_covers(partition: Pat
 def test_the_range_of_several_swap_files_is_replaced(partition: Path) -> None:
     """A segment between two parts of a split is as old as the one that was split."""
     write_segment(partition, NAMES[0] + ".swap", [0, 4])
-    write_segment(partition, "00000000000000000005.log.swap", [5, 24])
+    write_segment(partition, "00000000000000000005.log.swap", [5, 20, 24])
     expected = [NAMES[0] + ".swap", "00000000000000000005.log.swap"]
 
     assert expected == listed(partition)
@@ -156,8 +156,18 @@ def test_a_swap_file_of_old_messages_replaces_what_it_covers(partition: Path) ->
     """Magic 1 has no last offset delta; the offset of each message counts."""
     message = (14).to_bytes(8, "big") + (22).to_bytes(4, "big") + bytes(4) + b"\x01" + b"\x7f" * 17
     (partition / (NAMES[0] + ".swap")).write_bytes(message)
+    (partition / NAMES[1]).write_bytes(message)
 
     assert [NAMES[0] + ".swap", NAMES[2]] == listed(partition)
+
+
+def test_a_wrong_offset_at_the_end_of_a_swap_file_replaces_no_other_segment(
+    partition: Path,
+) -> None:
+    """No checksum covers the offset, and the other segment does not hold that batch."""
+    write_segment(partition, NAMES[0] + ".swap", [0, 9 + 16])
+
+    assert [NAMES[0] + ".swap", *NAMES[1:]] == listed(partition)
 
 
 @pytest.mark.parametrize("suffix", [".log.cleaned", ".index.cleaned", ".timeindex.cleaned"])

@@ -41,13 +41,15 @@ def partition(tmp_path: Path) -> Path:
     return directory
 
 
-def end_of(partition: Path, data: bytes, *, index: bytes | None = None) -> LogEnd:
+def end_of(
+    partition: Path, data: bytes, *, index: bytes | None = None, committed_to: int = -1
+) -> LogEnd:
     """End of a segment with these bytes."""
     (partition / NAME).write_bytes(data)
     if index is not None:
         (partition / NAME).with_suffix(".index").write_bytes(index)
     files = SegmentFiles(40, str(partition / NAME), len(data))
-    return find_log_end(Segment(files, is_sealed=False))
+    return find_log_end(Segment(files, is_sealed=False), committed_to)
 
 
 def entry(offset: int, position: int) -> bytes:
@@ -126,18 +128,34 @@ def test_a_flipped_bit_in_the_last_batch_cuts_that_batch(
         assert LogEnd(48, ENDS[4]) == end_of(partition, flip(WHOLE, ENDS[4] + at), index=index), at
 
 
+@pytest.mark.parametrize("bit", [*range(7), *range(31, 64)])
+@pytest.mark.parametrize("batch", range(5))
+def test_a_wrong_base_offset_hides_no_other_batch(partition: Path, batch: int, bit: int) -> None:
+    """No checksum covers it; sound batches around it and the high watermark show the end."""
+    at = ENDS[batch] + 7 - bit // 8
+    data = bytearray(WHOLE)
+    data[at] ^= 1 << bit % 8
+    indexes = [b"", b"".join(entry(40 + 2 * each + 1, ENDS[each]) for each in range(1, 5))]
+    for index in indexes:
+        found = end_of(partition, bytes(data), index=index, committed_to=50)
+
+        assert found.offset == (48 if batch == 4 else 50)
+        assert found.position == (ENDS[4] if batch == 4 else ENDS[5])
+
+
 @pytest.mark.parametrize("batch", [0, 1, 2, 3])
-@pytest.mark.parametrize("last_entry", [None, 1, 4])
+@pytest.mark.parametrize("first_entry", [None, 1, 2])
 def test_a_flipped_bit_before_a_good_batch_is_damage(
-    partition: Path, batch: int, last_entry: int | None
+    partition: Path, batch: int, first_entry: int | None
 ) -> None:
     """Good batches follow: the log goes on there, and a scan fails at the bad one."""
-    index = None if last_entry is None else entry(40 + 2 * last_entry + 1, ENDS[last_entry])
+    entries = [] if first_entry is None else range(first_entry, first_entry + 3)
+    index = b"".join(entry(40 + 2 * each + 1, ENDS[each]) for each in entries)
     data = flip(WHOLE, ENDS[batch] + 70)
     found = end_of(partition, data, index=index)
     log = segmentlog.open_log_dir(partition).log("t", 0)
 
-    is_met = last_entry is None or batch >= last_entry  # the search begins at the last entry
+    is_met = first_entry is None or batch >= first_entry  # the search begins three entries back
     assert LogEnd(50, ENDS[5], damaged_from=40 + 2 * batch if is_met else None) == found
     with pytest.raises(ChecksumMismatchError) as caught:
         log.scan().read_all()
