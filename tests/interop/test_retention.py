@@ -100,8 +100,8 @@ def test_the_same_segments_go(new_version: str, filled: Path, tmp_path: Path) ->
     """Ours of one copy, and the broker's of another; then a broker takes ours over."""
     before = bases(filled / "logs0")
     ours, theirs = copied(filled, tmp_path / "ours"), copied(filled, tmp_path / "theirs")
-    told = segmentlog.retain(ours / "logs0", dry_run=True)
-    assert told == segmentlog.retain(ours / "logs0")
+    told = segmentlog.retain(ours / "logs0", dry_run=True, kafka_defaults=True)
+    assert told == segmentlog.retain(ours / "logs0", kafka_defaults=True)
     found = bases(ours / "logs0")
     with running(theirs, new_version, retains=True) as broker, JavaClient(broker) as client:
         until(lambda: bases(theirs / "logs0") == found)
@@ -146,7 +146,9 @@ def test_producers_stay_known_to_a_broker(new_version: str, tmp_path: Path) -> N
     at_the_end = path / f"{4:020d}.snapshot"
     (known,) = [each for each in read_snapshot(str(at_the_end)) if each.last_offset == 1]
     at_the_end.unlink()  # one is left, of the last roll; a broker would ignore it at the log start
-    assert [0] == [each.base_offset for each in segmentlog.retain(broker.log_dir, ["t"])]
+    assert [0] == [
+        each.base_offset for each in segmentlog.retain(broker.log_dir, ["t"], kafka_defaults=True)
+    ]
     assert known in read_snapshot(str(at_the_end))
     with running(directory, new_version, retains=False) as broker, JavaClient(broker) as client:
         assert {0: (2, 4)} == client.offsets("t")
@@ -194,7 +196,7 @@ def test_a_broker_starts_after_every_step(
     whole = copied(filled, tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch:
         around_calls(patch, CALLS, count)
-        segmentlog.retain(whole / "logs0")
+        segmentlog.retain(whole / "logs0", kafka_defaults=True)
     found, n_kept_out = bases(whole / "logs0"), 0
     for number in range(stride // 2, n_calls, stride):
         ours = copied(filled, tmp_path / str(number))
@@ -203,7 +205,7 @@ def test_a_broker_starts_after_every_step(
             n_kept_out += 1
             with pytest.raises(RuntimeError, match=r"segmentlog\.unfinished"):
                 running(ours, new_version, retains=False).start()
-            segmentlog.retain(ours / "logs0")
+            segmentlog.retain(ours / "logs0", kafka_defaults=True)
         with running(ours, new_version, retains=True) as broker, JavaClient(broker) as client:
             until(lambda: bases(ours / "logs0") == found)  # noqa: B023 - called at once
             assert found == bases(ours / "logs0"), number
@@ -271,4 +273,4 @@ def _cut_at(log_dir: Path, number: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         around_calls(patch, CALLS, around)
         with pytest.raises(Crash):
-            segmentlog.retain(log_dir)
+            segmentlog.retain(log_dir, kafka_defaults=True)

@@ -5,10 +5,9 @@ steps.
 """
 
 import copy
-import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,18 +20,19 @@ from segmentlog.cleanup.retention import (
     find_expired,
 )
 from segmentlog.cleanup.swap_segments import remove_deleted
+from segmentlog.errors import OptionError
 from segmentlog.files.names import partition_path
 from segmentlog.files.readable import status_of
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.log import Log
 from segmentlog.log_directory import open_log_dir
 from segmentlog.model import TopicPartition
-from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.settings.directory_settings import DirectorySettings, Source
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["RemovedSegment", "removed_below", "retain", "spans_of"]
 
-logger = logging.getLogger(__name__)
+_LIMITS = {Reason.SIZE: "retention.bytes", Reason.TIME: "retention.ms"}
 
 
 class RemovedSegment(NamedTuple):
@@ -46,6 +46,8 @@ class RemovedSegment(NamedTuple):
     newest_ms : its newest timestamp (epoch) if that is the reason, or else None.
     limit : the setting that the segment exceeds, as ``retention.ms=604800000``; empty below the
         log start.
+    source : the place that has this setting, as in `segmentlog.Setting`; empty below the log
+        start.
     """
 
     topic: str
@@ -56,6 +58,7 @@ class RemovedSegment(NamedTuple):
     reason: Reason
     newest_ms: int | None
     limit: str
+    source: str = ""
 
 
 class _Plan(NamedTuple):
@@ -77,6 +80,7 @@ def retain(
     lock_timeout_seconds: float = 0.0,
     metadata: str | os.PathLike[str] | None = None,
     server_properties: str | os.PathLike[str] | None = None,
+    kafka_defaults: bool = False,
 ) -> list[RemovedSegment]:
     """Remove expired segments from a log directory on which no broker is running.
 
@@ -93,6 +97,8 @@ def retain(
     dry_run : whether nothing is changed, and the result is what would be removed.
     lock_timeout_seconds : how long to wait for a writer.
     metadata, server_properties : see `segmentlog.topic_settings`.
+    kafka_defaults : whether limits that nobody has visibly set are Kafka's defaults, by which
+        records expire after a week.  With `server_properties`, they are.
 
     Returns
     -------
@@ -102,8 +108,9 @@ def retain(
     Raises
     ------
     OptionError
-        If a setting is unknown, or has a value that is not accepted; if nothing tells the settings
-        of a broker's topics.
+        If a setting is unknown, or has a value that is not accepted; if nothing shows the settings
+        of a broker's topics; if a limit that nobody has set would remove records, and
+        `kafka_defaults` is not given.
     UnknownTopicOrPartitionError
         If the directory does not hold a topic.
     LogDirectoryError
@@ -121,9 +128,12 @@ def retain(
     )
 
     directory = log_directory(path)
-    known = DirectorySettings.read(directory, settings, metadata, server_properties)
     now_ms = int(time.time() * 1000)
     with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
+        # Under the lock: another process may have changed the settings while this one waited.
+        known = DirectorySettings.read(
+            directory, settings, metadata, server_properties, kafka_defaults=kafka_defaults
+        )
         partitions = partitions_of(directory, topics, has_settings=bool(settings))
         plans = _plans(directory, partitions, known, now_ms)
         if may_write:
@@ -141,7 +151,7 @@ def retain(
             for each in partitions:  # what compaction has put aside
                 where = partition_path(directory, each)
                 remove_deleted(where, known.config(each.topic).file_delete_delay_ms)
-    return [each for plan in plans for each in _removed(plan, known.config)]
+    return [each for plan in plans for each in _removed(plan, known)]
 
 
 def _plans(
@@ -157,7 +167,39 @@ def _plans(
         plan = _plan(opened.log(*each), settings.config(each.topic), now_ms)
         if plan.expired:
             plans.append(plan)
+    _refuse_unset(plans, settings)
     return plans
+
+
+def _refuse_unset(plans: Iterable[_Plan], settings: DirectorySettings) -> None:
+    """Refuse to remove anything by a limit that is nobody's word.
+
+    Raises
+    ------
+    OptionError
+        For the first topic; it names the setting, and what would be removed.
+    """
+    refused: dict[tuple[str, str], list[SegmentSpan]] = {}
+    for plan in plans:
+        topic = plan.topic_partition.topic
+        for each in plan.expired:
+            unset = settings.unset(topic, _LIMITS[each.reason]) if each.reason in _LIMITS else None
+            if unset is not None:
+                refused.setdefault((unset, topic), []).append(each.span)
+    for (name, topic), spans in refused.items():
+        n_bytes = sum(each.n_bytes for each in spans)
+        found = settings.of(topic)[name]
+        places = (
+            "name the broker's server.properties (server_properties, --server-properties), "
+            if found.source is Source.UNSEEN
+            else "keep it with segmentlog configure, "
+        )
+        accepted = (
+            f"nobody has visibly set it for topic {topic!r}, and {len(spans)} segments with "
+            f"{n_bytes} bytes would go by Kafka's default, {found.value}: give it in the call, "
+            f"{places}or allow Kafka's defaults (kafka_defaults=True, --kafka-defaults)"
+        )
+        raise OptionError(name, "", accepted)
 
 
 def _plan(log: Log, config: TopicConfig, now_ms: int) -> _Plan:
@@ -202,15 +244,14 @@ def _bounds(log: Log) -> LogBounds:
     )
 
 
-def _removed(plan: _Plan, config_of: Callable[[str], TopicConfig]) -> list[RemovedSegment]:
+def _removed(plan: _Plan, settings: DirectorySettings) -> list[RemovedSegment]:
     topic, partition = plan.topic_partition
-    config = config_of(topic)
+    found = settings.of(topic)
     limits = {
-        Reason.START: "",
-        Reason.SIZE: f"retention.bytes={config.retention_bytes}",
-        Reason.TIME: f"retention.ms={config.retention_ms}",
+        reason: (f"{name}={found[name].value}", str(found[name].source))
+        for reason, name in _LIMITS.items()
     }
     return [
-        RemovedSegment(topic, partition, *span, reason, newest_ms, limits[reason])
+        RemovedSegment(topic, partition, *span, reason, newest_ms, *limits.get(reason, ("", "")))
         for span, reason, newest_ms in plan.expired
     ]

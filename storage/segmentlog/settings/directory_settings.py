@@ -4,10 +4,14 @@ The first of these that has a setting decides:
 
 1. the call;
 2. in a broker's directory, the topic's own settings in the metadata of its cluster; then the
-   dynamic settings of this node, then those of all brokers; then a ``server.properties``, if one
-   is named (``DynamicBrokerConfig`` has this order);
+   dynamic settings of this node, then those of all brokers (``DynamicBrokerConfig`` has this
+   order);
 3. in a directory of ours, the topic's own settings in ``segmentlog.settings``, then its defaults;
+   in either kind of directory, a ``server.properties``, if one is named;
 4. Kafka's defaults.
+
+A broker's static settings are in no log.  Without its ``server.properties``, a setting that no
+other place has is *unseen*: Kafka's default is only a guess.
 """
 
 import os
@@ -54,6 +58,7 @@ class Source(StrEnum):
     FILE_DEFAULTS = f"{SETTINGS_FILE}, defaults"
     INTERNAL = "Kafka's own topic"
     DEFAULT = "Kafka's default"
+    UNSEEN = "Kafka's default, or server.properties"  #: which this call does not name
 
 
 class Setting(NamedTuple):
@@ -81,6 +86,8 @@ class DirectorySettings:
     node_id : of the directory's broker, in text.
     server_properties : a broker's static settings, by its own names.
     file : of a directory of ours.
+    is_unseen : whether a broker may have static settings that nobody has named.
+    kafka_defaults : whether Kafka's defaults may remove records.
     """
 
     def __init__(
@@ -91,8 +98,12 @@ class DirectorySettings:
         node_id: str = "",
         server_properties: Mapping[str, str] | None = None,
         file: SettingsFile | None = None,
+        is_unseen: bool = False,
+        kafka_defaults: bool = True,
     ) -> None:
         self._given = given or {}
+        self._default = Source.UNSEEN if is_unseen else Source.DEFAULT
+        self._kafka_defaults = kafka_defaults
         self._cluster = cluster or ClusterSettings()
         self._file = file or SettingsFile()
         self._defaults: dict[str, Setting] = {}
@@ -119,6 +130,7 @@ class DirectorySettings:
         server_properties: str | os.PathLike[str] | None = None,
         *,
         is_optional: bool = False,
+        kafka_defaults: bool = False,
     ) -> "DirectorySettings":
         """The settings of a log directory.
 
@@ -129,6 +141,8 @@ class DirectorySettings:
         server_properties : the file with a broker's static settings, which are not in the
             metadata.
         is_optional : whether a broker's directory without metadata has Kafka's defaults.
+        kafka_defaults : whether settings that nobody has visibly set are Kafka's defaults, and may
+            remove records.
 
         Raises
         ------
@@ -141,8 +155,12 @@ class DirectorySettings:
             If the metadata log, or a file, is damaged.
         """
         TopicConfig.parse(given or {})
+        static: Mapping[str, str] = {}
+        if server_properties is not None:
+            static, kafka_defaults = read_properties(local_path(server_properties)), True
         if not is_of_a_broker(directory):
-            return cls(given, file=SettingsFile.read(directory))
+            file = SettingsFile.read(directory)
+            return cls(given, server_properties=static, file=file, kafka_defaults=kafka_defaults)
         place = directory if metadata is None else local_path(metadata)
         path, cluster = metadata_path(place), None
         if path is not None:
@@ -155,12 +173,12 @@ class DirectorySettings:
                 "directory: name that one, or give cleanup.policy and the other settings"
             )
             raise OptionError("metadata", "", accepted)
-        static = (
-            {} if server_properties is None else read_properties(local_path(server_properties))
-        )
         properties = read_meta_properties(directory)
         node_id = properties.get("node.id") or properties.get("broker.id") or ""
-        return cls(given, cluster=cluster, node_id=node_id, server_properties=static)
+        return cls(
+            given, cluster=cluster, node_id=node_id, server_properties=static,
+            is_unseen=not kafka_defaults, kafka_defaults=kafka_defaults,
+        )  # fmt: skip
 
     @property
     def topics(self) -> Collection[str]:
@@ -171,7 +189,7 @@ class DirectorySettings:
         """All settings of a topic, by Kafka's names, or those of topics without their own."""
         known = TopicConfig()
         found = {
-            name: Setting(setting_text(getattr(known, attribute)), Source.DEFAULT)
+            name: Setting(setting_text(getattr(known, attribute)), self._default)
             for name, attribute in setting_names().items()
         }
         layers = (
@@ -188,6 +206,24 @@ class DirectorySettings:
             if name in own:
                 found[meant] = Setting(own[name], Source.TOPIC)
         return found | _known(self._given, Source.CALL)
+
+    def unset(self, topic: str, limit: str) -> str | None:
+        """The setting because of which a limit of retention must not remove records, or None.
+
+        A default of Kafka's removes records after a week.  That has to be somebody's word: a
+        directory without settings may be a backup.  A policy of ``delete`` is a default that
+        harms nobody as long as its limit is set, but a broker may have
+        ``log.cleanup.policy=compact`` where nobody sees it.
+
+        Parameters
+        ----------
+        limit : ``retention.ms`` or ``retention.bytes``.
+        """
+        found = self.of(topic)
+        if found["cleanup.policy"].source is Source.UNSEEN:
+            return "cleanup.policy"
+        is_set = found[limit].source not in (Source.DEFAULT, Source.UNSEEN)
+        return None if is_set or self._kafka_defaults else limit
 
     def config(self, topic: str | None) -> TopicConfig:
         """The same as a configuration.

@@ -1,6 +1,8 @@
 """Arguments and options that commands share."""
 
-from typing import Annotated, Any
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -10,6 +12,7 @@ from segmentlog.tools.sinks import Format
 
 __all__ = [
     "PATHS_HELP",
+    "Ask",
     "IndexInterval",
     "Limit",
     "Output",
@@ -17,7 +20,10 @@ __all__ = [
     "Partitions",
     "Paths",
     "Topics",
+    "Yes",
+    "asking",
     "examples",
+    "is_terminal",
     "kafkas_option",
     "time_option",
 ]
@@ -92,6 +98,26 @@ Metadata = Annotated[
         help="The broker's log directory that holds __cluster_metadata-0, if another one.",
     ),
 ]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before records go.")
+]
+
+#: Asks a question; returns only if it is answered with yes.
+Ask: TypeAlias = Callable[[str], object]
+
+
+def is_terminal() -> bool:
+    """Whether somebody can answer."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def asking(*, yes: bool) -> Ask | None:
+    """The question before records go, or None: a script and a timer have no terminal."""
+    if yes or not is_terminal():
+        return None
+    return lambda question: typer.confirm(question, abort=True, err=True)
+
+
 ServerProperties = Annotated[
     str | None,
     typer.Option(

@@ -26,6 +26,8 @@ from segmentlog.tools.arguments import (
     Paths,
     ServerProperties,
     Topics,
+    Yes,
+    asking,
     examples,
     kafkas_option,
     time_option,
@@ -314,6 +316,7 @@ def delete_topic(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")
     ] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete a topic: its partitions, its entries in checkpoints, versions of numbered writes.
 
@@ -323,7 +326,7 @@ def delete_topic(
     """
     from segmentlog.tools.delete_topic import delete_and_tell
 
-    delete_and_tell(directory, topic, sys.stdout.write, dry_run=dry_run)
+    delete_and_tell(directory, topic, sys.stdout.write, dry_run=dry_run, ask=asking(yes=yes))
 
 
 add_upkeep(app)

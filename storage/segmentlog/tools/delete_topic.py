@@ -3,17 +3,23 @@
 import os
 from collections.abc import Callable
 
-from segmentlog.cleanup.delete_topic import delete_topic
+from segmentlog.cleanup.delete_topic import DeletedTopic, delete_topic
 from segmentlog.files.names import META_PROPERTIES_FILE
 from segmentlog.files.paths import local_path
 from segmentlog.files.readable import exists
+from segmentlog.tools.arguments import Ask
 from segmentlog.tools.text import counted, escape
 
 __all__ = ["delete_and_tell"]
 
 
 def delete_and_tell(
-    path: str, topic: str, write: Callable[[str], object], *, dry_run: bool = False
+    path: str,
+    topic: str,
+    write: Callable[[str], object],
+    *,
+    dry_run: bool = False,
+    ask: Ask | None = None,
 ) -> None:
     """Delete a topic and write its size.
 
@@ -23,14 +29,16 @@ def delete_and_tell(
     topic : its name.
     write : takes each line.
     dry_run : whether nothing is changed, and the lines only name what would be deleted.
+    ask : asks before the topic is deleted.
 
     Raises
     ------
     SegmentLogError
         See `segmentlog.delete_topic`.
     """
-    done = delete_topic(path, topic, dry_run=dry_run)
-    what = counted(partitions=done.partitions, segments=done.segments, bytes=done.n_bytes)
+    if ask and not dry_run:
+        ask(f"delete topic {escape(topic)}: {_size(delete_topic(path, topic, dry_run=True))}?")
+    what = _size(delete_topic(path, topic, dry_run=dry_run))
     does = "would delete" if dry_run else "deleted"
     write(f"{does} topic {escape(topic)}: {what}\n")
     if exists(os.path.join(local_path(path), META_PROPERTIES_FILE)):
@@ -38,3 +46,7 @@ def delete_and_tell(
             "a broker whose cluster knows the topic makes it again, empty: "
             f"run kafka-topics.sh --delete --topic {escape(topic)} there\n"
         )
+
+
+def _size(done: DeletedTopic) -> str:
+    return counted(partitions=done.partitions, segments=done.segments, bytes=done.n_bytes)

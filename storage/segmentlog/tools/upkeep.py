@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from segmentlog.cleanup.compact import compact
 from segmentlog.cleanup.compaction_plan import CompactedPartition
-from segmentlog.cleanup.delete_records import delete_records
+from segmentlog.cleanup.delete_records import DeletedRecords, delete_records
 from segmentlog.cleanup.places import log_directory
 from segmentlog.cleanup.retain import RemovedSegment, retain
 from segmentlog.cleanup.retention import Reason
@@ -13,6 +14,7 @@ from segmentlog.errors import OptionError
 from segmentlog.log_directory import open_log_dir
 from segmentlog.settings.alter import alter_settings, topic_settings
 from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.tools.arguments import Ask
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import counted, escape, iso_time, to_json
 
@@ -48,30 +50,41 @@ def retain_and_tell(
     dry_run: bool = False,
     metadata: str | None = None,
     server_properties: str | None = None,
+    kafka_defaults: bool = False,
+    ask: Ask | None = None,
 ) -> None:
     """Remove expired segments, and write a line for each of them and a line for all.
 
     Parameters
     ----------
-    path, topics, settings, dry_run, metadata, server_properties : see `segmentlog.retain`.
+    path, topics, settings, dry_run, metadata, server_properties, kafka_defaults : see
+        `segmentlog.retain`.
     write : takes each line.
+    ask : asks before segments are removed.
 
     Raises
     ------
     SegmentLogError
         See `segmentlog.retain`.
     """
-    removed = retain(
-        path, topics, settings=settings, dry_run=dry_run,
-        metadata=metadata, server_properties=server_properties,
+    retaining = partial(
+        retain, path, topics, settings=settings, metadata=metadata,
+        server_properties=server_properties, kafka_defaults=kafka_defaults,
     )  # fmt: skip
-    for each in removed:
+    found = retaining(dry_run=True) if dry_run or ask else retaining()
+    for each in found:
         offsets = f"offsets {each.base_offset} to {each.end_offset - 1}"
         where = f"{escape(each.topic)}-{each.partition}: {offsets}"
         write(f"{where}, {counted(bytes=each.n_bytes)}: {_why(each)}\n")
-    does = "would remove" if dry_run else "removed"
-    n_bytes = sum(each.n_bytes for each in removed)
-    write(f"{does} {counted(segments=len(removed), bytes=n_bytes)}\n")
+    if ask and not dry_run:
+        if found:
+            ask(f"remove {_size(found)}?")
+        found = retaining()
+    write(f"{'would remove' if dry_run else 'removed'} {_size(found)}\n")
+
+
+def _size(removed: Sequence[RemovedSegment]) -> str:
+    return counted(segments=len(removed), bytes=sum(each.n_bytes for each in removed))
 
 
 def _why(segment: RemovedSegment) -> str:
@@ -79,9 +92,9 @@ def _why(segment: RemovedSegment) -> str:
     if segment.reason is Reason.START:
         return "below the log start"
     if segment.reason is Reason.SIZE:
-        return f"the log is larger than {segment.limit}"
+        return f"the log is larger than {segment.limit} ({segment.source})"
     newest = "unknown" if segment.newest_ms is None else iso_time(segment.newest_ms)
-    return f"its newest record is of {newest}, older than {segment.limit}"
+    return f"its newest record is of {newest}, older than {segment.limit} ({segment.source})"
 
 
 def compact_and_tell(
@@ -94,6 +107,7 @@ def compact_and_tell(
     dedupe_buffer_bytes: int = 128 << 20,
     metadata: str | None = None,
     server_properties: str | None = None,
+    ask: Ask | None = None,
 ) -> None:
     """Compact logs, and write a line for each partition and a line for all.
 
@@ -102,26 +116,38 @@ def compact_and_tell(
     path, topics, settings, dry_run, dedupe_buffer_bytes, metadata, server_properties : see
         `segmentlog.compact`.
     write : takes each line.
+    ask : asks before logs are compacted.
 
     Raises
     ------
     SegmentLogError
         See `segmentlog.compact`.
     """
-    found = compact(
-        path, topics, settings=settings, dry_run=dry_run, dedupe_buffer_bytes=dedupe_buffer_bytes,
+    compacting = partial(
+        compact, path, topics, settings=settings, dedupe_buffer_bytes=dedupe_buffer_bytes,
         metadata=metadata, server_properties=server_properties,
     )  # fmt: skip
+    if dry_run or ask:
+        planned = compacting(dry_run=True)
+        _write_compacted(planned, write)
+        size = counted(partitions=len(planned), bytes=sum(each.bytes_before for each in planned))
+        if dry_run:
+            write(f"would compact {size}\n")
+            return
+        if ask and planned:
+            ask(f"compact {size}?")
+    found = compacting()
+    _write_compacted(found, write)
+    saved = sum(each.bytes_before - each.bytes_after for each in found)
+    write(f"compacted {counted(partitions=len(found))}, removed {counted(bytes=saved)}\n")
+
+
+def _write_compacted(found: Sequence[CompactedPartition], write: _Write) -> None:
+    """The line of each partition."""
     for each in found:
         where = f"{escape(each.topic)}-{each.partition}"
         dirty = f"dirty from offset {each.first_dirty_offset}, {each.dirty_ratio:.0%} of its bytes"
         write(f"{where}: {dirty}; {_gone(each) if each.n_passes else _to_go(each)}\n")
-    if dry_run:
-        n_bytes = sum(each.bytes_before for each in found)
-        write(f"would compact {counted(partitions=len(found), bytes=n_bytes)}\n")
-        return
-    saved = sum(each.bytes_before - each.bytes_after for each in found)
-    write(f"compacted {counted(partitions=len(found))}, removed {counted(bytes=saved)}\n")
 
 
 def _to_go(planned: CompactedPartition) -> str:
@@ -155,6 +181,7 @@ def delete_records_and_tell(
     offset: int | None = None,
     before_ms: int | None = None,
     dry_run: bool = False,
+    ask: Ask | None = None,
 ) -> None:
     """Delete records of some partitions, and write a line for each of them.
 
@@ -162,6 +189,7 @@ def delete_records_and_tell(
     ----------
     partitions : their numbers; all of the topic if empty, and only with `before_ms`.
     path, topic, offset, before_ms, dry_run : see `segmentlog.delete_records`.
+    ask : asks before records are deleted.
 
     Raises
     ------
@@ -176,19 +204,32 @@ def delete_records_and_tell(
     numbers = partitions or opened.topics(internal=True).get(topic) or [-1]
     for partition in numbers:
         opened.log(topic, partition)  # refuse all before the first is changed
+    deleting = partial(delete_records, path, topic, offset=offset, before_ms=before_ms)
+    if dry_run or ask:
+        n_changed = 0
+        for partition in numbers:
+            planned = deleting(partition, dry_run=True)
+            n_changed += planned.new_start > planned.old_start or planned.segments > 0
+            _write_deleted(planned, write, dry_run=True)
+        if dry_run:
+            return
+        if ask and n_changed:
+            ask(f"delete these records of {counted(partitions=n_changed)}?")
     for partition in numbers:
-        done = delete_records(
-            path, topic, partition, offset=offset, before_ms=before_ms, dry_run=dry_run
-        )
-        where = f"{escape(topic)}-{partition}"
-        if done.new_start == done.old_start and not done.segments:
-            write(f"{where}: begins at offset {done.old_start}; nothing is older\n")
-            continue
-        does = "would begin" if dry_run else "begins"
-        gone = counted(segments=done.segments, bytes=done.n_bytes)
-        goes = "would go" if dry_run else "are gone"
-        begins = f"{does} at offset {done.new_start} instead of {done.old_start}"
-        write(f"{where}: {begins}; {gone} {goes}\n")
+        _write_deleted(deleting(partition), write)
+
+
+def _write_deleted(done: DeletedRecords, write: _Write, *, dry_run: bool = False) -> None:
+    """The line of a partition."""
+    where = f"{escape(done.topic)}-{done.partition}"
+    if done.new_start == done.old_start and not done.segments:
+        write(f"{where}: begins at offset {done.old_start}; nothing is older\n")
+        return
+    does = "would begin" if dry_run else "begins"
+    gone = counted(segments=done.segments, bytes=done.n_bytes)
+    goes = "would go" if dry_run else "are gone"
+    begins = f"{does} at offset {done.new_start} instead of {done.old_start}"
+    write(f"{where}: {begins}; {gone} {goes}\n")
 
 
 def configure_and_tell(

@@ -10,6 +10,8 @@ from segmentlog.tools.arguments import (
     Partitions,
     ServerProperties,
     Topics,
+    Yes,
+    asking,
     examples,
     time_option,
 )
@@ -31,7 +33,8 @@ def add_upkeep(app: typer.Typer) -> None:
     app.command(
         epilog=examples(
             "segmentlog retain /data/logs --dry-run",
-            "segmentlog retain /data/logs --topic orders",
+            "segmentlog retain /data/logs --topic orders --yes",
+            "segmentlog retain /var/lib/kafka --server-properties /etc/kafka/server.properties",
             "segmentlog retain /data/logs -s retention.ms=86400000 -s retention.bytes=1073741824",
         )
     )(retain)
@@ -67,12 +70,21 @@ def retain(
     setting: _Settings = None,
     metadata: Metadata = None,
     server_properties: ServerProperties = None,
+    kafka_defaults: Annotated[
+        bool,
+        typer.Option(
+            "--kafka-defaults",
+            help="Limits that nobody has visibly set are Kafka's: a week, and no limit of bytes.",
+        ),
+    ] = False,
+    yes: Yes = False,
 ) -> None:
     """Remove the old segments that a broker's retention would remove, and say why.
 
     Segments below the log start go, and then, if cleanup.policy has delete, those beyond
     retention.bytes and those older than retention.ms. Nothing may be running on the directory.
-    Settings are those of the topic: `describe --settings` lists them.
+    Settings are those of the topic: `describe --settings` lists them. A limit that nobody has set
+    removes nothing: a broker may have it in its server.properties, and a backup has no settings.
     """
     from segmentlog.tools.upkeep import parse_settings, retain_and_tell
 
@@ -84,6 +96,8 @@ def retain(
         dry_run=dry_run,
         metadata=metadata,
         server_properties=server_properties,
+        kafka_defaults=kafka_defaults,
+        ask=asking(yes=yes),
     )
 
 
@@ -103,6 +117,7 @@ def compact(
     ] = 128 << 20,
     metadata: Metadata = None,
     server_properties: ServerProperties = None,
+    yes: Yes = False,
 ) -> None:
     """Keep the last record of each key, as a broker's log cleaner does.
 
@@ -122,6 +137,7 @@ def compact(
         dedupe_buffer_bytes=dedupe_buffer_size,
         metadata=metadata,
         server_properties=server_properties,
+        ask=asking(yes=yes),
     )
 
 
@@ -140,6 +156,7 @@ def delete_records(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")
     ] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete the records of partitions below an offset, or before a time.
 
@@ -156,6 +173,7 @@ def delete_records(
         offset=offset,
         before_ms=before,
         dry_run=dry_run,
+        ask=asking(yes=yes),
     )
 
 

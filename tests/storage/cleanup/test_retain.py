@@ -108,7 +108,7 @@ def names(partition: Path, suffix: str) -> list[int]:
 
 def test_by_time(directory: Path) -> None:
     """Kafka's default is a week; the files stay for a minute under other names."""
-    removed = segmentlog.retain(directory)
+    removed = segmentlog.retain(directory, kafka_defaults=True)
 
     assert [("t", p, i, i + 1, Reason.TIME, "retention.ms=604800000")
             for p in (0, 1) for i in range(3)] == [
@@ -125,7 +125,7 @@ def test_by_time(directory: Path) -> None:
         assert 3 == starts[TopicPartition("t", partition)]
     assert (directory / ".kafka_cleanshutdown").exists()
     assert [] == list_guards(str(directory))
-    assert [] == segmentlog.retain(directory)
+    assert [] == segmentlog.retain(directory, kafka_defaults=True)
 
 
 def test_by_size(directory: Path) -> None:
@@ -156,14 +156,14 @@ def test_a_dry_run_changes_nothing(directory: Path) -> None:
     """With a lock file and without one, and says the same as the run."""
     (directory / ".lock").unlink()
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
-    told = segmentlog.retain(directory, dry_run=True)
+    told = segmentlog.retain(directory, dry_run=True, kafka_defaults=True)
     assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     (directory / ".lock").touch()
 
     assert 6 == len(told)
-    assert told == segmentlog.retain(directory, dry_run=True)
+    assert told == segmentlog.retain(directory, dry_run=True, kafka_defaults=True)
     assert both(10) == days(directory)
-    assert told == segmentlog.retain(directory)
+    assert told == segmentlog.retain(directory, kafka_defaults=True)
 
 
 def test_only_some_topics(directory: Path) -> None:
@@ -171,7 +171,7 @@ def test_only_some_topics(directory: Path) -> None:
     write_days(directory, topic="u")
     with pytest.raises(UnknownTopicOrPartitionError, match="did you mean"):
         segmentlog.retain(directory, ["t", "uu"])
-    segmentlog.retain(directory, ["u"])
+    segmentlog.retain(directory, ["u"], kafka_defaults=True)
 
     assert (both(10), both(7)) == (days(directory), days(directory, "u"))
 
@@ -196,11 +196,11 @@ def test_records_without_a_time_have_that_of_their_file(tmp_path: Path) -> None:
         writer.append(table)
         writer.roll()
         writer.append(table)
-    assert [] == segmentlog.retain(tmp_path)
+    assert [] == segmentlog.retain(tmp_path, kafka_defaults=True)
     old = time.time() - 8 * DAY_MS / 1000
     os.utime(tmp_path / "t-0" / f"{0:020d}.log", (old, old))
 
-    assert [0] == [each.base_offset for each in segmentlog.retain(tmp_path)]
+    assert [0] == [each.base_offset for each in segmentlog.retain(tmp_path, kafka_defaults=True)]
 
 
 def test_never_beyond_the_high_watermark(directory: Path) -> None:
@@ -217,7 +217,7 @@ def test_leader_epochs_are_cut(directory: Path) -> None:
     """The epoch of the log start begins there."""
     path = str(directory / "t-0" / "leader-epoch-checkpoint")
     write_leader_epochs(path, [(0, 0), (2, 1), (4, 2), (5, 8)])
-    segmentlog.retain(directory)
+    segmentlog.retain(directory, kafka_defaults=True)
 
     assert ((4, 3), (5, 8)) == read_leader_epochs(path)
 
@@ -244,7 +244,7 @@ def test_files_go_when_their_time_has_come(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the next retention, or by the next job."""
-    segmentlog.retain(directory, settings={"file.delete.delay.ms": "600000"})
+    segmentlog.retain(directory, settings={"file.delete.delay.ms": "600000"}, kafka_defaults=True)
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 599)
     segmentlog.retain(directory, settings={**KEEP, "file.delete.delay.ms": "600000"})
@@ -285,7 +285,8 @@ def test_a_topic_of_a_broker_is_not_guessed_at(directory: Path) -> None:
     with pytest.raises(LogDirectoryError, match="holds no __cluster_metadata-0"):
         segmentlog.retain(directory, metadata=directory)
     assert both(10) == days(directory)
-    segmentlog.retain(directory, settings={"cleanup.policy": "delete"})
+    week = {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS)}
+    segmentlog.retain(directory, settings=week)
 
     assert both(7) == days(directory)
 
@@ -294,7 +295,9 @@ def test_brokers_own_topics_stay(directory: Path) -> None:
     """Neither defaults nor settings for all topics are meant for committed offsets."""
     shutil.copytree(directory / "t-0", directory / "__consumer_offsets-0")
     old = {"retention.ms": "0", "cleanup.policy": "delete"}
-    assert {"t"} == {each.topic for each in segmentlog.retain(directory, dry_run=True)}
+    assert {"t"} == {
+        each.topic for each in segmentlog.retain(directory, dry_run=True, kafka_defaults=True)
+    }
     assert {"t"} == {each.topic for each in segmentlog.retain(directory, settings=old)}
     named = segmentlog.retain(directory, ["__consumer_offsets"], settings=old, dry_run=True)
 
@@ -328,7 +331,7 @@ def test_a_damaged_log_is_not_cleaned_into_silence(directory: Path) -> None:
         {TopicPartition("t", 0): 10, TopicPartition("t", 1): 10},
     )  # fmt: skip
     with pytest.raises((LogDirectoryError, CorruptLogError), match="t-0"):
-        segmentlog.retain(directory)
+        segmentlog.retain(directory, kafka_defaults=True)
 
     assert [*range(10)] == names(directory / "t-0", ".log")
     assert [*range(10)] == names(directory / "t-1", ".log")
@@ -343,7 +346,7 @@ def test_every_cut_moves_all_starts_or_none(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             crash_at(patch, number)
             try:
-                segmentlog.retain(directory)
+                segmentlog.retain(directory, kafka_defaults=True)
             except Crash:
                 is_cut = True
             else:
@@ -353,7 +356,7 @@ def test_every_cut_moves_all_starts_or_none(tmp_path: Path) -> None:
         with DirectoryLock(str(directory)):
             recover_commits(str(directory))
         assert found == days(directory), number
-        segmentlog.retain(directory, settings=AT_ONCE)
+        segmentlog.retain(directory, settings=AT_ONCE, kafka_defaults=True)
         assert both(7) == days(directory), number
         assert [*range(3, 10)] == names(directory / "t-0", ".log"), number
         assert [] == list_guards(str(directory)), number
@@ -375,9 +378,9 @@ def test_every_call_that_fails_moves_all_starts_or_none(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             made = fail_at(patch, number, errno.EIO, is_final=False)
             with contextlib.suppress(SegmentLogError, OSError):
-                segmentlog.retain(directory)
+                segmentlog.retain(directory, kafka_defaults=True)
         assert days(directory) in (both(10), both(7)), number
-        segmentlog.retain(directory, settings=AT_ONCE)
+        segmentlog.retain(directory, settings=AT_ONCE, kafka_defaults=True)
         assert both(7) == days(directory), number
         assert [*range(3, 10)] == names(directory / "t-1", ".log"), number
         assert [] == list_guards(str(directory)), number
@@ -402,7 +405,7 @@ def test_readers_find_their_rows_or_are_told(directory: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         around_calls(patch, CALLS, around)
-        segmentlog.retain(directory, settings=AT_ONCE)
+        segmentlog.retain(directory, settings=AT_ONCE, kafka_defaults=True)
 
     assert sorted(found, reverse=True) == found
     assert {7, 10} == set(found)
@@ -425,7 +428,7 @@ def test_a_planned_reader_finds_renamed_files(directory: Path) -> None:
     """For as long as ``file.delete.delay.ms``."""
     log = segmentlog.open_log_dir(directory).log("t", 0)
     slices = log.slices(0, 10)
-    segmentlog.retain(directory)
+    segmentlog.retain(directory, kafka_defaults=True)
     from segmentlog.read.scan import scan_slice
 
     values = [
@@ -452,7 +455,7 @@ def test_a_second_writer_that_came_in_between_is_noticed(
 
     monkeypatch.setattr(move_log_starts, "stand", stand)
     with pytest.raises(LogLockedError):
-        segmentlog.retain(directory)
+        segmentlog.retain(directory, kafka_defaults=True)
 
     assert both(10) == days(directory)
     assert [] == list_guards(str(directory))
@@ -469,3 +472,80 @@ def test_overwritten_records_go_by_the_log_start(tmp_path: Path) -> None:
         (each.base_offset, each.end_offset, each.reason, each.limit) for each in removed
     ]
     assert [2] == names(tmp_path / "t-0", ".log")
+
+
+def test_a_brokers_static_settings_that_cannot_be_seen_remove_nothing(
+    directory: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A broker that keeps all records for ever says so in ``server.properties`` alone."""
+    (directory / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
+    properties = tmp_path_factory.mktemp("etc") / "server.properties"
+    properties.write_text("log.retention.ms=-1\n")
+    policy = {"cleanup.policy": "delete"}
+    for dry_run in (False, True):
+        with pytest.raises(OptionError, match=r"--server-properties.*--kafka-defaults") as raised:
+            segmentlog.retain(directory, settings=policy, dry_run=dry_run)
+    assert "'retention.ms'" in str(raised.value)
+    assert [] == segmentlog.retain(directory, settings=policy, server_properties=properties)
+    with pytest.raises(OptionError, match="metadata of its cluster"):
+        segmentlog.retain(directory, kafka_defaults=True)
+    assert both(10) == days(directory)
+
+    properties.write_text("num.io.threads=8\n")  # the file shows that the default holds
+    segmentlog.retain(directory, settings=policy, server_properties=properties)
+    assert both(7) == days(directory)
+
+
+def test_a_cleanup_policy_that_cannot_be_seen_removes_nothing(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``log.cleanup.policy=compact`` in ``server.properties`` keeps the newest value of a key."""
+    from segmentlog.settings import directory_settings
+    from segmentlog.settings.cluster_metadata import ClusterSettings
+
+    (directory / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
+    cluster = ClusterSettings({"t": {"retention.ms": "0"}})
+    monkeypatch.setattr(directory_settings, "metadata_path", lambda _: "somewhere")
+    monkeypatch.setattr(directory_settings, "read_cluster_settings", lambda _: cluster)
+    with pytest.raises(OptionError, match=r"'cleanup\.policy'.*topic 't'"):
+        segmentlog.retain(directory)
+    assert both(10) == days(directory)
+
+    segmentlog.retain(directory, kafka_defaults=True)
+    assert both(0) == days(directory)
+
+
+def test_a_restored_backup_without_settings_keeps_its_records(tmp_path: Path) -> None:
+    """Kafka's default of a week would remove all of a backup that is a year old."""
+    write_days(tmp_path / "was")
+    (tmp_path / "restored").mkdir()
+    for name in ("t-0", "t-1"):
+        shutil.copytree(tmp_path / "was" / name, tmp_path / "restored" / name)
+    with pytest.raises(OptionError, match=r"'retention\.ms'.*6 segments.*--kafka-defaults"):
+        segmentlog.retain(tmp_path / "restored")
+    assert both(10) == days(tmp_path / "restored")
+
+    segmentlog.retain(tmp_path / "restored", kafka_defaults=True)
+    assert both(7) == days(tmp_path / "restored")
+
+
+def test_each_removal_names_the_source_of_its_limit(directory: Path) -> None:
+    """A limit comes from the call, from the directory, or from Kafka's defaults."""
+    (of_kafka, *_) = segmentlog.retain(directory, kafka_defaults=True, dry_run=True)
+    segmentlog.alter_settings(directory, "t", {"retention.ms": str(5 * DAY_MS)})
+    (of_topic, *_) = segmentlog.retain(directory, dry_run=True)
+    (of_call, *_) = segmentlog.retain(directory, settings={"retention.ms": "0"}, dry_run=True)
+
+    sources = [each.source for each in (of_kafka, of_topic, of_call)]
+    assert ["Kafka's default", "segmentlog.settings", "call"] == sources
+
+
+def test_segments_below_the_log_start_need_no_setting(tmp_path: Path) -> None:
+    """The log start is somebody's explicit word already."""
+    table = pa.table({"value": [b"a", b"b"]})
+    write(tmp_path, table, topic="t", num_partitions=1)
+    write(tmp_path, table, topic="t", delete_records=True)
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
+
+    removed = segmentlog.retain(tmp_path, settings={"cleanup.policy": "compact"})
+    assert [Reason.START] == [each.reason for each in removed]

@@ -14,8 +14,8 @@ Run = Callable[..., Result]
 def run() -> Run:
     """Run a command; the result has its exit status and what it printed."""
 
-    def invoke(*arguments: object, status: int = 0) -> Result:
-        result = CliRunner().invoke(app, list(map(str, arguments)))
+    def invoke(*arguments: object, status: int = 0, input: str | None = None) -> Result:
+        result = CliRunner().invoke(app, list(map(str, arguments)), input=input)
         assert status == result.exit_code, (result.output, result.exception)
         return result
 

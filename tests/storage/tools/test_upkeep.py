@@ -12,6 +12,7 @@ from typer.testing import Result
 
 import segmentlog
 from segmentlog.files.lock import DirectoryLock
+from segmentlog.tools import arguments as shared_arguments
 
 Run = Callable[..., Result]
 
@@ -39,11 +40,13 @@ def directory(tmp_path: Path) -> Path:
 def test_retain_says_what_goes_and_why(run: Run, directory: Path) -> None:
     """A line for each segment, and one for all; the same in a dry run."""
     why = "69 bytes: its newest record is of 1970-01-01T00:00:01.000Z, older than retention.ms="
-    lines = "".join(f"orders-{p}: offsets 0 to 0, {why}604800000\n" for p in (0, 1))
-    told = run("retain", directory, "--dry-run").stdout
+    source = "604800000 (Kafka's default)"
+    lines = "".join(f"orders-{p}: offsets 0 to 0, {why}{source}\n" for p in (0, 1))
+    told = run("retain", directory, "--dry-run", "--kafka-defaults").stdout
     assert f"{lines}would remove 2 segments, 138 bytes\n" == told
 
-    assert f"{lines}removed 2 segments, 138 bytes\n" == run("retain", directory).stdout
+    told = run("retain", directory, "--kafka-defaults").stdout
+    assert f"{lines}removed 2 segments, 138 bytes\n" == told
     assert "removed 0 segments, 0 bytes\n" == run("retain", directory).stdout
 
 
@@ -55,8 +58,8 @@ def test_retain_by_other_settings(run: Run, directory: Path) -> None:
     ).stdout  # fmt: skip
 
     assert (
-        "orders-0: offsets 0 to 0, 69 bytes: the log is larger than retention.bytes=69" in printed
-    )
+        "orders-0: offsets 0 to 0, 69 bytes: the log is larger than retention.bytes=69 (call)\n"
+    ) in printed
 
 
 def test_retain_below_the_log_start(run: Run, directory: Path) -> None:
@@ -147,3 +150,53 @@ def test_compact_says_what_became_of_each_partition(run: Run, tmp_path: Path) ->
         "offset 3\ncompacted 1 partition, removed 17 bytes\n"
     ) == told
     assert "compacted 0 partitions, removed 0 bytes\n" == run("compact", tmp_path, *policy).stdout
+
+
+def test_a_limit_that_nobody_has_set_is_refused_in_one_line(run: Run, directory: Path) -> None:
+    """The line names the setting, the loss, and the ways to give a word."""
+    refused = run("retain", directory, status=2).stderr
+
+    assert "option 'retention.ms' is empty or not given" in refused
+    assert "topic 'orders', and 2 segments with 138 bytes would go by Kafka's default" in refused
+    assert "--kafka-defaults" in refused
+    assert 1 == refused.count("\n")
+    assert 2 == len(segmentlog.open_log_dir(directory).log("orders", 0).segments)
+
+
+REMOVING: tuple[tuple[str, ...], ...] = (
+    ("retain", "{}", "--kafka-defaults"),
+    ("compact", "{}", "-s", "cleanup.policy=compact"),
+    ("delete-records", "{}", "--topic", "orders", "--partition", "0", "--offset", "1"),
+    ("delete-topic", "{}", "orders"),
+)
+
+
+@pytest.mark.parametrize("command", REMOVING, ids=lambda command: command[0])
+def test_a_terminal_is_asked_before_records_go(
+    run: Run, directory: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """A refusal leaves every file as it was; ``--yes`` does not ask."""
+    monkeypatch.setattr(shared_arguments, "is_terminal", lambda: True)
+    words = [word.format(directory) for word in command]
+    before = {path: path.read_bytes() for path in directory.rglob("*.log")}
+    refused = run(*words, status=1, input="n\n")
+    assert re.search(r"\? \[y/N\]:", refused.stderr)
+    assert before == {path: path.read_bytes() for path in directory.rglob("*.log")}
+
+    done = run(*words, "--yes")
+    assert "[y/N]" not in done.output
+    assert before != {path: path.read_bytes() for path in directory.rglob("*.log")}
+
+
+def test_a_terminal_is_shown_what_goes_before_it_is_asked(
+    run: Run, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each segment stands there once, with the source of its limit."""
+    monkeypatch.setattr(shared_arguments, "is_terminal", lambda: True)
+    done = run("retain", directory, "-s", "retention.ms=5", input="y\n")
+
+    assert 2 == done.stdout.count("older than retention.ms=5 (call)\n")
+    assert "remove 2 segments, 138 bytes? [y/N]:" in done.stderr
+    assert done.stdout.endswith("removed 2 segments, 138 bytes\n")
+    nothing = run("retain", directory, "-s", "retention.ms=5", input="")
+    assert ("removed 0 segments, 0 bytes\n", "") == (nothing.stdout, nothing.stderr)

@@ -77,7 +77,11 @@ def deletes(run: Run) -> None:
 def retains(run: Run) -> None:
     """Remove expired segments: all, for their timestamps are those of 1970."""
     job = run.begin({}, overwrites=True)
-    segmentlog.retain(run.directory, settings={"index.interval.bytes": str(INDEX_INTERVAL_BYTES)})
+    segmentlog.retain(
+        run.directory,
+        settings={"index.interval.bytes": str(INDEX_INTERVAL_BYTES)},
+        kafka_defaults=True,
+    )
     run.end(job, is_committed=True, is_at_rest=True)
 
 
