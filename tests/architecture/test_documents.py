@@ -9,7 +9,7 @@ import pytest
 
 from segmentlog.commit.batch_table import TABLE_FORMAT
 from segmentlog.journal import guard, state
-from segmentlog.settings.settings_file import SETTINGS_FORMAT
+from segmentlog.journal.settings_file import SETTINGS_FORMAT
 
 TOP = Path(__file__).parents[2]
 ENGINE = TOP / "storage" / "segmentlog"

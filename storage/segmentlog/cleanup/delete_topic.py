@@ -8,12 +8,13 @@ The order of the durable steps gives this property; each is on the disk before t
    `segmentlog.state`: **the decision**.  Readers that open the directory leave the topic out,
    and readers that have opened it fail with `LogChangedError` when they list a partition again.
    The state has a new stamp, so no listing of the topic spans the decision.
-3. The partitions are renamed as a broker renames them; their entries leave the checkpoints.
+3. The partitions are renamed as a broker renames them; their entries leave the checkpoints, and
+   the settings of the topic are forgotten.
 4. The mark of a clean stop comes back, and the guard goes: a broker may start.
-5. The settings of the topic are forgotten, and the renamed directories are removed.  If a crash
-   leaves some, a starting broker or the same command removes them.
+5. The renamed directories are removed.  If a crash or a failure leaves some, a starting broker or
+   the same command removes them.
 
-A crash behind the decision is finished by the next writer, or by recovery
+A crash after the decision is finished by the next writer, or by recovery
 (`segmentlog.recovery.unfinished`).
 """
 
@@ -24,7 +25,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from segmentlog.cleanup.places import locked, log_directory
-from segmentlog.commit.decision import decide, stand
+from segmentlog.commit.decision import decide, finish_decided, stand
 from segmentlog.commit.topics import check_partition_path, check_topic_name
 from segmentlog.errors import LogDirectoryError, LogLockedError, SyncFailedError
 from segmentlog.files.checkpoint import read_offsets
@@ -32,6 +33,7 @@ from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.files.readable import exists
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.journal.guard import Guard, Intent
+from segmentlog.journal.settings_file import SettingsFile
 from segmentlog.journal.state import State
 from segmentlog.log_directory import open_log_dir
 from segmentlog.recovery.deleted import (
@@ -40,9 +42,8 @@ from segmentlog.recovery.deleted import (
     remove_taken_out,
     taken_out,
 )
-from segmentlog.recovery.unfinished import finish, give_up
+from segmentlog.recovery.unfinished import give_up
 from segmentlog.segments.listing import list_segments
-from segmentlog.settings.alter import forget_settings
 
 __all__ = ["DeletedTopic", "delete_topic"]
 
@@ -87,7 +88,7 @@ def delete_topic(
     LogLockedError
         If a broker or a writer holds the directory.
     CorruptCheckpointError
-        If the checkpoints or the state cannot be read.
+        If the checkpoints, the state or the settings cannot be read.
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
@@ -95,12 +96,12 @@ def delete_topic(
     directory = log_directory(path)
     with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
         found = _found(directory, topic)
-        if may_write:
-            if partition_directories(directory, topic):
-                _delete(directory, topic)
-            forget_settings(directory, topic)
-            # The guard has gone by now: a removal may take long, and a crash in it must not keep
-            # a broker from starting.  The broker removes the rest.
+        is_gone = may_write and (
+            not partition_directories(directory, topic) or _delete(directory, topic)
+        )
+        if is_gone:
+            # The guard is gone, too: a removal may take long, and a crash in it must not keep a
+            # broker from starting.  The broker removes the rest.
             remove_taken_out(directory, topic)
     return found
 
@@ -119,6 +120,7 @@ def _found(directory: str, topic: str) -> DeletedTopic:
         open_log_dir(directory).log(topic, -1)  # raises, and names the nearest topic
     for name in CHECKPOINTS:
         read_offsets(directory, name)
+    SettingsFile.read(directory)
     return _counted(topic, paths)
 
 
@@ -132,8 +134,8 @@ def _counted(topic: str, paths: Iterable[str]) -> DeletedTopic:
     return DeletedTopic(topic, n_partitions, n_segments, n_bytes)
 
 
-def _delete(directory: str, topic: str) -> None:
-    """Steps 1 to 4."""
+def _delete(directory: str, topic: str) -> bool:
+    """Steps 1 to 4; False if the next writer has to finish them."""
     state, token = State.read(directory), secrets.token_hex(8)
     was_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
     guard = Guard.of_job(directory, token)
@@ -147,4 +149,4 @@ def _delete(directory: str, topic: str) -> None:
         if State.read(directory).token != token:  # an interrupt may follow the decision
             give_up(directory, guard, intent)
         raise
-    finish(directory, guard, intent)
+    return finish_decided(directory, guard, intent)

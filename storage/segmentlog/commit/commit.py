@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from segmentlog.commit.append import LogAppender
-from segmentlog.commit.decision import decide, stand
+from segmentlog.commit.decision import decide, finish_decided, stand
 from segmentlog.commit.delete_replaced import delete_replaced
 from segmentlog.commit.extent_columns import JobExtents
 from segmentlog.commit.ingest import enter_partition, move_segment, plan_segment
@@ -35,7 +35,6 @@ from segmentlog.commit.topics import check_partition_path
 from segmentlog.errors import (
     LogLockedError,
     OffsetsOutOfOrderError,
-    SegmentLogError,
     SyncFailedError,
 )
 from segmentlog.files.checkpoint import ReadCheckpoints, read_leader_epochs
@@ -50,7 +49,7 @@ from segmentlog.journal.guard import Guard, Intent, PartitionIntent, SegmentSize
 from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.journal.state import Replaced, State
 from segmentlog.model import TopicPartition
-from segmentlog.recovery.unfinished import finish, give_up
+from segmentlog.recovery.unfinished import give_up
 from segmentlog.segments.listing import list_segments
 from segmentlog.topic_config import TopicConfig
 
@@ -140,11 +139,7 @@ def commit_staged(
     partitions = [each for each in partitions if each.topic in topics]
     intent, staged = commit.intend(partitions, staged, state)
     commit.carry_out(intent, staged, state, topics)
-    try:
-        finish(directory, commit.guard, intent)
-    except (OSError, SegmentLogError) as error:
-        # Decided is decided: the next writer does the rest.
-        logger.warning("%s: committed, but the guard still stands: %s", commit.guard.path, error)
+    finish_decided(directory, commit.guard, intent)
     return True
 
 

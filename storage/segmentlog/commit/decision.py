@@ -1,20 +1,23 @@
-"""The first and the last step of a commit: the guard stands, and the state decides.
+"""The steps that all commits share: the guard stands, the state decides, the rest is derived.
 
-`segmentlog.commit.commit` has the steps between the two.  The deletion of a topic has none.
+`segmentlog.commit.commit` has the steps before the decision.  The deletion of a topic has none.
 """
 
 import contextlib
+import logging
 import os
 
-from segmentlog.errors import CommitInDoubtError, LogLockedError, SyncFailedError
+from segmentlog.errors import CommitInDoubtError, LogLockedError, SegmentLogError, SyncFailedError
 from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.journal.guard import Guard, Intent, list_guards
 from segmentlog.journal.stamp import renew_stamp, set_later
 from segmentlog.journal.state import STATE_FILE, State
-from segmentlog.recovery.unfinished import withdraw
+from segmentlog.recovery.unfinished import finish, withdraw
 
-__all__ = ["decide", "stand"]
+__all__ = ["decide", "finish_decided", "stand"]
+
+logger = logging.getLogger(__name__)
 
 
 def stand(directory: str, guard: Guard, intent: Intent) -> None:
@@ -76,3 +79,20 @@ def decide(directory: str, guard: Guard, state: State) -> None:
         sync_directory(directory)
     except SyncFailedError as error:
         raise CommitInDoubtError(guard.path, str(error)) from error
+
+
+def finish_decided(directory: str, guard: Guard, intent: Intent) -> bool:
+    """Derive what follows from our decision, and remove the guard.
+
+    Decided is decided: a failure is only a warning, and the next writer does the rest.
+
+    Returns
+    -------
+    is_finished : whether the guard is gone.
+    """
+    try:
+        finish(directory, guard, intent)
+    except (OSError, SegmentLogError) as error:
+        logger.warning("%s: decided, but the guard still stands: %s", guard.path, error)
+        return False
+    return True

@@ -22,7 +22,6 @@ The order of the durable steps gives this property; each is on the disk before t
 A crash behind the decision is finished by the next writer (`segmentlog.recovery.unfinished`).
 """
 
-import logging
 import os
 import secrets
 import time
@@ -30,11 +29,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
 
 from segmentlog.commit.append import LogAppender
-from segmentlog.commit.decision import decide, stand
+from segmentlog.commit.decision import decide, finish_decided, stand
 from segmentlog.commit.delete_replaced import delete_replaced
 from segmentlog.commit.prepare import ready_to_append, visible_ends
 from segmentlog.commit.topics import check_partition_path
-from segmentlog.errors import LogLockedError, SegmentLogError, SyncFailedError
+from segmentlog.errors import LogLockedError, SyncFailedError
 from segmentlog.files.checkpoint import ReadCheckpoints
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, partition_path
 from segmentlog.files.readable import exists
@@ -44,15 +43,13 @@ from segmentlog.journal.guard import Guard, Intent, PartitionIntent, SegmentSize
 from segmentlog.journal.state import Replaced, State
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.reindex import follow_producers_to
-from segmentlog.recovery.unfinished import finish, give_up
+from segmentlog.recovery.unfinished import give_up
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.producer_state import ProducerStates
 from segmentlog.segments.segment import Segment
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["LogStartMove", "remove_put_aside"]
-
-logger = logging.getLogger(__name__)
 
 ConfigOf = Callable[[str], TopicConfig]
 
@@ -140,13 +137,8 @@ class LogStartMove:
             raise
         finally:
             syncs.abandon()
-        try:
-            finish(self._directory, guard, intent)
-        except (OSError, SegmentLogError) as error:
-            # Decided is decided: the next writer does the rest.
-            logger.warning("%s: decided, but the guard still stands: %s", guard.path, error)
-            return
-        remove_put_aside(self._directory, self._config_of)
+        if finish_decided(self._directory, guard, intent):
+            remove_put_aside(self._directory, self._config_of)
 
     def _intend(self, starts: Mapping[TopicPartition, int], state: State, token: str) -> Intent:
         """The partitions as they are, with their new starts; no end moves."""

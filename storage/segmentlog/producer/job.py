@@ -93,11 +93,12 @@ class WriteJob:
         prepare_directory(directory, token)
         if creates_topics is None:
             creates_topics = not exists(f"{directory}/{META_PROPERTIES_FILE}")
-        config = _configured(config, directory, topic)
         with storage_errors(directory), DirectoryLock(directory, lock_timeout_seconds):
             mark_new(directory)
             recover_commits(directory)
             sweep_jobs(directory)
+            # Only now: to finish a deletion forgets the settings of its topic.
+            config = _configured(config, directory, topic)
             if creates_topics:
                 complete_topics(directory, topic)
             topics = JobTopics.found(

@@ -1,13 +1,15 @@
-"""Take the partitions of a deleted topic out: rename them as a broker does, then remove them.
+"""Take a deleted topic out: rename its partitions as a broker does, then remove them.
 
 A starting broker removes directories with such names, and no reader takes them for partitions.
 Every function here can be repeated: it passes over steps that are already done.
 """
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 
+from segmentlog.errors import SyncFailedError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
 from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import (
@@ -21,9 +23,12 @@ from segmentlog.files.names import (
 )
 from segmentlog.files.partitions import list_partitions
 from segmentlog.files.readable import FileType, list_entries, list_names
+from segmentlog.journal.settings_file import SettingsFile
 from segmentlog.model import TopicPartition
 
 __all__ = ["CHECKPOINTS", "partition_directories", "remove_taken_out", "take_out", "taken_out"]
+
+logger = logging.getLogger(__name__)
 
 #: The checkpoints at the top of a log directory; all have entries of partitions.
 CHECKPOINTS = (
@@ -52,11 +57,12 @@ def taken_out(directory: str, topic: str) -> list[str]:
 
 
 def take_out(directory: str, topic: str) -> None:
-    """Rename the partitions of a topic, and remove its entries from the checkpoints.
+    """Rename the partitions of a topic, remove its checkpoints' entries, forget its settings.
 
     The directories are renamed first.  A partition that still has its directory, but no longer its
     high watermark, would be read to the log end.  Without its log start, it would be read from its
-    first segment on.
+    first segment on.  Settings that stayed would be those of the next topic of that name, and
+    retention would remove its records.
     """
     for topic_partition, path in partition_directories(directory, topic):
         os.rename(path, os.path.join(directory, deleted_directory_name(topic_partition)))
@@ -66,18 +72,26 @@ def take_out(directory: str, topic: str) -> None:
         left = {each: offset for each, offset in offsets.items() if each.topic != topic}
         if left.keys() != offsets.keys():
             write_offsets(directory, name, left)
+    SettingsFile.forget(directory, topic)
 
 
 def remove_taken_out(directory: str, topic: str) -> None:
-    """Remove the renamed directories with their contents."""
-    paths = taken_out(directory, topic)
-    for path in paths:
-        for below, kind in _bottom_up(path):
-            with contextlib.suppress(FileNotFoundError):
-                (os.rmdir if kind is FileType.DIRECTORY else os.unlink)(below)
-        os.rmdir(path)
-    if paths:
-        sync_directory(directory)
+    """Remove the renamed directories with their contents; a failure is only a warning.
+
+    The topic is gone by then.  A starting broker removes them, too, and nothing waits for their
+    disk space.
+    """
+    try:
+        paths = taken_out(directory, topic)
+        for path in paths:
+            for below, kind in _bottom_up(path):
+                with contextlib.suppress(FileNotFoundError):
+                    (os.rmdir if kind is FileType.DIRECTORY else os.unlink)(below)
+            os.rmdir(path)
+        if paths:
+            sync_directory(directory)
+    except (OSError, SyncFailedError) as error:
+        logger.warning("what topic %s has left is not removed: %s", topic, error)
 
 
 def _bottom_up(path: str) -> Iterator[tuple[str, FileType]]:

@@ -96,7 +96,7 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
             finish(directory, guard, intent)
             done.append(f"finished the commit of {found.path}")
             if intent.deletes:
-                _remove_deleted(directory, intent.deletes)
+                remove_taken_out(directory, intent.deletes)
         else:
             _undo(directory, guard, intent, is_asked=is_asked)
             done.append(f"undid the commit of {found.path}")
@@ -151,17 +151,6 @@ def _keep_producers(directory: str, ends: Mapping[TopicPartition, int]) -> None:
             keep_producers(path, end)
         except (CorruptLogError, UnsupportedFormatError) as error:
             logger.warning("%s: no snapshot of its producers is written: %s", path, error)
-
-
-def _remove_deleted(directory: str, topic: str) -> None:
-    """Remove the files of a deleted topic; a failure is only a warning.
-
-    A starting broker removes them, too, and nothing waits for their disk space.
-    """
-    try:
-        remove_taken_out(directory, topic)
-    except OSError as error:
-        logger.warning("what topic %s has left is not removed: %s", topic, error)
 
 
 def give_up(directory: str, guard: Guard, intent: Intent) -> None:

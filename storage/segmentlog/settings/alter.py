@@ -10,11 +10,12 @@ from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.partitions import refuse_partition
 from segmentlog.files.paths import local_path
 from segmentlog.files.system_errors import storage_errors
+from segmentlog.journal.settings_file import SettingsFile
+from segmentlog.recovery.unfinished import recover_commits
 from segmentlog.settings.directory_settings import DirectorySettings, Setting, is_of_a_broker
-from segmentlog.settings.settings_file import SettingsFile
 from segmentlog.topic_config import TopicConfig, setting_names
 
-__all__ = ["alter_settings", "forget_settings", "topic_settings"]
+__all__ = ["alter_settings", "topic_settings"]
 
 
 @storage_errors()
@@ -59,6 +60,8 @@ def alter_settings(
 ) -> None:
     """Keep settings in a directory without a broker: jobs, retention and compaction follow them.
 
+    Operations that a crash has interrupted are finished or undone first.
+
     Parameters
     ----------
     path : a log directory; it is made if it is missing.
@@ -73,7 +76,7 @@ def alter_settings(
         If a setting is unknown or not accepted; in a broker's directory, whose settings are kept
         by its cluster.
     LogDirectoryError
-        If `path` is a partition directory.
+        If `path` is a partition directory; if an interrupted operation cannot be undone.
     LogLockedError
         If a writer holds the directory.
     CorruptCheckpointError
@@ -94,13 +97,7 @@ def alter_settings(
     TopicConfig.parse(settings or {})
     os.makedirs(directory, exist_ok=True)
     with DirectoryLock(directory, lock_timeout_seconds):
+        recover_commits(directory)  # to finish a deletion forgets the settings of its topic
         known = SettingsFile.read(directory)
         known.altered(topic, settings or {}, removed).write(directory)
         sync_ancestors(directory)
-
-
-def forget_settings(directory: str, topic: str) -> None:
-    """Forget the settings of a deleted topic; the caller holds the lock."""
-    known = SettingsFile.read(directory)
-    if topic in known.topics:
-        known.altered(topic, {}, known.topics[topic].keys()).write(directory)

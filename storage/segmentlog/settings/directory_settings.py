@@ -24,13 +24,13 @@ from segmentlog.files.metadata import read_meta_properties, read_properties
 from segmentlog.files.names import META_PROPERTIES_FILE, SETTINGS_FILE
 from segmentlog.files.paths import local_path
 from segmentlog.files.readable import exists
+from segmentlog.journal.settings_file import SettingsFile
 from segmentlog.settings.broker_names import topic_defaults
 from segmentlog.settings.cluster_metadata import (
     ClusterSettings,
     metadata_path,
     read_cluster_settings,
 )
-from segmentlog.settings.settings_file import SettingsFile
 from segmentlog.topic_config import TopicConfig, setting_names, setting_text
 
 __all__ = ["DirectorySettings", "Setting", "Source", "is_of_a_broker"]

@@ -19,7 +19,7 @@ from lagging_mount import lagging_mount
 from numbered_jobs import Job
 
 import segmentlog
-from segmentlog.commit import commit, stage
+from segmentlog.commit import commit, decision, stage
 from segmentlog.errors import LogChangedError, SegmentLogError, StorageError, SyncFailedError
 from segmentlog.journal.guard import Guard
 from segmentlog.journal.state import State
@@ -167,7 +167,7 @@ def test_a_guard_that_a_reader_looks_into_goes_all_the_same(server: Path, mount:
         finish(directory, guard, *more)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(commit, "finish", looked_into)
+        patched.setattr(decision, "finish", looked_into)
         _write_batches(mount, 2)
     time.sleep(0.5)
     assert not segmentlog.open_log_dir(server).unfinished_commits

@@ -9,7 +9,7 @@ from crashing import Crash, crash_at
 import segmentlog
 from segmentlog.errors import CorruptCheckpointError, LogLockedError, OptionError
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.settings.settings_file import SettingsFile
+from segmentlog.journal.settings_file import SettingsFile
 
 FILE = "segmentlog.settings"
 

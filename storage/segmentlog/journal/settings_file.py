@@ -91,6 +91,13 @@ class SettingsFile:
         others = {name: each for name, each in self.topics.items() if name != topic}
         return SettingsFile(self.defaults, others | ({topic: kept} if kept else {}))
 
+    @classmethod
+    def forget(cls, directory: str, topic: str) -> None:
+        """Forget the settings of a deleted topic; it can be repeated."""
+        known = cls.read(directory)
+        if topic in known.topics:
+            known.altered(topic, {}, known.topics[topic].keys()).write(directory)
+
     def write(self, directory: str) -> None:
         """Replace the file, durably; the caller holds the lock."""
         contents = to_json(
