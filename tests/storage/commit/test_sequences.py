@@ -306,7 +306,7 @@ def test_a_log_that_is_harmed_keeps_no_commit_unfinished(
     writer = segmentlog.open_writer(tmp_path, "t", producer=Producer(1))
     writer.append(rows(0, 3))
     with monkeypatch.context() as patch:
-        patch.setattr("segmentlog.commit.commit.finish", lambda *_: None)
+        patch.setattr("segmentlog.commit.decision.finish", lambda *_: None)
         writer.flush()
     assert list_guards(str(tmp_path))
     if harm == "deleted":
