@@ -32,7 +32,6 @@ from scanning import act_in_scan
 import segmentlog
 from pyspark_segmentlog.read.options import ReadOptions
 from pyspark_segmentlog.read.planner import plan_slices
-from segmentlog.commit import delete_replaced as replaced
 from segmentlog.errors import LogChangedError
 from segmentlog.model import LogSlice, TopicPartition
 
@@ -294,9 +293,9 @@ def test_a_look_up_by_time_goes_on_when_a_commit_is_undone(
 # Records that an overwrite has taken away
 
 
-def overwrite(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def overwrite(directory: Path) -> None:
     """Other jobs take the place of what is there, whose files are deleted."""
-    monkeypatch.setattr(replaced, "_DELAY_MS", 0)
+    segmentlog.alter_settings(directory, None, {"file.delete.delay.ms": "0"})
     write_job(directory, SECOND, delete_records=True, **SMALL)
     time.sleep(0.01)
     write_job(directory, THIRD, **SMALL)
@@ -310,24 +309,22 @@ def rows_or_changed(opened: segmentlog.LogDirectory, level: str) -> Look | None:
 
 
 @each_level
-def test_records_that_are_gone_are_told_of_and_not_left_out(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
-) -> None:
+def test_records_that_are_gone_are_told_of_and_not_left_out(directory: Path, level: str) -> None:
     opened = segmentlog.open_log_dir(directory)
     touch_all(opened)
-    overwrite(directory, monkeypatch)
+    overwrite(directory)
     seen = rows_or_changed(opened, level)
     assert seen is None or whole_jobs(seen, JOBS) in ({1}, {2}, {2, 3})
 
 
 @each_level
 def test_a_directory_of_which_one_log_was_read_shows_no_other_moment_later(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
+    directory: Path, level: str
 ) -> None:
     opened = segmentlog.open_log_dir(directory)
     first = opened.log("t", 0).scan(**LEVELS[level]._asdict()).read_all()
     assert first.num_rows == FIRST.n_rows
-    overwrite(directory, monkeypatch)
+    overwrite(directory)
     with pytest.raises(LogChangedError):
         opened.log("t", 1).scan(**LEVELS[level]._asdict()).read_all()
 
@@ -340,7 +337,7 @@ def test_records_that_are_gone_in_part_are_told_of(
     write_job(directory, SECOND, **SMALL)  # some segments
     opened = segmentlog.open_log_dir(directory)
     touch_all(opened)
-    monkeypatch.setattr(replaced, "_DELAY_MS", 0)
+    segmentlog.alter_settings(directory, None, {"file.delete.delay.ms": "0"})
     write_job(directory, THIRD, delete_records=True, **SMALL)
     time.sleep(0.01)
     with monkeypatch.context() as patch:
@@ -362,10 +359,8 @@ def die_behind_a_segment(_: str, forward: Forward) -> object:
 
 
 @each_level
-def test_slices_whose_records_are_gone_are_told_of(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
-) -> None:
+def test_slices_whose_records_are_gone_are_told_of(directory: Path, level: str) -> None:
     slices = plan(directory, level)
-    overwrite(directory, monkeypatch)
+    overwrite(directory)
     with pytest.raises(LogChangedError):
         read_slices(slices, level)

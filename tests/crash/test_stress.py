@@ -166,6 +166,8 @@ def test_each_look_is_one_moment_of_the_whole_directory(
     for topic, n_partitions in TOPICS.items():
         with segmentlog.open_writer(directory, topic, num_partitions=n_partitions):
             pass
+    delay = {"file.delete.delay.ms": str(run.delay_ms)}
+    segmentlog.alter_settings(directory, None, delay)
     first_token = State.read(str(directory)).token
     processes = _Processes(directory, ledger, run)
     try:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from segmentlog.cleanup.compaction_plan import PlannedPartition, plan_compaction
 from segmentlog.cleanup.places import locked, log_directory, partitions_of
-from segmentlog.cleanup.swap_segments import remove_deleted
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.errors import SegmentLogError
+from segmentlog.files.aside import remove_deleted
 from segmentlog.files.checkpoint import OffsetCheckpoint, ReadCheckpoints
 from segmentlog.files.lock import DirectoryLock
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, partition_path

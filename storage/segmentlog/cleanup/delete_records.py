@@ -7,15 +7,17 @@ segment stays, and hides the records below the start.
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple
 
-from segmentlog.cleanup.places import locked, log_directory
+from segmentlog.cleanup.places import locked, log_directory, remove_due
 from segmentlog.cleanup.retain import removed_below
 from segmentlog.errors import OffsetOutOfRangeError, OptionError
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.log import Log
 from segmentlog.log_directory import open_log_dir
 from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.topic_config import TopicConfig
 
 __all__ = ["DeletedRecords", "delete_records"]
 
@@ -72,20 +74,27 @@ def delete_records(
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.commit.move_log_starts import (  # the compiled kernels load here
-        LogStartMove,
-        remove_put_aside,
-    )
+    from segmentlog.commit.move_log_starts import LogStartMove  # the compiled kernels load here
 
     if (offset is None) == (before_ms is None):
         given = "" if offset is None else "given together with before_ms"
         raise OptionError("offset", given, "give the first offset that stays, or a time")
     directory = log_directory(path)
-    known = DirectorySettings.read(directory, settings, is_optional=True)
-    with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
+    TopicConfig.parse(settings or {})
+
+    @cache  # called under the lock: another process may change settings while this one waits
+    def known() -> DirectorySettings:
+        return DirectorySettings.read(directory, settings, is_optional=True, topics=topic)
+
+    with locked(
+        directory,
+        lock_timeout_seconds,
+        dry_run=dry_run,
+        make_room=lambda: remove_due(directory, topic, known()),
+    ) as may_write:
         log = open_log_dir(directory).log(topic, partition)
         if may_write:
-            move = LogStartMove(directory, [log.topic_partition], known.config)
+            move = LogStartMove(directory, [log.topic_partition], known().config)
             log = open_log_dir(directory).log(topic, partition)
         new_start = _new_start(log, offset, before_ms)
         below = removed_below(log, new_start)
@@ -99,8 +108,6 @@ def delete_records(
         )
         if may_write and (below or new_start > log.log_start_offset):
             move.commit({log.topic_partition: new_start})
-        elif may_write:
-            remove_put_aside(directory, known.config)
     return found
 
 

@@ -18,16 +18,18 @@ A crash after the decision is finished by the next writer, or by recovery
 (`segmentlog.recovery.unfinished`).
 """
 
+import contextlib
 import os
 import secrets
 import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from segmentlog.cleanup.places import locked, log_directory
+from segmentlog.cleanup.places import locked, log_directory, remove_due
 from segmentlog.commit.decision import decide, finish_decided, stand
+from segmentlog.commit.room import drop_indexes, with_room
 from segmentlog.commit.topics import check_partition_path, check_topic_name
-from segmentlog.errors import LogDirectoryError, LogLockedError, SyncFailedError
+from segmentlog.errors import CorruptLogError, LogDirectoryError, LogLockedError, SyncFailedError
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.files.readable import exists
@@ -44,6 +46,7 @@ from segmentlog.recovery.deleted import (
 )
 from segmentlog.recovery.unfinished import give_up
 from segmentlog.segments.listing import list_segments
+from segmentlog.settings.directory_settings import DirectorySettings
 
 __all__ = ["DeletedTopic", "delete_topic"]
 
@@ -94,10 +97,18 @@ def delete_topic(
     """
     check_topic_name(topic)
     directory = log_directory(path)
-    with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
+
+    def make_room() -> None:
+        with contextlib.suppress(LogDirectoryError, CorruptLogError):  # metadata of a cluster
+            remove_due(directory, topic, DirectorySettings.read(directory, is_optional=True))
+
+    with locked(
+        directory, lock_timeout_seconds, dry_run=dry_run, make_room=make_room
+    ) as may_write:
         found = _found(directory, topic)
         is_gone = may_write and (
-            not partition_directories(directory, topic) or _delete(directory, topic)
+            not partition_directories(directory, topic)
+            or with_room(lambda: _delete(directory, topic), lambda: _make_room(directory, topic))
         )
         if is_gone:
             # The guard is gone, too: a removal may take long, and a crash in it must not keep a
@@ -132,6 +143,15 @@ def _counted(topic: str, paths: Iterable[str]) -> DeletedTopic:
         n_segments += len(segments)
         n_bytes += sum(each.size for each in segments)
     return DeletedTopic(topic, n_partitions, n_segments, n_bytes)
+
+
+def _make_room(directory: str, topic: str) -> bool:
+    """Drop the indexes of all closed segments of the topic."""
+    is_freed = False
+    for _, path in partition_directories(directory, topic):
+        closed = [each.base_offset for each in list_segments(path)[:-1]]
+        is_freed = drop_indexes(path, closed) or is_freed
+    return is_freed
 
 
 def _delete(directory: str, topic: str) -> bool:

@@ -2,11 +2,13 @@
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
+from segmentlog.commit.delete_replaced import delete_due
 from segmentlog.errors import LogDirectoryError
+from segmentlog.files.aside import remove_deleted
 from segmentlog.files.lock import DirectoryLock
-from segmentlog.files.names import LOCK_FILE
+from segmentlog.files.names import LOCK_FILE, partition_path
 from segmentlog.files.partitions import refuse_partition
 from segmentlog.files.paths import local_path
 from segmentlog.files.readable import exists
@@ -14,8 +16,9 @@ from segmentlog.journal.guard import list_guards
 from segmentlog.log_directory import open_log_dir
 from segmentlog.model import INTERNAL_TOPICS, TopicPartition
 from segmentlog.recovery.unfinished import recover_commits
+from segmentlog.settings.directory_settings import DirectorySettings
 
-__all__ = ["locked", "log_directory", "partitions_of"]
+__all__ = ["locked", "log_directory", "partitions_of", "remove_due"]
 
 
 def log_directory(path: str | os.PathLike[str]) -> str:
@@ -34,11 +37,23 @@ def log_directory(path: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def locked(
-    directory: str, timeout_seconds: float, *, dry_run: bool
+    directory: str,
+    timeout_seconds: float,
+    *,
+    dry_run: bool,
+    make_room: Callable[[], object] | None = None,
 ) -> Iterator[DirectoryLock | None]:
     """Hold the lock of a directory whose unfinished commits are finished or undone.
 
     Yields the lock, or None in a dry run: no file may be changed then, and no lock file is left.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    timeout_seconds : how long to wait for a writer.
+    dry_run : whether nothing may be changed.
+    make_room : is called first if files may be changed.  A full disk would otherwise keep out the
+        very command that frees space, because a guard and a state need some.
 
     Raises
     ------
@@ -55,6 +70,8 @@ def locked(
         if dry_run:
             _refuse_guards(directory)
         else:
+            if make_room is not None:
+                make_room()
             recover_commits(directory)
         yield None if dry_run else lock
 
@@ -84,6 +101,26 @@ def partitions_of(
             opened.log(topic, -1)  # raises, and names the nearest topic
     wanted = topics or (held.keys() - INTERNAL_TOPICS if has_settings else held.keys())
     return [each for each in opened.topic_partitions() if each.topic in wanted]
+
+
+def remove_due(directory: str, topics: str | Collection[str], known: DirectorySettings) -> None:
+    """Remove files that left their logs ``file.delete.delay.ms`` ago or longer.
+
+    The caller holds the lock.  A commit may be unfinished: what is due left its log long before.
+
+    Parameters
+    ----------
+    topics : whose partitions are looked at for files that compaction has put aside; all if empty.
+    """
+
+    def delay_of(topic: str) -> int:
+        return known.config(topic).file_delete_delay_ms
+
+    delete_due(directory, delay_of)
+    topics = {topics} if isinstance(topics, str) and topics else topics
+    for each in open_log_dir(directory).topic_partitions():
+        if not topics or each.topic in topics:
+            remove_deleted(partition_path(directory, each), delay_of(each.topic))
 
 
 def _refuse_guards(directory: str) -> None:

@@ -8,10 +8,11 @@ import copy
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from segmentlog.cleanup.places import locked, log_directory, partitions_of
+from segmentlog.cleanup.places import locked, log_directory, partitions_of, remove_due
 from segmentlog.cleanup.retention import (
     Expired,
     LogBounds,
@@ -19,9 +20,7 @@ from segmentlog.cleanup.retention import (
     SegmentSpan,
     find_expired,
 )
-from segmentlog.cleanup.swap_segments import remove_deleted
 from segmentlog.errors import OptionError
-from segmentlog.files.names import partition_path
 from segmentlog.files.readable import status_of
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.log import Log
@@ -122,36 +121,37 @@ def retain(
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.commit.move_log_starts import (  # the compiled kernels load here
-        LogStartMove,
-        remove_put_aside,
-    )
+    from segmentlog.commit.move_log_starts import LogStartMove  # the compiled kernels load here
 
     directory = log_directory(path)
-    now_ms = int(time.time() * 1000)
-    with locked(directory, lock_timeout_seconds, dry_run=dry_run) as may_write:
-        # Under the lock: another process may have changed the settings while this one waited.
-        known = DirectorySettings.read(
-            directory, settings, metadata, server_properties, kafka_defaults=kafka_defaults
-        )
+    TopicConfig.parse(settings or {})
+
+    @cache  # called under the lock: another process may change settings while this one waits
+    def known() -> DirectorySettings:
+        return DirectorySettings.read(
+            directory, settings, metadata, server_properties,
+            kafka_defaults=kafka_defaults, topics=topics,
+        )  # fmt: skip
+
+    with locked(
+        directory,
+        lock_timeout_seconds,
+        dry_run=dry_run,
+        make_room=lambda: remove_due(directory, topics, known()),
+    ) as may_write:
+        now_ms = int(time.time() * 1000)
         partitions = partitions_of(directory, topics, has_settings=bool(settings))
-        plans = _plans(directory, partitions, known, now_ms)
-        if may_write:
-            found = [each.topic_partition for each in plans]
-            if found:
-                move = LogStartMove(directory, found, known.config)
-                # Preparing may have cut a torn tail, and with it the end of the log.
-                plans = _plans(directory, found, known, now_ms)
-                starts = {each.topic_partition: each.new_start for each in plans}
-                emptied = {each.topic_partition for each in plans if each.is_emptied}
-                if starts:
-                    move.commit(starts, emptied)
-            else:
-                remove_put_aside(directory, known.config)
-            for each in partitions:  # what compaction has put aside
-                where = partition_path(directory, each)
-                remove_deleted(where, known.config(each.topic).file_delete_delay_ms)
-    return [each for plan in plans for each in _removed(plan, known)]
+        plans = _plans(directory, partitions, known(), now_ms)
+        found = [each.topic_partition for each in plans]
+        if may_write and found:
+            move = LogStartMove(directory, found, known().config)
+            # Preparing may have cut a torn tail, and with it the end of the log.
+            plans = _plans(directory, found, known(), now_ms)
+            starts = {each.topic_partition: each.new_start for each in plans}
+            emptied = {each.topic_partition for each in plans if each.is_emptied}
+            if starts:
+                move.commit(starts, emptied)
+    return [each for plan in plans for each in _removed(plan, known())]
 
 
 def _plans(

@@ -16,19 +16,17 @@ starting broker, by `segmentlog recover`, and by the next compaction or job
    next retention, or a broker when it starts.
 """
 
-import contextlib
 import os
-import time
-from collections.abc import Callable, Set
+from collections.abc import Set
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.aside import set_aside
 from segmentlog.files.durable import sync_directory
 from segmentlog.files.names import FileKind, FileState, parse_segment_file
-from segmentlog.files.readable import list_names, status_of
+from segmentlog.files.readable import list_names
 from segmentlog.recovery.swaps import take_places
 
-__all__ = ["remove_deleted", "swap_in"]
+__all__ = ["swap_in"]
 
 _LOG_CLEANED = f".{FileKind.LOG}.{FileState.CLEANED}"
 _KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
@@ -91,27 +89,3 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
 
 def _rename(path: str, before: str, after: str) -> None:
     os.rename(os.path.join(path, before), os.path.join(path, after))
-
-
-def remove_deleted(path: str, delay_ms: int, before: Callable[[], None] | None = None) -> None:
-    """Remove files that left the log `delay_ms` ago or longer.
-
-    A rename changes the time at which a file's entry was last changed, and nothing else does.
-
-    Parameters
-    ----------
-    path : of the partition's directory; the caller holds the lock of its log directory.
-    delay_ms : ``file.delete.delay.ms``.
-    before : is called before a file is removed.
-    """
-    now_ns = time.time_ns()
-    for name in sorted(list_names(path)):
-        parsed = parse_segment_file(name)
-        if parsed is None or parsed.state is not FileState.DELETED:
-            continue
-        file = os.path.join(path, name)
-        with contextlib.suppress(FileNotFoundError):
-            if status_of(file).changed_ns <= now_ns - delay_ms * 10**6:
-                if before is not None:
-                    before()
-                os.unlink(file)

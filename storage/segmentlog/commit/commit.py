@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from segmentlog.commit.append import LogAppender
 from segmentlog.commit.decision import decide, finish_decided, stand
-from segmentlog.commit.delete_replaced import delete_replaced
+from segmentlog.commit.delete_replaced import DelayOf, delete_replaced
 from segmentlog.commit.extent_columns import JobExtents
 from segmentlog.commit.ingest import enter_partition, move_segment, plan_segment
 from segmentlog.commit.prepare import ready_to_append, visible_ends
@@ -76,6 +76,7 @@ class CommitSettings:
     emptied : partitions that keep no earlier record (``DeleteRecords``).
     rolls : whether each partition begins a new segment first.
     sequences : checks the batches of producers, and leaves out those that the log has.
+    delays : ``file.delete.delay.ms`` of any topic of the directory; by default `config_of`'s.
     """
 
     config: TopicConfig
@@ -86,6 +87,15 @@ class CommitSettings:
     emptied: Collection[TopicPartition] = ()
     rolls: bool = False
     sequences: SequenceCheck | None = None
+    delays: DelayOf | None = None
+
+    def delay_of(self, topic: str) -> int:
+        """``file.delete.delay.ms`` of a topic, whose segments another commit has replaced."""
+        return (
+            self.config_of(topic).file_delete_delay_ms
+            if self.delays is None
+            else self.delays(topic)
+        )
 
     def config_of(self, topic: str) -> TopicConfig:
         """The configuration of a topic."""
@@ -233,10 +243,7 @@ class _Commit:
         token = self.guard.token
         # Outside the guard: a deletion needs no undo.  Until the decision, the state before names
         # these segments, so a crash here leaves them to the next commit.
-        delay_ms = self.settings.config.file_delete_delay_ms
-        # A shorter delay than a minute is kept by retention alone: it was asked to remove files.
-        longer_ms = delay_ms if delay_ms > TopicConfig().file_delete_delay_ms else None
-        replaced = delete_replaced(self.directory, state.replaced, longer_ms)
+        replaced = delete_replaced(self.directory, state.replaced, self.settings.delay_of)
         try:
             self.stand(intent)
             for each in intent.partitions:

@@ -22,18 +22,20 @@ The order of the durable steps gives this property; each is on the disk before t
 A crash behind the decision is finished by the next writer (`segmentlog.recovery.unfinished`).
 """
 
+import logging
 import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from segmentlog.commit.append import LogAppender
 from segmentlog.commit.decision import decide, finish_decided, stand
-from segmentlog.commit.delete_replaced import delete_replaced
+from segmentlog.commit.delete_replaced import delete_due, delete_replaced
 from segmentlog.commit.prepare import ready_to_append, visible_ends
+from segmentlog.commit.room import drop_indexes, with_room
 from segmentlog.commit.topics import check_partition_path
-from segmentlog.errors import LogLockedError, SyncFailedError
+from segmentlog.errors import LogLockedError, SegmentLogError, SyncFailedError
 from segmentlog.files.checkpoint import ReadCheckpoints
 from segmentlog.files.names import CLEAN_SHUTDOWN_FILE, partition_path
 from segmentlog.files.readable import exists
@@ -49,7 +51,9 @@ from segmentlog.segments.producer_state import ProducerStates
 from segmentlog.segments.segment import Segment
 from segmentlog.topic_config import TopicConfig
 
-__all__ = ["LogStartMove", "remove_put_aside"]
+__all__ = ["LogStartMove"]
+
+logger = logging.getLogger(__name__)
 
 ConfigOf = Callable[[str], TopicConfig]
 
@@ -110,6 +114,24 @@ class LogStartMove:
         SyncFailedError, OSError
             If the disk is full or fails; no log start has moved then.
         """
+        with_room(lambda: self._commit(starts, rolls), lambda: self._make_room(starts))
+
+    def _make_room(self, starts: Mapping[TopicPartition, int]) -> bool:
+        """Drop the indexes of segments that are to go; the active one is still appended to."""
+        is_freed = False
+        for topic_partition, start in starts.items():
+            path = partition_path(self._directory, topic_partition)
+            going = [
+                segment.base_offset
+                for segment, successor in pairwise(list_segments(path))
+                if successor.base_offset <= start
+            ]
+            is_freed = drop_indexes(path, going) or is_freed
+        return is_freed
+
+    def _commit(
+        self, starts: Mapping[TopicPartition, int], rolls: Collection[TopicPartition]
+    ) -> None:
         for topic_partition, start in starts.items():
             path, end = (
                 partition_path(self._directory, topic_partition),
@@ -117,7 +139,7 @@ class LogStartMove:
             )
             _keep_producers(path, start, end)
         state, token = State.read(self._directory), secrets.token_hex(8)
-        replaced = _delete_due(self._directory, state.replaced, self._config_of)
+        replaced = delete_replaced(self._directory, state.replaced, self._delay_of)
         intent, guard = self._intend(starts, state, token), Guard.of_job(self._directory, token)
         syncs = SyncTogether()
         try:
@@ -138,7 +160,13 @@ class LogStartMove:
         finally:
             syncs.abandon()
         if finish_decided(self._directory, guard, intent):
-            remove_put_aside(self._directory, self._config_of)
+            try:
+                delete_due(self._directory, self._delay_of)
+            except (OSError, SegmentLogError) as error:  # decided is decided
+                logger.warning("%s: removed segments keep their files: %s", self._directory, error)
+
+    def _delay_of(self, topic: str) -> int:
+        return self._config_of(topic).file_delete_delay_ms
 
     def _intend(self, starts: Mapping[TopicPartition, int], state: State, token: str) -> Intent:
         """The partitions as they are, with their new starts; no end moves."""
@@ -186,18 +214,3 @@ def _keep_producers(path: str, start: int, end: int) -> None:
     producers = ProducerStates.load(path, end)
     follow_producers_to(producers, segments, end)
     producers.take_snapshot()
-
-
-def remove_put_aside(directory: str, config_of: ConfigOf) -> None:
-    """Remove files whose time has come; the state forgets them with its next commit."""
-    _delete_due(directory, State.read(directory).replaced, config_of)
-
-
-def _delete_due(
-    directory: str, replaced: Iterable[Replaced], config_of: ConfigOf
-) -> list[Replaced]:
-    """Delete what was replaced long enough ago, by each topic's own delay; the rest."""
-    later = []
-    for topic, group in groupby(sorted(replaced), key=lambda each: each.topic):
-        later += delete_replaced(directory, group, config_of(topic).file_delete_delay_ms)
-    return later

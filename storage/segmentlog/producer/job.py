@@ -1,10 +1,12 @@
 """A write job: the driver begins it, tasks on any machine stage rows, the driver commits them."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
+from segmentlog.commit.delete_replaced import delete_due
 from segmentlog.commit.job_files import JobFiles, sweep_jobs
 from segmentlog.errors import LogDirectoryError
 from segmentlog.files.lock import DirectoryLock
@@ -20,6 +22,7 @@ from segmentlog.settings.directory_settings import DirectorySettings
 
 if TYPE_CHECKING:
     from segmentlog.commit.commit import CommitSettings
+    from segmentlog.commit.delete_replaced import DelayOf
     from segmentlog.commit.extent_columns import JobExtents
     from segmentlog.commit.sequences import SequenceCheck
     from segmentlog.commit.stage import Extent
@@ -98,7 +101,10 @@ class WriteJob:
             recover_commits(directory)
             sweep_jobs(directory)
             # Only now: to finish a deletion forgets the settings of its topic.
-            config = _configured(config, directory, topic)
+            known = DirectorySettings.read(directory, is_optional=True)
+            # Before rows are staged: on a full disk, they may need the space.
+            delete_due(directory, _delays(config, topic, lambda: known))
+            config = _configured(config, known, topic)
             if creates_topics:
                 complete_topics(directory, topic)
             topics = JobTopics.found(
@@ -214,6 +220,11 @@ class WriteJob:
             emptied=self.topics.all_partitions() if self.deletes_records else (),
             rolls=rolls,
             sequences=sequences,
+            delays=_delays(
+                self.config,
+                self.topics.topic,
+                lambda: DirectorySettings.read(self.directory, is_optional=True),
+            ),
         )
 
     def abort(self) -> None:
@@ -226,9 +237,28 @@ class WriteJob:
         return JobFiles(self.directory, self.token)
 
 
-def _configured(config: ProducerConfig, directory: str, topic: str | None) -> ProducerConfig:
+def _delays(
+    config: ProducerConfig, topic: str | None, read: Callable[[], DirectorySettings]
+) -> "DelayOf":
+    """``file.delete.delay.ms`` of any topic of the directory; settings are read once, if at all.
+
+    A setting that is given for the job counts for the topics that the job may write to.
+    """
+    known = cache(read)
+
+    def delay_of(each: str) -> int:
+        found = known().config(each)
+        if topic is None or each == topic:
+            found = config.topic_config.above(found)
+        return found.file_delete_delay_ms
+
+    return delay_of
+
+
+def _configured(
+    config: ProducerConfig, known: DirectorySettings, topic: str | None
+) -> ProducerConfig:
     """The configuration with the settings of the directory, where none was given."""
-    known = DirectorySettings.read(directory, is_optional=True)
     all_topics = config.topic_config.above(known.config(topic))
     names = () if topic is not None else known.topics
     own = {each: config.topic_config.above(known.config(each)) for each in names}

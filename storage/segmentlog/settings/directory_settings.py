@@ -25,6 +25,7 @@ from segmentlog.files.names import META_PROPERTIES_FILE, SETTINGS_FILE
 from segmentlog.files.paths import local_path
 from segmentlog.files.readable import exists
 from segmentlog.journal.settings_file import SettingsFile
+from segmentlog.model import INTERNAL_TOPICS
 from segmentlog.settings.broker_names import topic_defaults
 from segmentlog.settings.cluster_metadata import (
     ClusterSettings,
@@ -88,6 +89,7 @@ class DirectorySettings:
     file : of a directory of ours.
     is_unseen : whether a broker may have static settings that nobody has named.
     kafka_defaults : whether Kafka's defaults may remove records.
+    topics : to which the settings of the call apply; all but brokers' own if empty.
     """
 
     def __init__(
@@ -100,8 +102,10 @@ class DirectorySettings:
         file: SettingsFile | None = None,
         is_unseen: bool = False,
         kafka_defaults: bool = True,
+        topics: Collection[str] = (),
     ) -> None:
         self._given = given or {}
+        self._given_to = topics
         self._default = Source.UNSEEN if is_unseen else Source.DEFAULT
         self._kafka_defaults = kafka_defaults
         self._cluster = cluster or ClusterSettings()
@@ -131,18 +135,20 @@ class DirectorySettings:
         *,
         is_optional: bool = False,
         kafka_defaults: bool = False,
+        topics: str | Collection[str] = (),
     ) -> "DirectorySettings":
         """The settings of a log directory.
 
         Parameters
         ----------
-        given : in the call, for all topics.
+        given : in the call.
         metadata : the log directory that holds ``__cluster_metadata-0``, if it is another one.
         server_properties : the file with a broker's static settings, which are not in the
             metadata.
         is_optional : whether a broker's directory without metadata has Kafka's defaults.
         kafka_defaults : whether settings that nobody has visibly set are Kafka's defaults, and may
             remove records.
+        topics : to which `given` applies: one or several; all but brokers' own if empty.
 
         Raises
         ------
@@ -155,12 +161,16 @@ class DirectorySettings:
             If the metadata log, or a file, is damaged.
         """
         TopicConfig.parse(given or {})
+        topics = [topics] if isinstance(topics, str) and topics else topics
         static: Mapping[str, str] = {}
         if server_properties is not None:
             static, kafka_defaults = read_properties(local_path(server_properties)), True
         if not is_of_a_broker(directory):
             file = SettingsFile.read(directory)
-            return cls(given, server_properties=static, file=file, kafka_defaults=kafka_defaults)
+            return cls(
+                given, server_properties=static, file=file, kafka_defaults=kafka_defaults,
+                topics=topics,
+            )  # fmt: skip
         place = directory if metadata is None else local_path(metadata)
         path, cluster = metadata_path(place), None
         if path is not None:
@@ -177,7 +187,7 @@ class DirectorySettings:
         node_id = properties.get("node.id") or properties.get("broker.id") or ""
         return cls(
             given, cluster=cluster, node_id=node_id, server_properties=static,
-            is_unseen=not kafka_defaults, kafka_defaults=kafka_defaults,
+            is_unseen=not kafka_defaults, kafka_defaults=kafka_defaults, topics=topics,
         )  # fmt: skip
 
     @property
@@ -205,7 +215,8 @@ class DirectorySettings:
         for name, meant in _UNDER_ANOTHER_NAME.items():
             if name in own:
                 found[meant] = Setting(own[name], Source.TOPIC)
-        return found | _known(self._given, Source.CALL)
+        is_given = topic in self._given_to if self._given_to else topic not in INTERNAL_TOPICS
+        return found | _known(self._given, Source.CALL) if is_given else found
 
     def unset(self, topic: str, limit: str) -> str | None:
         """The setting because of which a limit of retention must not remove records, or None.

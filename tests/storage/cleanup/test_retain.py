@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from crashing import CALLS, Crash, Forward, around_calls, crash_at, fail_at
+from namespaces import in_namespace
 from plain_writes import write
 
 import segmentlog
@@ -42,6 +44,7 @@ from segmentlog.files.snapshot import (
     write_snapshot,
 )
 from segmentlog.journal.guard import list_guards
+from segmentlog.journal.settings_file import SettingsFile
 from segmentlog.model import TopicPartition
 from segmentlog.recovery.unfinished import recover_commits
 
@@ -549,3 +552,128 @@ def test_segments_below_the_log_start_need_no_setting(tmp_path: Path) -> None:
 
     removed = segmentlog.retain(tmp_path, settings={"cleanup.policy": "compact"})
     assert [Reason.START] == [each.reason for each in removed]
+
+
+def test_settings_of_the_call_leave_other_topics_files(directory: Path) -> None:
+    """``file.delete.delay.ms=0`` for one topic; a reader of the other still needs its files."""
+    write_days(directory, topic="u")
+    segmentlog.retain(directory, kafka_defaults=True)
+    segmentlog.retain(directory, ["u"], settings={**KEEP, **AT_ONCE})
+
+    assert [] == names(directory / "u-0", ".log.deleted")
+    assert [0, 1, 2] == names(directory / "t-0", ".log.deleted")
+
+
+def test_a_file_that_compaction_has_put_aside_since_has_a_delay_of_its_own(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older removal from the same log says nothing of it."""
+    segmentlog.retain(directory, kafka_defaults=True)
+    aside = directory / "t-0" / f"{1:020d}.log.deleted"
+    for path in (directory / "t-0").glob("*.deleted"):
+        if path != aside:
+            path.unlink()
+    now = time.time()
+    os.utime(aside)  # a rename renews the same time
+    monkeypatch.setattr(time, "time", lambda: now + 59)
+    state = directory / "segmentlog.state"
+    found = json.loads(state.read_text())
+    found["replaced"] = [[*each[:3], each[3] - 60_000] for each in found["replaced"]]
+    state.write_text(json.dumps(found))
+    write_days(directory, 1)
+    assert aside.exists()
+    monkeypatch.setattr(time, "time", lambda: now + 61)
+    write_days(directory, 1)
+
+    assert not aside.exists()
+
+
+def test_an_error_after_the_starts_have_moved_is_a_warning(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The records are gone for readers, so the command has done what it was asked to do."""
+    real = os.unlink
+
+    def refused(path: str, **how: Any) -> None:
+        if str(path).endswith(".deleted"):
+            raise OSError(errno.EPERM, "Operation not permitted", str(path))
+        real(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refused)
+        removed = segmentlog.retain(directory, settings=AT_ONCE, kafka_defaults=True)
+        done = segmentlog.delete_records(directory, "t", 0, offset=5, settings=AT_ONCE)
+    assert (6, 2) == (len(removed), done.segments)
+    assert "is not removed: [Errno 1]" in caplog.text
+    assert [] == list_guards(str(directory))
+    assert (5, 3) == tuple(
+        segmentlog.open_log_dir(directory).log("t", each).log_start_offset for each in (0, 1)
+    )
+    segmentlog.retain(directory, settings={**KEEP, **AT_ONCE})
+
+    assert [] == [*directory.rglob("*.deleted")]
+
+
+def test_settings_are_read_under_the_lock(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process has changed them while the command waited for it."""
+    segmentlog.alter_settings(directory, "t", {"retention.ms": "1"})
+    real = DirectoryLock.__enter__
+
+    def waited(lock: DirectoryLock) -> DirectoryLock:
+        entered = real(lock)
+        SettingsFile({}, {"t": KEEP}).write(str(directory))
+        return entered
+
+    monkeypatch.setattr(DirectoryLock, "__enter__", waited)
+    assert [] == segmentlog.retain(directory)
+
+    assert both(10) == days(directory)
+
+
+FULL_DISK = """
+import errno, os, sys
+os.system("mount -t tmpfs -o size=1M tmpfs /mnt")
+import pyarrow as pa, segmentlog
+
+path, act = "/mnt/logs", sys.argv[1]
+small = segmentlog.TopicConfig(segment_bytes=5000, index_interval_bytes=0)
+config = segmentlog.ProducerConfig(topic_config=small, batch_size=1)
+with segmentlog.open_writer(path, "t", config=config) as writer:
+    writer.append(pa.table({"value": [os.urandom(4500) for _ in range(20)]}))
+if act == "due":
+    segmentlog.retain(path, settings={"retention.bytes": "70000", "retention.ms": "-1"})
+with open("/mnt/filler", "ab", buffering=0) as file:
+    try:
+        while file.write(b"x" * 512):
+            pass
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+try:
+    open("/mnt/one", "wb", buffering=0).write(b"x")
+    print("not full")
+except OSError:
+    os.unlink("/mnt/one")
+if act in ("retain", "due"):
+    delay = {"file.delete.delay.ms": "0"} if act == "due" else {}
+    limits = {"retention.ms": "-1", "retention.bytes": "20000"}
+    segmentlog.retain(path, settings={**limits, **delay})
+elif act == "delete-records":
+    segmentlog.delete_records(path, "t", 0, offset=15)
+else:
+    segmentlog.delete_topic(path, "t")
+opened = segmentlog.open_log_dir(path)
+print(opened.log("t", 0).log_start_offset if "t" in opened.topics() else "gone")
+print(len(opened.unfinished_commits))
+"""
+
+
+@pytest.mark.linux
+@pytest.mark.parametrize(
+    ("act", "expected"),
+    [("retain", "15"), ("due", "15"), ("delete-records", "15"), ("delete-topic", "gone")],
+)
+def test_a_full_disk_does_not_keep_out_a_command_that_frees_space(act: str, expected: str) -> None:
+    """A guard and a state need some bytes: those of due files, or of indexes that go anyway."""
+    assert f"{expected}\n0\n" == in_namespace(FULL_DISK, act)

@@ -10,7 +10,6 @@ from plain_writes import dealt, numbered_rows, numbers, write
 from soundness import assert_tidy
 
 import segmentlog
-from segmentlog.commit import delete_replaced as replaced
 from segmentlog.errors import OptionError, SyncFailedError
 from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.lock import DirectoryLock
@@ -19,6 +18,7 @@ from segmentlog.producer.job import WriteJob
 from segmentlog.recovery.unfinished import recover_commits
 from segmentlog.topic_config import TopicConfig
 
+AT_ONCE = {"file.delete.delay.ms": "0"}
 CONFIG = ProducerConfig(TopicConfig(segment_bytes=2000), batch_size=300)
 
 write_here = partial(write, num_partitions=2, config=CONFIG)
@@ -43,7 +43,7 @@ def test_the_log_start_moves_and_offsets_count_on(tmp_path: Path) -> None:
     assert_tidy(tmp_path)
 
 
-def test_the_files_go_with_a_later_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_go_with_a_later_job(tmp_path: Path) -> None:
     """Not before a minute has gone by, so that whoever has begun to read reads on."""
     write_here(tmp_path, numbered_rows(0, 500))
     before = {path.name for path in (tmp_path / "t-0").iterdir()}
@@ -56,7 +56,7 @@ def test_the_files_go_with_a_later_job(tmp_path: Path, monkeypatch: pytest.Monke
     assert 250 == old[1].scan().read_all().num_rows
     write_here(tmp_path, numbered_rows(1010, 10))
     assert before <= {path.name for path in (tmp_path / "t-0").iterdir()}
-    monkeypatch.setattr(replaced, "_DELAY_MS", -1000)
+    segmentlog.alter_settings(tmp_path, None, AT_ONCE)
     write_here(tmp_path, numbered_rows(1020, 10))
 
     assert dealt((1000, 30)) == numbers(tmp_path)
@@ -69,9 +69,7 @@ def test_the_files_go_with_a_later_job(tmp_path: Path, monkeypatch: pytest.Monke
     assert_tidy(tmp_path)
 
 
-def test_a_topic_that_was_made_anew_keeps_its_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_was_made_anew_keeps_its_records(tmp_path: Path) -> None:
     """Its predecessor was to lose records; the new topic loses none."""
     write_here(tmp_path, numbered_rows(0, 500))
     write_here(tmp_path, numbered_rows(1000, 10), delete_records=True)
@@ -82,7 +80,7 @@ def test_a_topic_that_was_made_anew_keeps_its_records(
     for name in (*names, "recovery-point-offset-checkpoint"):
         (tmp_path / name).write_text("0\n0\n")
     write_here(tmp_path, numbered_rows(0, 500))
-    monkeypatch.setattr(replaced, "_DELAY_MS", -1000)
+    segmentlog.alter_settings(tmp_path, None, AT_ONCE)
     write_here(tmp_path, numbered_rows(500, 500))
 
     assert dealt((0, 1000)) == numbers(tmp_path)
@@ -93,10 +91,10 @@ def test_a_crash_at_every_step_of_an_overwrite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers see the old records or the new ones, in both partitions, and recovery keeps it."""
-    monkeypatch.setattr(replaced, "_DELAY_MS", -1000)
     outcomes = []
     for number in range(1000):
         directory = tmp_path / str(number)
+        segmentlog.alter_settings(directory, None, AT_ONCE)
         write_here(directory, numbered_rows(0, 100), delete_records=bool(number % 2))
         write_here(directory, numbered_rows(100, 100), delete_records=bool(number % 2))
         before = dealt((100, 100)) if number % 2 else dealt((0, 200))
@@ -161,3 +159,30 @@ def test_a_failed_sync_keeps_the_guard(tmp_path: Path, monkeypatch: pytest.Monke
     write_here(tmp_path, numbered_rows(200, 100))
     assert dealt((0, 100), (200, 100)) == numbers(tmp_path)
     assert_tidy(tmp_path)
+
+
+def test_overwritten_files_go_before_the_next_job_stages(tmp_path: Path) -> None:
+    """A disk that is full of them would otherwise refuse every job before its commit."""
+    write_here(tmp_path, numbered_rows(0, 500))
+    write_here(tmp_path, numbered_rows(1000, 10), delete_records=True)
+    segmentlog.alter_settings(tmp_path, "t", AT_ONCE)
+    job = WriteJob.begin(str(tmp_path), CONFIG, topic="t", deletes_records=True)
+
+    assert not [*tmp_path.glob(f"t-0/{0:020d}.*")]
+    assert dealt((1000, 10)) == numbers(tmp_path)
+    job.abort()
+    write_here(tmp_path, numbered_rows(1010, 10))
+    assert_tidy(tmp_path)
+
+
+def test_overwritten_files_stay_for_the_delay_of_their_own_topic(tmp_path: Path) -> None:
+    """A job for another topic goes by it, too, whatever delay its own topic has."""
+    write_here(tmp_path, numbered_rows(0, 500))
+    write_here(tmp_path, numbered_rows(1000, 10), delete_records=True)
+    segmentlog.alter_settings(tmp_path, "u", AT_ONCE)
+    write_here(tmp_path, numbered_rows(0, 10), topic="u")
+    write_here(tmp_path, numbered_rows(10, 10), topic="u", delete_records=True)
+    write_here(tmp_path, numbered_rows(20, 10), topic="u")
+
+    assert [*tmp_path.glob(f"t-0/{0:020d}.log")]
+    assert not [*tmp_path.glob(f"u-0/{0:020d}.log")]

@@ -26,7 +26,6 @@ from typing import Any
 from held_commit import around_decision
 
 import segmentlog
-from segmentlog.commit import delete_replaced as replaced
 from segmentlog.commit.append import LogAppender
 from segmentlog.errors import LogLockedError, SegmentLogError
 from segmentlog.files.checkpoint import read_offsets, write_offsets
@@ -224,7 +223,6 @@ def _last_begun(shared: mmap.mmap) -> int:
 
 def main(directory: Path, ledger: Ledger, how: dict[str, int]) -> None:
     """Fork, wait, kill, and once more."""
-    replaced._DELAY_MS = how["delay_ms"]
     _warm_up(directory)
     logging.getLogger("segmentlog").addHandler(_Heard(ledger))
     shared = mmap.mmap(-1, mmap.PAGESIZE)

@@ -1,0 +1,50 @@
+"""Room on a full disk for a commit that frees space.
+
+A guard, an intent and a state take a few kilobytes.  Without them, a full disk would keep out the
+very commands that empty it.  The bytes come from the offset and time indexes of segments that are
+about to go.  If the commit fails all the same, these segments stay as a broker knows them from a
+crash: readers scan them without an index, and `segmentlog reindex` and brokers build it again
+(``LogLoader.recoverSegment``).
+"""
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from segmentlog.files.names import FileKind, segment_file_name
+
+__all__ = ["drop_indexes", "with_room"]
+
+_T = TypeVar("_T")
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+
+
+def with_room(commit: Callable[[], _T], make_room: Callable[[], bool]) -> _T:
+    """Commit; if the disk is full, make room and commit again.
+
+    Parameters
+    ----------
+    commit : leaves nothing of itself if it fails with an `OSError`.
+    make_room : returns whether there is more space now.
+    """
+    try:
+        return commit()
+    except OSError as error:
+        if error.errno not in _FULL or not make_room():
+            raise
+    return commit()
+
+
+def drop_indexes(path: str, base_offsets: Iterable[int]) -> bool:
+    """Remove the indexes of closed segments of a partition; whether there were any."""
+    is_freed = False
+    for base_offset in base_offsets:
+        for kind in _KINDS:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(path, segment_file_name(base_offset, kind)))
+                is_freed = True
+    return is_freed
