@@ -421,7 +421,7 @@ def delete_topic(scene: Scene) -> Plan:
 
     if not is_there:
         return append(scene)
-    return Plan(act, [scene.model, scene.model.without(topic)], is_open=True, delay_ms=0)
+    return Plan(act, [scene.model, scene.model.without(topic)], delay_ms=0)
 
 
 def alter_settings(scene: Scene) -> Plan:
