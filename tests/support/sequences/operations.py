@@ -576,8 +576,8 @@ def reindex(scene: Scene) -> Plan:
     """The command ``reindex``, after ``recover``, which it may ask for."""
 
     def act(done: Callable[[], None]) -> None:
+        recover(scene).act(lambda: None)
         if any(log.end for log in scene.model.logs.values()):
-            recover(scene).act(lambda: None)
             written: list[str] = []
             if not reindex_paths([str(scene.directory)], written.append, _INDEX_INTERVAL_BYTES):
                 raise OSError(f"reindex: {written}")
