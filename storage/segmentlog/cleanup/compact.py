@@ -7,12 +7,18 @@ steps.
 
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from segmentlog.cleanup.compaction_job import begin_compaction
 from segmentlog.cleanup.compaction_plan import CompactedPartition
+from segmentlog.cleanup.places import locked, log_directory, partitions_of
+from segmentlog.files.aside import remove_deleted
+from segmentlog.files.names import partition_path
 from segmentlog.files.system_errors import storage_errors
+from segmentlog.log_directory import open_log_dir
+from segmentlog.model import TopicPartition
+from segmentlog.settings.directory_settings import DirectorySettings
 
 __all__ = ["compact"]
 
@@ -31,6 +37,8 @@ def compact(
     lock_timeout_seconds: float = 0.0,
     metadata: str | os.PathLike[str] | None = None,
     server_properties: str | os.PathLike[str] | None = None,
+    roll: bool = False,
+    purge: bool = False,
 ) -> list[CompactedPartition]:
     """Compact the logs of a directory on which no broker is running, as far as a broker would now.
 
@@ -54,6 +62,10 @@ def compact(
     now_ms : the time by which ages are computed (epoch); by default now.
     lock_timeout_seconds : how long to wait for a writer.
     metadata, server_properties : see `segmentlog.topic_settings`.
+    roll : whether active segments with records are closed first, so that they are compacted, too.
+        A dry run closes none, and shows the logs as they are.
+    purge : whether files that left these logs go at once, and not ``file.delete.delay.ms`` later.
+        A reader that still needs one fails with `LogChangedError`.
 
     Returns
     -------
@@ -84,6 +96,11 @@ def compact(
     bounds.check()
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     done: list[CompactedPartition] = []
+    if roll and not dry_run:
+        directory = log_directory(path)
+        with locked(directory, lock_timeout_seconds, dry_run=False):
+            known = DirectorySettings.read(directory, settings, metadata, server_properties)
+            _roll(directory, partitions_of(directory, topics, has_settings=bool(settings)), known)
     with begin_compaction(
         path, topics, settings, dry_run=dry_run, now_ms=now_ms,
         lock_timeout_seconds=lock_timeout_seconds, metadata=metadata,
@@ -103,4 +120,26 @@ def compact(
             )
             done += [found] if found else []
             job.end(each)
+        if purge:
+            for one in partitions_of(job.directory, topics, has_settings=bool(settings)):
+                # Readers tell by the checkpoint that they were overtaken, once files are gone.
+                remove_deleted(partition_path(job.directory, one), 0, job.cleaned.write)
     return done
+
+
+def _roll(
+    directory: str, partitions: Iterable[TopicPartition], settings: DirectorySettings
+) -> None:
+    """Begin a new segment in logs that are compacted and whose active segment has records."""
+    from segmentlog.commit.move_log_starts import LogStartMove  # the compiled kernels load here
+
+    opened = open_log_dir(directory)
+    rolls = [
+        each
+        for each in partitions
+        if "compact" in settings.config(each.topic).cleanup_policy
+        and opened.log(*each).segments
+        and opened.log(*each).tail.position
+    ]
+    if rolls:
+        LogStartMove(directory, rolls, settings.config).commit({}, rolls)

@@ -50,6 +50,7 @@ class PlannedPartition(NamedTuple):
 
     `checkpoint` is its entry in ``cleaner-offset-checkpoint``, or None.  `log_start` and
     `high_watermark` are the bounds of the log, which do not move while the lock is held.
+    `is_active_dirty` is whether all closed segments are clean, and the active one has records.
     """
 
     topic_partition: TopicPartition
@@ -58,11 +59,21 @@ class PlannedPartition(NamedTuple):
     cleanable: Cleanable
     log_start: int = 0
     high_watermark: int | None = None
+    is_active_dirty: bool = False
 
     @property
     def is_due(self) -> bool:
         """Whether a broker would compact it now."""
         return self.cleanable.is_due(self.config.min_cleanable_dirty_ratio)
+
+    def why_not(self) -> str:
+        """The reason for which a broker would not compact it now, in words."""
+        if self.cleanable.cleanable_bytes:
+            ratio = self.config.min_cleanable_dirty_ratio
+            return f"at most the min.cleanable.dirty.ratio of {ratio} is dirty"
+        if self.is_active_dirty:
+            return "only the active segment has new records (--roll closes it)"
+        return "no new records, or they wait for min.compaction.lag.ms or an open transaction"
 
     @property
     def summary(self) -> CompactedPartition:
@@ -109,6 +120,13 @@ def plan_compaction(
             cleanable = find_cleanable(log, checkpoint, config, now_ms)
             # A damaged checkpoint of high watermarks does not matter to a log that stays as it is.
             end = log.high_watermark_checkpoint if cleanable.cleanable_bytes else None
-            start = log.log_start_offset
-            plans.append(PlannedPartition(each, config, checkpoint, cleanable, start, end))
+            start, active = log.log_start_offset, log.segments[-1:]
+            is_active_dirty = not cleanable.cleanable_bytes and any(
+                segment.size > 0
+                and (len(log.segments) == 1 or cleanable.end_offset == segment.base_offset)
+                for segment in active
+            )
+            plans.append(
+                PlannedPartition(each, config, checkpoint, cleanable, start, end, is_active_dirty)
+            )
     return plans

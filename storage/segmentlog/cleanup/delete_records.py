@@ -42,6 +42,7 @@ def delete_records(
     offset: int | None = None,
     before_ms: int | None = None,
     settings: Mapping[str, str] | None = None,
+    purge: bool = False,
     dry_run: bool = False,
     lock_timeout_seconds: float = 0.0,
 ) -> DeletedRecords:
@@ -54,6 +55,7 @@ def delete_records(
     offset : the first offset that stays; -1 for the high watermark, as in Kafka's request.
     before_ms : instead, a time (epoch): the first record that is as new, and all behind it, stay.
     settings : of the topic, by Kafka's names; only ``file.delete.delay.ms`` matters.
+    purge : see `segmentlog.retain`.
     dry_run : whether nothing is changed, and the result is what would be deleted.
     lock_timeout_seconds : how long to wait for a writer.
 
@@ -84,7 +86,9 @@ def delete_records(
 
     @cache  # called under the lock: another process may change settings while this one waits
     def known() -> DirectorySettings:
-        return DirectorySettings.read(directory, settings, is_optional=True, topics=topic)
+        return DirectorySettings.read(
+            directory, settings, is_optional=True, topics=topic, purge=purge
+        )
 
     with locked(
         directory,

@@ -80,6 +80,7 @@ def retain(
     metadata: str | os.PathLike[str] | None = None,
     server_properties: str | os.PathLike[str] | None = None,
     kafka_defaults: bool = False,
+    purge: bool = False,
 ) -> list[RemovedSegment]:
     """Remove expired segments from a log directory on which no broker is running.
 
@@ -98,6 +99,8 @@ def retain(
     metadata, server_properties : see `segmentlog.topic_settings`.
     kafka_defaults : whether limits that nobody has visibly set are Kafka's defaults, by which
         records expire after a week.  With `server_properties`, they are.
+    purge : whether files of these topics that left their logs go at once, and not
+        ``file.delete.delay.ms`` later.  A reader that needs one fails with `LogChangedError`.
 
     Returns
     -------
@@ -130,7 +133,7 @@ def retain(
     def known() -> DirectorySettings:
         return DirectorySettings.read(
             directory, settings, metadata, server_properties,
-            kafka_defaults=kafka_defaults, topics=topics,
+            kafka_defaults=kafka_defaults, topics=topics, purge=purge,
         )  # fmt: skip
 
     with locked(

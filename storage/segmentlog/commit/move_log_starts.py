@@ -101,7 +101,8 @@ class LogStartMove:
         Parameters
         ----------
         starts : the new start of each log, at or below its high watermark.
-        rolls : logs that begin a new segment at their end, because no other segment stays.
+        rolls : logs that begin a new segment at their end: because no other segment stays, or
+            without a new start.  Their active segments have records.
 
         Raises
         ------
@@ -140,7 +141,8 @@ class LogStartMove:
             _keep_producers(path, start, end)
         state, token = State.read(self._directory), secrets.token_hex(8)
         replaced = delete_replaced(self._directory, state.replaced, self._delay_of)
-        intent, guard = self._intend(starts, state, token), Guard.of_job(self._directory, token)
+        bounds = dict.fromkeys(rolls, -1) | dict(starts)
+        intent, guard = self._intend(bounds, state, token), Guard.of_job(self._directory, token)
         syncs = SyncTogether()
         try:
             stand(self._directory, guard, intent)
@@ -169,7 +171,7 @@ class LogStartMove:
         return self._config_of(topic).file_delete_delay_ms
 
     def _intend(self, starts: Mapping[TopicPartition, int], state: State, token: str) -> Intent:
-        """The partitions as they are, with their new starts; no end moves."""
+        """The partitions as they are, with their new starts, or -1; no end moves."""
         ends = {each: self._ready[each][1] for each in starts}
         visible = visible_ends(self._directory, ends)
         partitions = [

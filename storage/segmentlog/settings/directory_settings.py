@@ -90,6 +90,7 @@ class DirectorySettings:
     is_unseen : whether a broker may have static settings that nobody has named.
     kafka_defaults : whether Kafka's defaults may remove records.
     topics : to which the settings of the call apply; all but brokers' own if empty.
+    purge : whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
     """
 
     def __init__(
@@ -103,9 +104,11 @@ class DirectorySettings:
         is_unseen: bool = False,
         kafka_defaults: bool = True,
         topics: Collection[str] = (),
+        purge: bool = False,
     ) -> None:
         self._given = given or {}
         self._given_to = topics
+        self._purge = {"file.delete.delay.ms": "0"} if purge else {}
         self._default = Source.UNSEEN if is_unseen else Source.DEFAULT
         self._kafka_defaults = kafka_defaults
         self._cluster = cluster or ClusterSettings()
@@ -136,6 +139,7 @@ class DirectorySettings:
         is_optional: bool = False,
         kafka_defaults: bool = False,
         topics: str | Collection[str] = (),
+        purge: bool = False,
     ) -> "DirectorySettings":
         """The settings of a log directory.
 
@@ -149,6 +153,7 @@ class DirectorySettings:
         kafka_defaults : whether settings that nobody has visibly set are Kafka's defaults, and may
             remove records.
         topics : to which `given` applies: one or several; all but brokers' own if empty.
+        purge : whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
 
         Raises
         ------
@@ -169,7 +174,7 @@ class DirectorySettings:
             file = SettingsFile.read(directory)
             return cls(
                 given, server_properties=static, file=file, kafka_defaults=kafka_defaults,
-                topics=topics,
+                topics=topics, purge=purge,
             )  # fmt: skip
         place = directory if metadata is None else local_path(metadata)
         path, cluster = metadata_path(place), None
@@ -188,6 +193,7 @@ class DirectorySettings:
         return cls(
             given, cluster=cluster, node_id=node_id, server_properties=static,
             is_unseen=not kafka_defaults, kafka_defaults=kafka_defaults, topics=topics,
+            purge=purge,
         )  # fmt: skip
 
     @property
@@ -216,7 +222,11 @@ class DirectorySettings:
             if name in own:
                 found[meant] = Setting(own[name], Source.TOPIC)
         is_given = topic in self._given_to if self._given_to else topic not in INTERNAL_TOPICS
-        return found | _known(self._given, Source.CALL) if is_given else found
+        if is_given:
+            found |= _known(self._given, Source.CALL)
+        if not self._given_to or topic in self._given_to:
+            found |= _known(self._purge, Source.CALL)
+        return found
 
     def unset(self, topic: str, limit: str) -> str | None:
         """The setting because of which a limit of retention must not remove records, or None.

@@ -11,7 +11,10 @@ from segmentlog.tools.selection import parse_time
 from segmentlog.tools.sinks import Format
 
 __all__ = [
+    "OF_THE_MACHINE",
     "PATHS_HELP",
+    "READS",
+    "WRITES",
     "Ask",
     "IndexInterval",
     "Limit",
@@ -19,6 +22,7 @@ __all__ = [
     "OutputFormat",
     "Partitions",
     "Paths",
+    "Purge",
     "Topics",
     "Yes",
     "asking",
@@ -27,6 +31,12 @@ __all__ = [
     "kafkas_option",
     "time_option",
 ]
+
+
+#: Groups of commands in the help.
+READS = "Commands that read"
+WRITES = "Commands that write, and take the broker's lock"
+OF_THE_MACHINE = "Commands about this machine"
 
 
 def kafkas_option(instead: str) -> Any:  # noqa: ANN401 - what typer takes for an option
@@ -100,6 +110,14 @@ Metadata = Annotated[
 ]
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before records go.")
+]
+
+Purge = Annotated[
+    bool,
+    typer.Option(
+        "--purge",
+        help="Remove files that left the logs at once, and not file.delete.delay.ms later.",
+    ),
 ]
 
 #: Asks a question; returns only if it is answered with yes.

@@ -16,7 +16,10 @@ from typer.core import TyperGroup
 
 from segmentlog.errors import SegmentLogError
 from segmentlog.tools.arguments import (
+    OF_THE_MACHINE,
     PATHS_HELP,
+    READS,
+    WRITES,
     IndexInterval,
     Limit,
     Metadata,
@@ -77,9 +80,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
-        "Look into Kafka log directories without a broker. Only recover, reindex, retain, "
-        "configure, delete-records and delete-topic write to them, and take the broker's lock; "
-        "for the others a running broker's directory will do."
+        "Look into Kafka log directories without a broker, and keep them in order. Commands that "
+        "write take the broker's lock; the others only read, and are safe beside a running broker."
     ),
 )
 
@@ -103,12 +105,13 @@ def _options(
 
 
 @app.command(
+    rich_help_panel=READS,
     epilog=examples(
         "segmentlog describe /var/lib/kafka",
         "segmentlog describe /data1 /data2 --topic orders",
         "segmentlog describe /var/lib/kafka --json --all | jq 'select(.batches > 1000)'",
         "segmentlog describe /var/lib/kafka --settings --topic orders",
-    )
+    ),
 )
 def describe(
     paths: Paths,
@@ -148,6 +151,7 @@ def describe(
 
 
 @app.command(
+    rich_help_panel=READS,
     epilog=examples(
         "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.log --records",
         "segmentlog dump /var/lib/kafka --topic orders --partition 0 --from-offset 1500",
@@ -157,7 +161,7 @@ def describe(
         "segmentlog dump /backup/orders-0 --records --format parquet -o orders.parquet",
         "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.timeindex",
         "segmentlog dump /var/lib/kafka/replication-offset-checkpoint",
-    )
+    ),
 )
 def dump(
     paths: Annotated[
@@ -207,12 +211,13 @@ def dump(
 
 
 @app.command(
+    rich_help_panel=READS,
     epilog=examples(
         "segmentlog verify /var/lib/kafka",
         "segmentlog verify /backup --topic orders --records --json",
         "segmentlog verify /var/lib/kafka/orders-0 --notes",
         "segmentlog verify /var/lib/kafka --topic payments --producers",
-    )
+    ),
 )
 def verify(
     paths: Paths,
@@ -250,10 +255,11 @@ def verify(
 
 
 @app.command(
+    rich_help_panel=WRITES,
     epilog=examples(
         "segmentlog recover /var/lib/kafka --dry-run",
         "segmentlog recover /var/lib/kafka",
-    )
+    ),
 )
 def recover(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A log directory.")],
@@ -283,10 +289,11 @@ def recover(
 
 
 @app.command(
+    rich_help_panel=WRITES,
     epilog=examples(
         "segmentlog reindex /var/lib/kafka/orders-0",
         "segmentlog reindex /backup --index-interval-bytes 1024",
-    )
+    ),
 )
 def reindex(paths: Paths, index_interval_bytes: IndexInterval = 4096) -> None:
     """Build .index, .timeindex and .txnindex files again, as a broker's recovery would.
@@ -303,6 +310,7 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = 4096) -> None:
 
 @app.command(
     "delete-topic",
+    rich_help_panel=WRITES,
     epilog=examples(
         "segmentlog delete-topic /data/logs orders --dry-run",
         "segmentlog delete-topic /data/logs orders",
@@ -333,10 +341,11 @@ add_upkeep(app)
 
 
 @app.command(
+    rich_help_panel=OF_THE_MACHINE,
     epilog=examples(
         "segmentlog doctor",
         "PYSPARK_PYTHON=/opt/venv/bin/python segmentlog doctor",
-    )
+    ),
 )
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
@@ -353,10 +362,11 @@ def doctor(
 
 
 @app.command(
+    rich_help_panel=OF_THE_MACHINE,
     epilog=examples(
         "segmentlog warmup",
         "NUMBA_CACHE_DIR=/var/cache/segmentlog segmentlog warmup",
-    )
+    ),
 )
 def warmup() -> None:
     """Compile the kernels now, so that the first query does not wait for it.

@@ -1,16 +1,20 @@
 """Lines of the commands of upkeep, and of ``describe --settings``."""
 
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from segmentlog.cleanup.compact import compact
-from segmentlog.cleanup.compaction_plan import CompactedPartition
+from segmentlog.cleanup.compaction_plan import CompactedPartition, plan_compaction
 from segmentlog.cleanup.delete_records import DeletedRecords, delete_records
-from segmentlog.cleanup.places import log_directory
+from segmentlog.cleanup.places import log_directory, partitions_of
 from segmentlog.cleanup.retain import RemovedSegment, retain
 from segmentlog.cleanup.retention import Reason
 from segmentlog.errors import OptionError
+from segmentlog.files.checkpoint import read_offsets
+from segmentlog.files.names import CLEANER_OFFSET_CHECKPOINT
 from segmentlog.log_directory import open_log_dir
 from segmentlog.settings.alter import alter_settings, topic_settings
 from segmentlog.settings.directory_settings import DirectorySettings
@@ -51,13 +55,14 @@ def retain_and_tell(
     metadata: str | None = None,
     server_properties: str | None = None,
     kafka_defaults: bool = False,
+    purge: bool = False,
     ask: Ask | None = None,
 ) -> None:
     """Remove expired segments, and write a line for each of them and a line for all.
 
     Parameters
     ----------
-    path, topics, settings, dry_run, metadata, server_properties, kafka_defaults : see
+    path, topics, settings, dry_run, metadata, server_properties, kafka_defaults, purge : see
         `segmentlog.retain`.
     write : takes each line.
     ask : asks before segments are removed.
@@ -69,7 +74,7 @@ def retain_and_tell(
     """
     retaining = partial(
         retain, path, topics, settings=settings, metadata=metadata,
-        server_properties=server_properties, kafka_defaults=kafka_defaults,
+        server_properties=server_properties, kafka_defaults=kafka_defaults, purge=purge,
     )  # fmt: skip
     found = retaining(dry_run=True) if dry_run or ask else retaining()
     for each in found:
@@ -81,6 +86,23 @@ def retain_and_tell(
             ask(f"remove {_size(found)}?")
         found = retaining()
     write(f"{'would remove' if dry_run else 'removed'} {_size(found)}\n")
+    if not dry_run:
+        known = DirectorySettings.read(
+            log_directory(path), settings, metadata, server_properties, topics=topics, purge=purge
+        )
+        _write_when_freed({each.topic for each in found}, known, "retain or write", write)
+
+
+def _write_when_freed(
+    topics: Collection[str], known: DirectorySettings, next_one: str, write: _Write
+) -> None:
+    """Say when the disk space of removed segments is free, unless it is by now."""
+    delay_ms = max((known.config(each).file_delete_delay_ms for each in topics), default=0)
+    if delay_ms:
+        write(
+            f"the files stay as .deleted for file.delete.delay.ms={delay_ms}: the next {next_one} "
+            "after that frees their space, --purge frees it at once\n"
+        )
 
 
 def _size(removed: Sequence[RemovedSegment]) -> str:
@@ -107,14 +129,16 @@ def compact_and_tell(
     dedupe_buffer_bytes: int = 128 << 20,
     metadata: str | None = None,
     server_properties: str | None = None,
+    roll: bool = False,
+    purge: bool = False,
     ask: Ask | None = None,
 ) -> None:
     """Compact logs, and write a line for each partition and a line for all.
 
     Parameters
     ----------
-    path, topics, settings, dry_run, dedupe_buffer_bytes, metadata, server_properties : see
-        `segmentlog.compact`.
+    path, topics, settings, dry_run, dedupe_buffer_bytes, metadata, server_properties, roll,
+    purge : see `segmentlog.compact`.
     write : takes each line.
     ask : asks before logs are compacted.
 
@@ -125,21 +149,44 @@ def compact_and_tell(
     """
     compacting = partial(
         compact, path, topics, settings=settings, dedupe_buffer_bytes=dedupe_buffer_bytes,
-        metadata=metadata, server_properties=server_properties,
+        metadata=metadata, server_properties=server_properties, roll=roll, purge=purge,
     )  # fmt: skip
+    known = DirectorySettings.read(
+        log_directory(path), settings, metadata, server_properties, topics=topics, purge=purge
+    )
+    why_none = partial(_why_none, path, topics, known, has_settings=bool(settings))
     if dry_run or ask:
         planned = compacting(dry_run=True)
         _write_compacted(planned, write)
         size = counted(partitions=len(planned), bytes=sum(each.bytes_before for each in planned))
         if dry_run:
-            write(f"would compact {size}\n")
+            write(f"would compact {size}{'' if planned else why_none()}\n")
             return
-        if ask and planned:
+        if ask and roll:
+            ask("close active segments, and compact the logs that are due then?")
+        elif ask and planned:
             ask(f"compact {size}?")
     found = compacting()
     _write_compacted(found, write)
     saved = sum(each.bytes_before - each.bytes_after for each in found)
-    write(f"compacted {counted(partitions=len(found))}, removed {counted(bytes=saved)}\n")
+    size = f"{counted(partitions=len(found))}, removed {counted(bytes=saved)}"
+    write(f"compacted {size}{'' if found else why_none()}\n")
+    _write_when_freed({each.topic for each in found}, known, "compact or retain", write)
+
+
+def _why_none(
+    path: str, topics: Collection[str], known: DirectorySettings, *, has_settings: bool
+) -> str:
+    """The reasons for which no partition is due, each with its number of partitions."""
+    directory, now_ms = log_directory(path), int(time.time() * 1000)
+    partitions = partitions_of(directory, topics, has_settings=has_settings)
+    cleaned = read_offsets(directory, CLEANER_OFFSET_CHECKPOINT)
+    planned = plan_compaction(directory, partitions, known, cleaned, now_ms)
+    if not planned:
+        return ": no topic has cleanup.policy=compact (-s, or segmentlog configure)"
+    reasons = Counter(each.why_not() for each in planned if not each.is_due)
+    told = [f"{counted(partitions=n)}: {reason}" for reason, n in sorted(reasons.items())]
+    return "".join(f"\n{each}" for each in told)
 
 
 def _write_compacted(found: Sequence[CompactedPartition], write: _Write) -> None:
@@ -181,6 +228,7 @@ def delete_records_and_tell(
     offset: int | None = None,
     before_ms: int | None = None,
     dry_run: bool = False,
+    purge: bool = False,
     ask: Ask | None = None,
 ) -> None:
     """Delete records of some partitions, and write a line for each of them.
@@ -188,7 +236,7 @@ def delete_records_and_tell(
     Parameters
     ----------
     partitions : their numbers; all of the topic if empty, and only with `before_ms`.
-    path, topic, offset, before_ms, dry_run : see `segmentlog.delete_records`.
+    path, topic, offset, before_ms, dry_run, purge : see `segmentlog.delete_records`.
     ask : asks before records are deleted.
 
     Raises
@@ -204,7 +252,9 @@ def delete_records_and_tell(
     numbers = partitions or opened.topics(internal=True).get(topic) or [-1]
     for partition in numbers:
         opened.log(topic, partition)  # refuse all before the first is changed
-    deleting = partial(delete_records, path, topic, offset=offset, before_ms=before_ms)
+    deleting = partial(
+        delete_records, path, topic, offset=offset, before_ms=before_ms, purge=purge
+    )
     if dry_run or ask:
         n_changed = 0
         for partition in numbers:
@@ -215,8 +265,16 @@ def delete_records_and_tell(
             return
         if ask and n_changed:
             ask(f"delete these records of {counted(partitions=n_changed)}?")
+    n_segments = 0
     for partition in numbers:
-        _write_deleted(deleting(partition), write)
+        done = deleting(partition)
+        n_segments += done.segments
+        _write_deleted(done, write)
+    if n_segments:
+        known = DirectorySettings.read(
+            log_directory(path), is_optional=True, topics=topic, purge=purge
+        )
+        _write_when_freed([topic], known, "retain or write", write)
 
 
 def _write_deleted(done: DeletedRecords, write: _Write, *, dry_run: bool = False) -> None:

@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from segmentlog.tools.arguments import (
+    WRITES,
     Metadata,
     Partitions,
+    Purge,
     ServerProperties,
     Topics,
     Yes,
@@ -31,33 +33,38 @@ _Settings = Annotated[
 def add_upkeep(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command(
+        rich_help_panel=WRITES,
         epilog=examples(
             "segmentlog retain /data/logs --dry-run",
             "segmentlog retain /data/logs --topic orders --yes",
             "segmentlog retain /var/lib/kafka --server-properties /etc/kafka/server.properties",
             "segmentlog retain /data/logs -s retention.ms=86400000 -s retention.bytes=1073741824",
-        )
+        ),
     )(retain)
     app.command(
+        rich_help_panel=WRITES,
         epilog=examples(
             "segmentlog compact /data/logs --dry-run",
             "segmentlog compact /data/logs --topic customers",
             "segmentlog compact /data/logs -s min.cleanable.dirty.ratio=0.1",
-        )
+            "segmentlog compact /data/logs --roll --purge --yes",
+        ),
     )(compact)
     app.command(
         "delete-records",
+        rich_help_panel=WRITES,
         epilog=examples(
             "segmentlog delete-records /data/logs --topic orders --partition 0 --offset 1500",
             "segmentlog delete-records /data/logs --topic orders --before 2026-03-01",
         ),
     )(delete_records)
     app.command(
+        rich_help_panel=WRITES,
         epilog=examples(
             "segmentlog configure /data/logs -s segment.bytes=67108864",
             "segmentlog configure /data/logs --topic orders -s retention.ms=86400000",
             "segmentlog configure /data/logs --topic orders --remove retention.ms",
-        )
+        ),
     )(configure)
 
 
@@ -77,6 +84,7 @@ def retain(
             help="Limits that nobody has visibly set are Kafka's: a week, and no limit of bytes.",
         ),
     ] = False,
+    purge: Purge = False,
     yes: Yes = False,
 ) -> None:
     """Remove the old segments that a broker's retention would remove, and say why.
@@ -97,6 +105,7 @@ def retain(
         metadata=metadata,
         server_properties=server_properties,
         kafka_defaults=kafka_defaults,
+        purge=purge,
         ask=asking(yes=yes),
     )
 
@@ -117,6 +126,10 @@ def compact(
     ] = 128 << 20,
     metadata: Metadata = None,
     server_properties: ServerProperties = None,
+    roll: Annotated[
+        bool, typer.Option("--roll", help="Close active segments first: only closed ones count.")
+    ] = False,
+    purge: Purge = False,
     yes: Yes = False,
 ) -> None:
     """Keep the last record of each key, as a broker's log cleaner does.
@@ -137,6 +150,8 @@ def compact(
         dedupe_buffer_bytes=dedupe_buffer_size,
         metadata=metadata,
         server_properties=server_properties,
+        roll=roll,
+        purge=purge,
         ask=asking(yes=yes),
     )
 
@@ -156,6 +171,7 @@ def delete_records(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")
     ] = False,
+    purge: Purge = False,
     yes: Yes = False,
 ) -> None:
     """Delete the records of partitions below an offset, or before a time.
@@ -173,6 +189,7 @@ def delete_records(
         offset=offset,
         before_ms=before,
         dry_run=dry_run,
+        purge=purge,
         ask=asking(yes=yes),
     )
 

@@ -11,15 +11,26 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
 import segmentlog as package
+from segmentlog.files.lock import DirectoryLock
 from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.tools.arguments import OF_THE_MACHINE, READS, WRITES
 from segmentlog.tools.cli import app
 
 Run = Callable[..., Result]
-COMMANDS = ("describe", "dump", "verify", "delete-topic", "doctor", "warmup")
+REGISTERED = {each.name or each.callback.__name__: each for each in app.registered_commands}
+COMMANDS = tuple(REGISTERED)
+
+#: Arguments without which a command cannot begin, beside a directory.
+NEEDED = {
+    "configure": ("-s", "segment.ms=1"),
+    "delete-records": ("--topic", "orders", "--before", "0"),
+    "delete-topic": ("orders",),
+}
 
 
 def segmentlog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -56,7 +67,7 @@ def test_dumping_batches_loads_no_compiler(example_data: str) -> None:
 def test_help_teaches_with_examples_that_parse(run: Run, command: str) -> None:
     """Each command shows commands, with options that exist."""
     monospaced = re.sub(r"\s+", " ", run(command, "--help").stdout)
-    epilog = next(each.epilog for each in app.registered_commands if command in _name(each))
+    epilog = REGISTERED[command].epilog
     shown = [line for line in epilog.split("\n\n") if "segmentlog " in line]
 
     assert "Examples:" in monospaced
@@ -69,15 +80,29 @@ def test_help_teaches_with_examples_that_parse(run: Run, command: str) -> None:
         assert all(option in monospaced for option in options), line
 
 
-def _name(registered: object) -> str:
-    return registered.name or registered.callback.__name__
-
-
 def test_no_arguments_show_the_commands(run: Run) -> None:
     """As --help does."""
     printed = CliRunner().invoke(app, []).output
 
-    assert all(command in printed for command in COMMANDS)
+    assert all(re.search(rf"^\W*{command} ", printed, re.M) for command in COMMANDS)
+    assert WRITES in re.sub(r"\s+", " ", printed)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [each for each, found in REGISTERED.items() if found.rich_help_panel != OF_THE_MACHINE],
+)
+def test_the_help_groups_commands_by_the_lock_that_they_take(
+    run: Run, tmp_path: Path, command: str
+) -> None:
+    """A command of the one group is refused beside a broker, and one of the other is not."""
+    with package.open_writer(tmp_path, "orders") as writer:
+        writer.append(pa.table({"value": [b"a"]}))
+    writes = {WRITES: True, READS: False}[REGISTERED[command].rich_help_panel]
+    with DirectoryLock(str(tmp_path)):
+        done = run(command, tmp_path, *NEEDED.get(command, ()), status=2 if writes else 0)
+
+    assert writes == ("is in use" in done.stderr)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,11 @@ from segmentlog.tools import arguments as shared_arguments
 
 Run = Callable[..., Result]
 
+LATER = (
+    "the files stay as .deleted for file.delete.delay.ms=60000: the next retain or write after "
+    "that frees their space, --purge frees it at once\n"
+)
+
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
@@ -46,7 +51,7 @@ def test_retain_says_what_goes_and_why(run: Run, directory: Path) -> None:
     assert f"{lines}would remove 2 segments, 138 bytes\n" == told
 
     told = run("retain", directory, "--kafka-defaults").stdout
-    assert f"{lines}removed 2 segments, 138 bytes\n" == told
+    assert f"{lines}removed 2 segments, 138 bytes\n{LATER}" == told
     assert "removed 0 segments, 0 bytes\n" == run("retain", directory).stdout
 
 
@@ -80,12 +85,12 @@ def test_delete_records(run: Run, directory: Path) -> None:
         == run(*which, "--partition", "1", "--offset", "1", "--dry-run").stdout
     )
     assert (
-        line.format("begins", "are gone")
+        line.format("begins", "are gone") + LATER
         == run(*which, "--partition", "1", "--offset", "1").stdout
     )
     assert (
         "orders-0: begins at offset 1 instead of 0; 1 segment, 69 bytes are gone\n"
-        "orders-1: begins at offset 1; nothing is older\n"
+        f"orders-1: begins at offset 1; nothing is older\n{LATER}"
     ) == run(*which, "--before", "2026-01-01").stdout
 
 
@@ -148,8 +153,12 @@ def test_compact_says_what_became_of_each_partition(run: Run, tmp_path: Path) ->
         "customers-0: dirty from offset 0, 100% of its bytes; 1 segment, 87 bytes, 3 records "
         "became 1 segment, 70 bytes, 1 record, 1 record without a key removed; clean up to "
         "offset 3\ncompacted 1 partition, removed 17 bytes\n"
+        + LATER.replace("retain or write", "compact or retain")
     ) == told
-    assert "compacted 0 partitions, removed 0 bytes\n" == run("compact", tmp_path, *policy).stdout
+    assert (
+        "compacted 0 partitions, removed 0 bytes\n"
+        "1 partition: only the active segment has new records (--roll closes it)\n"
+    ) == run("compact", tmp_path, *policy).stdout
 
 
 def test_a_limit_that_nobody_has_set_is_refused_in_one_line(run: Run, directory: Path) -> None:
@@ -197,6 +206,69 @@ def test_a_terminal_is_shown_what_goes_before_it_is_asked(
 
     assert 2 == done.stdout.count("older than retention.ms=5 (call)\n")
     assert "remove 2 segments, 138 bytes? [y/N]:" in done.stderr
-    assert done.stdout.endswith("removed 2 segments, 138 bytes\n")
+    assert done.stdout.endswith(f"removed 2 segments, 138 bytes\n{LATER}")
     nothing = run("retain", directory, "-s", "retention.ms=5", input="")
     assert ("removed 0 segments, 0 bytes\n", "") == (nothing.stdout, nothing.stderr)
+
+
+def test_nothing_compacted_says_why(run: Run, tmp_path: Path) -> None:
+    """Each reason has its number of partitions."""
+    first = records_of(0, (b"a", b"1"), (b"a", b"2"))
+    lay_out(tmp_path, {0: [first], 2: [records_of(2, (b"b", b"4"))]}, "customers-0")
+    nothing = "compacted 0 partitions, removed 0 bytes"
+    assert (
+        f"{nothing}: no topic has cleanup.policy=compact (-s, or segmentlog configure)\n"
+    ) == run("compact", tmp_path).stdout
+    policy = ("-s", "cleanup.policy=compact")
+    assert (
+        "would compact 0 partitions, 0 bytes\n"
+        "1 partition: at most the min.cleanable.dirty.ratio of 1.0 is dirty\n"
+    ) == run("compact", tmp_path, *policy, "-s", "min.cleanable.dirty.ratio=1", "--dry-run").stdout
+    run("compact", tmp_path, *policy)
+
+    assert (
+        f"{nothing}\n1 partition: only the active segment has new records "
+        in run("compact", tmp_path, *policy).stdout
+    )
+
+
+def test_roll_compacts_the_active_segment_and_purge_frees_the_space(
+    run: Run, directory: Path
+) -> None:
+    """Nothing but the last record of the key, and no file of the others, is left."""
+    with segmentlog.open_writer(directory, "customers") as writer:
+        for value in (b"1", b"2"):
+            writer.append(pa.table({"key": [b"k"], "value": [value]}))
+    segmentlog.alter_settings(directory, "customers", {"cleanup.policy": "compact"})
+    assert "compacted 0 partitions" in run("compact", directory).stdout
+    told = run("compact", directory, "--roll", "--purge").stdout
+    log = segmentlog.open_log_dir(directory).log("customers", 0)
+
+    assert "became 1 segment" in told
+    assert "compacted 1 partition, removed" in told
+    assert ".deleted" not in told
+    assert [b"2"] == log.scan().read_all()["value"].to_pylist()
+    assert (0, 2) == (log.log_start_offset, log.log_end_offset)
+    assert 2 == len(log.segments)
+    assert not [*directory.rglob("*.deleted")]
+    assert 2 == len(segmentlog.open_log_dir(directory).log("orders", 0).segments)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("retain", "--kafka-defaults"),
+        ("delete-records", "--topic", "orders", "--before", "2026-01-01"),
+    ],
+)
+def test_purge_frees_the_space_at_once(
+    run: Run, directory: Path, command: tuple[str, ...]
+) -> None:
+    """Also that of files that an earlier command has put aside."""
+    name, *more = command
+    run("delete-records", directory, "--topic", "orders", "--partition", "0", "--offset", "1")
+    assert [*directory.rglob("*.deleted")]
+    told = run(name, directory, *more, "--purge").stdout
+
+    assert ".deleted" not in told
+    assert not [*directory.rglob("*.deleted")]
