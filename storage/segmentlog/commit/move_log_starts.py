@@ -183,12 +183,13 @@ class LogStartMove:
         return Intent(token, state.token, self._was_clean, True, partitions, removes=True)
 
     def _roll(self, intent: PartitionIntent, syncs: SyncTogether) -> None:
-        """Begin a new segment at the end of a log of which nothing else stays."""
+        """Begin a new segment at the end of a log."""
         path = partition_path(self._directory, intent.topic_partition)
         config = self._config_of(intent.topic)
         appender = LogAppender(path, config, intent.sizes, syncs=syncs)
         try:
-            appender.roll(intent.end_offset)
+            if intent.end_offset > appender.base_offset:  # preparing may have left it no records
+                appender.roll(intent.end_offset)
             appender.close()
         except BaseException:
             appender.abandon()

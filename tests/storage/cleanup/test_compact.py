@@ -601,3 +601,46 @@ def test_very_many_partitions_do_not_take_the_square_of_their_number(
     if not is_clean:
         points = read_offsets(str(quick_path), RECOVERY_POINT_CHECKPOINT)
         assert {TopicPartition("t", each): 3 for each in range(n_partitions)} == points
+
+
+def test_every_cut_of_a_roll_and_a_compaction_leaves_each_last_record(tmp_path: Path) -> None:
+    """The process is gone before each call; what it has left is finished or undone."""
+    number, is_cut = 0, True
+    while is_cut:
+        directory = tmp_path / str(number)
+        with segmentlog.open_writer(directory, "t", num_partitions=2) as writer:
+            keys = [b"a", b"a", b"b"]
+            writer.append(pa.table({"key": keys, "value": [b"1", b"2", b"3"]}))
+        policy = {"cleanup.policy": "compact"}
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                segmentlog.compact(directory, settings=policy, roll=True, purge=True)
+            except Crash:
+                pass
+            else:
+                is_cut = False
+        assert {b"a": b"2", b"b": b"3"} == last_values(directory), number
+        segmentlog.compact(directory, settings=policy, roll=True, purge=True)
+        assert {b"a": b"2", b"b": b"3"} == last_values(directory), number
+        assert 2 == records_in(directory), number
+        assert not [*directory.rglob("*.deleted")], number
+        number += 3
+
+    assert number > 40
+
+
+def records_in(directory: Path) -> int:
+    """Number of records in all partitions."""
+    opened = segmentlog.open_log_dir(directory)
+    return sum(opened.log("t", each).scan().read_all().num_rows for each in (0, 1))
+
+
+def last_values(directory: Path) -> dict[bytes, bytes]:
+    """The last value of each key."""
+    opened = segmentlog.open_log_dir(directory)
+    found = {}
+    for partition in (0, 1):
+        rows = opened.log("t", partition).scan().read_all()
+        found |= dict(zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True))
+    return found
