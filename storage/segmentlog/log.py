@@ -8,7 +8,13 @@ from functools import cached_property, partial
 
 import pyarrow as pa
 
-from segmentlog.errors import CorruptCheckpointError, LogChangedError, OffsetOutOfRangeError
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    LogChangedError,
+    OffsetOutOfRangeError,
+    UnsupportedFormatError,
+)
 from segmentlog.files.metadata import known_topic_id, read_topic_id
 from segmentlog.files.readable import is_file
 from segmentlog.model import (
@@ -231,6 +237,7 @@ class Log:
         timestamp_ms: int,
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
     ) -> TimestampAndOffset | None:
         """Earliest offset whose record has a timestamp at or after `timestamp_ms`.
 
@@ -238,6 +245,7 @@ class Log:
         ----------
         timestamp_ms : epoch milliseconds.
         read_up_to, isolation_level : records beyond that end are not found.
+        on_corrupt_batch : ``skip`` leaves out corrupt batches, and logs their offsets.
 
         Returns
         -------
@@ -252,26 +260,37 @@ class Log:
             If records that were there when the directory was opened have gone.
         """
         end_offset = self.end_offset(read_up_to, isolation_level)
-        return find_offset_by_timestamp(
-            self._listed.newest_timestamps, timestamp_ms, self.log_start_offset, end_offset
-        )
+        newest = self._listed.newest_timestamps(skips=on_corrupt_batch == OnCorruptBatch.SKIP)
+        return find_offset_by_timestamp(newest, timestamp_ms, self.log_start_offset, end_offset)
 
-    @looks_again
     def offset_up_to_which_all_are_older(self, timestamp_ms: int) -> int:
         """An offset below which every record is older than `timestamp_ms`, near the first other.
 
-        It is the log end if all records are older.  Time indexes and batch headers tell it, and
-        nothing is decoded.
+        It is the log end if all records are older, and the log start if damage hides that.  Time
+        indexes and batch headers determine it, and nothing is decoded.
         """
-        found = offset_up_to_which_all_are_older(self._listed.newest_timestamps, timestamp_ms)
-        return self.log_end_offset if found is None else max(found, self.log_start_offset)
+        try:
+            return self._offset_up_to_which_all_are_older(timestamp_ms)
+        except (CorruptLogError, UnsupportedFormatError):  # the read decides about damage
+            return self.log_start_offset
 
     @looks_again
+    def _offset_up_to_which_all_are_older(self, timestamp_ms: int) -> int:
+        found = offset_up_to_which_all_are_older(self._listed.newest_timestamps(), timestamp_ms)
+        return self.log_end_offset if found is None else max(found, self.log_start_offset)
+
     def newest_timestamp(self, log_slice: LogSlice) -> int | None:
         """Epoch milliseconds that no record of a slice is above, by time indexes and headers.
 
-        None if that is not known, because a file was replaced since the slice was cut.
+        None if that is not known: a file was replaced since the slice was cut, or is damaged.
         """
+        try:
+            return self._newest_timestamp(log_slice)
+        except (CorruptLogError, UnsupportedFormatError):  # the read decides about damage
+            return None
+
+    @looks_again
+    def _newest_timestamp(self, log_slice: LogSlice) -> int | None:
         return self._listed.newest_of_slices.of(log_slice)
 
     def slices(self, start_offset: int, end_offset: int, max_bytes: int = 0) -> list[LogSlice]:
@@ -312,6 +331,7 @@ class Log:
         ending_timestamp: datetime | int | None = None,
         read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
+        on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
     ) -> OffsetRange:
         """The offsets that `scan` reads with the same arguments.
 
@@ -323,20 +343,27 @@ class Log:
             If an offset and a time are given for the same bound, or a datetime has no time zone.
         """
         isolation_level, read_up_to = IsolationLevel(isolation_level), ReadUpTo(read_up_to)
+        on_corrupt = OnCorruptBatch(on_corrupt_batch)
         last = newest = self.end_offset(read_up_to, isolation_level)
         if isolation_level == IsolationLevel.READ_UNCOMMITTED:
             last = max(newest, self.log_end_offset)
 
-        def find(timestamp_ms: int) -> int:
-            found = self.offset_for_timestamp(timestamp_ms, read_up_to, isolation_level)
-            return newest if found is None else found.offset
+        def find(timestamp_ms: int, otherwise: int = newest) -> int:
+            found = self.offset_for_timestamp(
+                timestamp_ms, read_up_to, isolation_level, on_corrupt
+            )
+            return otherwise if found is None else found.offset
+
+        def find_start(timestamp_ms: int) -> int:
+            """A torn tail may hold the record: a read of it reports that."""
+            return find(timestamp_ms, min(newest, max(self.tail.offset, earliest)))
 
         earliest = self.log_start_offset
         for offset in (start_offset, end_offset):
             if offset is not None and not earliest <= offset <= last:
                 raise OffsetOutOfRangeError(str(self.topic_partition), offset, earliest, last)
         starts, ends = ("start_offset", "starting_timestamp"), ("end_offset", "ending_timestamp")
-        start = one_bound(starts, start_offset, starting_timestamp, find)
+        start = one_bound(starts, start_offset, starting_timestamp, find_start)
         end = one_bound(ends, end_offset, ending_timestamp, find)
         return OffsetRange(earliest if start is None else start, newest if end is None else end)
 
@@ -391,6 +418,7 @@ class Log:
             start_offset, end_offset,
             starting_timestamp=starting_timestamp, ending_timestamp=ending_timestamp,
             read_up_to=read_up_to, isolation_level=isolation_level,
+            on_corrupt_batch=on_corrupt_batch,
         )  # fmt: skip
         schema = record_schema(columns, include_headers=include_headers)
         level, on_corrupt = IsolationLevel(isolation_level), OnCorruptBatch(on_corrupt_batch)

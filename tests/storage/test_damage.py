@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.compute as pc
 import pytest
 from reads import slice_offsets
 
@@ -278,6 +279,34 @@ def test_a_damaged_wrapper_before_another_is_an_error(
         offsets(log, start_offset=start)
     assert [*range(start + 10, 50)] == offsets(log, start_offset=start, on_corrupt_batch="skip")
     assert [*range(start + 10, 50)] == offsets(log, start_offset=start + 10)
+
+
+@pytest.mark.parametrize("has_indexes", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    ["length of gigabytes", "length zero", "length of two batches", "magic 0", "zeros",
+     "max_timestamp flipped", "base offset too high", "base offset too low"],
+)  # fmt: skip
+def test_a_read_by_time_that_skips_loses_only_the_damaged_batch(
+    partition: Path, name: str, *, has_indexes: bool
+) -> None:
+    """A filter narrows nothing where it meets damage; a start by time is found after it."""
+    rows = open_log(partition).scan(columns=["offset", "timestamp"]).read_all()
+    times = rows["timestamp"].to_pylist()
+    CASES[name].damage(partition / CLOSED)
+    for path in [] if has_indexes else partition.glob("*index"):
+        path.unlink()
+    lost = CASES[name].lost
+    for first in (0, 18, 22, 26, 40):
+        expected = [each for each in range(first, 48) if each not in lost]
+        dataset = segmentlog.dataset(partition.parent, on_corrupt_batch="skip")
+        condition = pc.field("timestamp") >= times[first]
+        filtered = dataset.to_table(["offset"], filter=condition)["offset"].to_pylist()
+        log = open_log(partition)
+        started = offsets(log, starting_timestamp=times[first], on_corrupt_batch="skip")
+
+        assert expected == filtered
+        assert expected == started
 
 
 def rows_or_error(log: segmentlog.Log, start: int, stop: int, **how: Any) -> list[int] | str:

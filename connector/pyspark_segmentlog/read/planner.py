@@ -165,27 +165,41 @@ def _asked(
         If a start lies behind its end.
     """
 
-    def by_time(bound: TimestampBound) -> dict[TopicPartition, int]:
-        """A partition without such a record is bound at its latest offset, as by ``kafka``."""
-        level = options.policy.isolation_level
+    def by_time(bound: TimestampBound, *, is_start: bool) -> dict[TopicPartition, int]:
+        """A partition without such a record is bound at its latest offset, as by ``kafka``.
+
+        A torn tail may hold the record to start at: a read of the tail reports that.
+        """
+        level, on_corrupt = options.policy.isolation_level, options.policy.on_corrupt_batch
         times = bound.resolve(assigned)
         found = {
-            each: directory.log(*each).offset_for_timestamp(times[each], options.read_up_to, level)
+            each: directory.log(*each).offset_for_timestamp(
+                times[each], options.read_up_to, level, on_corrupt
+            )
             for each in times
         }
         bound.check_found(times, {each for each in found if found[each] is None})
-        return {each: latest[each] if at is None else at.offset for each, at in found.items()}
+        missing = {
+            each: min(latest[each], directory.log(*each).tail.offset) if is_start else latest[each]
+            for each, at in found.items()
+            if at is None
+        }
+        return missing | {each: at.offset for each, at in found.items() if at is not None}
 
     start, end = options.start, options.end
-    ends = end.resolve(assigned) if isinstance(end, OffsetBound) else by_time(end)
+    ends = end.resolve(assigned) if isinstance(end, OffsetBound) else by_time(end, is_start=False)
     known = {each: latest[each] if at == LATEST else at for each, at in ends.items()}
     earliest = {each: directory.log(*each).log_start_offset for each in assigned}
     if isinstance(start, LastRecords):
         starts = {each: max(known[each] - start.n_offsets, earliest[each]) for each in known}
     elif isinstance(start, LastDuration):
-        starts = by_time(start.before(time.time_ns() // 1_000_000))
+        starts = by_time(start.before(time.time_ns() // 1_000_000), is_start=True)
     else:
-        starts = start.resolve(assigned) if isinstance(start, OffsetBound) else by_time(start)
+        starts = (
+            start.resolve(assigned)
+            if isinstance(start, OffsetBound)
+            else by_time(start, is_start=True)
+        )
         for each, at in starts.items():
             first = earliest[each] if at == EARLIEST else at
             check_start(start, each, first, known[each], end.option)

@@ -111,6 +111,7 @@ def take_snapshot(
             ending_timestamp=times[1] if end is None else None,
             read_up_to=read_up_to,
             isolation_level=policy.isolation_level,
+            on_corrupt_batch=policy.on_corrupt_batch,
         )
         partitions.append(PartitionSnapshot(log, offsets))
     return Snapshot(directory.paths, tuple(partitions), policy)

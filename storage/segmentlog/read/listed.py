@@ -36,15 +36,17 @@ class ListedSegments:
         # does so when it truncates its log.  A process that has the index mapped dies of SIGBUS.
         # Neither of them touches a segment that a committed record follows.
         self._committed_to = committed_to
+        self._newest_timestamps: dict[bool, NewestTimestamps] = {}
         self._sealed_below = committed_to if listing.is_clean else -1
-        self._committed_to = committed_to
 
     def segment(self, i: int) -> Segment:
         """Segment `i` of the log, from 0."""
         if i + 1 == len(self.files):
             return Segment(self.files[i], is_sealed=False)
         is_sealed = self.files[i + 1].base_offset < self._sealed_below
-        return Segment(self.files[i], is_sealed=is_sealed, is_active=False)
+        return Segment(
+            self.files[i], is_sealed=is_sealed, is_active=False, offset_limit=self.offset_limit(i)
+        )
 
     def offset_limit(self, i: int) -> int:
         """An offset that no batch of segment `i` reaches, unless the segment was merged.
@@ -82,10 +84,12 @@ class ListedSegments:
         end, known = self.tail.offset, self._known_end
         return max(end if known is None else min(end, known), self.log_start_offset)
 
-    @cached_property
-    def newest_timestamps(self) -> NewestTimestamps:
+    def newest_timestamps(self, *, skips: bool = False) -> NewestTimestamps:
         """Largest timestamps of the segments that are not wholly below the log start."""
-        return NewestTimestamps(self.untorn[self.index_of(self.log_start_offset) :])
+        if skips not in self._newest_timestamps:
+            segments = self.untorn[self.index_of(self.log_start_offset) :]
+            self._newest_timestamps[skips] = NewestTimestamps(segments, skips=skips)
+        return self._newest_timestamps[skips]
 
     @cached_property
     def newest_of_slices(self) -> NewestTimestampOfSlices:

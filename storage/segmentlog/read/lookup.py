@@ -6,11 +6,14 @@ before this offset.  From there, batch headers are read until one is new enough,
 is decoded.
 """
 
+import contextlib
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.model import TimestampAndOffset
 from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
+from segmentlog.segments.sound_headers import sound_headers
 
 __all__ = ["NewestTimestamps", "find_offset_by_timestamp", "offset_up_to_which_all_are_older"]
 
@@ -24,18 +27,32 @@ class NewestTimestamps:
     Parameters
     ----------
     segments : in the order of their base offsets, without those below the log start.
+    skips : whether damage to batches is left out, and logged.
     """
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[Segment], *, skips: bool = False) -> None:
         self._segments = segments
+        self.skips = skips
         self._running: list[int] = []
+
+    def to_search(self, timestamp_ms: int) -> Iterator[Segment]:
+        """Segments that may hold the first record at or after a time, in their order.
+
+        It is the first segment that reaches the time.  If damage is left out, perhaps a damaged
+        batch alone reaches it, and later segments are searched, too.
+        """
+        first = self.first_reaching(timestamp_ms)
+        if first is not None:
+            yield first
+            if self.skips:
+                yield from self._segments[self._segments.index(first) + 1 :]
 
     def first_reaching(self, timestamp_ms: int) -> Segment | None:
         """First segment whose largest timestamp is not below `timestamp_ms`."""
         running = self._running
         while len(running) < len(self._segments) and (not running or running[-1] < timestamp_ms):
             segment = self._segments[len(running)]
-            newest = segment.largest_timestamp() if segment.size else -1
+            newest = segment.largest_timestamp(skips=self.skips) if segment.size else -1
             running.append(max(newest, running[-1]) if running else newest)
         found = bisect_left(running, timestamp_ms)
         return self._segments[found] if found < len(running) else None
@@ -58,11 +75,11 @@ def find_offset_by_timestamp(
     As with a broker, control records count: the offset may be one that no consumer ever sees.
     Only the first segment that is new enough is searched.
     """
-    segment = newest.first_reaching(timestamp_ms)
-    if segment is None:
-        return None
-    found = _find_in_segment(segment, timestamp_ms, start_offset)
-    return found if found is not None and found.offset < end_offset else None
+    for segment in newest.to_search(timestamp_ms):
+        found = _find_in_segment(segment, timestamp_ms, start_offset, skips=newest.skips)
+        if found is not None:
+            return found if found.offset < end_offset else None
+    return None
 
 
 def offset_up_to_which_all_are_older(newest: NewestTimestamps, timestamp_ms: int) -> int | None:
@@ -86,12 +103,12 @@ def offset_up_to_which_all_are_older(newest: NewestTimestamps, timestamp_ms: int
 
 
 def _find_in_segment(
-    segment: Segment, timestamp_ms: int, start_offset: int
+    segment: Segment, timestamp_ms: int, start_offset: int, *, skips: bool
 ) -> TimestampAndOffset | None:
     """First matching record of one segment."""
     with segment.opened() as opened:
         offset = max(_offset_before(opened, timestamp_ms), start_offset)
-        for placed in opened.headers(opened.floor_position(offset)):
+        for placed in sound_headers(opened, opened.floor_position(offset), skips=skips):
             if placed.header.max_timestamp >= timestamp_ms:
                 found = _find_in_batch(opened, placed, timestamp_ms, start_offset)
                 if found is not None:
@@ -104,9 +121,11 @@ def _offset_before(opened: OpenSegment, timestamp_ms: int) -> int:
     entry = opened.time_index.lookup(timestamp_ms)
     if entry.timestamp_ms < 0:
         return opened.segment.base_offset
-    placed = opened.find(entry.offset)
-    fits = placed is not None and placed.header.max_timestamp == entry.timestamp_ms
-    return entry.offset if fits else opened.segment.base_offset
+    with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+        placed = opened.find(entry.offset)
+        if placed is not None and placed.header.max_timestamp == entry.timestamp_ms:
+            return entry.offset
+    return opened.segment.base_offset
 
 
 def _find_in_batch(

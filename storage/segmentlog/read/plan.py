@@ -129,7 +129,7 @@ def _cut_side_by_side(
 
     def pieces_of(i: int) -> list[_Piece]:
         with listed.segment(i).opened() as opened:
-            end = _Cut(opened.segment.size, listed.offset_limit(i))
+            end = _Cut(opened.segment.size, opened.segment.offset_limit)
             return [*_pieces_of(opened, start_offset, end, end_offset, max_bytes)]
 
     return dict(zip(numbers, side_by_side(pieces_of, numbers), strict=True))

@@ -4,6 +4,7 @@ An index is only a hint where to begin.  A look-up reads the batch header at the
 index gives.  If the header does not fit, the look-up begins at the start of the file instead.
 """
 
+import contextlib
 import logging
 import zlib
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import crc32c
 
 from segmentlog.errors import (
+    CorruptLogError,
     MalformedBatchError,
     SegmentLogError,
     TruncatedBatchError,
@@ -24,6 +26,7 @@ from segmentlog.index.time import TimeIndex
 from segmentlog.kernels import layout
 from segmentlog.records.header import BatchHeader, parse_header
 from segmentlog.segments.listing import SegmentFiles
+from segmentlog.segments.sound_headers import sound_headers
 
 __all__ = ["OpenSegment", "PlacedHeader", "Segment"]
 
@@ -70,11 +73,24 @@ class Segment:
     is_sealed : whether its indexes may be mapped because nobody writes to them any more: it is not
         the active segment, and the directory was cleanly shut down.
     is_active : whether it is the last one, whose end may be half written.
+    offset_limit : an offset that none of its batches reaches; by default, what its indexes can
+        hold.
     """
 
-    __slots__ = ("base_offset", "inode", "is_active", "is_sealed", "path", "size")
+    __slots__ = (
+        "base_offset", "inode", "is_active", "is_sealed", "offset_limit", "path", "size",
+    )  # fmt: skip
 
-    def __init__(self, files: SegmentFiles, *, is_sealed: bool, is_active: bool = True) -> None:
+    def __init__(
+        self,
+        files: SegmentFiles,
+        *,
+        is_sealed: bool,
+        is_active: bool = True,
+        offset_limit: int | None = None,
+    ) -> None:
+        most = files.base_offset + layout.SEGMENT_OFFSETS
+        self.offset_limit = most if offset_limit is None else offset_limit
         self.base_offset = files.base_offset
         self.path = files.path
         self.size = files.size
@@ -136,10 +152,10 @@ class Segment:
         with self.opened() as opened:
             return opened.find(offset)
 
-    def largest_timestamp(self) -> int:
+    def largest_timestamp(self, *, skips: bool = False) -> int:
         """`OpenSegment.largest_timestamp`, alone."""
         with self.opened() as opened:
-            return opened.largest_timestamp()
+            return opened.largest_timestamp(skips=skips)
 
 
 class OpenSegment(Closing):
@@ -318,19 +334,38 @@ class OpenSegment(Closing):
                 return placed
         return None
 
-    def largest_timestamp(self) -> int:
+    def largest_timestamp(self, *, skips: bool = False) -> int:
         """Largest timestamp in epoch milliseconds, or -1 in a segment without records.
 
         The last entry of the time index is used once its batch confirms it.  The batches behind
         that batch are read, too: no batch follows if timestamps rise, and an index that was cut
-        short is no worse than the index of an active segment.
+        short is no worse than the index of an active segment.  Their checksums are verified where
+        a damaged header would make the result too small.
+
+        Parameters
+        ----------
+        skips : whether damage is left out, and logged.
+
+        Raises
+        ------
+        CorruptLogError, UnsupportedFormatError
+            At damage to a batch that has to be looked at.
         """
         largest, offset = self.time_index.last()
-        begin = self.find(offset) if largest >= 0 else None
-        if begin is None or begin.header.max_timestamp != largest:
-            position, largest = 0, -1
+        begin = None
+        if largest >= 0:
+            with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+                begin = self.find(offset)
+        position, is_indexed = 0, False
+        if begin is not None and begin.header.max_timestamp == largest:
+            # The index of a closed segment has the largest timestamp of all its batches.
+            position, is_indexed = begin.end, not self.segment.is_active
         else:
-            position = begin.end
-        for placed in self.headers(position):
-            largest = max(largest, placed.header.max_timestamp)
+            largest = -1
+        headers = (
+            self.headers(position) if is_indexed else sound_headers(self, position, skips=skips)
+        )
+        with contextlib.suppress(*((CorruptLogError,) if is_indexed else ())):
+            for placed in headers:
+                largest = max(largest, placed.header.max_timestamp)
         return largest
