@@ -23,7 +23,6 @@ sys.path[:0] = [str(TOP / "tests" / "support"), str(Path(__file__).parent)]
 import codecs_alone  # noqa: E402
 import compacting  # noqa: E402
 import dataset_queries  # noqa: E402
-import dumping  # noqa: E402
 import engine  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
@@ -126,7 +125,6 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
         ),
         engine.against_java(broker.jars, plain, "≥ 2.0×", rounds),
         engine.against_checksum(plain, "≥ 0.85", rounds),
-        dumping.json_lines(plain[0], rounds),
         *planning.seek(scratch / "seek", rounds),
         planning.plan(scratch / "plan", n_partitions, rounds),
         *planning.memory_and_compile(broker.log_dir, "plain", rounds),

@@ -18,18 +18,18 @@ from segmentlog.tools.walk import Found
 
 __all__ = [
     "BATCH_SCHEMA",
-    "MOST_SEQUENCE",
     "Place",
     "RecordText",
     "batch_row",
     "codec_name",
     "record_rows",
+    "sequence_after",
     "timestamp_type",
 ]
 
 Row = dict[str, object]
 
-MOST_SEQUENCE = 2**31 - 1  #: the sequence behind it is 0
+_MOST_SEQUENCE = 2**31 - 1  #: the next sequence is 0
 
 #: The columns of a table of batches; a row of `batch_row` has the same names.
 BATCH_SCHEMA: pa.Schema = pa.schema(
@@ -92,7 +92,7 @@ def sequence_after(base_sequence: int, delta: int) -> int:
     """Sequence of the record `delta` behind the first; the largest number is followed by 0."""
     if base_sequence < 0:
         return -1
-    return (base_sequence + delta) % (MOST_SEQUENCE + 1)
+    return (base_sequence + delta) % (_MOST_SEQUENCE + 1)
 
 
 def batch_row(place: Place, found: Found) -> Row:
@@ -150,7 +150,6 @@ class RecordText:
     """
 
     def __init__(self, keys: Encoding = Encoding.TEXT, values: Encoding = Encoding.TEXT) -> None:
-        self.keys, self.values = keys, values
         self.key, self.value = encoder(keys), encoder(values)
 
 

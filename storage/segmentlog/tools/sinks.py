@@ -8,30 +8,22 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
 
 from segmentlog.errors import OptionError
 from segmentlog.records.header import BatchHeader
+from segmentlog.tools.json_lines import record_lines
 from segmentlog.tools.rows import BATCH_SCHEMA, Place, RecordText, batch_row, record_rows
 from segmentlog.tools.tables import TableSink
 from segmentlog.tools.text import to_json
 from segmentlog.tools.walk import Found
 
-if TYPE_CHECKING:
-    from segmentlog.tools.json_lines import LineWriter
-
 __all__ = ["CountingSink", "EnoughError", "Format", "LimitedSink", "Sink", "open_sink"]
 
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20
-
-#: So few rows of a batch cost less one by one than a call of a kernel.
-_FEW_ROWS = 4
-
-#: So many rows of a dump are written without the kernel, which takes seconds to compile at first.
-_ROWS_BEFORE_KERNEL = 20_000
 
 #: Columns of a scan, in its order, and then the columns that only a dump has.
 _RECORD_SCHEMA: pa.Schema = pa.schema(
@@ -168,25 +160,17 @@ class JsonSink:
     def __init__(self, write: Callable[[str], object], text: RecordText) -> None:
         self._write = write
         self._text = text
-        self._lines: LineWriter | None = None
-        self._n_rows = 0
 
     def batch(self, place: Place, found: Found) -> None:
         kind = "batch" if found.header else "damage" if found.problem else "padding"
         self._write(to_json({"kind": kind} | batch_row(place, found)) + "\n")
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        self._n_rows += records.num_rows
-        is_little = records.num_rows < _FEW_ROWS or self._n_rows < _ROWS_BEFORE_KERNEL
-        if header.is_control or is_little:
+        if header.is_control:
             for row in record_rows(place, header, records, self._text):
                 self._write(to_json({"kind": "record"} | row) + "\n")
             return
-        if self._lines is None:
-            from segmentlog.tools.json_lines import LineWriter  # loads the compiler
-
-            self._lines = LineWriter(self._text.keys, self._text.values)
-        self._write(self._lines.lines(place, header, records))
+        self._write("".join(record_lines(place, header, records, self._text)))
 
     def entry(self, file: str, row: Mapping[str, object]) -> None:
         self._write(to_json({"kind": "entry", "file": file} | dict(row)) + "\n")

@@ -8,15 +8,17 @@ breaks forge lines.  So each unprintable character is written as its escape: ``\
 import base64
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 
-__all__ = ["Encoding", "counted", "encoder", "escape", "iso_time", "to_json"]
+__all__ = ["Encoding", "counted", "encoder", "escape", "escape_json", "iso_time", "to_json"]
 
 #: Code points of ``surrogateescape`` for bytes that are not UTF-8.
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
+
+_BEYOND_BMP = 0x10000
+_MOST_ESCAPES = 1 << 12  #: kept in memory
 
 
 class Encoding(StrEnum):
@@ -29,14 +31,19 @@ class Encoding(StrEnum):
 
 @cache
 def _unprintable() -> re.Pattern[str]:
-    """Matches characters of categories C* and Z*, except the blank; each code point is tested."""
+    """Matches characters of categories C* and Z*, except the blank, and all beyond 16 bits.
+
+    `re` finds characters of 16 bits in a table, but compares each character with all ranges beyond
+    16 bits, which are hundreds if each is named: a line of binary data took six times as long.
+    """
     ranges: list[list[int]] = []
-    for code in range(sys.maxunicode + 1):
+    for code in range(_BEYOND_BMP):
         if not chr(code).isprintable():
             if ranges and ranges[-1][1] == code - 1:
                 ranges[-1][1] = code
             else:
                 ranges.append([code, code])
+    ranges.append([_BEYOND_BMP, 0x10FFFF])
     return re.compile("[" + "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in ranges) + "]")
 
 
@@ -48,9 +55,12 @@ def escape(text: str) -> str:
     return _unprintable().sub(lambda match: _escape_one(match[0]), text)
 
 
+@lru_cache(_MOST_ESCAPES)
 def _escape_one(char: str) -> str:
     r"""``\x1b`` for ASCII and for bytes that are no character, ``\u202e`` for the rest."""
     code = ord(char)
+    if char.isprintable():
+        return char
     if _FIRST_BYTE <= code <= _LAST_BYTE:
         return f"\\x{code & 0xFF:02x}"
     if code < 0x80:
@@ -60,13 +70,20 @@ def _escape_one(char: str) -> str:
 
 def to_json(row: Mapping[str, object]) -> str:
     """One line of JSON; unprintable characters are escaped even if JSON does not require it."""
-    line = json.dumps(row, ensure_ascii=False, separators=(", ", ": "))
+    return escape_json(json.dumps(row, ensure_ascii=False, separators=(", ", ": ")))
+
+
+def escape_json(line: str) -> str:
+    r"""`line` of valid JSON with ``\u202e`` for each character that is not printable."""
     if line.isprintable():
         return line
     return _unprintable().sub(lambda match: _escape_in_json(match[0]), line)
 
 
+@lru_cache(_MOST_ESCAPES)
 def _escape_in_json(char: str) -> str:
+    if char.isprintable():
+        return char
     if _FIRST_BYTE <= ord(char) <= _LAST_BYTE:
         return f"\\\\x{ord(char) & 0xFF:02x}"
     units = char.encode("utf-16-be", "surrogatepass").hex()

@@ -1,9 +1,8 @@
-"""Lines of JSON from whole columns: byte for byte those that come from rows."""
+"""Lines of JSON that are joined from parts have the bytes of rows that `json` writes."""
 
 import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,9 +11,8 @@ from hypothesis import strategies as st
 from segmentlog.records.header import BatchHeader, parse_header
 from segmentlog.records.one_batch import RECORDS_SCHEMA
 from segmentlog.testing.reference import Record, encode_batch
-from segmentlog.tools import sinks
 from segmentlog.tools.dump import dump_paths
-from segmentlog.tools.json_lines import LineWriter
+from segmentlog.tools.json_lines import record_lines
 from segmentlog.tools.rows import Place, RecordText, record_rows
 from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import JsonSink
@@ -23,7 +21,6 @@ from segmentlog.tools.text import Encoding, to_json
 GOLDEN = Path(__file__).parents[2] / "golden"
 PLACE = Place("to\u202epic", 2, "file")
 HEADER = parse_header(encode_batch([Record(7, 1, b"k", b"v")]))
-CANARY = 64
 
 texts = st.text(max_size=12).map(lambda text: text.encode("utf-8", "surrogatepass"))
 some_bytes = st.none() | st.binary(max_size=12) | texts
@@ -45,14 +42,6 @@ rows = st.lists(
 )  # fmt: skip
 
 
-class Careful(LineWriter):
-    """Finds out what is written behind the room that was asked for."""
-
-    def _out(self, n_bytes: int) -> np.ndarray:
-        self.room = np.full(n_bytes + CANARY, 0xEE, np.uint8)
-        return self.room[:n_bytes]
-
-
 def one_by_one(header: BatchHeader, records: pa.RecordBatch, text: RecordText) -> str:
     """The expected lines, made row by row."""
     found = record_rows(PLACE, header, records, text)
@@ -68,11 +57,10 @@ def test_lines_are_those_of_rows(
     header = HEADER._replace(base_sequence=base_sequence)
     whole = pa.RecordBatch.from_pylist(found, schema=RECORDS_SCHEMA)
     for records in (whole, whole.slice(1), whole.slice(0, 1), whole.filter(_every_other(whole))):
-        writer = Careful(keys, values)
-        lines = writer.lines(PLACE, header, records)
+        text = RecordText(keys, values)
+        lines = "".join(record_lines(PLACE, header, records, text))
 
-        assert one_by_one(header, records, RecordText(keys, values)) == lines
-        assert (writer.room[-CANARY:] == 0xEE).all()
+        assert one_by_one(header, records, text) == lines
 
 
 def _every_other(records: pa.RecordBatch) -> pa.Array:
@@ -91,25 +79,29 @@ def test_every_character_and_every_byte() -> None:
         for i, value in enumerate(values)
     ]
     records = pa.RecordBatch.from_pylist(found, schema=RECORDS_SCHEMA)
-    lines = LineWriter(Encoding.TEXT, Encoding.TEXT).lines(PLACE, HEADER, records)
+    lines = "".join(record_lines(PLACE, HEADER, records, RecordText()))
 
     assert one_by_one(HEADER, records, RecordText()) == lines
     assert all(line.isprintable() for line in lines.splitlines())
     assert len(values) == len([json.loads(line) for line in lines.splitlines()])
 
 
+class RowSink(JsonSink):
+    """Writes each record as a row."""
+
+    def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
+        for row in record_rows(place, header, records, self._text):
+            self._write(to_json({"kind": "record"} | row) + "\n")
+
+
 @pytest.mark.parametrize("name", ["kafka-2.8.2", "kafka-3.9.2", "kafka-4.3.1"])
 @pytest.mark.parametrize("encoding", Encoding)
-def test_dumps_of_brokers_are_the_same(
-    name: str, encoding: Encoding, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All formats from magic 0 on: tombstones, headers, control records, every codec."""
+def test_dumps_of_brokers_are_those_of_rows(name: str, encoding: Encoding) -> None:
+    """Logs of all formats from magic 0 on: tombstones, headers, control records, every codec."""
     dumps = []
-    for n_before in (2**62, 0):
-        monkeypatch.setattr(sinks, "_ROWS_BEFORE_KERNEL", n_before)
-        monkeypatch.setattr(sinks, "_FEW_ROWS", 1)
+    for kind in (JsonSink, RowSink):
         lines: list[str] = []
-        sink = JsonSink(lines.append, RecordText(encoding, encoding))
+        sink = kind(lines.append, RecordText(encoding, encoding))
         dump_paths([str(GOLDEN / name)], sink, Selection(), with_records=True)
         dumps.append("".join(lines))
 

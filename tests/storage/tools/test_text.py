@@ -41,6 +41,18 @@ def test_every_control_and_format_character_is_escaped() -> None:
     assert [] == kept
 
 
+def test_all_other_characters_stay() -> None:
+    """Lines and JSON hold each printable character of Unicode as it is, and JSON loses nothing."""
+    text = "".join(map(chr, [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]))
+    printable = {char for char in text if char.isprintable()}
+    line = to_json({"key": text})
+
+    assert line.isprintable()
+    assert printable <= set(line)
+    assert printable <= set(escape(text))
+    assert text == json.loads(line)["key"]
+
+
 @pytest.mark.parametrize("text", ["", "order-1", "заказ", "注文", "é", '{"a": "b"}', "🚚"])
 def test_printable_text_stays_as_it_is(text: str) -> None:
     """Letters of any script are not escaped."""
