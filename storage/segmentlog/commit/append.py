@@ -11,7 +11,7 @@ import numpy as np
 from segmentlog.files.durable import create_file, open_to_write, write_all
 from segmentlog.files.names import FileKind, segment_file_name
 from segmentlog.files.sync_together import SyncTogether
-from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state, state_of
+from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state
 from segmentlog.index.offset import OffsetIndex
 from segmentlog.index.time import TimeIndex
 from segmentlog.journal.guard import SegmentSizes
@@ -19,6 +19,9 @@ from segmentlog.kernels import growth, layout
 from segmentlog.kernels.growth import take_batches
 from segmentlog.kernels.memory import Int64s
 from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.batches import walk_file
+from segmentlog.segments.listing import SegmentFiles
+from segmentlog.segments.segment import Segment
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["LogAppender", "limits_of"]
@@ -35,6 +38,35 @@ def limits_of(config: TopicConfig) -> Int64s:
     limits[growth.MOST_OFFSET_ENTRIES] = config.segment_index_bytes // OffsetIndex.entry_bytes
     limits[growth.MOST_TIME_ENTRIES] = config.segment_index_bytes // TimeIndex.entry_bytes
     return limits
+
+
+def _state_of(log_path: str, base_offset: int, size: int) -> Int64s:
+    """The state of a segment of `size` bytes, from its indexes and the headers that these lack.
+
+    Headers after the last entry of the time index are read.  A broker takes the largest
+    timestamp from that entry alone (``LogSegment.readMaxTimestampAndOffsetSoFar``).  If the index
+    was cut short, the next entry then denies the times between: look-ups would leave out records.
+    """
+    state = new_state(base_offset)
+    state[growth.SIZE] = size
+    files = SegmentFiles(base_offset, log_path, size)
+    with Segment(files, is_sealed=False).opened() as opened:
+        state[growth.N_OFFSET_ENTRIES] = opened.offset_index.n_entries
+        state[growth.N_TIME_ENTRIES] = opened.time_index.n_entries
+        (largest, offset), position = opened.indexed_time()
+        state[growth.LAST_TIME_ENTRY] = largest
+        for walked in walk_file(log_path, opened.file, position, size):
+            times = walked.scanned.headers[:, layout.MAX_TIMESTAMP]
+            newest = int(times.argmax())
+            if times[newest] > largest:
+                largest = times[newest]
+                offset = walked.scanned.headers[newest, layout.LAST_OFFSET]
+        state[growth.MAX_TIMESTAMP], state[growth.MAX_TIMESTAMP_OFFSET] = largest, offset
+        for first in opened.headers(0):
+            if first.header.magic == layout.MAGIC:
+                state[growth.FIRST_MAX_TIMESTAMP] = first.header.max_timestamp
+            break
+    return state
 
 
 class LogAppender:
@@ -62,7 +94,7 @@ class LogAppender:
         base_offset = sizes.base_offset
         self._partition_path = partition_path
         self._limits = limits_of(config)
-        self._state = state_of(self._path(base_offset, FileKind.LOG), base_offset, sizes.log)
+        self._state = _state_of(self._path(base_offset, FileKind.LOG), base_offset, sizes.log)
         self._ends = {FileKind.LOG: sizes.log, FileKind.OFFSET_INDEX: sizes.offset_index,
                       FileKind.TIME_INDEX: sizes.time_index}  # fmt: skip
         self._syncs = syncs

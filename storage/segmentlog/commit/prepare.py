@@ -183,13 +183,16 @@ def _are_trimmed(segment: Segment) -> bool:
     paths = (segment.offset_index_path, segment.time_index_path)
     if not all(map(exists, paths)):
         return False
-    with segment.offset_index() as index, segment.time_index() as times:
+    with segment.opened() as opened:
+        index, times = opened.offset_index, opened.time_index
         if any(
             each.n_entries * each.entry_bytes != status_of(each.path).size
             for each in (index, times)
         ):
             return False
+        if times.n_entries and opened.indexed_time()[0].timestamp_ms < 0:
+            return False
         if not index.n_entries:
             return True
         entry = index.entry(index.n_entries - 1)
-    return segment.header_at(entry.position, up_to_offset=entry.offset) is not None
+        return opened.header_at(entry.position, up_to_offset=entry.offset) is not None

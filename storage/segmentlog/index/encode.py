@@ -2,13 +2,11 @@
 
 import numpy as np
 
-from segmentlog.files.readable import open_file
-from segmentlog.index.offset import OffsetIndex
-from segmentlog.index.time import TIME_ENTRY, TimeIndex
-from segmentlog.kernels import growth, layout
+from segmentlog.index.time import TIME_ENTRY
+from segmentlog.kernels import growth
 from segmentlog.kernels.memory import Int64s
 
-__all__ = ["encode_offsets", "encode_times", "last_time", "new_state", "state_of"]
+__all__ = ["encode_offsets", "encode_times", "last_time", "new_state"]
 
 
 def encode_offsets(entries: Int64s) -> bytes:
@@ -44,23 +42,4 @@ def new_state(base_offset: int) -> Int64s:
     state[growth.BASE_OFFSET] = base_offset
     state[growth.FIRST_MAX_TIMESTAMP] = -1
     state[growth.MAX_TIMESTAMP] = state[growth.LAST_TIME_ENTRY] = -1
-    return state
-
-
-def state_of(log_path: str, base_offset: int, size: int) -> Int64s:
-    """The state of a segment of `size` bytes, from its first header and its last index entries."""
-    state = new_state(base_offset)
-    state[growth.SIZE] = size
-    with open_file(log_path) as file:
-        head = file.read(0, layout.HEADER_BYTES)
-    if len(head) == layout.HEADER_BYTES and head[layout.MAGIC_AT] == layout.MAGIC:
-        time = head[layout.MAX_TIMESTAMP_AT : layout.PRODUCER_ID_AT]
-        state[growth.FIRST_MAX_TIMESTAMP] = int.from_bytes(time, "big", signed=True)
-    stem = log_path.removesuffix(".log")
-    with OffsetIndex(f"{stem}.index", base_offset, mapped=False) as index:
-        state[growth.N_OFFSET_ENTRIES] = index.n_entries
-    with TimeIndex(f"{stem}.timeindex", base_offset, mapped=False) as times:
-        state[growth.N_TIME_ENTRIES] = times.n_entries
-        state[growth.LAST_TIME_ENTRY], state[growth.MAX_TIMESTAMP_OFFSET] = times.last()
-    state[growth.MAX_TIMESTAMP] = state[growth.LAST_TIME_ENTRY]
     return state

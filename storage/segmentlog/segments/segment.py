@@ -24,6 +24,7 @@ from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.index.offset import OffsetIndex, OffsetPosition
 from segmentlog.index.time import TimeIndex
 from segmentlog.kernels import layout
+from segmentlog.model import TimestampAndOffset
 from segmentlog.records.header import BatchHeader, parse_header
 from segmentlog.segments.listing import SegmentFiles
 from segmentlog.segments.sound_headers import sound_headers
@@ -334,13 +335,27 @@ class OpenSegment(Closing):
                 return placed
         return None
 
+    def indexed_time(self) -> tuple[TimestampAndOffset, int]:
+        """Last entry of the time index, if its batch confirms it, and the byte after that batch.
+
+        Without a confirmed entry, (-1, base offset) and the first byte.  The batches from that
+        byte on may have larger timestamps: the segment may be active, and an index may have been
+        cut short.
+        """
+        entry, placed = self.time_index.last(), None
+        if entry.timestamp_ms >= 0:
+            with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+                placed = self.find(entry.offset)
+        if placed is None or placed.header.max_timestamp != entry.timestamp_ms:
+            return TimestampAndOffset(-1, self.segment.base_offset), 0
+        return entry, placed.end
+
     def largest_timestamp(self, *, skips: bool = False) -> int:
         """Largest timestamp in epoch milliseconds, or -1 in a segment without records.
 
-        The last entry of the time index is used once its batch confirms it.  The batches behind
-        that batch are read, too: no batch follows if timestamps rise, and an index that was cut
-        short is no worse than the index of an active segment.  Their checksums are verified where
-        a damaged header would make the result too small.
+        The time index shows it up to its last entry.  The batches after that entry are read: none
+        follow if timestamps rise.  Their checksums are verified where a damaged header would make
+        the result too small.
 
         Parameters
         ----------
@@ -351,17 +366,9 @@ class OpenSegment(Closing):
         CorruptLogError, UnsupportedFormatError
             At damage to a batch that has to be looked at.
         """
-        largest, offset = self.time_index.last()
-        begin = None
-        if largest >= 0:
-            with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
-                begin = self.find(offset)
-        position, is_indexed = 0, False
-        if begin is not None and begin.header.max_timestamp == largest:
-            # The index of a closed segment has the largest timestamp of all its batches.
-            position, is_indexed = begin.end, not self.segment.is_active
-        else:
-            largest = -1
+        (largest, _), position = self.indexed_time()
+        # The index of a closed segment has the largest timestamp of all its batches.
+        is_indexed = position > 0 and not self.segment.is_active
         headers = (
             self.headers(position) if is_indexed else sound_headers(self, position, skips=skips)
         )

@@ -134,6 +134,7 @@ class IndexCheck:
 
     def at_the_end(self) -> Iterator[Finding]:
         """Entries without a batch, and files that are missing or cut short."""
+        yield from self._cut_short()
         for kind, entries in (
             (FindingKind.OFFSET_INDEX, self._by_offset),
             (FindingKind.TIME_INDEX, self._by_time),
@@ -157,3 +158,19 @@ class IndexCheck:
                     severity, kind, entries.path, -1, self._segment.base_offset,
                     f"there is no such file; {remedy}",
                 )  # fmt: skip
+
+    def _cut_short(self) -> Iterator[Finding]:
+        """A time index whose last entry is older than the newest record of a closed segment.
+
+        A broker adds that entry when it closes the segment, and later finds the segment by it
+        (``LogSegment.onBecomeInactiveSegment``).  Our reads look at the batches after it, too.
+        """
+        entries, largest = self._by_time, self._largest
+        last = int(entries.others[-1]) if len(entries.others) else -1
+        if self._segment.is_active or last >= largest or not exists(entries.path):
+            return
+        yield self._finding(
+            Severity.WARNING, FindingKind.TIME_INDEX, entries.path, entries.n_bytes, -1,
+            f"its last entry has timestamp {last}, and the segment has {largest}: a broker does "
+            f"not find newer records by time; {REMEDY}",
+        )  # fmt: skip

@@ -117,6 +117,9 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str, tuple[int | None, i
     "an entry of the time index": (
         f"{CLOSED}.timeindex", lambda path: change(path, 12, bytes(8)), "time-index", (12, 27)
     ),
+    "a time index cut short": (
+        f"{CLOSED}.timeindex", lambda path: os.truncate(path, 12), "time-index", (12, None)
+    ),
     "half an entry": (
         f"{CLOSED}.index", lambda path: os.truncate(path, 20), "offset-index", (20, None)
     ),
@@ -134,7 +137,9 @@ def test_each_damage_is_one_finding_at_its_place(
     file, damage, kind, place = DAMAGES[name]
     path = log_dir / "segments-0" / file
     damage(path)
-    is_warning = name in {"a torn tail", "half an entry", "no offset index"}
+    is_warning = name in {
+        "a torn tail", "half an entry", "no offset index", "a time index cut short"
+    }  # fmt: skip
     result = run("verify", log_dir / "segments-0", "--json", status=int(not is_warning))
     (found,) = findings(result)
 
