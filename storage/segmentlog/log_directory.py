@@ -1,15 +1,19 @@
 """A broker's log directories: their topic-partitions and checkpoints."""
 
+import contextlib
 import difflib
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
+from segmentlog.files.checkpoint import read_offsets
 from segmentlog.files.location import is_url
 from segmentlog.files.metadata import read_meta_properties
 from segmentlog.files.names import (
@@ -17,9 +21,11 @@ from segmentlog.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     META_PROPERTIES_FILE,
+    RECOVERY_POINT_CHECKPOINT,
     parse_partition_directory,
+    partition_path,
 )
-from segmentlog.files.partitions import list_partitions
+from segmentlog.files.partitions import NamedPartition, list_partitions
 from segmentlog.files.paths import readable_path, why_not_there
 from segmentlog.files.readable import FileType, exists, is_file, list_names, survey
 from segmentlog.files.requests import side_by_side
@@ -37,12 +43,68 @@ from segmentlog.read.moment import Census
 from segmentlog.read.without_collector import without_collector
 from segmentlog.summary import html_table
 
-__all__ = ["LogDirectory", "open_log_dir"]
+__all__ = ["LogDirectory", "MissingPartition", "open_log_dir", "report_missing"]
 
 logger = logging.getLogger(__name__)
 
 _MOST_SHOWN = 20  # partitions, in a notebook
 _MOST_NAMED = 5  # partitions that a warning lists before it says "and … more"
+
+
+class MissingPartition(NamedTuple):
+    """A partition that had records by a checkpoint, and whose directory is gone.
+
+    Attributes
+    ----------
+    topic_partition : its topic and number.
+    high_watermark : its entry in the checkpoint; above 0.
+    checkpoint : path of the ``replication-offset-checkpoint`` that names it.
+    """
+
+    topic_partition: TopicPartition
+    high_watermark: int
+    checkpoint: str
+
+    @property
+    def reason(self) -> str:
+        """The promise that is broken, for messages."""
+        promised = f"its high watermark is {self.high_watermark} in {self.checkpoint}"
+        return f"{promised}, and its log is gone"
+
+
+def report_missing(
+    missing: Sequence[MissingPartition], option: str, *, fail_on_data_loss: bool
+) -> None:
+    """Refuse a read of topics that lack partitions, or log what it leaves out.
+
+    Parameters
+    ----------
+    missing : the partitions of the topics that are read.
+    option : how the caller asks for the rest, such as ``failOnDataLoss=false``.
+    fail_on_data_loss : whether they are an error.
+
+    Raises
+    ------
+    UnknownTopicOrPartitionError
+        If there are any, and this is an error.
+    """
+    if not missing:
+        return
+    first, more = missing[0], len(missing) - 1
+    if fail_on_data_loss:
+        also = f" (and {more} partitions more)" if more else ""
+        hint = (
+            f"{first.reason}{also}: put it back, or read the directory that it was moved to as "
+            f"well; {option} reads the other partitions"
+        )
+        directory = os.path.dirname(first.checkpoint)
+        raise UnknownTopicOrPartitionError(*first.topic_partition, directory, hint)
+    for each in missing[:_MOST_NAMED]:
+        logger.warning(
+            "%s is left out, because of %s: %s", each.topic_partition, option, each.reason
+        )
+    if more >= _MOST_NAMED:
+        logger.warning("%d partitions more are left out", len(missing) - _MOST_NAMED)
 
 
 class _Directory:
@@ -71,9 +133,37 @@ class _Directory:
             logger.warning("%s is a symbolic link and is left out", path)
         return found
 
+    def missing(self) -> dict[TopicPartition, int]:
+        """High watermarks of partitions that are promised, and not there under any name.
+
+        A high watermark of 0 promises nothing: a writer sets it before it makes the partition.  A
+        broker leaves the high watermarks of a directory as they are when its last partition goes
+        (``ReplicaManager.checkpointHighWatermarks``), but writes recovery points at each deletion
+        and each move (``LogManager.asyncDelete``).  So a broker promises the partitions that both
+        checkpoints name.
+        """
+        moment = self.census.opened
+        ends = moment.high_watermarks
+        if isinstance(ends, CorruptCheckpointError):
+            return {}  # a read that needs them reports that
+        named = {each.topic_partition for each in self._named}
+        absent = {each: end for each, end in ends.items() if end > 0 and each not in named}
+        if absent and exists(os.path.join(self.path, META_PROPERTIES_FILE)):
+            with contextlib.suppress(CorruptCheckpointError):
+                points = read_offsets(self.path, RECOVERY_POINT_CHECKPOINT)
+                absent = {each: end for each, end in absent.items() if each in points}
+        return {
+            each: end
+            for each, end in absent.items()
+            if each.topic not in moment.gone
+            and not any(one.is_deleted_of(each) for one in self._named)
+            and not exists(partition_path(self.path, each))  # a broker may have just made it
+        }
+
     def _list(self) -> dict[TopicPartition, str]:
         found, self._links = {}, []
-        for each in list_partitions(self.path):
+        self._named: Sequence[NamedPartition] = list_partitions(self.path)
+        for each in self._named:
             if not each.is_current:
                 continue
             if each.type is FileType.LINK:
@@ -106,18 +196,23 @@ class LogDirectory:
         self._doubled: dict[TopicPartition, tuple[str, str]] = {}
         self._logs: dict[TopicPartition, Log] = {}
         directories: dict[str, _Directory] = {}
+        self._whole: list[_Directory] = []
         for path in self.paths:
             parent, only = _resolve(path)
             if parent not in directories:
                 directories[parent] = _Directory(parent)
             directory = directories[parent]
+            if not only:
+                self._whole.append(directory)
             found = {only: path} if only else directory.partitions()
-            for topic_partition, partition_path in found.items():
-                self._add(topic_partition, directory, partition_path)
+            for topic_partition, place in found.items():
+                self._add(topic_partition, directory, place)
 
     def __repr__(self) -> str:
         n_topics, n_partitions = len({each.topic for each in self._places}), len(self._places)
         counted = f"topics={n_topics}, partitions={n_partitions}"
+        if n_missing := len(self.missing_partitions()):
+            counted += f", missing={n_missing}"
         return f"LogDirectory({', '.join(map(repr, self.paths))}, {counted})"
 
     def _repr_html_(self) -> str:
@@ -159,6 +254,31 @@ class LogDirectory:
                 topics.setdefault(topic, []).append(partition)
         return topics
 
+    def missing_partitions(self, topics: Collection[str] | None = None) -> list[MissingPartition]:
+        """Partitions whose records a checkpoint promises, and whose directory is gone.
+
+        A broker holds only its own replicas, so gaps among the numbers mean nothing.
+
+        Parameters
+        ----------
+        topics : names of topics; by default all but brokers' own, which copies often leave out.
+        """
+        return [
+            each
+            for each in self._missing
+            if (each.topic_partition.topic not in INTERNAL_TOPICS if topics is None
+                else each.topic_partition.topic in topics)
+        ]  # fmt: skip
+
+    @cached_property
+    def _missing(self) -> list[MissingPartition]:
+        return sorted(
+            MissingPartition(each, end, os.path.join(directory.path, HIGH_WATERMARK_CHECKPOINT))
+            for directory in self._whole
+            for each, end in directory.missing().items()
+            if each not in self._places
+        )
+
     def log(self, topic: str, partition: int) -> Log:
         """The log of one topic-partition; the same object each time.
 
@@ -194,6 +314,10 @@ class LogDirectory:
         return self._logs[topic_partition]
 
     def _unknown(self, topic: str, partition: int) -> UnknownTopicOrPartitionError:
+        for each in self._missing:
+            if each.topic_partition == (topic, partition):
+                where = ", ".join(self.paths)
+                return UnknownTopicOrPartitionError(topic, partition, where, each.reason)
         topics = self.topics(internal=True)
         if topic in topics:
             hint = f"it has partitions {', '.join(map(str, topics[topic]))}"

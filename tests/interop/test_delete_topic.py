@@ -12,6 +12,9 @@ from kafka_here.java import Outgoing
 
 import segmentlog
 from segmentlog.cleanup import delete_topic
+from segmentlog.files.checkpoint import read_offsets
+from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.model import TopicPartition
 
 pytestmark = pytest.mark.interop
 
@@ -64,3 +67,35 @@ def test_a_broker_starts_without_it(new_version: str, tmp_path: Path) -> None:
     assert {"known-0", "known-1", "kept-0", "kept-1"} == {
         name for name in names if not name.startswith("__")
     }
+
+
+def test_a_topic_that_a_broker_deletes_is_never_missed(new_version: str, tmp_path: Path) -> None:
+    """Its high watermarks outlive it; without another topic they stay until one is made."""
+    settings = {
+        "log.segment.delete.delay.ms": 1, "log.initial.task.delay.ms": 1,
+        "replica.high.watermark.checkpoint.interval.ms": 50,
+    }  # fmt: skip
+    broker = Broker(tmp_path / "kafka", new_version, settings=settings)
+
+    def missing() -> list[str]:
+        directory = segmentlog.open_log_dir(broker.log_dir)
+        return [str(each.topic_partition) for each in directory.missing_partitions()]
+
+    def promised() -> list[int]:
+        ends = read_offsets(str(broker.log_dir), HIGH_WATERMARK_CHECKPOINT)
+        return [ends.get(TopicPartition("only", i), 0) for i in range(2)]
+
+    with broker, JavaClient(broker) as client:
+        client.create_topic("only", 2)
+        client.produce("only", [Outgoing(b"k", b"v", partition=i) for i in range(2)])
+        until = time.monotonic() + 60
+        while promised() != [1, 1] and time.monotonic() < until:
+            assert [] == missing()
+            time.sleep(0.01)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.delete_topics(["only"])["only"].result(60)
+        while list(broker.log_dir.glob("only-*")) and time.monotonic() < until:
+            assert [] == missing()
+    assert [] == list(broker.log_dir.glob("only-*"))
+    assert [1, 1] == promised()
+    assert [] == missing()

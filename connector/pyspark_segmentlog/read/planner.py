@@ -23,6 +23,7 @@ from segmentlog.errors import LogChangedError, OptionError, UnknownTopicOrPartit
 from segmentlog.files.location import is_url
 from segmentlog.files.paths import readable_path
 from segmentlog.files.readable import exists
+from segmentlog.log_directory import report_missing
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, OffsetRange, TopicPartition
 from segmentlog.read.without_collector import without_collector
 
@@ -222,6 +223,7 @@ def _check_single(paths: Iterable[str]) -> None:
 def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartition]:
     """Partitions to read, sorted; brokers' internal topics are read only if they are named."""
     known = directory.topic_partitions()
+    _check_missing(options, directory)
     topics = {each.topic for each in known}
     for topic in {*options.subscribe, *(each.topic for each in options.assign)} - topics:
         raise _unknown(directory, topic)
@@ -240,6 +242,27 @@ def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartit
     return [
         each for each in known if each.topic not in INTERNAL_TOPICS and pattern.search(each.topic)
     ]
+
+
+def _check_missing(options: ReadOptions, directory: LogDirectory) -> None:
+    """Refuse or log partitions of the read whose directories are gone, as ``failOnDataLoss`` says.
+
+    ``kafka`` asks brokers, which know the partitions of a topic.  Here the checkpoints of the
+    directory name them.
+    """
+    if options.assign or options.subscribe:
+        topics = {*options.subscribe, *(each.topic for each in options.assign)}
+        missing = directory.missing_partitions(topics)
+        if options.assign:
+            missing = [each for each in missing if each.topic_partition in options.assign]
+    else:
+        pattern = compile_topic_pattern(options.subscribe_pattern or "")
+        missing = [
+            each
+            for each in directory.missing_partitions()
+            if pattern.search(each.topic_partition.topic)
+        ]
+    report_missing(missing, "failOnDataLoss=false", fail_on_data_loss=options.fail_on_data_loss)
 
 
 def _unknown(directory: LogDirectory, topic: str) -> UnknownTopicOrPartitionError:

@@ -37,6 +37,7 @@ def dataset(
     isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
     on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
     max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+    fail_on_data_loss: bool = True,
 ) -> "LogDataset":
     """Records of all partitions as a ``pyarrow.dataset.Dataset``: DuckDB and Polars query it.
 
@@ -55,13 +56,15 @@ def dataset(
     include_headers : whether there is a column ``headers``.
     read_up_to, isolation_level, on_corrupt_batch, max_inflated_batch_bytes : as `Log.scan` takes
         them.
+    fail_on_data_loss : whether a partition of the topics that a checkpoint promises, and whose
+        directory is gone, is an error; otherwise the others are read, and a warning names it.
 
     Raises
     ------
     LogDirectoryError
         If a path is no log directory.
     UnknownTopicOrPartitionError
-        If a topic or partition that is named is not there.
+        If a topic or partition that is named is not there, or a partition has been lost.
     OffsetOutOfRangeError
         If an offset is outside its log.
     OptionError
@@ -84,6 +87,7 @@ def dataset(
         ending_offsets=ending_offsets or {},
         times=(starting_timestamp, ending_timestamp),
         read_up_to=ReadUpTo(read_up_to),
+        fail_on_data_loss=fail_on_data_loss,
         policy=ScanPolicy(
             IsolationLevel(isolation_level),
             OnCorruptBatch(on_corrupt_batch),

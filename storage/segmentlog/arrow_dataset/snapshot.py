@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from segmentlog.errors import OptionError
 from segmentlog.log import Log
-from segmentlog.log_directory import LogDirectory, open_log_dir
+from segmentlog.log_directory import LogDirectory, open_log_dir, report_missing
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
 from segmentlog.read.ordered_reads import slice_bytes
 
@@ -92,12 +92,15 @@ def take_snapshot(
     ending_offsets: Mapping[tuple[str, int], int],
     times: tuple[datetime | int | None, datetime | int | None],
     read_up_to: ReadUpTo,
+    fail_on_data_loss: bool,
     policy: ScanPolicy,
 ) -> Snapshot:
     """Find the bounds of all partitions now; see `segmentlog.dataset` for parameters and errors.
 
     One warning says what lies beyond the ends.
     """
+    missing = directory.missing_partitions(topics)
+    report_missing(missing, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss)
     chosen = _choose(directory, topics, [*starting_offsets, *ending_offsets])
     directory.end_offsets(chosen, read_up_to, policy.isolation_level)
     partitions = []

@@ -4,7 +4,11 @@ import os
 from typing import NamedTuple
 
 from segmentlog.errors import LogDirectoryError
-from segmentlog.files.names import DirectoryState, parse_partition_directory
+from segmentlog.files.names import (
+    DirectoryState,
+    is_deleted_directory,
+    parse_partition_directory,
+)
 from segmentlog.files.readable import FileType, is_directory, list_entries, list_names
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 
@@ -35,6 +39,11 @@ class NamedPartition(NamedTuple):
     def is_current(self) -> bool:
         """Whether the name is that of a partition in use."""
         return self.state == DirectoryState.CURRENT
+
+    def is_deleted_of(self, topic_partition: TopicPartition) -> bool:
+        """Whether the name is that of a deleted partition, whose topic may be cut short in it."""
+        is_same = self.topic_partition.partition == topic_partition.partition
+        return is_same and is_deleted_directory(self.name, topic_partition.topic)
 
     @property
     def is_metadata(self) -> bool:

@@ -11,7 +11,7 @@ from segmentlog.log_directory import open_log_dir
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.records.header import BatchHeader
 from segmentlog.segments.segment import OpenSegment
-from segmentlog.tools.dump import as_given, partitions_of
+from segmentlog.tools.dump import as_given, missing_of, partitions_of
 from segmentlog.tools.rows import codec_name
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
@@ -69,7 +69,18 @@ def describe_paths(
     directory = open_log_dir(paths[0], *paths[1:])
     for finding in unfinished_commits(directory.unfinished_commits):
         logger.warning("%s: %s", as_given(finding.path, paths), finding.message)
-    for topic_partition in partitions_of(directory, topics):
+    missing = {each.topic_partition: each for each in missing_of(directory, topics)}
+    there = directory.topics(internal=True)
+    for topic_partition in sorted([*missing, *partitions_of(directory, topics)]):
+        if lost := missing.get(topic_partition):
+            n_there = len(there.get(topic_partition.topic, ()))
+            n_lost = sum(each.topic == topic_partition.topic for each in missing)
+            yield Description(
+                *topic_partition,
+                highWatermark=lost.high_watermark,
+                problem=f"{n_there} of {n_there + n_lost} partitions are there: {lost.reason}",
+            )
+            continue
         log = directory.log(*topic_partition)
         try:
             yield _describe(log, all_headers=all_headers)

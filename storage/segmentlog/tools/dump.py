@@ -1,5 +1,6 @@
 """The contents of segment files: every batch, optionally every record, including damaged ones."""
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from segmentlog.files.location import is_url, without_options
 from segmentlog.files.names import parse_partition_directory, parse_segment_file
 from segmentlog.files.paths import readable_path
 from segmentlog.files.readable import ReadableFile, is_file, open_file, status_of, survey
-from segmentlog.log_directory import LogDirectory, open_log_dir
+from segmentlog.log_directory import LogDirectory, MissingPartition, open_log_dir
 from segmentlog.model import TopicPartition
 from segmentlog.records.header import BatchHeader
 from segmentlog.segments.listing import SegmentFiles
@@ -22,8 +23,10 @@ from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import Sink
 from segmentlog.tools.walk import Found, walk
 
-__all__ = ["as_given", "dump_paths", "partitions_of", "size_of"]
+__all__ = ["as_given", "dump_paths", "missing_of", "partitions_of", "size_of"]
 
+
+logger = logging.getLogger(__name__)
 
 _PROGRESS_BYTES = 1 << 20  #: between two calls of `progress`
 
@@ -69,7 +72,7 @@ def dump_paths(
         if is_file(path) and is_index_file(path):
             is_valid &= _dump_entries(given, path, sink)
             continue
-        for source in _sources(path, topics, partitions, selection):
+        for source in _sources(path, topics, partitions, selection, warns=True):
             file = as_given(source.segment.path, [given])
             shown = source._replace(place=source.place._replace(file=file))
             is_valid &= _dump_segment(shown, sink, progress, with_records=with_records)
@@ -119,7 +122,12 @@ def _dump_entries(given: str, path: str, sink: Sink) -> bool:
 
 
 def _sources(
-    path: str, topics: Sequence[str], partitions: Sequence[int], selection: Selection
+    path: str,
+    topics: Sequence[str],
+    partitions: Sequence[int],
+    selection: Selection,
+    *,
+    warns: bool = False,
 ) -> Iterator[_Source]:
     """Segments of a path that may hold selected records, by partition and offset."""
     if is_file(path):
@@ -128,6 +136,8 @@ def _sources(
         yield _Source(place, segment, selection.of_log(end))
         return
     directory = open_log_dir(path)
+    for each in missing_of(directory, topics, partitions) if warns else ():
+        logger.warning("%s is not dumped: %s", each.topic_partition, each.reason)
     for topic, partition in partitions_of(directory, topics, partitions):
         log = directory.log(topic, partition)
         segments = log.segments
@@ -157,6 +167,17 @@ def partitions_of(
         for found in directory.topic_partitions()
         if (not topics or found.topic in topics)
         and (not partitions or found.partition in partitions)
+    ]
+
+
+def missing_of(
+    directory: LogDirectory, topics: Sequence[str], partitions: Sequence[int] = ()
+) -> list[MissingPartition]:
+    """The selected topic-partitions whose directories are gone, sorted."""
+    return [
+        each
+        for each in directory.missing_partitions(topics or None)
+        if not partitions or each.topic_partition.partition in partitions
     ]
 
 

@@ -21,9 +21,9 @@ from segmentlog.files.names import (
 from segmentlog.files.readable import exists, is_directory
 from segmentlog.files.system_errors import storage_errors
 from segmentlog.log import Log
-from segmentlog.log_directory import open_log_dir
+from segmentlog.log_directory import MissingPartition, open_log_dir
 from segmentlog.recovery.recover_directory import plan_log
-from segmentlog.tools.dump import as_given, partitions_of
+from segmentlog.tools.dump import as_given, missing_of, partitions_of
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import counted, escape, to_json
 from segmentlog.verify.findings import Finding, FindingKind, Severity, unfinished_commits
@@ -43,6 +43,9 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
         FindingKind.CORRUPT_BATCH,
         FindingKind.CORRUPT_RECORDS,
     ),
+    "missing partition: put its directory back from another replica or a backup. If it was moved, "
+    "name the log directory that holds it now as well. A read with failOnDataLoss=false "
+    "(fail_on_data_loss=False) leaves it out.": (FindingKind.MISSING_PARTITION,),
     "unfinished commit: if no writer is at work, segmentlog recover finishes or undoes it.": (
         FindingKind.UNFINISHED_COMMIT,
     ),
@@ -114,7 +117,9 @@ def verify_paths(
             )
             for log in logs
         )
-        for finding in chain(unfinished_commits(directory.unfinished_commits), *found):
+        missing = map(_missing, missing_of(directory, topics, partitions))
+        guards = unfinished_commits(directory.unfinished_commits)
+        for finding in chain(guards, missing, *found):
             counts[finding.severity] += 1
             if finding.severity != Severity.NOTE:
                 kinds.add(finding.kind)
@@ -162,6 +167,13 @@ def _would_lose(log: Log) -> str:
     if plan is None or plan.good_from is None:
         return ""
     return f"recovery would cut off {plan.loss.replace(' are cut off', '', 1)}"
+
+
+def _missing(each: MissingPartition) -> Finding:
+    return Finding(
+        Severity.ERROR, FindingKind.MISSING_PARTITION, *each.topic_partition, each.checkpoint,
+        -1, -1, f"{each.topic_partition}: {each.reason}",
+    )  # fmt: skip
 
 
 @contextmanager

@@ -20,6 +20,7 @@ class FindingKind(StrEnum):
     """The kind of a finding; the words do not change, because programs read reports."""
 
     UNFINISHED_COMMIT = "unfinished-commit"
+    MISSING_PARTITION = "missing-partition"
     CORRUPT_BATCH = "corrupt-batch"
     UNSUPPORTED_BATCH = "unsupported-batch"
     CORRUPT_RECORDS = "corrupt-records"

@@ -59,6 +59,34 @@ def test_of_a_topic_that_is_there_no_assigned_partition_need_be(example_data: st
             plan_tasks(ReadOptions.parse(options | {"assign": '{"nothing":[0],"orders":[0]}'}))
 
 
+def test_a_partition_that_a_checkpoint_promises_is_data_loss(
+    example_data: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A read of its topic fails, or says what it leaves out; other reads go on."""
+    path = tmp_path / "kafka"
+    shutil.copytree(example_data, path)
+    shutil.rmtree(path / "orders-1")
+    reads = (
+        {"subscribe": "orders"},
+        {"subscribePattern": "ord"},
+        {"assign": '{"orders":[1]}'},
+        {},
+    )
+    for chosen in reads:
+        options = {"path": str(path), **chosen}
+        with pytest.raises(UnknownTopicOrPartitionError) as caught:
+            plan_tasks(ReadOptions.parse(options))
+        assert ("orders", 1) == (caught.value.topic, caught.value.partition)
+        for each in ("high watermark is 317", "replication-offset-checkpoint", "failOnDataLoss"):
+            assert each in str(caught.value)
+        caplog.clear()
+        slices = plan_slices(ReadOptions.parse(options | {"failOnDataLoss": "false"}))
+        assert ("orders", 1) not in {each.topic_partition for each in slices}
+        assert "orders-1 is left out" in caplog.messages[0]
+    for chosen in ({"subscribe": "payments"}, {"assign": '{"orders":[0]}'}):
+        assert plan_slices(ReadOptions.parse({"path": str(path), **chosen}))
+
+
 def test_every_partition_of_the_topics_is_read(example_data: str) -> None:
     """These are the topics that are subscribed to, or whose names have a match."""
     orders = {("orders", 0), ("orders", 1), ("orders", 2)}
