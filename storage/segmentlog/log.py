@@ -238,6 +238,8 @@ class Log:
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+        *,
+        one_segment: bool = False,
     ) -> TimestampAndOffset | None:
         """Earliest offset whose record has a timestamp at or after `timestamp_ms`.
 
@@ -246,11 +248,15 @@ class Log:
         timestamp_ms : epoch milliseconds.
         read_up_to, isolation_level : records beyond that end are not found.
         on_corrupt_batch : ``skip`` leaves out corrupt batches, and logs their offsets.
+        one_segment : whether to answer as a broker, which searches the first segment that holds
+            or held a record at or after that time (``UnifiedLog.fetchOffsetByTimestamp``).  It
+            finds nothing if DeleteRecords or compaction has removed these records, even if later
+            segments hold others.
 
         Returns
         -------
         TimestampAndOffset or None
-            None if no record is as new.
+            None if every record is older.
 
         Raises
         ------
@@ -261,7 +267,9 @@ class Log:
         """
         end_offset = self.end_offset(read_up_to, isolation_level)
         newest = self._listed.newest_timestamps(skips=on_corrupt_batch == OnCorruptBatch.SKIP)
-        return find_offset_by_timestamp(newest, timestamp_ms, self.log_start_offset, end_offset)
+        return find_offset_by_timestamp(
+            newest, timestamp_ms, self.log_start_offset, end_offset, one_segment=one_segment
+        )
 
     def offset_up_to_which_all_are_older(self, timestamp_ms: int) -> int:
         """An offset below which every record is older than `timestamp_ms`, near the first other.

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from planned_reads import offsets_by_partition, plan, ranges, write_times
 
+import segmentlog
 from pyspark_segmentlog.read.options import ReadOptions
 from segmentlog.errors import OptionError
 
@@ -100,6 +101,22 @@ def test_a_bound_on_records_divides_the_default_range(log: Path, late: str) -> N
 
     expected = [(0, edges[0][0], 33), (0, 33, 66), (0, 66, edges[0][1]), *edges[1]]
     assert expected == ranges(log, **options)
+
+
+def test_a_duration_finds_records_that_a_broker_misses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted records of the first segment were newer; options of `kafka` answer as a broker."""
+    path = tmp_path / "kafka"
+    write_times(path, {0: [1000, 9000, *range(2000, 2100)]}, segment_bytes=500)
+    monkeypatch.setattr("time.time_ns", lambda: 2_100_000_000)
+    segmentlog.delete_records(path, "t", 0, offset=2)
+
+    assert [(0, 52, 102)] == ranges(path, lastDuration="50 ms")
+    with pytest.raises(OptionError, match="there is no record as new"):
+        plan(path, startingTimestamp="2050")
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert [] == ranges(path, startingTimestamp="2050", **latest)
 
 
 @pytest.mark.parametrize("more", [{}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "2"}])

@@ -166,16 +166,19 @@ def _asked(
         If a start lies behind its end.
     """
 
-    def by_time(bound: TimestampBound, *, is_start: bool) -> dict[TopicPartition, int]:
+    def by_time(
+        bound: TimestampBound, *, is_start: bool, one_segment: bool = True
+    ) -> dict[TopicPartition, int]:
         """A partition without such a record is bound at its latest offset, as by ``kafka``.
 
-        A torn tail may hold the record to start at: a read of the tail reports that.
+        A torn tail may hold the record to start at: a read of the tail reports that.  The options
+        of ``kafka`` get a broker's answer, from one segment.
         """
         level, on_corrupt = options.policy.isolation_level, options.policy.on_corrupt_batch
         times = bound.resolve(assigned)
         found = {
             each: directory.log(*each).offset_for_timestamp(
-                times[each], options.read_up_to, level, on_corrupt
+                times[each], options.read_up_to, level, on_corrupt, one_segment=one_segment
             )
             for each in times
         }
@@ -194,7 +197,9 @@ def _asked(
     if isinstance(start, LastRecords):
         starts = {each: max(known[each] - start.n_offsets, earliest[each]) for each in known}
     elif isinstance(start, LastDuration):
-        starts = by_time(start.before(time.time_ns() // 1_000_000), is_start=True)
+        starts = by_time(
+            start.before(time.time_ns() // 1_000_000), is_start=True, one_segment=False
+        )
     else:
         starts = (
             start.resolve(assigned)

@@ -4,6 +4,10 @@ The look-up takes the first segment whose largest timestamp is not below the req
 time index gives an offset before which no record is as new.  The offset index gives a byte at or
 before this offset.  From there, batch headers are read until one is new enough, and only its batch
 is decoded.
+
+The newest record of that segment may lie below the log start, or compaction may have removed it.
+A broker then finds nothing (``UnifiedLog.fetchOffsetByTimestamp``).  Here the look-up continues in
+later segments, unless a caller asks for the broker's answer.
 """
 
 import contextlib
@@ -19,7 +23,7 @@ __all__ = ["NewestTimestamps", "find_offset_by_timestamp", "offset_up_to_which_a
 
 
 class NewestTimestamps:
-    """Finds the first segment that reaches a time, and remembers answers for later look-ups.
+    """Finds the segments that reach a time, and remembers answers for later look-ups.
 
     Timestamps need not rise from segment to segment, so each segment up to the answer has to be
     read once.  The running maximum of their timestamps does rise, and later look-ups search it.
@@ -33,33 +37,31 @@ class NewestTimestamps:
     def __init__(self, segments: Sequence[Segment], *, skips: bool = False) -> None:
         self._segments = segments
         self.skips = skips
+        self._newest: list[int] = []
         self._running: list[int] = []
 
-    def to_search(self, timestamp_ms: int) -> Iterator[Segment]:
-        """Segments that may hold the first record at or after a time, in their order.
+    def reaching(self, timestamp_ms: int) -> Iterator[Segment]:
+        """Segments whose largest timestamp is not below `timestamp_ms`, in their order."""
+        first = bisect_left(self._running, timestamp_ms)
+        for i in range(first, len(self._segments)):
+            if i == len(self._running):
+                self._look_at(self._segments[i])
+            if self._newest[i] >= timestamp_ms:
+                yield self._segments[i]
 
-        It is the first segment that reaches the time.  If damage is left out, perhaps a damaged
-        batch alone reaches it, and later segments are searched, too.
-        """
-        first = self.first_reaching(timestamp_ms)
-        if first is not None:
-            yield first
-            if self.skips:
-                yield from self._segments[self._segments.index(first) + 1 :]
-
-    def first_reaching(self, timestamp_ms: int) -> Segment | None:
-        """First segment whose largest timestamp is not below `timestamp_ms`."""
-        running = self._running
-        while len(running) < len(self._segments) and (not running or running[-1] < timestamp_ms):
-            segment = self._segments[len(running)]
-            newest = segment.largest_timestamp(skips=self.skips) if segment.size else -1
-            running.append(max(newest, running[-1]) if running else newest)
-        found = bisect_left(running, timestamp_ms)
-        return self._segments[found] if found < len(running) else None
+    def _look_at(self, segment: Segment) -> None:
+        newest = segment.largest_timestamp(skips=self.skips) if segment.size else -1
+        self._newest.append(newest)
+        self._running.append(max([newest, *self._running[-1:]]))
 
 
 def find_offset_by_timestamp(
-    newest: NewestTimestamps, timestamp_ms: int, start_offset: int, end_offset: int
+    newest: NewestTimestamps,
+    timestamp_ms: int,
+    start_offset: int,
+    end_offset: int,
+    *,
+    one_segment: bool = False,
 ) -> TimestampAndOffset | None:
     """First record in offset order with a timestamp not below `timestamp_ms`.
 
@@ -69,16 +71,21 @@ def find_offset_by_timestamp(
     timestamp_ms : epoch milliseconds.
     start_offset, end_offset : half-open range in which to look; a match outside it does not count,
         as with a broker (``UnifiedLog.fetchOffsetByTimestamp``).
+    one_segment : whether only the first segment that is new enough is searched, as by a broker.
 
     Notes
     -----
     As with a broker, control records count: the offset may be one that no consumer ever sees.
-    Only the first segment that is new enough is searched.
     """
-    for segment in newest.to_search(timestamp_ms):
+    for segment in newest.reaching(timestamp_ms):
+        if segment.base_offset >= end_offset:
+            break
         found = _find_in_segment(segment, timestamp_ms, start_offset, skips=newest.skips)
         if found is not None:
             return found if found.offset < end_offset else None
+        # If damage is left out, a damaged batch alone may have reached the time.
+        if one_segment and not newest.skips:
+            break
     return None
 
 
@@ -95,7 +102,7 @@ def offset_up_to_which_all_are_older(newest: NewestTimestamps, timestamp_ms: int
     newest : of the log's segments.
     timestamp_ms : epoch milliseconds.
     """
-    segment = newest.first_reaching(timestamp_ms)
+    segment = next(newest.reaching(timestamp_ms), None)
     if segment is None:
         return None
     with segment.opened() as opened:

@@ -75,6 +75,23 @@ def test_before_a_time(directory: Path, before_ms: int, expected: int) -> None:
     assert [*range(expected, 9)] == left(directory)
 
 
+def test_before_a_time_that_only_deleted_records_of_the_first_segment_reach(
+    tmp_path: Path,
+) -> None:
+    """Newer records of the next segment stay; all of them were deleted."""
+    config = segmentlog.ProducerConfig(use_timestamps=True, batch_size=1)
+    with segmentlog.open_writer(tmp_path, "t", config=config) as writer:
+        for times_ms in ([1000, 9000, 1001], [2000, 3000]):
+            times = pa.array([1000 * each for each in times_ms], pa.timestamp("us", "UTC"))
+            rows = {"value": [b"%d" % each for each in times_ms], "timestamp": times}
+            writer.append(pa.table(rows))
+            writer.roll()
+    segmentlog.delete_records(tmp_path, "t", 0, offset=2)
+
+    assert 4 == segmentlog.delete_records(tmp_path, "t", 0, before_ms=2500).new_start
+    assert [3000] == left(tmp_path)
+
+
 def test_it_never_goes_back(directory: Path) -> None:
     """A lower offset is no error, as with a broker, and changes nothing."""
     segmentlog.delete_records(directory, "t", 0, offset=5)

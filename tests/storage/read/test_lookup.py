@@ -7,10 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from reads import offsets_of
 
 import segmentlog
 from segmentlog.files import readable
 from segmentlog.producer.config import ProducerConfig
+from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.topic_config import TopicConfig
 
 N_RECORDS = 60_000
@@ -164,3 +166,48 @@ def test_a_promised_tail_of_zeros_is_damage_to_a_look_up_by_time(tmp_path: Path)
 
     with pytest.raises(segmentlog.CorruptLogError):
         log.offset_for_timestamp(2**50)
+
+
+@pytest.fixture
+def half_deleted(tmp_path: Path) -> Path:
+    """A log start in the middle of the first segment, whose newest record lies below it."""
+    directory = tmp_path / "half"
+    partition = directory / "t-0"
+    partition.mkdir(parents=True)
+    segments = [[1000, 9000, 1001, 1002], [2000, 2001, 2002], [1500, 3000, 2500]]
+    base = 0
+    for times in segments:
+        records = [Record(base + i, time, b"k", b"v") for i, time in enumerate(times)]
+        data = b"".join(encode_batch([each]) for each in records)
+        (partition / f"{base:020d}.log").write_bytes(data)
+        base += len(times)
+    (directory / "log-start-offset-checkpoint").write_text("0\n1\nt 0 2\n")
+    (directory / "replication-offset-checkpoint").write_text("0\n1\nt 0 10\n")
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "offset"),
+    [(0, 2), (1002, 3), (1003, 4), (2002, 6), (2003, 8), (3000, 8), (3001, None)],
+)
+def test_deleted_newer_records_do_not_hide_those_of_later_segments(
+    half_deleted: Path, timestamp_ms: int, offset: int | None
+) -> None:
+    """A broker searches the first segment that reaches the time, and no other one."""
+    log = segmentlog.open_log_dir(half_deleted).log("t", 0)
+    found = log.offset_for_timestamp(timestamp_ms)
+    as_broker = log.offset_for_timestamp(timestamp_ms, one_segment=True)
+
+    assert offset == (None if found is None else found.offset)
+    assert (offset if timestamp_ms <= 1002 else None) == (as_broker and as_broker.offset)
+    expected = [] if offset is None else list(range(offset, 10))
+    scanned = log.scan(starting_timestamp=timestamp_ms, columns=["offset"])
+    dataset = segmentlog.dataset(half_deleted, starting_timestamp=timestamp_ms)
+    assert expected == offsets_of(scanned)
+    assert expected == dataset.to_table(["offset"])["offset"].to_pylist()
+    before = log.scan(ending_timestamp=timestamp_ms, columns=["offset"])
+    assert [each for each in range(2, 10) if each not in expected] == offsets_of(before)
+    time = pa.scalar(1000 * timestamp_ms, pa.timestamp("us", "UTC"))
+    newer = segmentlog.dataset(half_deleted).count_rows(pc.field("timestamp") >= time)
+    all_times = [1001, 1002, 2000, 2001, 2002, 1500, 3000, 2500]
+    assert newer == sum(each >= timestamp_ms for each in all_times)

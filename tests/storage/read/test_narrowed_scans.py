@@ -175,6 +175,7 @@ def test_an_emptied_batch_does_not_hide_newer_records(tmp_path: Path) -> None:
     (directory / f"{2:020d}.log").write_bytes(encode_batch([Record(2, 1500, b"k", b"")]))
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
 
-    assert log.offset_for_timestamp(1000) is None
+    assert log.offset_for_timestamp(1000, one_segment=True) is None
+    assert (1500, 2) == log.offset_for_timestamp(1000)
     assert log.offset_up_to_which_all_are_older(1000) <= 2
     assert 3 == log.offset_up_to_which_all_are_older(2001)
