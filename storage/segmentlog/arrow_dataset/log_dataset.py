@@ -189,6 +189,7 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         )
         self._schema = schema
         self._snapshot = snapshot
+        self._by_name = {each.topic_partition: each for each in snapshot.partitions}
         self.policy = snapshot.policy._replace(timestamps=timestamp_range(narrowing))
         self._condition = condition
         self._narrowing = narrowing
@@ -210,8 +211,7 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         return narrow(self._snapshot, _both(self._narrowing, condition))
 
     def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
-        partitions = {each.topic_partition: each for each in self._snapshot.partitions}
-        return partitions[log_slice.topic_partition].cut(log_slice, n_bytes)
+        return self._by_name[log_slice.topic_partition].cut(log_slice, n_bytes)
 
     def get_fragments(
         self,

@@ -1,5 +1,6 @@
 """One query of a dataset: what it reads, and the ways to take the result."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import groupby
@@ -23,6 +24,9 @@ _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 #: Bytes that a merge holds of all partitions together, and at least and at most of one.  Each
 #: piece opens its segment anew: with 1 MiB, a merge of four partitions took a quarter longer.
 _MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 32 << 20, 32 << 10, 4 << 20
+
+#: Bytes of log in the first piece of a partition, before it is known what rows they make.
+_FIRST_BYTES = 16 << 10
 
 
 class LogSource(Protocol):
@@ -134,17 +138,52 @@ class LogScanner:
     def _tables(
         self, slices: Sequence[LogSlice], projection: Projection, n_bytes: int
     ) -> Iterator[pa.Table]:
-        """Rows of one partition in tables of about `n_bytes`; then no file is open, mostly."""
+        """Rows of one partition in tables of about `n_bytes`; no file and no decoder stays open.
+
+        Compressed rows take many times the bytes of their log.  So the first piece is small, and
+        shows how much log makes a table.
+        """
+        growth = 0.0  # most bytes of rows that a byte of log has made
         for log_slice in slices:
-            for piece in self._source.cut(log_slice, n_bytes):
-                held: list[pa.RecordBatch] = []
-                for batch in self._scan(piece, projection):
-                    held.append(batch)
-                    if sum(each.nbytes for each in held) >= n_bytes:
-                        yield _compact(held)
-                        held = []
-                if held:
-                    yield _compact(held)
+            pieces = self._pieces(log_slice, n_bytes, growth)
+            while pieces:
+                piece = pieces.popleft()
+                n_made = 0
+                for table in self._read_whole(piece, projection):
+                    n_made += table.nbytes
+                    yield table
+                found = max(n_made / max(piece.n_bytes, 1), 1.0)
+                if found > 2 * growth:
+                    growth = found
+                    if pieces:
+                        rest = log_slice._replace(start_offset=pieces[0].start_offset)
+                        pieces = self._pieces(rest, n_bytes, growth)
+
+    def _pieces(self, log_slice: LogSlice, n_bytes: int, growth: float) -> deque[LogSlice]:
+        """A slice in pieces of about `n_bytes` of rows; at first a small one and the rest."""
+        if growth:
+            return deque(self._source.cut(log_slice, max(int(n_bytes / growth), 1)))
+        start, end = log_slice.offsets
+        middle = start + (end - start) * _FIRST_BYTES // max(log_slice.n_bytes, 1)
+        if not start < middle < end:
+            return deque([log_slice])
+        first = self._source.cut(log_slice._replace(end_offset=middle), 0)
+        return deque([*first, log_slice._replace(start_offset=middle)])
+
+    def _read_whole(self, piece: LogSlice, projection: Projection) -> Iterator[pa.Table]:
+        """Rows of a piece, at once if that does not take much more memory than was meant.
+
+        A read that waits for its turn keeps the memory of its decoder: 8 MiB of a compressed log.
+        """
+        held, n_bytes = [], 0
+        for table in (_compact(batch) for batch in self._scan(piece, projection)):
+            held.append(table)
+            n_bytes += table.nbytes
+            if n_bytes >= _MOST_BYTES:
+                yield pa.concat_tables(held)
+                held, n_bytes = [], 0
+        if held:
+            yield pa.concat_tables(held)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The result as a stream."""
@@ -191,9 +230,13 @@ class LogScanner:
         return found.take(pa.array(np.searchsorted(rising, wanted)))
 
 
-def _compact(batches: list[pa.RecordBatch]) -> pa.Table:
-    """The batches in one piece: those of the decoder keep memory for more rows than they have."""
-    return pa.Table.from_batches(batches).combine_chunks()
+def _compact(batch: pa.RecordBatch) -> pa.Table:
+    """A copy of the rows: a decoder's batch keeps memory for more rows than it has.
+
+    ``combine_chunks`` does not copy a table of one batch.
+    """
+    columns = [pa.concat_arrays([column]) for column in batch.columns]
+    return pa.Table.from_arrays(columns, schema=batch.schema)
 
 
 def _cut(batch: pa.RecordBatch, n_rows: int | None) -> Iterator[pa.RecordBatch]:

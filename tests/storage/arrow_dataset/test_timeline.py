@@ -12,7 +12,9 @@ import pytest
 import segmentlog
 from segmentlog import ProducerConfig, open_writer
 from segmentlog.arrow_dataset import log_scanner, timeline
+from segmentlog.arrow_dataset.snapshot import PartitionSnapshot
 from segmentlog.arrow_dataset.timeline import merge_by_timestamp
+from segmentlog.model import Codec, TopicPartition
 
 
 def tables(partition: int, times: list[int], n_rows: int) -> Iterator[pa.Table]:
@@ -104,6 +106,54 @@ def test_a_timeline_of_many_partitions_holds_few_files_and_little_memory(
     times = rest["timestamp"].cast(pa.int64()).to_pylist()
     assert len(times) == 2400
     assert sorted(times) == times
+
+
+@pytest.mark.parametrize("has_indexes", [True, False])
+def test_a_timeline_of_compressed_partitions_holds_what_it_promises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_indexes: bool
+) -> None:
+    """Rows take many times the bytes of their log, and a decoder that waits holds 8 MiB."""
+    monkeypatch.setattr(log_scanner, "_MERGED_BYTES", 2 << 20)
+    n_partitions, n_rows = 24, 6_000
+    config = ProducerConfig(use_timestamps=True, codec=Codec.ZSTD, batch_size=16 << 10)
+    numbers = range(n_partitions * n_rows)
+    rows = {
+        "value": pa.array([b"%09d" % (i // 100) + b"v" * 150 for i in numbers]),
+        "partition": pa.array([i % n_partitions for i in numbers], pa.int32()),
+        "timestamp": pa.array([1000 * i for i in numbers], pa.timestamp("us", "UTC")),
+    }
+    with open_writer(tmp_path, "t", num_partitions=n_partitions, config=config) as writer:
+        writer.append(pa.table(rows))
+    for index in tmp_path.glob("*/*.index") if not has_indexes else ():
+        index.unlink()
+    dataset, pool = segmentlog.dataset(tmp_path), pa.default_memory_pool()
+    before, most, found = pool.bytes_allocated(), 0, 0
+    for batch in dataset.to_batches(["timestamp", "value"], order="timestamp"):
+        most = max(most, pool.bytes_allocated() - before)
+        found += batch.num_rows
+
+    assert len(numbers) == found
+    assert most < 24 << 20  # 8 MiB a partition were 245 MB
+
+
+def test_a_timeline_looks_at_each_partition_a_few_times(
+    write_log: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at all of them for each slice."""
+    n_partitions, n_looks = 20, 0
+    for partition in range(n_partitions):
+        write_log([[(i, 1000 * i + partition) for i in range(300)]], f"t-{partition}")
+    dataset = segmentlog.dataset(tmp_path)
+    real = PartitionSnapshot.topic_partition.fget
+
+    def counting(self: PartitionSnapshot) -> TopicPartition:
+        nonlocal n_looks
+        n_looks += 1
+        return real(self)
+
+    monkeypatch.setattr(PartitionSnapshot, "topic_partition", property(counting))
+    assert 300 * n_partitions == dataset.to_table(order="timestamp").num_rows
+    assert n_looks < 8 * n_partitions
 
 
 def test_a_timeline_is_merged_in_bounded_memory(
