@@ -2,12 +2,8 @@
 
 import gc
 import itertools
-import sys
 
-__all__ = ["freeze_modules", "plans_without_filters"]
-
-_PLAN_WORKER = "pyspark.sql.worker.plan_data_source_read"
-
+__all__ = ["freeze_modules"]
 
 _task_numbers = itertools.count()
 
@@ -22,17 +18,3 @@ def freeze_modules() -> None:
     """
     if next(_task_numbers) == 1:
         gc.freeze()
-
-
-def plans_without_filters() -> bool:
-    """Whether Spark plans a read in this process and pushes no filters to it.
-
-    There Spark refuses a reader that overrides ``pushFilters``, unless
-    ``spark.sql.python.filterPushdown.enabled`` is on.  With filters, it plans in another process.
-    """
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is None:
-        return False
-    return spec.name == _PLAN_WORKER or (
-        spec.name == "pyspark.daemon" and sys.argv[1:2] == [_PLAN_WORKER]
-    )

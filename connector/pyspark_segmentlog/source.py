@@ -52,10 +52,12 @@ class SegmentLogDataSource(DataSource):
         """Reader of a batch query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
         from pyspark_segmentlog.read.options import ReadOptions, warn_of_unused
-        from pyspark_segmentlog.read.reader import make_reader
+        from pyspark_segmentlog.read.reader import SegmentLogReader
+        from pyspark_segmentlog.read.schema import selected_columns, text_columns
 
         given = options_of_query(self.options, schema)
-        reader = make_reader(ReadOptions.parse(given), schema)
+        options = ReadOptions.parse(given)
+        reader = SegmentLogReader(options, selected_columns(schema), text_columns(schema))
         warn_of_unused(given)
         return reader
 

@@ -48,7 +48,6 @@ QUERIES = {
     "window": spark_queries.time_window,
     "window-engine": spark_queries.time_window_engine,
     "small": spark_queries.small_query,
-    "push-down": spark_queries.filter_push_down,
     "narrow": spark_queries.narrow_spark,
     "narrow-engine": spark_queries.narrow_engine,
     "parquet": dataset_queries.duckdb_and_polars,

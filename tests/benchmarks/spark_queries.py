@@ -1,7 +1,6 @@
 """Queries of a small part of a log through Spark and in the engine, against its full scan."""
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -20,7 +19,6 @@ import segmentlog
 from segmentlog.read.scan import scan_slice
 
 __all__ = [
-    "filter_push_down",
     "narrow_engine",
     "narrow_spark",
     "small_query",
@@ -28,8 +26,7 @@ __all__ = [
     "time_window_engine",
 ]
 
-_PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
-_N_FILTERED = 600
+_N_FEW = 600
 
 
 def _against(results: Mapping[str, Result], ours: str, theirs: str) -> str:
@@ -118,7 +115,7 @@ def _windows(
 
 def small_query(data: QueryData, rounds: int) -> list[Row]:
     """A few rows of each partition, against a source without rows: ``load`` included."""
-    n_tasks, n_rows = N_PARTITIONS, _N_FILTERED // N_PARTITIONS
+    n_tasks, n_rows = N_PARTITIONS, _N_FEW // N_PARTITIONS
     starts = {str(partition): data.n_small // 8 for partition in range(n_tasks)}
     ends = {partition: at + n_rows for partition, at in starts.items()}
     spark = session()
@@ -174,43 +171,6 @@ def time_window_engine(data: QueryData, rounds: int) -> list[Row]:
     )
     work = "1 % of a log by time, in the engine, one core"
     return [Row(work, "its own full scan", "≥ 30", _against(found, "window", "all"), detail)]
-
-
-def filter_push_down(data: QueryData, rounds: int) -> list[Row]:
-    """Rows of one partition by a filter, against the same rows by options."""
-    first = data.n_large // N_PARTITIONS // 2
-    log_dir = data.broker.log_dir
-    spark = session()
-    spark.conf.set(_PUSH_DOWN, "true")
-
-    def filtered(narrows: str) -> Digest:
-        where = f"partition = 1 and offset >= {first} and offset < {first + _N_FILTERED}"
-        frame = _ours(spark, log_dir, subscribe=TOPIC, filterPushdown=narrows)
-        return _digest(frame.where(where))
-
-    bounds = {
-        "startingOffsets": json.dumps({TOPIC: {"1": first}}),
-        "endingOffsets": json.dumps({TOPIC: {"1": first + _N_FILTERED}}),
-        "assign": json.dumps({TOPIC: [1]}),
-    }
-    results = compare(
-        {
-            "filter": lambda: filtered("true"),
-            "options": lambda: _digest(_ours(spark, log_dir, **bounds)),
-        },
-        rounds,
-    )
-    begun = time.perf_counter()
-    assert filtered("false") == results["filter"].digest
-    unnarrowed = time.perf_counter() - begun
-    spark.stop()
-    detail = (
-        f"{_times(results, 'filter', 'options')}; {unnarrowed:.1f} s, measured once, without "
-        f"`filterPushdown`; {_N_FILTERED} of {data.n_large:,} rows; bound by planning and one task"
-    )
-    work = "600 rows by a filter that is pushed down, `local[2]`"
-    against = "`startingOffsets` and `endingOffsets`"
-    return [Row(work, against, "≥ 0.7", _against(results, "filter", "options"), detail)]
 
 
 def narrow_spark(data: QueryData, rounds: int) -> list[Row]:

@@ -44,6 +44,9 @@ TESTS = {
     "a name that is nearly an option's": (
         "read/test_options:test_an_unknown_name_is_answered_with_the_nearest"
     ),
+    "filters on `topic`, `partition`, `offset`, `timestamp`": (
+        "read/test_filtered_queries:test_queries_of_one_data_frame_do_not_share_a_filter"
+    ),
     "blanks around a value": "test_differences:test_blanks_around_a_value_do_not_count",
     '`mode("overwrite")`': "write/test_writer:test_overwriting_has_to_be_meant",
     "a bad option; an error in a task": "read/test_reader:test_a_bad_option_is_explained",

@@ -26,6 +26,15 @@ _FORBIDDEN = {
     "interceptor.classes": "there is no consumer that could be intercepted",
 }
 
+#: Spark up to 4.3 keeps the reader that filters have narrowed for later queries of the same
+#: DataFrame, and for both sides of a union or join with itself, and makes no call to Python before
+#: the tasks of those read.  So a reader cannot know whose filters it has (SPARK-58551 mends it).
+_NO_PUSH_DOWN = (
+    "Spark would use the filters of one query for other queries, too, and their rows would be "
+    "missing: bound the read by topics (subscribe, assign), offsets (startingOffsets, "
+    "endingOffsets, lastRecords) or times (startingTimestamp, endingTimestamp, lastDuration)"
+)
+
 #: How like a known name an unknown one is, to be taken for a typing mistake.
 _LIKENESS = 0.8
 
@@ -33,8 +42,8 @@ _LIKENESS = 0.8
 def check_names(raw: Mapping[str, str], table: Iterable[Option]) -> None:
     """Refuse names that would change rows if they were what the user believes.
 
-    These are client options that the ``kafka`` source refuses, options of writes, and names that
-    are nearly those of an option.
+    These are client options that the ``kafka`` source refuses, options of writes, a push-down of
+    filters, and names that are nearly those of an option.
 
     Raises
     ------
@@ -47,6 +56,8 @@ def check_names(raw: Mapping[str, str], table: Iterable[Option]) -> None:
         lowered = name.lower()
         if lowered in names:
             continue
+        if lowered == "filterpushdown":
+            raise OptionError("filterPushdown", value, _NO_PUSH_DOWN)
         if lowered.startswith("kafka."):
             refuse_client_option(lowered.removeprefix("kafka."), value, _FORBIDDEN)
         near = nearest(name, [*names.values(), *_OF_WRITES], cutoff=_LIKENESS)

@@ -121,8 +121,6 @@ OPTIONS = (
     Option("onInvalidUtf8", "`fail`", "`fail`, `null` or `replace`", "What becomes of a key "
            "or value that a schema of your own has as `string`, and that is not UTF-8: an error, "
            "null, or U+FFFD in place of the bad bytes", one_of(OnInvalidUtf8)),
-    Option("filterPushdown", "`false`", _BOOLEAN, "Whether filters narrow the read itself; only "
-           "for a DataFrame that one query uses", boolean),
     Option("readUpTo", "`highWatermark`", "`highWatermark` or `logEnd`", "What `latest` means: "
            "the checkpointed high watermark where there is one, or the last whole batch",
            one_of(ReadUpTo)),
@@ -167,7 +165,7 @@ class ReadOptions:
     subscribe, subscribe_pattern, assign : at most one is set; without any, all topics are read.
     start, end : by the option of the highest precedence, not yet resolved.
     late_binding, include_headers, fail_on_data_loss, read_up_to, min_partitions,
-    filter_pushdown, on_invalid_utf8 : as the options of these names.
+    on_invalid_utf8 : as the options of these names.
     max_records_per_partition, max_partitions : or None.
     partition_assignor : how at most `max_partitions` tasks share the slices.
     max_bytes_per_partition : 0 for no cuts by bytes.
@@ -190,7 +188,6 @@ class ReadOptions:
     max_partitions: int | None
     partition_assignor: PartitionAssignor
     policy: ScanPolicy
-    filter_pushdown: bool
     on_invalid_utf8: OnInvalidUtf8
 
     @classmethod
@@ -232,7 +229,6 @@ class ReadOptions:
                 given["onCorruptBatch"],
                 given["maxInflatedBatchBytes"],
             ),
-            filter_pushdown=given["filterPushdown"],
             on_invalid_utf8=given["onInvalidUtf8"],
         )
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pyspark_segmentlog.read.bounds import LastDuration, LastRecords, available, check_start
-from pyspark_segmentlog.read.filters import EVERYTHING, Bounds
 from pyspark_segmentlog.read.offset_ranges import PartitionRange, split_ranges
 from pyspark_segmentlog.read.offsets import EARLIEST, LATEST, OffsetBound
 from pyspark_segmentlog.read.options import ReadOptions
@@ -57,30 +56,20 @@ class _Planned(NamedTuple):
 
 
 @without_collector()
-def plan_tasks(
-    options: ReadOptions, bounds: Bounds | None = None
-) -> list[tuple[LogSlice | LateRange, ...]]:
+def plan_tasks(options: ReadOptions) -> list[tuple[LogSlice | LateRange, ...]]:
     """The part that each task reads: a slice or a range, and several only with ``maxPartitions``.
 
     Raises the errors of `plan_slices`.
     """
-    bounds = bounds or EVERYTHING
     parts: list[LogSlice | LateRange] = []
-    parts += (
-        plan_late_ranges(options, bounds) if options.late_binding else plan_slices(options, bounds)
-    )
+    parts += plan_late_ranges(options) if options.late_binding else plan_slices(options)
     if options.max_partitions is None:
         return [(part,) for part in parts]
     return group_slices(parts, options.max_partitions, options.partition_assignor)
 
 
-def plan_slices(options: ReadOptions, bounds: Bounds = EVERYTHING) -> list[LogSlice]:
+def plan_slices(options: ReadOptions) -> list[LogSlice]:
     """Slices of all records that `options` select, sorted by topic, partition and offset.
-
-    Parameters
-    ----------
-    options : checked options.
-    bounds : what the filters of the query leave to read; no error of `options` depends on them.
 
     Raises
     ------
@@ -96,15 +85,15 @@ def plan_slices(options: ReadOptions, bounds: Bounds = EVERYTHING) -> list[LogSl
     LogChangedError
         If records were removed during each attempt to plan.
     """
-    return [log_slice for planned in _plan(options, bounds) for log_slice in planned.slices]
+    return [log_slice for planned in _plan(options) for log_slice in planned.slices]
 
 
-def plan_late_ranges(options: ReadOptions, bounds: Bounds = EVERYTHING) -> list[LateRange]:
+def plan_late_ranges(options: ReadOptions) -> list[LateRange]:
     """The same range in the same pieces, with earliest and latest left to the tasks.
 
     Raises the errors of `plan_slices`.
     """
-    return [late for planned in _plan(options, bounds) for late in _late(planned)]
+    return [late for planned in _plan(options) for late in _late(planned)]
 
 
 def _late(planned: _Planned) -> list[LateRange]:
@@ -118,16 +107,16 @@ def _late(planned: _Planned) -> list[LateRange]:
     ]
 
 
-def _plan(options: ReadOptions, bounds: Bounds) -> list[_Planned]:
+def _plan(options: ReadOptions) -> list[_Planned]:
     for _ in range(_ATTEMPTS - 1):
         try:
-            return _plan_once(options, bounds)
+            return _plan_once(options)
         except LogChangedError as change:  # retention, or a first writer, has changed the log
             logger.info("planning again: %s", change)
-    return _plan_once(options, bounds)
+    return _plan_once(options)
 
 
-def _plan_once(options: ReadOptions, bounds: Bounds) -> list[_Planned]:
+def _plan_once(options: ReadOptions) -> list[_Planned]:
     """The parts of a read, from one moment of the whole directory."""
     _check_single(options.paths)
     directory = open_log_dir(*options.paths)
@@ -137,14 +126,13 @@ def _plan_once(options: ReadOptions, bounds: Bounds) -> list[_Planned]:
             bound.resolve(assigned)  # a map of other partitions is refused before a log is opened
     latest = directory.end_offsets(assigned, options.read_up_to, options.policy.isolation_level)
     asked = _asked(options, directory, assigned, latest)
-    selected = bounds.select(assigned)
     ranges = []
-    for each in selected:
+    for each in assigned:
         log = directory.log(*each)
         there = OffsetRange(log.log_start_offset, latest[each])
         left = available(each, asked[each], there, fail_on_data_loss=options.fail_on_data_loss)
-        ranges.append(PartitionRange(each, *bounds.within(log, *left)))
-    planned = {each: _Planned(each, asked[each], []) for each in selected}
+        ranges.append(PartitionRange(each, *left))
+    planned = {each: _Planned(each, asked[each], []) for each in assigned}
     pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
     for topic_partition, start, end in pieces:
         log, max_bytes = directory.log(*topic_partition), options.max_bytes_per_partition

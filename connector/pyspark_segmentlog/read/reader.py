@@ -1,26 +1,22 @@
 """A batch query's reader: slices on the driver, Arrow batches in the tasks."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_segmentlog.plain_errors import PlainErrors
-from pyspark_segmentlog.python_worker import freeze_modules, plans_without_filters
+from pyspark_segmentlog.python_worker import freeze_modules
 from pyspark_segmentlog.read.options import ReadOptions
 from segmentlog.files.paths import readable_path
 from segmentlog.model import LogSlice
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
-    from pyspark.sql.types import StructType
 
-    from pyspark_segmentlog.read.filters import Bounds
     from pyspark_segmentlog.read.planner import LateRange
 
-__all__ = ["NarrowingReader", "SegmentLogReader", "TaskPartition", "make_reader"]
+__all__ = ["SegmentLogReader", "TaskPartition"]
 
 
 class TaskPartition(InputPartition):
@@ -41,8 +37,6 @@ class SegmentLogReader(DataSourceReader):
     text : the columns among them that are wanted as text.
     """
 
-    _bounds: "Bounds | None" = None
-
     def __init__(
         self, options: ReadOptions, columns: tuple[str, ...], text: tuple[str, ...] = ()
     ) -> None:
@@ -55,7 +49,7 @@ class SegmentLogReader(DataSourceReader):
         """One partition for each task; for an empty list, Spark makes one that is None."""
         from pyspark_segmentlog.read.planner import plan_tasks
 
-        planned = [TaskPartition(parts) for parts in plan_tasks(self._options, self._bounds)]
+        planned = [TaskPartition(parts) for parts in plan_tasks(self._options)]
         freeze_modules()
         return planned
 
@@ -84,35 +78,3 @@ class SegmentLogReader(DataSourceReader):
         text = TextColumns(self._columns, self._text, self._options.on_invalid_utf8)
         for batch in read_part(part, text.scanned, self._options):
             yield text.convert(batch, part.topic_partition)
-
-
-class NarrowingReader(SegmentLogReader):
-    """A reader that leaves out rows which the filters of the query would leave out."""
-
-    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
-        """Remember the bounds that `filters` put on the read; Spark applies all of them, too."""
-        from pyspark_segmentlog.read.filters import bounds_of
-
-        self._bounds = bounds_of(filters)
-        policy = self._options.policy._replace(timestamps=self._bounds.timestamps)
-        self._options = replace(self._options, policy=policy)
-        return filters
-
-
-def make_reader(options: ReadOptions, schema: "StructType") -> SegmentLogReader:
-    """The reader of a query, which narrows the read if that is asked for.
-
-    Spark refuses a reader that overrides ``pushFilters`` while
-    ``spark.sql.python.filterPushdown.enabled`` is off.  So the override is hidden in the process
-    in which Spark would refuse it, where ``pushFilters`` is never called.
-
-    Raises
-    ------
-    ColumnError
-        If `schema` has a column that cannot be read so.
-    """
-    from pyspark_segmentlog.read.schema import selected_columns, text_columns
-
-    narrows = options.filter_pushdown and not plans_without_filters()
-    kind = NarrowingReader if narrows else SegmentLogReader
-    return kind(options, selected_columns(schema), text_columns(schema))

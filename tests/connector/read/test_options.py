@@ -80,7 +80,6 @@ GOOD_VALUES = {
     "onCorruptBatch": "skip",
     "maxInflatedBatchBytes": "1m",
     "onInvalidUtf8": "replace",
-    "filterPushdown": "true",
     "readUpTo": "logEnd",
     "minPartitions": "3",
     "maxRecordsPerPartition": "100",

@@ -1,0 +1,72 @@
+"""Queries with filters, with and without Spark's push-down: each one by its own filters."""
+
+from collections.abc import Iterator
+from operator import attrgetter
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value")
+ORDER = attrgetter("topic", "partition", "offset")
+CONF = "spark.sql.python.filterPushdown.enabled"
+
+#: Spark offers each of them to a data source whole, in part or not at all.
+PREDICATES = [
+    "offset >= 40 and offset < 60 and partition = 1",
+    "topic in ('payments', 'customers') and partition <> 0",
+    "topic collate UTF8_LCASE = 'ORDERS'",
+    "timestamp between timestamp'{early}' and timestamp'{late}'",
+    "partition = 1 and partition = 2",
+]  # fmt: skip
+
+
+@pytest.fixture(params=["true", "false"])
+def conf(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark's push-down of filters to Python data sources, on and off."""
+    spark.conf.set(CONF, request.param)
+    yield
+    spark.conf.unset(CONF)
+
+
+def load(spark: SparkSession, path: str, **options: str) -> DataFrame:
+    """A frame of all rows."""
+    return spark.read.format("segmentlog").options(**options).load(path)
+
+
+def test_rows_are_those_that_spark_would_filter(
+    spark: SparkSession, example_data: str, conf: None
+) -> None:
+    """A filter over a log keeps the rows that it keeps over the same rows in memory."""
+    every = load(spark, example_data).select(*COLUMNS).collect()
+    times = sorted(row.timestamp for row in every)
+    bounds = {"early": times[len(times) // 3], "late": times[2 * len(times) // 3]}
+    local = spark.createDataFrame(every, load(spark, example_data).select(*COLUMNS).schema)
+    for text in PREDICATES:
+        predicate = text.format(**bounds)
+        found = load(spark, example_data).where(predicate).select(*COLUMNS).collect()
+        assert sorted(local.where(predicate).collect(), key=ORDER) == sorted(found, key=ORDER)
+
+
+def test_queries_of_one_data_frame_do_not_share_a_filter(
+    spark: SparkSession, example_data: str, conf: None
+) -> None:
+    """A filter of one query reaches neither a later query, nor the other side of a union."""
+    log = load(spark, example_data)
+    orders, others = log.where("topic = 'orders'"), log.where("topic <> 'orders'")
+
+    assert [900, 1062, 162] == [orders.count(), log.count(), others.count()]
+    assert 1062 == orders.union(others).count() == log.count()
+    assert 900 == orders.join(orders, ["topic", "partition", "offset"]).count()
+
+
+def test_an_option_that_mixes_up_the_filters_of_queries_is_refused(
+    spark: SparkSession, example_data: str, conf: None
+) -> None:
+    """The message names the options that bound a read safely."""
+    with pytest.raises(AnalysisException, match="startingTimestamp") as caught:
+        load(spark, example_data, filterPushdown="true").count()
+
+    assert "filterPushdown" in str(caught.value)
