@@ -12,6 +12,10 @@ One file holds one kernel for one signature.  It appears under its name in one s
 checksum, so any number of processes may compile at once, and a kernel whose file is torn is
 compiled again.  Each kernel is compiled by one process, and others wait for its file: a machine
 has more Python workers than cores.
+
+A file is unpickled, and so runs code.  So the directory is used only if it, and every directory
+above it, can be changed by the user and root alone (`_why_not_private`).  If the directory is
+refused, each process compiles for itself.
 """
 
 import fcntl
@@ -20,9 +24,11 @@ import hashlib
 import importlib
 import importlib.util
 import logging
+import math
 import os
 import pickle
 import pkgutil
+import stat
 import sys
 import tempfile
 import time
@@ -38,22 +44,27 @@ from numba.core import serialize
 from numba.core.compiler import CompileResult
 from numba.core.registry import cpu_target
 
-__all__ = ["KernelCache", "KernelStore", "store_of"]
+__all__ = ["REMEDY", "KernelCache", "KernelStore", "store_of"]
 
 logger = logging.getLogger(__name__)
+
+#: What to do about a `KernelStore.obstacle`.
+REMEDY = "set NUMBA_CACHE_DIR to a directory of your own that only you can write to"
 
 _CHECKSUM_BYTES = 32
 _SUFFIX = ".nbc"
 _CLAIM, _WARMED, _TURNS = "compiling", "warmed", "turns"
 
-#: After a pause of so many seconds, the next compilation begins a new wait, with a new notice.
-_PAUSE_SECONDS = 20
-#: If nothing can be kept, each process compiles again, but only one in so many seconds says so.
-_SILENCE_SECONDS = 3600
+#: If nothing can be kept, each process compiles again, but only one in an hour says so.
+_SILENCE_SECONDS = 3600.0
 
 #: A process compiles by itself a kernel that another one has not finished after so many seconds.
 _WAIT_SECONDS = 30
 _LOOK_SECONDS = 0.02
+
+#: Owners of directories above the cache: in a user namespace, directories of the machine's root
+#: belong to the number that stands for unknown users.
+_ROOT, _UNKNOWN = 0, 65534
 
 #: Settings of numba that change nothing about the code that it compiles.
 _NO_SETTINGS = ("NUMBA_CACHE_", "NUMBA_DEBUG_CACHE", "NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER")
@@ -73,17 +84,50 @@ class KernelStore:
         self._digest = _digest_of_sources(package)
         self._compared: frozenset[str] = frozenset()
         self._is_of_sources = True
-        self._compiled_at = float("-inf")
+        self._is_announced = False
+        #: Called with the name of each file that is written.
+        self.on_saved: Callable[[str], object] = len
         self._turns = -1
         self._is_patient = True
 
     @functools.cached_property
     def path(self) -> Path | None:
-        """The directory; None if the package has no sources or the user has no home."""
+        """The directory; None if there is none whose files may be loaded."""
+        return self._place[0]
+
+    @functools.cached_property
+    def obstacle(self) -> str:
+        """The reason why nothing can be kept; empty if files can be written."""
+        path, reason = self._place
+        if path is not None:
+            try:
+                tempfile.TemporaryFile(dir=path).close()
+            except OSError as error:
+                return f"{path}: {error.strerror}"
+        return reason
+
+    @functools.cached_property
+    def _place(self) -> tuple[Path | None, str]:
+        """The directory, which is made if it is missing, or the reason why none is used."""
+        if self._digest is None:
+            return None, "the package has no sources"
         chosen = numba.config.CACHE_DIR
         base = Path(chosen).absolute() if chosen else _user_cache_directory()
-        if self._digest is None or not base.is_absolute():
-            return None
+        if not base.is_absolute():
+            return None, "there is no home"
+        # A link that is redirected after the check has no effect.
+        path = base.resolve() / "segmentlog" / self._name()
+        try:
+            for each in (*reversed(path.parents), path):
+                each.mkdir(0o700, exist_ok=True)
+        except FileExistsError as error:
+            return None, f"{error.filename} is not a directory"
+        except OSError as error:
+            return None, f"{error.filename}: {error.strerror}"
+        reason = _why_not_private(path)
+        return (None, reason) if reason else (path, "")
+
+    def _name(self) -> str:
         settings = sorted(
             item
             for item in os.environ.items()
@@ -92,20 +136,7 @@ class KernelStore:
         processor = cpu_target.target_context.codegen().magic_tuple()
         versions = (numba.__version__, llvmlite.__version__, sys.implementation.cache_tag)
         made_from = repr((self._digest, versions, sys.abiflags, processor, settings))
-        name = "kernels-" + hashlib.sha256(made_from.encode()).hexdigest()[:16]
-        return base / "segmentlog" / name
-
-    @functools.cached_property
-    def obstacle(self) -> str:
-        """The reason why nothing can be kept; empty if files can be written."""
-        if self.path is None:
-            return "the package has no sources" if self._digest is None else "there is no home"
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=self.path).close()
-        except OSError as error:
-            return f"{self.path}: {error.strerror}"
-        return ""
+        return "kernels-" + hashlib.sha256(made_from.encode()).hexdigest()[:16]
 
     def names(self) -> frozenset[str]:
         """Names of the existing files, one for each kernel and signature."""
@@ -127,11 +158,15 @@ class KernelStore:
         return bool(marked) and self.names().issuperset(marked.splitlines())
 
     def load(self, name: str) -> Any | None:  # noqa: ANN401 - what numba has made
-        """The object saved under `name`; None if it is missing or damaged."""
+        """The object saved under `name`; None if it is missing, damaged or another user's."""
         if self.path is None or not self._is_current():
             return None
         try:
-            data = (self.path / name).read_bytes()
+            with (self.path / name).open("rb") as file:
+                # The directory may have been open to others before it was private.
+                if os.fstat(file.fileno()).st_uid not in (_ROOT, os.geteuid()):
+                    return None
+                data = file.read()
             payload = memoryview(data)[_CHECKSUM_BYTES:]
             if hashlib.sha256(payload).digest() != data[:_CHECKSUM_BYTES]:
                 return None
@@ -141,15 +176,15 @@ class KernelStore:
 
     def save(self, name: str, made: object) -> None:
         """Keep `made`, if there is a place for it: a cache must not make a query fail."""
-        self._compiled_at = time.monotonic()
         if self.obstacle or not self._is_current():
             return
         payload = serialize.dumps(made)
         try:
             self._write(name, hashlib.sha256(payload).digest() + payload)
-            os.utime(self._claim())
         except OSError as error:
             logger.debug("%s/%s: %s", self.path, name, error)
+        else:
+            self.on_saved(name)
 
     def take_turn(self, name: str) -> None:
         """Wait until no other process compiles the kernel `name`; then others wait for this one.
@@ -219,27 +254,30 @@ class KernelStore:
             temporary.unlink(missing_ok=True)
             raise
 
+    def say_nothing(self) -> None:
+        """Do not log that kernels are compiled: the caller says so."""
+        self._is_announced = True
+
     def announce(self) -> None:
-        """Log that kernels are compiled now, once for all processes that compile together."""
-        now = time.monotonic()
-        since, self._compiled_at = now - self._compiled_at, now
-        if since < _PAUSE_SECONDS:
+        """Log that kernels are compiled now, once for all processes that have the directory."""
+        if self._is_announced:
             return
-        silence = _SILENCE_SECONDS if self.obstacle else _PAUSE_SECONDS
-        if not _is_first(self._claim(), silence):
+        self._is_announced = True
+        if not _is_first(self._claim(), _SILENCE_SECONDS if self.obstacle else math.inf):
             return
         # The level reaches the terminal even if logging is not configured.
         if self.obstacle:
             logger.warning(
-                "compiling segmentlog's kernels, which takes up to half a minute in each Python "
-                "process, because they cannot be kept: %s; set NUMBA_CACHE_DIR to a directory "
-                "that can be written to",
+                "compiling segmentlog's kernels, which takes up to a minute in each Python "
+                "process, because they cannot be kept: %s; %s",
                 self.obstacle,
+                REMEDY,
             )
         else:
             logger.warning(
-                "compiling segmentlog's kernels, which takes up to half a minute, once on this "
-                "machine: they are kept in %s; `segmentlog warmup` compiles all of them ahead",
+                "compiling segmentlog's kernels, which takes up to a minute, once on this "
+                "machine: their cache is cold; they are kept in %s; `segmentlog warmup` compiles "
+                "all of them ahead",
                 self.path,
             )
 
@@ -247,6 +285,26 @@ class KernelStore:
         if self.path is None or self.obstacle:
             return Path(tempfile.gettempdir(), f"segmentlog-{os.getuid()}-{_CLAIM}")
         return self.path / _CLAIM
+
+
+def _why_not_private(path: Path) -> str:
+    """Why somebody else than the user and root may change the files of a directory, or empty.
+
+    As with the directories of OpenSSH's keys (``safe_path`` of its ``misc.c``), all directories
+    above count.  In a sticky one, nobody can replace what belongs to others.
+    """
+    user = os.geteuid()
+    for each in (path, *path.parents):
+        status = os.lstat(each)
+        is_above = each != path
+        if status.st_uid not in ((_ROOT, user, _UNKNOWN) if is_above else (_ROOT, user)):
+            return f"{each} belongs to another user"
+        is_shared = status.st_mode & stat.S_IWOTH
+        # Where each user has a group of the same number, it has no other members.
+        is_shared |= status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid
+        if is_shared and not (is_above and status.st_mode & stat.S_ISVTX):
+            return f"{each} may be written to by other users"
+    return ""
 
 
 store_of = functools.cache(KernelStore)

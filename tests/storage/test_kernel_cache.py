@@ -1,7 +1,9 @@
 """Compiled kernels are found again by what they are made from, and by nothing else."""
 
 import errno
+import hashlib
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -18,7 +20,7 @@ import segmentlog
 from segmentlog.kernel_cache import KernelStore
 
 SOURCES = Path(segmentlog.__file__).parent
-LINE = "compiling segmentlog's kernels, which takes up to half a minute"
+LINE = "compiling segmentlog's kernels, which takes up to a minute"
 
 #: The checksum of a kernel that calls one of another module, and how many were compiled for it.
 USE = """
@@ -223,6 +225,146 @@ def test_a_process_waits_for_the_kernel_of_another(
     assert 3 == len(looks)
 
 
+class Planted:
+    """Code that runs when it is unpickled."""
+
+    def __init__(self, at: Path) -> None:
+        self.at = at
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.at,)
+
+
+def plant(store: KernelStore) -> tuple[Path, Path]:
+    """The directory of a store with a file that creates another file when it is loaded."""
+    directory = store.path
+    assert directory is not None
+    payload = pickle.dumps(Planted(directory / "ran"))
+    (directory / "kernel.nbc").write_bytes(hashlib.sha256(payload).digest() + payload)
+    return directory, directory / "ran"
+
+
+def test_a_private_directory_is_trusted(store: KernelStore) -> None:
+    """A directory that the store makes is the user's alone, whatever the user's umask."""
+    mask = os.umask(0)
+    try:
+        directory, ran = plant(store)
+    finally:
+        os.umask(mask)
+    store.load("kernel.nbc")
+
+    assert ran.exists()
+    assert {0o700} == {each.stat().st_mode & 0o777 for each in (directory, directory.parent)}
+    assert not store.obstacle
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, path: Path, **changed: int) -> None:
+    """Have the store see another owner, group or mode of one directory."""
+    places = {"mode": 0, "uid": 4, "gid": 5}
+    lstat = os.lstat
+
+    def changed_stat(of: Path) -> os.stat_result:
+        fields = list(lstat(of))
+        if Path(of) == path:
+            for name, value in changed.items():
+                fields[places[name]] = value
+        return os.stat_result(fields)
+
+    monkeypatch.setattr("segmentlog.kernel_cache.os.lstat", changed_stat)
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"mode": 0o40777}, "may be written to by other users"),
+        ({"mode": 0o40702}, "may be written to by other users"),
+        ({"mode": 0o40770, "gid": 12345}, "may be written to by other users"),
+        ({"uid": 12345}, "belongs to another user"),
+    ],
+)
+def test_code_that_others_may_have_planted_is_not_loaded(
+    store: KernelStore,
+    level: int,
+    changed: dict[str, int],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A user who may write to a directory, or to one above it, may replace what is in it."""
+    directory, ran = plant(store)
+    shared = [directory, *directory.parents][level]
+    pretend(monkeypatch, shared, **changed)
+    found = KernelStore("segmentlog.kernels")
+    found.save("another.nbc", 1)
+
+    assert found.load("kernel.nbc") is None
+    assert not ran.exists()
+    assert not found.names()
+    assert not found.is_warmed()
+    assert not (directory / "another.nbc").exists()
+    assert f"{shared} {why}" == found.obstacle
+
+
+def test_a_group_of_the_user_alone_may_write(
+    store: KernelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A umask of 002 is usual where each user has a group of the same number."""
+    directory, ran = plant(store)
+    pretend(monkeypatch, directory.parent, mode=0o40775, uid=os.geteuid(), gid=os.geteuid())
+    KernelStore("segmentlog.kernels").load("kernel.nbc")
+
+    assert ran.exists()
+
+
+def test_a_file_of_another_user_is_not_loaded(
+    store: KernelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory that is private now may have been open to others before."""
+    _, ran = plant(store)
+    fstat = os.fstat
+
+    def stat_of_another(descriptor: int) -> os.stat_result:
+        fields = list(fstat(descriptor))
+        fields[4] = 12345
+        return os.stat_result(fields)
+
+    monkeypatch.setattr("segmentlog.kernel_cache.os.fstat", stat_of_another)
+
+    assert store.load("kernel.nbc") is None
+    assert not ran.exists()
+
+
+def test_a_directory_in_which_all_may_create_files_but_not_replace_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below a sticky directory such as /tmp, a directory of the user's own is safe."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(shared / "mine"))
+    store = KernelStore("segmentlog.kernels")
+    _, ran = plant(store)
+    store.load("kernel.nbc")
+
+    assert ran.exists()
+    assert not store.obstacle
+
+
+def test_a_shared_directory_is_refused_once_and_the_query_goes_on(
+    package: Path, tmp_path: Path
+) -> None:
+    """Each process compiles for itself, and one line names the directory and the remedy."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    first, second = (use(shared, package) for _ in range(2))
+
+    assert [COMPILED, COMPILED] == [first.printed, second.printed]
+    assert [1, 0] == [len(first.lines), len(second.lines)]
+    assert f"{shared} may be written to by other users" in first.lines[0]
+    assert "set NUMBA_CACHE_DIR to a directory of your own" in first.lines[0]
+
+
 def test_a_file_system_without_locks(store: KernelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then each process compiles."""
 
@@ -305,8 +447,8 @@ def test_kernels_that_cannot_be_kept_are_told_once(package: Path, tmp_path: Path
 
     assert [COMPILED, COMPILED] == [first.printed, second.printed]
     assert [1, 0] == [len(first.lines), len(second.lines)]
-    assert f"they cannot be kept: {tmp_path}/file/segmentlog/kernels-" in first.lines[0]
-    assert ": Not a directory; set NUMBA_CACHE_DIR to a directory" in first.lines[0]
+    assert f"they cannot be kept: {tmp_path}/file is not a directory" in first.lines[0]
+    assert "; set NUMBA_CACHE_DIR to a directory of your own" in first.lines[0]
 
 
 def test_without_a_word_from_the_user_they_are_in_the_cache_directory(

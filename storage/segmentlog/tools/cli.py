@@ -350,7 +350,7 @@ add_upkeep(app)
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
 ) -> None:
-    """Check this machine: versions, Java, compiled kernels, and whether Spark finds the format.
+    """Check this machine: versions, Java, the kernel cache, and whether Spark finds the format.
 
     Each line is ok, a problem with what to do about it, or skipped where something optional is
     not installed. The exit status is 1 when there is a problem.
@@ -369,16 +369,19 @@ def doctor(
     ),
 )
 def warmup() -> None:
-    """Compile the kernels now, so that the first query does not wait for it.
+    """Warm the cache of compiled kernels, so that the first query does not wait for the compiler.
 
-    Run it once for each machine, user and version of Python; in an image, run it as the user that
-    will read. The kernels are kept in segmentlog, below the user's cache directory
-    (XDG_CACHE_HOME, or ~/.cache) or below NUMBA_CACHE_DIR.
+    It takes up to a minute. Run it once for each machine, user and version of Python; in an
+    image, run it as the user that will read. The kernels are kept in segmentlog, below the
+    user's cache directory (XDG_CACHE_HOME, or ~/.cache) or below NUMBA_CACHE_DIR, which nobody
+    else may write to.
     """
-    from segmentlog.tools.warmup import compile_kernels
+    from segmentlog.tools.progress import progress
+    from segmentlog.tools.warmup import compile_kernels, names_of_kernels
 
-    for line in compile_kernels():
-        sys.stdout.write(line + "\n")
+    with progress("compiling kernels", len(names_of_kernels()), is_bytes=False) as bar:
+        for line in compile_kernels(bar.advance):
+            bar.write(line)
 
 
 class _WarningHandler(logging.Handler):

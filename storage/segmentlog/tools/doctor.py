@@ -139,10 +139,10 @@ def _described(error: BaseException) -> str:
 
 
 def _cache() -> Check:
-    """Whether kernels are compiled already, and the place where they are kept."""
+    """Whether the cache of kernels is warm, and where it is."""
     name = "kernel cache"
     try:
-        from segmentlog.kernel_cache import store_of
+        from segmentlog.kernel_cache import REMEDY, store_of
         from segmentlog.kernels.scan import measure_batches
     except Exception as error:  # noqa: BLE001 - numba may fail in any way; this check must not
         return Check(State.PROBLEM, name, _described(error), "pip install --upgrade numba")
@@ -154,18 +154,17 @@ def _cache() -> Check:
     details = {
         "directory": None if store.path is None else str(store.path),
         "kernels": n_kernels,
-        "isCompiled": is_warmed,
+        "isWarm": is_warmed,
         "isWritable": not store.obstacle,
     }
     if is_warmed:
-        found = f"compiled: all {n_kernels} kernels, in {store.path}"
+        found = f"warm: {n_kernels} kernels, in {store.path}"
         return Check(State.OK, name, found, details=details)
     if store.obstacle:
-        found = f"none, each process compiles for up to half a minute: {store.obstacle}"
-        remedy = "set NUMBA_CACHE_DIR to a directory that can be written to"
-        return Check(State.PROBLEM, name, found, remedy, details)
+        found = f"none, each process compiles for up to a minute: {store.obstacle}"
+        return Check(State.PROBLEM, name, found, REMEDY, details)
     count = f"{n_kernels} kernels so far" if n_kernels else "no kernels yet"
-    found = f"compiled: {count}, in {store.path}"
+    found = f"cold: {count}, in {store.path}"
     remedy = "what is missing is compiled when it is first used, or now by: segmentlog warmup"
     return Check(State.OK, name, found, remedy, details)
 

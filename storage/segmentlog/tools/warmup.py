@@ -1,15 +1,17 @@
 """Compile the kernels ahead of the first query, by reading logs of one record."""
 
+import importlib
+import pkgutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["compile_kernels"]
+__all__ = ["compile_kernels", "names_of_kernels"]
 
 #: A segment of one batch of one record, with a header.
 _SEGMENT = bytes.fromhex(
@@ -38,8 +40,42 @@ _MESSAGES = bytes.fromhex(
 _TIME = 1_700_000_000_000
 
 
-def compile_kernels() -> Iterator[str]:
-    """Read and write logs of every kind once, and yield lines on the compiled kernels."""
+def names_of_kernels() -> frozenset[str]:
+    """``module.function`` of every kernel; empty if ``NUMBA_DISABLE_JIT`` is set."""
+    from numba.core.dispatcher import Dispatcher
+
+    import segmentlog.kernels as package
+
+    modules = [each.name for each in pkgutil.iter_modules(package.__path__)]
+    return frozenset(
+        f"{module}.{name}"
+        for module in modules
+        for name, value in vars(importlib.import_module(f"{package.__name__}.{module}")).items()
+        if isinstance(value, Dispatcher) and value.py_func.__module__.endswith(f".{module}")
+    )
+
+
+def compile_kernels(advance: Callable[[int], object] = bool) -> Iterator[str]:
+    """Read and write logs of every kind once, and yield lines on the kernels.
+
+    Parameters
+    ----------
+    advance : takes the number of `names_of_kernels` that are in the cache since the last call.
+    """
+    from segmentlog.kernel_cache import REMEDY, store_of
+
+    store = store_of("segmentlog.kernels")
+    before = store.names()
+    cached = {_kernel_of(name) for name in before}
+
+    def count(name: str) -> None:
+        if _kernel_of(name) not in cached:
+            cached.add(_kernel_of(name))
+            advance(1)
+
+    store.say_nothing()
+    store.on_saved = count
+    advance(len(cached))
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="segmentlog-") as directory:
         _read(Path(directory))
@@ -47,20 +83,20 @@ def compile_kernels() -> Iterator[str]:
         _mend(Path(directory))
         _compact(Path(directory, "compacted"))
     seconds = time.perf_counter() - start
-    compiled, loaded = _counts()
-    if not compiled:
-        yield f"{loaded} kernels were compiled before; loading them took {seconds:.1f} s"
-    else:
-        yield f"{compiled} kernels compiled, {loaded} loaded in {seconds:.1f} s"
-    from segmentlog.kernel_cache import store_of
-
-    store = store_of("segmentlog.kernels")
     if store.obstacle:
-        remedy = "set NUMBA_CACHE_DIR to a directory that can be written to"
-        yield f"they cannot be kept: {store.obstacle}; {remedy}"
-    else:
-        store.mark_warmed()
-        yield f"cache: {store.path}"
+        yield f"compiled {_counts()[0]} kernels in {seconds:.1f} s"
+        yield f"they cannot be kept: {store.obstacle}; {REMEDY}"
+        return
+    store.mark_warmed()
+    n_compiled = len(store.names() - before)
+    if n_compiled:
+        yield f"compiled {n_compiled} kernels in {seconds:.1f} s"
+    yield f"the cache is warm: {len(store.names())} kernels, in {store.path}"
+
+
+def _kernel_of(file: str) -> str:
+    """``module.function`` of a file of the cache, which has a suffix for the signature."""
+    return file.rpartition("-")[0]
 
 
 def _read(directory: Path) -> None:

@@ -179,16 +179,16 @@ def test_the_doctor_says_whether_kernels_are_compiled(run: Run, store: KernelSto
     rows = [json.loads(line) for line in run("doctor", "--json").stdout.splitlines()]
 
     assert {State.OK} == {each.state for each in (none, some, every)}
-    assert f"compiled: no kernels yet, in {store.path}" == none.found
-    assert f"compiled: 1 kernels so far, in {store.path}" == some.found
-    assert f"compiled: all 1 kernels, in {store.path}" == every.found
+    assert f"cold: no kernels yet, in {store.path}" == none.found
+    assert f"cold: 1 kernels so far, in {store.path}" == some.found
+    assert f"warm: 1 kernels, in {store.path}" == every.found
     assert [True, True, False] == [
         each.remedy.endswith("segmentlog warmup") for each in (none, some, every)
     ]
     assert [
         {
             "state": "ok", "name": CACHE, "found": every.found, "remedy": "",
-            "directory": str(store.path), "kernels": 1, "isCompiled": True, "isWritable": True,
+            "directory": str(store.path), "kernels": 1, "isWarm": True, "isWritable": True,
         }
     ] == [row for row in rows if row["name"] == CACHE]  # fmt: skip
 
@@ -200,7 +200,7 @@ def test_kernels_that_are_lost_are_missed(store: KernelStore) -> None:
     store.mark_warmed()
     (store.path / "scan.nbc").unlink()
 
-    assert check(CACHE).found.startswith("compiled: no kernels yet")
+    assert check(CACHE).found.startswith("cold: no kernels yet")
 
 
 def test_kernels_that_cannot_be_cached_are_a_problem(tmp_path: Path, store: KernelStore) -> None:
@@ -209,7 +209,7 @@ def test_kernels_that_cannot_be_cached_are_a_problem(tmp_path: Path, store: Kern
     found = check(CACHE)
 
     assert (State.PROBLEM, True) == (found.state, "NUMBA_CACHE_DIR" in found.remedy)
-    assert f"{store.path}: Not a directory" in found.found
+    assert f"{tmp_path}/cache is not a directory" in found.found
     assert not found.details["isWritable"]
 
 

@@ -1,8 +1,10 @@
 """Compiling ahead of time."""
 
 import importlib
+import json
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import segmentlog.kernels
+from segmentlog.kernel_cache import KernelStore
 
 USE = """
 import sys, tempfile, segmentlog
@@ -81,15 +84,51 @@ def test_a_first_scan_and_look_up_need_few_kernels(example_data: str) -> None:
     assert "" == twice, "compiled once for buffers that may be written to, and once for others"
 
 
+#: The command on a terminal, whose output this process hands on.
+ON_A_TERMINAL = """
+import pty, sys
+sys.exit(pty.spawn([sys.executable, "-m", "segmentlog", "warmup"]) >> 8)
+"""
+
+
 @pytest.mark.thorough
 def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -> None:
-    """Scans, look-ups, dumps and writes find every kernel in the cache, which is where it said."""
-    first = python(tmp_path, "-m", "segmentlog", "warmup")
+    """Scans, look-ups, dumps and writes find every kernel in the cache, and all counts agree.
+
+    A bar counts the kernels meanwhile, and no line recommends a warmup.
+    """
+    first = python(tmp_path, "-c", ON_A_TERMINAL)
     used = python(tmp_path, "-c", USE, example_data)
     second = python(tmp_path, "-m", "segmentlog", "warmup")
+    rows = map(json.loads, python(tmp_path, "-m", "segmentlog", "doctor", "--json").splitlines())
+    (cache,) = (row for row in rows if row["name"] == "kernel cache")
+    n_kernels = len(list(tmp_path.rglob("*.nbc")))
+    counted = {int(n) for n in re.findall(rf"(\d+)/{len(kernels())}\b", first)}
 
-    assert " kernels compiled, " in first
-    assert f"cache: {tmp_path}" in first
+    assert f"compiled {n_kernels} kernels in " in first
+    assert f"the cache is warm: {n_kernels} kernels, in {tmp_path}" in first
     assert kernels() == {path.name.rpartition("-")[0] for path in tmp_path.rglob("*.nbc")}
     assert "0 True\n" == used
-    assert "were compiled before" in second
+    assert f"the cache is warm: {n_kernels} kernels, in {cache['directory']}\n" == second
+    assert cache["found"].startswith(f"warm: {n_kernels} kernels")
+    assert len(counted) > 10
+    assert max(counted) == len(kernels())
+    assert "segmentlog warmup" not in first
+
+
+def test_kernels_are_announced_once_for_each_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many processes compile, and however long after each other."""
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    stores = [KernelStore("segmentlog.kernels") for _ in range(3)]
+    stores[0].announce()
+    stores[0].announce()
+    for path in tmp_path.rglob("compiling"):
+        os.utime(path, (0, 0))
+    stores[1].announce()
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "other"))
+    stores[2].announce()
+
+    assert 2 == caplog.text.count("compiling segmentlog's kernels")
+    assert 2 == caplog.text.count("their cache is cold")
