@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.arguments import whole_number
 from segmentlog.arrow_dataset.narrowing import timestamp_range
 from segmentlog.arrow_dataset.projection import Projection
 from segmentlog.arrow_dataset.timeline import merge_by_timestamp
@@ -78,6 +79,8 @@ class LogScanner:
         self._is_timeline = order == "timestamp"
         self._columns = dataset_schema.names if columns is None else columns
         self._projection = Projection(dataset_schema, columns, condition)
+        if batch_size is not None:
+            batch_size = whole_number("batch_size", batch_size, 1)
         self._batch_size = batch_size
         self._n_threads = n_threads_of(use_threads=use_threads)
         self.dataset_schema = dataset_schema
@@ -196,7 +199,7 @@ class LogScanner:
     def head(self, num_rows: int) -> pa.Table:
         """The first rows; nothing behind their batch is read."""
         taken: list[pa.RecordBatch] = []
-        missing = num_rows
+        missing = whole_number("num_rows", num_rows)
         batches = self._batches(1)
         while missing > 0:
             batch = next(batches, None)

@@ -55,7 +55,8 @@ class Projection:
         used = [*self._expressions, *([] if condition is None else [condition])]
         found = _named_in(schema, used)
         self.needed = [name for name in schema.names if name in found or name in self._wanted]
-        self.needed = self.needed or ["partition"]  # a column that costs nothing, to count rows
+        if not self.needed:  # a column that costs nothing if it can be had, to count rows
+            self.needed = ["partition"] if "partition" in schema.names else schema.names[:1]
         self._outputs = list(columns) if isinstance(columns, Mapping) else []
         decoded = pa.schema([schema.field(name) for name in self.needed])
         # Without rows it shows whether the filter can be evaluated, and the resulting schema.

@@ -20,6 +20,7 @@ import pytest
 
 import segmentlog
 from segmentlog.arrow_dataset import narrowing
+from segmentlog.errors import OptionError
 from segmentlog.read import ordered_reads
 
 ORDERS = pc.field("topic") == "orders"
@@ -371,3 +372,23 @@ def test_filters_are_exact_in_directories_of_brokers(
         counts = logs.count_by_time(unit)
         assert logs.count_by_time(unit, exact=True).equals(counts)
         assert rows.num_rows == pc.sum(counts["count"]).as_py()
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 1.5, True, "7"])
+def test_a_batch_without_rows_is_refused(example_data: str, batch_size: object) -> None:
+    """A size below 1 gave a result without rows, and no error."""
+    logs = segmentlog.dataset(example_data)
+
+    for order in ("offset", "timestamp"):
+        with pytest.raises(OptionError, match="batch_size") as caught:
+            logs.to_table(batch_size=batch_size, order=order)
+        assert "give a whole number from 1" in str(caught.value)
+
+
+def test_more_rows_than_a_batch_may_have_are_cut(example_data: str) -> None:
+    """Batches of one row, and of more rows than there are, hold all rows."""
+    logs = segmentlog.dataset(example_data, topics="payments")
+    n_rows = logs.count_rows()
+
+    assert n_rows == len(list(logs.to_batches(["offset"], batch_size=1)))
+    assert n_rows == logs.to_table(["offset"], batch_size=2**62).num_rows

@@ -177,3 +177,18 @@ def test_a_timeline_is_merged_in_bounded_memory(
 
     assert 60_000 == n_rows
     assert most < 6 << 20  # of more than 12 MiB
+
+
+@pytest.mark.parametrize("columns", [[], ["timestamp"], None])
+@pytest.mark.parametrize("name", ["key", "timestamp", "partition", "offset"])
+def test_a_timeline_is_counted_with_a_filter(
+    example_data: str, columns: list[str] | None, name: str
+) -> None:
+    """A timeline without columns has as many rows as the same rows by offset."""
+    logs = segmentlog.dataset(example_data)
+    condition = pc.field(name).is_valid()
+    by_offset = logs.count_rows(condition)
+    found = logs.scanner(columns, condition, order="timestamp")
+
+    assert by_offset == logs.count_rows(condition, order="timestamp") == found.count_rows()
+    assert by_offset == sum(batch.num_rows for batch in found.to_batches())
