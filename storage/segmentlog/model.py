@@ -142,7 +142,9 @@ class SliceFile(NamedTuple):
 
     ``start`` and ``end`` are byte positions, half-open, and both stand between two batches.
     ``first_offset`` and ``first_crc`` are the base offset and stored checksum of the batch at
-    ``start``.  If they differ from the file, the file was rewritten since planning.
+    ``start``.  If they differ from the file, the file was rewritten since planning.  The header of
+    a compressed message of magic 0 or 1 has only its last offset: ``first_offset`` is then the
+    least possible one.
     ``next_offset`` is the base offset of the batch at ``end``, or -1 if it is unknown; no batch
     before ``end`` can reach it.  ``inode`` is the inode of the file, or 0 if it is unknown; if it
     differs, the name belongs to another file, to which ``start`` and ``end`` do not apply.

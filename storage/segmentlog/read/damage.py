@@ -104,8 +104,9 @@ class DamagePolicy:
         if len(batches.headers) > 1:
             least_offset = int(batches.headers[-2, layout.LAST_OFFSET]) + 1
         head = file.opened.read(at, layout.HEADER_BYTES)
-        first = first_offset(file.opened, at, parse_header(head))
-        if not is_too_high(least_offset, (first, last), next_base):
+        header = parse_header(head)
+        first = first_offset(file.opened, at, header)
+        if not is_too_high(header, first, least_offset, next_base):
             return batches
         reason = f"its offsets reach beyond {next_base}, where the next batch begins"
         self._leave_out(batches.malformed(-1, reason))

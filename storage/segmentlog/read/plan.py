@@ -168,7 +168,9 @@ def _first_piece(opened: OpenSegment, start_offset: int, end: _Cut) -> _Piece | 
         if header is None:
             header = opened.header_at(position, up_to_offset=start_offset)
         if header is not None:
-            first_offset, crc = header.base_offset, header.crc
+            crc = header.crc
+            if not header.is_wrapper:
+                first_offset = header.base_offset
     if position >= end.position:
         return None
     file = SliceFile(
@@ -196,9 +198,7 @@ def _cut_piece(
             continue
         before = file._replace(end=entry.position, next_offset=begins)
         pieces.append(_Piece(piece.start_offset, before))
-        file = file._replace(
-            start=entry.position, first_offset=header.base_offset, first_crc=header.crc
-        )
+        file = file._replace(start=entry.position, first_offset=begins, first_crc=header.crc)
         piece = _Piece(begins, file)
     return [*pieces, _Piece(piece.start_offset, file)]
 

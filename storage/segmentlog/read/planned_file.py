@@ -88,8 +88,11 @@ class PlannedFile(Closing):
         head = self.opened.read(file.start, layout.HEADER_BYTES)
         if len(head) >= layout.SMALLEST_BATCH_BYTES:
             header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
-            if (header.base_offset, header.crc) == (file.first_offset, file.first_crc):
-                return 0 if header.is_wrapper else file.first_offset
+            is_in_place = header.base_offset == file.first_offset or (
+                header.is_wrapper and header.base_offset > file.first_offset
+            )
+            if is_in_place and header.crc == file.first_crc:
+                return file.first_offset
         message = f"{file.path} has another batch at byte {file.start} than when it was planned"
         raise FileChangedError(message)
 

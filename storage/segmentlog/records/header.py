@@ -114,17 +114,21 @@ def _parse_message(buf: bytes | bytearray | memoryview, at: int) -> BatchHeader:
     )
 
 
-def is_too_high(least_offset: int, first: tuple[int, int], second_base: int) -> bool:
+def is_too_high(header: BatchHeader, first_offset: int, least_offset: int, next_base: int) -> bool:
     """Whether, of two batches whose offsets overlap, the first has the wrong base offset.
 
-    No checksum covers base offsets.  If the first batch begins right after the batch before it,
-    or would not fit between that batch and the second, the second has the wrong base offset.
+    No checksum covers base offsets.  It is the first batch if one bit less puts it between the
+    batch before it and the second batch; otherwise, the second has the wrong base offset.
 
     Parameters
     ----------
-    least_offset : least possible base offset of the first batch.
-    first : its base offset and last offset.
-    second_base : base offset of the batch that follows it; at most the last offset of the first.
+    header : of the first batch.
+    first_offset : its first offset, which the header of a wrapper lacks.
+    least_offset : least possible first offset: that after the batch before it.
+    next_base : base offset of the second batch; at most the last offset of the first.
     """
-    base, last = first
-    return base > least_offset and second_base - least_offset > last - base
+    most = next_base - 1 - (header.last_offset - first_offset)
+    return any(
+        header.base_offset >> bit & 1 and least_offset <= first_offset - (1 << bit) <= most
+        for bit in range(63)
+    )

@@ -107,8 +107,8 @@ def _is_too_high(
     opened: OpenSegment, last: PlacedHeader, least_offset: int, follows: BatchHeader
 ) -> bool:
     """Whether `last` has a wrong base offset, and not the batch that follows it."""
-    offsets = _first_offset(opened, last), last.header.last_offset
-    return is_too_high(least_offset, offsets, follows.base_offset)
+    first = _first_offset(opened, last)
+    return is_too_high(last.header, first, least_offset, follows.base_offset)
 
 
 def _first_offset(opened: OpenSegment, placed: PlacedHeader) -> int:

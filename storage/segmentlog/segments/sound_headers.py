@@ -108,8 +108,7 @@ class _Walk:
         last, reason = self._last, "its offsets overlap those of the batch after it"
         if last is not None:
             first = first_offset(self._opened.file, last.position, last.header)
-            offsets = first, last.header.last_offset
-            if is_too_high(self._least_offset, offsets, header.base_offset):
+            if is_too_high(last.header, first, self._least_offset, header.base_offset):
                 raise self._malformed(last, reason)
         raise self._malformed(placed, "its base offset is not above the batch before it")
 
