@@ -88,7 +88,7 @@ def _count_headers(
     """The counts that headers tell, and the ranges of offsets that have to be decoded."""
     from segmentlog.segments.batches import walk_batches
 
-    counts: Counts = {}
+    decided: list[tuple[_Int64s, _Int64s]] = []  # intervals, and numbers of records
     ranges: list[tuple[int, int]] = []
     reached = start = max(offsets.start_offset, log.log_start_offset)
     wanted = OffsetRange(start, offsets.end_offset)
@@ -111,9 +111,13 @@ def _count_headers(
             is_decided[:] = False
         counted = headers[is_decided]
         intervals = counted[:, layout.MAX_TIMESTAMP] // interval_ms
-        _add(counts, intervals, counted[:, layout.RECORDS_COUNT])
+        decided.append((intervals, counted[:, layout.RECORDS_COUNT]))
         ends = np.minimum(headers[:, layout.LAST_OFFSET] + 1, wanted.end_offset)
         _extend(ranges, begins[~is_decided], ends[~is_decided])
+    counts: Counts = {}
+    if decided:  # at once: small segments would take longer to add up than to read
+        intervals, numbers = map(np.concatenate, zip(*decided, strict=True))
+        _add(counts, intervals, numbers)
     return counts, ranges
 
 

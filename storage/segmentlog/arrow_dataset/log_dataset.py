@@ -19,7 +19,7 @@ from segmentlog.arrow_dataset.log_scanner import LogScanner
 from segmentlog.arrow_dataset.narrowing import narrow, slice_guarantee, timestamp_range
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import Snapshot
-from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TopicPartition
+from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRange, TopicPartition
 from segmentlog.records.columns import record_schema
 
 __all__ = ["LogDataset", "LogFragment"]
@@ -43,8 +43,15 @@ class _Scannable:
     _schema: pa.Schema
     _condition: pc.Expression | None
 
-    def slices(self, condition: pc.Expression | None = None) -> Iterator[LogSlice]:
-        """Slices that may hold rows for which `condition` is true, in the order of their rows."""
+    def slices(
+        self,
+        condition: pc.Expression | None = None,
+        timestamps: TimestampRange | None = None,
+    ) -> Iterator[LogSlice]:
+        """Slices that may hold rows for which `condition` is true, in the order of their rows.
+
+        `timestamps` has the times of all such rows, if they are known.
+        """
         raise NotImplementedError
 
     def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
@@ -151,7 +158,11 @@ class LogFragment(_Scannable):
         """Condition that all rows fulfil."""
         return slice_guarantee(self.log_slice)
 
-    def slices(self, condition: pc.Expression | None = None) -> Iterator[LogSlice]:
+    def slices(
+        self,
+        condition: pc.Expression | None = None,
+        timestamps: TimestampRange | None = None,
+    ) -> Iterator[LogSlice]:
         return iter([self.log_slice])
 
     def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
@@ -207,8 +218,12 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         has_headers = "headers" in self._schema.names
         return _make, (self._snapshot, has_headers, self._condition, self._narrowing)
 
-    def slices(self, condition: pc.Expression | None = None) -> Iterator[LogSlice]:
-        return narrow(self._snapshot, _both(self._narrowing, condition))
+    def slices(
+        self,
+        condition: pc.Expression | None = None,
+        timestamps: TimestampRange | None = None,
+    ) -> Iterator[LogSlice]:
+        return narrow(self._snapshot, _both(self._narrowing, condition), timestamps)
 
     def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
         return self._by_name[log_slice.topic_partition].cut(log_slice, n_bytes)

@@ -15,7 +15,7 @@ from segmentlog.arrow_dataset.narrowing import timestamp_range
 from segmentlog.arrow_dataset.projection import Projection
 from segmentlog.arrow_dataset.timeline import merge_by_timestamp
 from segmentlog.errors import OptionError
-from segmentlog.model import LogSlice, ScanPolicy
+from segmentlog.model import LogSlice, ScanPolicy, TimestampRange
 from segmentlog.read.ordered_reads import n_threads_of, read_in_order
 
 __all__ = ["LogScanner", "LogSource"]
@@ -37,7 +37,9 @@ class LogSource(Protocol):
     def policy(self) -> ScanPolicy:
         """The policy of its reads."""
 
-    def slices(self, condition: pc.Expression | None) -> Iterator[LogSlice]:
+    def slices(
+        self, condition: pc.Expression | None, timestamps: TimestampRange | None
+    ) -> Iterator[LogSlice]:
         """Slices that may hold rows for which `condition` is true, in the order of their rows."""
 
     def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
@@ -105,7 +107,7 @@ class LogScanner:
     def _batches(self, n_threads: int) -> Iterator[pa.RecordBatch]:
         if self._is_timeline:
             return self._merged()
-        slices = self._source.slices(self._condition)
+        slices = self._source.slices(self._condition, self._policy.timestamps)
         return read_in_order((partial(self._read, each) for each in slices), n_threads)
 
     def _read(self, log_slice: LogSlice) -> Iterator[pa.RecordBatch]:
@@ -128,7 +130,7 @@ class LogScanner:
         ]
         kept = Projection(self.dataset_schema, decoded, self._condition)
         made = Projection(kept.schema, self._columns, None)
-        slices = list(self._source.slices(self._condition))
+        slices = list(self._source.slices(self._condition, self._policy.timestamps))
         partitions = [list(each) for _, each in groupby(slices, lambda each: each[:2])]
         n_bytes = _MERGED_BYTES // 2 // max(len(partitions), 1)
         n_bytes = min(max(n_bytes, _LEAST_BYTES), _MOST_BYTES)

@@ -32,13 +32,18 @@ _MOST_MILLISECONDS = (2**63 - 1) // 1000  # that Arrow's microseconds hold
 _BEFORE_ALL = pa.scalar(-(2**63), _SCHEMA.field("timestamp").type)
 
 
-def narrow(snapshot: Snapshot, condition: pc.Expression | None) -> Iterator[LogSlice]:
+def narrow(
+    snapshot: Snapshot,
+    condition: pc.Expression | None,
+    timestamps: TimestampRange | None = None,
+) -> Iterator[LogSlice]:
     """Slices that may hold rows for which `condition` is true, in the order of their rows.
 
     Parameters
     ----------
     snapshot : to choose from.
     condition : a filter over the columns of a record, or None for all.
+    timestamps : times of all rows for which it can be true, if they are known.
     """
     partitions = [each for each in snapshot.partitions if each.offsets[0] < each.offsets[1]]
     if condition is not None:
@@ -47,7 +52,11 @@ def narrow(snapshot: Snapshot, condition: pc.Expression | None) -> Iterator[LogS
     for partition in partitions:
         slices = partition.slices()
         if condition is not None:
-            slices = _narrow_slices(partition, slices, condition)
+            slices = _by_offset(slices, condition)
+            if timestamps is not None:
+                slices = _not_before(timestamps.start_ms, partition, slices)
+            if slices:
+                slices = _narrow_slices(partition, slices, condition)
         yield from slices
 
 
@@ -106,7 +115,6 @@ def _narrow_slices(
 
     A slice of which every segment remains is not divided: it is quicker to read as a whole.
     """
-    slices = _by_offset(slices, condition)
     divided = [[each] for each in slices]
     if sum(len(each.files) for each in slices) <= _MOST_FILES:
         divided = [cut_by_file(each) for each in slices]
@@ -147,6 +155,17 @@ def _tighten(
 
 def _by_offset(slices: Sequence[LogSlice], condition: pc.Expression) -> list[LogSlice]:
     return [slices[i] for i in _may_match([slice_guarantee(each) for each in slices], condition)]
+
+
+def _not_before(
+    start_ms: int, partition: PartitionSnapshot, slices: Sequence[LogSlice]
+) -> list[LogSlice]:
+    """Slices that may reach a time.
+
+    A comparison of numbers takes a hundredth of what Arrow takes to simplify a filter.
+    """
+    found = [(each, partition.newest_timestamp(each)) for each in slices]
+    return [each for each, newest in found if newest is None or newest >= start_ms]
 
 
 def _by_time(

@@ -59,7 +59,8 @@ def walk_batches(segments: Sequence[Segment], start_offset: int) -> Iterator[Wal
     for i, segment in enumerate(segments):
         if i + 1 < len(segments) and segments[i + 1].base_offset <= start_offset:
             continue
-        position = segment.floor_position(start_offset)
+        is_cut = segment.base_offset < start_offset
+        position = segment.floor_position(start_offset) if is_cut else 0
         with open_file(segment.path) as file:
             yield from walk_file(segment.path, file, position, segment.size, start_offset, headers)
 

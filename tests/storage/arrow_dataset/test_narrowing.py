@@ -1,8 +1,11 @@
 """Files that a query opens."""
 
+import os
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -164,3 +167,42 @@ def test_batches_of_other_times_are_not_decoded(tmp_path: Path, codec: int) -> N
             dataset.to_table(filter=wanted)
     between = (pl.col("timestamp") > pl.lit(EPOCH)) & (pl.col("timestamp") < pl.lit(EPOCH + TWO))
     assert [1] == scan_log(directory).filter(between).collect()["offset"].to_list()
+
+
+def test_many_small_partitions_take_a_few_files_and_one_simplified_filter_each(
+    write_log: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count by time opens no index; a filter by time is compared as a number first."""
+    n_partitions, n_segments = 6, 5
+    for partition in range(n_partitions):
+        bases = range(0, 4 * n_segments, 4)
+        segments = [[(i, 1000 * i) for i in range(base, base + 4)] for base in bases]
+        write_log(segments, f"t-{partition}")
+    real, opened, asked = os.open, Counter[str](), 0
+    may_match = narrowing._may_match
+
+    def opening(path: str, *how: int) -> int:
+        opened[Path(path).suffix] += 1
+        return real(path, *how)
+
+    def asking(*args: Any) -> list[int]:
+        nonlocal asked
+        asked += 1
+        return may_match(*args)
+
+    never = pc.field("timestamp") > pa.scalar(10**15, pa.timestamp("us", "UTC"))
+    for is_counted_by_time in (False, True):
+        logs = segmentlog.dataset(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr("os.open", opening)
+            patch.setattr(narrowing, "_may_match", asking)
+            if is_counted_by_time:
+                assert n_partitions == logs.count_by_time(timedelta(minutes=1)).num_rows
+            else:
+                assert 0 == logs.count_rows(never)
+        of_indexes = opened[".index"] + opened[".timeindex"]
+        assert n_partitions * n_segments == opened[".log"]
+        assert of_indexes == (0 if is_counted_by_time else 2 * n_partitions * n_segments)
+        opened.clear()
+    bisections = 2 * 65  # for the bounds of times
+    assert asked <= bisections + 2 + n_partitions
