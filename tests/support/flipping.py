@@ -1,7 +1,7 @@
 """Small logs in every format, with a plain model of their rows, and reads of them by many ways."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,18 @@ from segmentlog.testing.codecs import NONE, ZSTD
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record, encode_batch
 
-__all__ = ["LOGS", "Flip", "FlippedLog", "Rows", "flips_of", "is_hidden", "plant", "wrong_reads"]
+__all__ = [
+    "COLUMNS",
+    "LOGS",
+    "Flip",
+    "FlippedLog",
+    "Rows",
+    "flips_of",
+    "is_hidden",
+    "plant",
+    "taken",
+    "wrong_reads",
+]
 
 T0 = 1_700_000_000_000
 _INTERVAL_BYTES = 250  # between index entries: two or three batches
@@ -137,7 +148,13 @@ def is_hidden(log: FlippedLog, flip: Flip) -> bool:
     return least <= base and last < limit
 
 
-def wrong_reads(log: FlippedLog, flip: Flip, rng: random.Random, n_reads: int) -> list[str]:
+def wrong_reads(
+    log: FlippedLog,
+    flip: Flip,
+    rng: random.Random,
+    n_reads: int,
+    ways: Mapping[str, Callable[[FlippedLog, str], Rows]] | None = None,
+) -> list[str]:
     """Reads of a flipped log that give neither all rows nor an error.
 
     With ``skip``, a read may also give all rows but those of the damaged batch, and no error.
@@ -148,6 +165,7 @@ def wrong_reads(log: FlippedLog, flip: Flip, rng: random.Random, n_reads: int) -
     flip : the bit to flip.
     rng : chooses the reads.
     n_reads : how many of the ways to read to try.
+    ways : to read all rows, by name; by default the engine's, and reads by time.
     """
     data = flip.path.read_bytes()
     damaged = bytearray(data)
@@ -156,8 +174,8 @@ def wrong_reads(log: FlippedLog, flip: Flip, rng: random.Random, n_reads: int) -
     lost = set(flip.batch.rows) if flip.batch else set()
     # Where compaction has left gaps, either of two batches that overlap may be the wrong one.
     skips = flip.batch is None or flip.at >= 8 or not log.has_gaps
-    reads = {name: (read, log.rows) for name, read in READS.items()}
-    if log.has_times:
+    reads = {name: (read, log.rows) for name, read in (ways or READS).items()}
+    if log.has_times and ways is None:
         since = middle_ms(log)
         newer = [row for row in log.rows if row[1] >= since]
         reads["filtered by time"] = partial(filtered_by_time, from_ms=since), newer
@@ -296,13 +314,13 @@ def plant(directory: Path, name: str, *, has_indexes: bool, has_checkpoints: boo
     return FlippedLog(directory, segments, end, has_checkpoints, has_times)
 
 
-_COLUMNS = ["offset", "timestamp", "value"]
+COLUMNS = ["offset", "timestamp", "value"]
 
 
-def _taken(batches: Iterator[pa.RecordBatch]) -> Rows:
+def taken(batches: Iterator[pa.RecordBatch]) -> Rows:
     rows: Rows = []
     for each in batches:
-        offsets, times, values = (each.column(name) for name in _COLUMNS)
+        offsets, times, values = (each.column(name) for name in COLUMNS)
         rows += zip(
             offsets.to_pylist(),
             (ms // 1000 for ms in times.cast(pa.int64()).to_pylist()),
@@ -317,9 +335,9 @@ def _open(log: FlippedLog) -> segmentlog.Log:
 
 
 def _scan(log: FlippedLog, on_corrupt: str, **how: Any) -> Rows:
-    return _taken(
+    return taken(
         _open(log).scan(
-            columns=_COLUMNS,
+            columns=COLUMNS,
             on_corrupt_batch=on_corrupt,
             use_threads=False,
             **how,
@@ -336,7 +354,7 @@ def _sliced(n_bytes: int) -> Callable[[FlippedLog, str], Rows]:
         end = opened.end_offset()
         rows: Rows = []
         for each in opened.slices(0, end, n_bytes):
-            rows += _taken(scan_slice(each, columns=_COLUMNS, policy=policy))
+            rows += taken(scan_slice(each, columns=COLUMNS, policy=policy))
         return rows
 
     return read
@@ -359,7 +377,7 @@ def _dataset(log: FlippedLog, on_corrupt: str) -> LogDataset:
 
 
 def _whole_dataset(log: FlippedLog, on_corrupt: str) -> Rows:
-    return _taken(_dataset(log, on_corrupt).to_batches(_COLUMNS, use_threads=False))
+    return taken(_dataset(log, on_corrupt).to_batches(COLUMNS, use_threads=False))
 
 
 READS: dict[str, Callable[[FlippedLog, str], Rows]] = {
@@ -381,7 +399,7 @@ def filtered_by_time(log: FlippedLog, on_corrupt: str, from_ms: int) -> Rows:
     """The rows of a dataset from a time on."""
     bound = pa.scalar(1000 * from_ms, pa.timestamp("us", "UTC"))
     condition = pc.field("timestamp") >= bound
-    return _taken(_dataset(log, on_corrupt).to_batches(_COLUMNS, filter=condition))
+    return taken(_dataset(log, on_corrupt).to_batches(COLUMNS, filter=condition))
 
 
 def started_by_time(log: FlippedLog, on_corrupt: str, from_ms: int) -> Rows:
