@@ -37,12 +37,12 @@ FAST = ("storage", "properties", "architecture/test_house", "architecture/test_d
         "architecture/test_documents")  # fmt: skip
 NOT_FAST = (
     "storage/test_kernel_cache", "storage/kernels/test_hostile", "storage/tools/test_cli",
-    "storage/tools/test_warmup", "storage/producer/test_shared_values",
-    "storage/producer/test_large", "storage/segments/test_resync", "storage/test_damage",
-    "storage/cleanup/test_delete_topic", "storage/tools/test_progress",
-    "storage/tools/test_verify", "storage/producer/test_overwrite",
-    "storage/producer/test_stager", "storage/files/test_object_store",
-    "storage/cleanup/test_retain", "storage/cleanup/test_dead_tasks",
+    "storage/tools/test_warmup", "storage/writes/test_shared_values",
+    "storage/writes/test_large", "storage/segments/test_resync", "storage/test_damage",
+    "storage/upkeep/test_delete_topic", "storage/tools/test_progress",
+    "storage/tools/test_verify", "storage/writes/test_overwrite",
+    "storage/stage/test_stager", "storage/disk/test_object_store",
+    "storage/upkeep/test_retain", "storage/compaction/test_dead_tasks",
 )  # fmt: skip
 
 

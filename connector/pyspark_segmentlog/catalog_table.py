@@ -12,8 +12,8 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_segmentlog.read.options import OPTIONS, STRATEGIES, ReadOptions
 from pyspark_segmentlog.read.schema import row_schema
+from segmentlog.disk.paths import readable_path
 from segmentlog.errors import OptionError
-from segmentlog.files.paths import readable_path
 
 __all__ = ["OPTIONS_KEY", "options_of_query", "schema_of_table"]
 

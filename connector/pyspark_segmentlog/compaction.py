@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from segmentlog.cleanup.compaction_job import CompactionJob, begin_compaction
-from segmentlog.cleanup.compaction_plan import CompactedPartition
-from segmentlog.cleanup.shared_compaction import CompactionTask, clean_task
+from segmentlog.compaction.job import CompactionJob, begin_compaction
+from segmentlog.compaction.plan import CompactedPartition
+from segmentlog.compaction.shared import CompactionTask, clean_task
+from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import SegmentLogError
-from segmentlog.files.system_errors import storage_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def compact(
         See `segmentlog.compact`; of several partitions that cannot be compacted, the error of the
         first, once all others are.
     """
-    from segmentlog.cleanup.offset_map import MapBounds
+    from segmentlog.compaction.offset_map import MapBounds
 
     MapBounds(dedupe_buffer_bytes, load_factor).check()
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms

@@ -8,13 +8,10 @@
 Importing this package is cheap: the compiled kernels load with the first scan.
 """
 
+from segmentlog.append.appended import Appended
 from segmentlog.arrow_dataset.open_dataset import dataset
-from segmentlog.cleanup.compact import compact
-from segmentlog.cleanup.compaction_plan import CompactedPartition
-from segmentlog.cleanup.delete_records import DeletedRecords, delete_records
-from segmentlog.cleanup.delete_topic import DeletedTopic, delete_topic
-from segmentlog.cleanup.retain import RemovedSegment, retain
-from segmentlog.commit.appended import Appended
+from segmentlog.compaction.compact import compact
+from segmentlog.compaction.plan import CompactedPartition
 from segmentlog.errors import (
     ChecksumMismatchError,
     ColumnError,
@@ -46,8 +43,8 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
-from segmentlog.log import Log
-from segmentlog.log_directory import LogDirectory, open_log_dir
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import (
     Codec,
     IsolationLevel,
@@ -59,11 +56,14 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
-from segmentlog.producer.config import Producer, ProducerConfig
-from segmentlog.producer.writer import LogWriter, open_writer
 from segmentlog.settings.alter import alter_settings, topic_settings
 from segmentlog.settings.directory_settings import Setting
+from segmentlog.stage.config import Producer, ProducerConfig
 from segmentlog.topic_config import TopicConfig
+from segmentlog.upkeep.delete_records import DeletedRecords, delete_records
+from segmentlog.upkeep.delete_topic import DeletedTopic, delete_topic
+from segmentlog.upkeep.retain import RemovedSegment, retain
+from segmentlog.writes.writer import LogWriter, open_writer
 
 __all__ = [
     "Appended",

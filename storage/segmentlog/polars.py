@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.open_dataset import dataset
-from segmentlog.log_directory import LogDirectory
+from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.model import TimestampRange
 
 if TYPE_CHECKING:

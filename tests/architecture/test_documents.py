@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.commit.batch_table import TABLE_FORMAT
-from segmentlog.journal import guard, state
-from segmentlog.journal.settings_file import SETTINGS_FORMAT
+from segmentlog.commit import guard, state
+from segmentlog.commit.settings_file import SETTINGS_FORMAT
+from segmentlog.stage.batch_table import TABLE_FORMAT
 
 TOP = Path(__file__).parents[2]
 ENGINE = TOP / "storage" / "segmentlog"
@@ -71,11 +71,11 @@ def test_a_path_that_a_document_names_is_there(name: str) -> None:
 
 
 def test_a_module_that_the_index_of_the_engine_names_is_there() -> None:
-    """`read.plan` is `read/plan.py`."""
+    """`reads.plan` is `reads/plan.py`."""
     named = re.findall(r"`([a-z]\w*\.[a-z]\w*)`", _without_code(TOP / "storage" / "README.md"))
     modules = {name for name in named if name != "segmentlog.state"}
 
-    assert "read.plan" in modules
+    assert "reads.plan" in modules
     assert [] == [
         each for each in modules if not (ENGINE / f"{each.replace('.', '/')}.py").exists()
     ]

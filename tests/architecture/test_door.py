@@ -1,4 +1,4 @@
-"""One door for reading: only `segmentlog.files` asks the system for bytes, names and sizes."""
+"""One door for reading: only `segmentlog.disk` asks the system for bytes, names and sizes."""
 
 import ast
 from pathlib import Path
@@ -34,7 +34,7 @@ ELSEWHERE = {
 MODULES = sorted(
     path
     for path in ENGINE.rglob("*.py")
-    if path.relative_to(ENGINE).parts[0] not in {"files", "testing"}
+    if path.relative_to(ENGINE).parts[0] not in {"disk", "testing"}
 )
 
 
@@ -56,7 +56,7 @@ def calls_past_the_door(source: str) -> set[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ENGINE)))
 def test_nothing_is_read_past_the_door(path: Path) -> None:
-    """Another disk to read from is a class in `files/readable.py`, and no change above `files`."""
+    """Another disk to read from is a class in `disk/readable.py`, and no change above `disk`."""
     allowed = ELSEWHERE.get(str(path.relative_to(ENGINE)), set())
 
     assert calls_past_the_door(path.read_text()) <= allowed

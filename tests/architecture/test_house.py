@@ -182,7 +182,7 @@ TESTED_ELSEWHERE = {"segmentlog/testing": "tests/properties and tests/golden com
 
 
 def test_every_room_has_a_folder_of_tests() -> None:
-    """The tests of `storage/segmentlog/index` are those of `tests/storage/index`."""
+    """The tests of `storage/segmentlog/layout` are those of `tests/storage/layout`."""
     rooms = {
         f"{root.name}/{path.parent.relative_to(root)}": TOP / "tests" / root.parent.name
         for root in ROOTS

@@ -159,7 +159,7 @@ def write_log(directory: str, n_rows: int) -> None:
     import pyarrow as pa
 
     import segmentlog
-    from segmentlog.producer.config import ProducerConfig
+    from segmentlog.stage.config import ProducerConfig
     from segmentlog.topic_config import TopicConfig
 
     config = ProducerConfig(TopicConfig(segment_bytes=64 << 20), use_timestamps=True)

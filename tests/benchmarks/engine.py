@@ -13,7 +13,7 @@ from kafka_here.artifacts import java
 from measure import Digest, Row, compare
 
 import segmentlog
-from segmentlog.read.scan import scan_slice
+from segmentlog.reads.scan import scan_slice
 from segmentlog.records.columns import RECORD_SCHEMA
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.encoder import RecordEncoder

@@ -155,7 +155,7 @@ def _range(seconds: Iterable[float]) -> str:
 _SCAN = """
 before, start = peak(), time.perf_counter()
 import segmentlog
-from segmentlog.read.scan import scan_slice
+from segmentlog.reads.scan import scan_slice
 log = segmentlog.open_log_dir(sys.argv[1]).log(sys.argv[2], 0)
 rows, first = 0, 0.0
 for log_slice in log.slices(0, log.log_end_offset):

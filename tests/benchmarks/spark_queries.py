@@ -16,7 +16,7 @@ from segmentlog_bench_floor import FloorSource
 from spark_scan import session
 
 import segmentlog
-from segmentlog.read.scan import scan_slice
+from segmentlog.reads.scan import scan_slice
 
 __all__ = [
     "narrow_engine",

@@ -11,8 +11,8 @@ import pyarrow as pa
 from measure import Row
 from planning import run_program
 
-from segmentlog.producer.config import ProducerConfig
-from segmentlog.producer.job import WriteJob
+from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.job import WriteJob
 
 _GIB = 1 << 30
 _EXTRAPOLATED_BYTES = 100e9
@@ -135,8 +135,8 @@ _STAGE = """
 before = peak()
 import dataclasses
 import numpy as np, pyarrow as pa
-from segmentlog.producer.config import ProducerConfig
-from segmentlog.producer.job import WriteJob
+from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.job import WriteJob
 directory, n_partitions, size, n_bytes = sys.argv[1], *map(int, sys.argv[2:])
 n_rows = max(1, (1 << 20) // size)
 config = ProducerConfig(flush=False)

@@ -22,11 +22,11 @@ from pyspark.sql import SparkSession
 import pyspark_segmentlog
 import segmentlog
 from pyspark_segmentlog import compaction
-from segmentlog.cleanup.shared_compaction import CompactionTask
+from segmentlog.compaction.shared import CompactionTask
+from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import ChecksumMismatchError, LogLockedError
-from segmentlog.files.checkpoint import read_offsets
-from segmentlog.files.lock import DirectoryLock
-from segmentlog.files.names import CLEANER_OFFSET_CHECKPOINT
+from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.names import CLEANER_OFFSET_CHECKPOINT
 
 pytestmark = pytest.mark.linux
 
@@ -111,7 +111,7 @@ def stops_at(
     def outcome(task: CompactionTask) -> object:
         from pyspark import TaskContext
 
-        from segmentlog.cleanup.shared_compaction import clean_task
+        from segmentlog.compaction.shared import clean_task
 
         context = TaskContext.get()
         assert context is not None

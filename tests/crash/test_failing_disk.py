@@ -15,11 +15,11 @@ from crashing import act_at, fail_at
 from soundness import assert_settled
 
 import segmentlog
-from segmentlog.commit import commit
+from segmentlog.append import commit_staged as commit
+from segmentlog.commit.guard import list_guards
 from segmentlog.errors import CommitInDoubtError, SegmentLogError
-from segmentlog.journal.guard import list_guards
 from segmentlog.model import BATCH_SIZE
-from segmentlog.producer.config import ProducerConfig
+from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 
 N_PARTITIONS = 2

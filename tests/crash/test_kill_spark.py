@@ -16,7 +16,7 @@ from killing import N_PARTITIONS, N_ROWS, Reader, n_whole_jobs, step_of
 from soundness import assert_settled
 
 import segmentlog
-from segmentlog.journal.guard import list_guards
+from segmentlog.commit.guard import list_guards
 
 pytestmark = pytest.mark.spark
 

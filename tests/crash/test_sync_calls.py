@@ -13,35 +13,35 @@ REASONS: Mapping[str, str] = {
     call: reason
     for reason, calls in {
         "the task whose disk fails learns it here; its pages may be another machine's": [
-            "files.sync_together > sync_file: fsync *.stage",
+            "disk.sync_together > sync_file: fsync *.stage",
         ],
         "a reader who looked before the guard stood would take the log end": [
             (
-                "commit.prepare.visible_ends > write_offsets > write > replace_file: "
+                "append.prepare.visible_ends > write_offsets > write > replace_file: "
                 "replace replication-offset-checkpoint"
             ),
             (
-                "commit.prepare.visible_ends > write_offsets > write > replace_file > "
+                "append.prepare.visible_ends > write_offsets > write > replace_file > "
                 "sync_directory > sync_file: fsync log directory"
             ),
         ],
         "a recovery point that lags has the next recovery read what this one has read": [
             (
-                "commit.prepare.ready_to_append > put > write > write_offsets > write > "
+                "append.prepare.ready_to_append > put > write > write_offsets > write > "
                 "replace_file: replace recovery-point-offset-checkpoint"
             ),
             (
-                "commit.prepare.ready_to_append > put > write > write_offsets > write > "
+                "append.prepare.ready_to_append > put > write > write_offsets > write > "
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
         "a compaction whose offset lags has the next one clean again what is clean": [
             (
-                "cleanup.compaction_job.reached > put > write > write_offsets > write > "
+                "compaction.job.reached > put > write > write_offsets > write > "
                 "replace_file: replace cleaner-offset-checkpoint"
             ),
             (
-                "cleanup.compaction_job.reached > put > write > write_offsets > write > "
+                "compaction.job.reached > put > write > write_offsets > write > "
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
@@ -50,8 +50,8 @@ REASONS: Mapping[str, str] = {
         ],
         "a sync of the same directory comes behind it": [
             "commit.topics.create > replace_file > sync_directory > sync_file: fsync partition",
-            "recovery.deleted.take_out > sync_directory > sync_file: fsync log directory",
-            "recovery.put_aside.put_aside > sync_directory > sync_file: fsync partition",
+            "commit.deleted.take_out > sync_directory > sync_file: fsync log directory",
+            "commit.put_aside.put_aside > sync_directory > sync_file: fsync partition",
             "recovery.broken.keep_tail > sync_directory > sync_file: fsync partition",
             "recovery.recover_log.cut > sync_directory > sync_file: fsync partition",
             "recovery.reindex.put > replace_file > sync_directory > sync_file: fsync partition",
@@ -62,7 +62,7 @@ REASONS: Mapping[str, str] = {
             ),
         ],
         "a broker that starts, or the next deletion, removes what is left of a deleted topic": [
-            "recovery.deleted.remove_taken_out > sync_directory > sync_file: fsync log directory",
+            "commit.deleted.remove_taken_out > sync_directory > sync_file: fsync log directory",
         ],
     }.items()
     for call in calls

@@ -13,12 +13,12 @@ from kafka_here.java import KafkaRecord, Outgoing
 from kafka_here.rows import rows_of
 
 import segmentlog
+from segmentlog.commit.guard import Guard, list_guards
 from segmentlog.errors import LogLockedError
-from segmentlog.journal.guard import Guard, list_guards
 from segmentlog.model import Codec
-from segmentlog.producer.config import ProducerConfig
-from segmentlog.producer.job import WriteJob
+from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
+from segmentlog.writes.job import WriteJob
 
 pytestmark = pytest.mark.interop
 

@@ -15,8 +15,8 @@ from kafka_here.log_classes import KafkaLogs
 from kept_records import batches_of, files_of, index_entries, kept
 
 import segmentlog
-from segmentlog.files.checkpoint import read_offsets
-from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from segmentlog.verify.findings import Severity
 from segmentlog.verify.verify_log import verify_log

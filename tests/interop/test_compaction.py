@@ -22,12 +22,12 @@ from kafka_here.log_classes import KafkaLogs
 from kept_records import kept
 
 import segmentlog
-from segmentlog.cleanup.shared_compaction import clean_task
+from segmentlog.compaction.shared import clean_task
+from segmentlog.disk.task_lock import TaskLock
 from segmentlog.errors import LogDirectoryError, LogLockedError
-from segmentlog.files.checkpoint import read_offsets
-from segmentlog.files.names import CLEANER_OFFSET_CHECKPOINT
-from segmentlog.files.task_lock import TaskLock
+from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.model import TopicPartition
+from segmentlog.names import CLEANER_OFFSET_CHECKPOINT
 
 pytestmark = pytest.mark.interop
 

@@ -11,10 +11,10 @@ from kafka_here import Broker, JavaClient
 from kafka_here.java import Outgoing
 
 import segmentlog
-from segmentlog.cleanup import delete_topic
-from segmentlog.files.checkpoint import read_offsets
-from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.model import TopicPartition
+from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.upkeep import delete_topic
 
 pytestmark = pytest.mark.interop
 

@@ -89,7 +89,7 @@ def test_files_that_retention_takes_away_are_found_again(
     shapes.SHAPES["segments"].make(broker, client, "segments")
     copy = tmp_path / "segments-0"
     shutil.copytree(broker.log_dir / "segments-0", copy)
-    from segmentlog.read.scan import scan_slice
+    from segmentlog.reads.scan import scan_slice
 
     log = segmentlog.open_log_dir(copy).log("segments", 0)
     (log_slice,) = log.slices(0, log.log_end_offset)

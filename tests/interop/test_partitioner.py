@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from kafka_here.gateway import Gateway
 
-from segmentlog.producer.partitioner import Partitioner
 from segmentlog.records.source import record_source
+from segmentlog.stage.partitioner import Partitioner
 
 pytestmark = pytest.mark.interop
 

@@ -12,7 +12,7 @@ from kafka_here.rows import rows_of
 
 import segmentlog
 from segmentlog.model import Codec
-from segmentlog.producer.config import ProducerConfig
+from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 
 pytestmark = pytest.mark.interop

@@ -44,7 +44,7 @@ def test_an_empty_partition_has_no_rows(stopped: tuple) -> None:
 
 def test_many_slices_hold_the_same_rows_as_one(stopped: tuple) -> None:
     """Slices cut at index entries leave no record out and bring none twice."""
-    from segmentlog.read.scan import scan_slice
+    from segmentlog.reads.scan import scan_slice
 
     made, _ = stopped
     log = segmentlog.open_log_dir(made.log_dir).log("segments", 1)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import segmentlog
 from segmentlog.errors import TornTransactionError
 from segmentlog.model import IsolationLevel, ScanPolicy
-from segmentlog.read.scan import scan_slice
+from segmentlog.reads.scan import scan_slice
 
 pytestmark = pytest.mark.interop
 

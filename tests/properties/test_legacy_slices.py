@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.log import Log
+from segmentlog.logs.log import Log
 from segmentlog.model import TopicPartition
-from segmentlog.read.scan import scan_slice
+from segmentlog.reads.scan import scan_slice
 from segmentlog.recovery.reindex import rebuild_indexes
 from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from segmentlog.testing.legacy import encode_message, encode_wrapper

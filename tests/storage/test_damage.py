@@ -23,7 +23,7 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.model import OnCorruptBatch, ScanPolicy
-from segmentlog.read.scan import scan_slice
+from segmentlog.reads.scan import scan_slice
 from segmentlog.testing import damage
 from segmentlog.testing.codecs import GZIP, LZ4, SNAPPY
 from segmentlog.testing.damage import FIELDS, Damage

@@ -17,7 +17,7 @@ from typing import Any, Self
 from numbered_jobs import Job
 
 import segmentlog
-from segmentlog.journal.state import STATE_FILE
+from segmentlog.commit.state import STATE_FILE
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["HeldCommit", "Holder", "around_decision", "config_of", "write_job"]

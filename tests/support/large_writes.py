@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from segmentlog.commit.stage import Extent
-from segmentlog.producer.config import ProducerConfig
-from segmentlog.producer.job import WriteJob
+from segmentlog.stage.config import ProducerConfig
+from segmentlog.stage.staged_files import Extent
 from segmentlog.topic_config import TopicConfig
+from segmentlog.writes.job import WriteJob
 
 __all__ = ["LARGE", "pieces", "staged", "wide_rows"]
 

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 import segmentlog
-from segmentlog.log import Log
+from segmentlog.logs.log import Log
 from segmentlog.model import IsolationLevel, LogSlice, ReadUpTo, ScanPolicy, TopicPartition
-from segmentlog.read.scan import scan_slice
+from segmentlog.reads.scan import scan_slice
 
 __all__ = [
     "LEVELS", "Found", "Job", "Level", "Look", "RowsError", "found_in", "look", "options_of",

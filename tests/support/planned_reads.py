@@ -10,7 +10,7 @@ from pyspark_segmentlog.read.options import ReadOptions
 from pyspark_segmentlog.read.planner import LateRange, plan_late_ranges, plan_slices
 from pyspark_segmentlog.read.task import read_late_range, read_slice
 from segmentlog.model import LogSlice, TopicPartition
-from segmentlog.producer.config import ProducerConfig
+from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["offsets_by_partition", "plan", "ranges", "read", "write_times"]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from segmentlog.model import LogSlice
-from segmentlog.read.scan import scan_slice
+from segmentlog.reads.scan import scan_slice
 
 __all__ = ["offsets_of", "slice_offsets"]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import PySparkException
 
-from segmentlog.files.lock import DirectoryLock
+from segmentlog.disk.lock import DirectoryLock
 from segmentlog.testing.damage import flip_bit
 
 if TYPE_CHECKING:

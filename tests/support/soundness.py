@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import segmentlog
-from segmentlog.journal.guard import list_guards
+from segmentlog.commit.guard import list_guards
 from segmentlog.verify.findings import Severity
 from segmentlog.verify.verify_log import verify_log
 

@@ -18,13 +18,13 @@ from pyspark_segmentlog.read.task_groups import group_slices
 from pyspark_segmentlog.read.timestamps import TimestampBound
 from pyspark_segmentlog.read.topic_pattern import compile_topic_pattern
 from segmentlog import LogDirectory, open_log_dir
+from segmentlog.disk.location import is_url
+from segmentlog.disk.paths import readable_path
+from segmentlog.disk.readable import exists
 from segmentlog.errors import LogChangedError, OptionError, UnknownTopicOrPartitionError
-from segmentlog.files.location import is_url
-from segmentlog.files.paths import readable_path
-from segmentlog.files.readable import exists
-from segmentlog.log_directory import report_missing
+from segmentlog.logs.log_directory import report_missing
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, OffsetRange, TopicPartition
-from segmentlog.read.without_collector import without_collector
+from segmentlog.reads.without_collector import without_collector
 
 __all__ = ["LateRange", "plan_late_ranges", "plan_slices", "plan_tasks"]
 

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
 from pyspark_segmentlog.read.options import ReadOptions
-from segmentlog.files.paths import readable_path
+from segmentlog.disk.paths import readable_path
 from segmentlog.model import LogSlice
 
 if TYPE_CHECKING:

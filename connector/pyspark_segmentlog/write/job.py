@@ -7,8 +7,8 @@ from pyspark.sql.types import StructType
 from pyspark_segmentlog.write.options import WriteOptions
 from pyspark_segmentlog.write.schema import check_sink_schema
 from segmentlog.errors import OptionError
-from segmentlog.producer.job import WriteJob
-from segmentlog.producer.left_out import warn_of_columns_left_out
+from segmentlog.writes.job import WriteJob
+from segmentlog.writes.left_out import warn_of_columns_left_out
 
 __all__ = ["begin_write_job"]
 

@@ -12,13 +12,13 @@ from pyspark_segmentlog.parsing import (
     unknown_option,
 )
 from pyspark_segmentlog.read.options import is_of_reads
+from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.commit.topics import check_topic_name
+from segmentlog.disk.paths import local_path
 from segmentlog.errors import OptionError
-from segmentlog.files.paths import local_path
-from segmentlog.journal.sink_versions import SinkVersion
 from segmentlog.model import BATCH_SIZE, Codec
-from segmentlog.producer.config import BUFFER_MEMORY, ProducerConfig
 from segmentlog.records.deflater import Deflater
+from segmentlog.stage.config import BUFFER_MEMORY, ProducerConfig
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["WRITE_OPTIONS", "WriteOptions"]

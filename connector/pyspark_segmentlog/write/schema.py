@@ -3,7 +3,7 @@
 from pyspark.sql.types import StructType
 
 from segmentlog.errors import ColumnError, OptionError
-from segmentlog.producer.config import ProducerConfig
+from segmentlog.stage.config import ProducerConfig
 
 __all__ = ["check_sink_schema"]
 

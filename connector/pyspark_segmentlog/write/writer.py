@@ -12,8 +12,8 @@ from segmentlog.errors import LogDirectoryError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from segmentlog.commit.extent_columns import TaskExtents
-    from segmentlog.producer.job import WriteJob
+    from segmentlog.stage.extent_columns import TaskExtents
+    from segmentlog.writes.job import WriteJob
 
 __all__ = ["SegmentLogWriter", "StagedMessage"]
 
@@ -65,7 +65,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
         LogDirectoryError
             If the message of a task is missing: its rows would be left out.
         """
-        from segmentlog.commit.extent_columns import JobExtents
+        from segmentlog.stage.extent_columns import JobExtents
 
         staged = [each for each in messages if isinstance(each, StagedMessage)]
         if len(staged) < len(messages):

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from segmentlog.errors import OptionError
 from segmentlog.kernels import layout
-from segmentlog.log import Log
+from segmentlog.logs.log import Log
 from segmentlog.model import IsolationLevel, OffsetRange, ScanPolicy, TopicPartition
-from segmentlog.read.look_again import looks_again
+from segmentlog.reads.look_again import looks_again
 
 __all__ = ["Counts", "count_by_headers", "count_rows", "counts_table", "interval_milliseconds"]
 
@@ -71,7 +71,7 @@ def count_by_headers(
     CorruptLogError, UnsupportedFormatError, LogChangedError
         If a header, or a batch that has to be decoded, cannot be read.
     """
-    from segmentlog.read.scan import scan_slice  # the compiled kernels load here
+    from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
     counts, ranges = _count_headers(log, offsets, interval_ms, policy)
     for start, end in ranges:

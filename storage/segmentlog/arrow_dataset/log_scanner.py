@@ -16,7 +16,7 @@ from segmentlog.arrow_dataset.projection import Projection
 from segmentlog.arrow_dataset.timeline import merge_by_timestamp
 from segmentlog.errors import OptionError
 from segmentlog.model import LogSlice, ScanPolicy, TimestampRange
-from segmentlog.read.ordered_reads import n_threads_of, read_in_order
+from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
 
 __all__ = ["LogScanner", "LogSource"]
 
@@ -116,7 +116,7 @@ class LogScanner:
             yield from _cut(kept, self._batch_size)
 
     def _scan(self, log_slice: LogSlice, projection: Projection) -> Iterator[pa.RecordBatch]:
-        from segmentlog.read.scan import scan_slice  # the compiled kernels load here
+        from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
         for batch in scan_slice(log_slice, columns=projection.needed, policy=self._policy):
             yield from projection.apply(batch)

@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
 from segmentlog.model import LogSlice, TimestampRange
-from segmentlog.read.plan import cut_by_file
+from segmentlog.reads.plan import cut_by_file
 from segmentlog.records.columns import record_schema
 
 __all__ = ["narrow", "slice_guarantee", "timestamp_range"]

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from segmentlog.errors import OptionError
-from segmentlog.log_directory import LogDirectory, open_log_dir
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
     IsolationLevel,

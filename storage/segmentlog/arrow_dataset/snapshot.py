@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from segmentlog.errors import OptionError
-from segmentlog.log import Log
-from segmentlog.log_directory import LogDirectory, open_log_dir, report_missing
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
-from segmentlog.read.ordered_reads import slice_bytes
+from segmentlog.reads.ordered_reads import slice_bytes
 
 __all__ = ["PartitionSnapshot", "Snapshot", "take_snapshot"]
 

@@ -1,1 +1,1 @@
-"""The way in: staged batches, and the durable steps that make them part of the logs."""
+"""One atomic change of a log directory: guard, intent, decision, finish, undo."""

@@ -1,19 +1,20 @@
 """The steps that all commits share: the guard stands, the state decides, the rest is derived.
 
-`segmentlog.commit.commit` has the steps before the decision.  The deletion of a topic has none.
+`segmentlog.append.commit_staged` has the steps before the decision.  The deletion of a topic has
+none.
 """
 
 import contextlib
 import logging
 import os
 
+from segmentlog.commit.guard import Guard, Intent, list_guards
+from segmentlog.commit.stamp import renew_stamp, set_later
+from segmentlog.commit.state import STATE_FILE, State
+from segmentlog.commit.unfinished import finish, withdraw
+from segmentlog.disk.durable import adopt, replace_file, sync_directory, write_new_file
 from segmentlog.errors import CommitInDoubtError, LogLockedError, SegmentLogError, SyncFailedError
-from segmentlog.files.durable import adopt, replace_file, sync_directory, write_new_file
-from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
-from segmentlog.journal.guard import Guard, Intent, list_guards
-from segmentlog.journal.stamp import renew_stamp, set_later
-from segmentlog.journal.state import STATE_FILE, State
-from segmentlog.recovery.unfinished import finish, withdraw
+from segmentlog.names import CLEAN_SHUTDOWN_FILE
 
 __all__ = ["decide", "finish_decided", "stand"]
 

@@ -2,7 +2,7 @@
 
 As with a broker's ``DeleteRecords``, the log start moves at once, and the files stay for the
 topic's ``file.delete.delay.ms``, so that a reader with the old bounds still finds the old records.
-Segments that retention removes have other names meanwhile (`segmentlog.recovery.put_aside`), as
+Segments that retention removes have other names meanwhile (`segmentlog.commit.put_aside`), as
 with a broker.
 """
 
@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import TypeAlias
 
+from segmentlog.commit.state import Replaced, State
+from segmentlog.disk.aside import remove_deleted
 from segmentlog.errors import LogDirectoryError
-from segmentlog.files.aside import remove_deleted
-from segmentlog.files.checkpoint import read_offsets
-from segmentlog.files.names import (
+from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.names import (
     LOG_START_CHECKPOINT,
     FileKind,
     partition_path,
     segment_file_name,
 )
-from segmentlog.journal.state import Replaced, State
 from segmentlog.segments.listing import list_segments
 
 __all__ = ["DelayOf", "delete_due", "delete_replaced"]

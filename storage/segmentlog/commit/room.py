@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from segmentlog.files.names import FileKind, segment_file_name
+from segmentlog.names import FileKind, segment_file_name
 
 __all__ = ["drop_indexes", "with_room"]
 

@@ -10,11 +10,15 @@ import os
 import re
 import uuid
 
+from segmentlog.disk.durable import adopt, create_file, replace_file, sync_directory
+from segmentlog.disk.owners import MAY_WRITE, may_write, why_not_written
+from segmentlog.disk.readable import FileType, exists, list_names, status_of
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
-from segmentlog.files.checkpoint import read_offsets, write_leader_epochs, write_offsets
-from segmentlog.files.durable import adopt, create_file, replace_file, sync_directory
-from segmentlog.files.metadata import read_topic_id
-from segmentlog.files.names import (
+from segmentlog.layout.checkpoint import read_offsets, write_leader_epochs, write_offsets
+from segmentlog.layout.metadata import read_topic_id
+from segmentlog.layout.partitions import list_partitions
+from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
+from segmentlog.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA_FILE,
@@ -22,10 +26,6 @@ from segmentlog.files.names import (
     partition_path,
     segment_file_name,
 )
-from segmentlog.files.owners import MAY_WRITE, may_write, why_not_written
-from segmentlog.files.partitions import list_partitions
-from segmentlog.files.readable import FileType, exists, list_names, status_of
-from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
 __all__ = ["MOST_PARTITIONS", "check_partition_path", "check_topic_name", "create_partitions"]
 

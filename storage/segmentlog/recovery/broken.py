@@ -10,8 +10,8 @@ import contextlib
 import itertools
 import os
 
-from segmentlog.files.durable import create_file, sync_directory, sync_file, write_all
-from segmentlog.files.readable import exists, open_file
+from segmentlog.disk.durable import create_file, sync_directory, sync_file, write_all
+from segmentlog.disk.readable import exists, open_file
 
 __all__ = ["is_zeros", "keep_segment", "keep_tail"]
 

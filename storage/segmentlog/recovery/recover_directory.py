@@ -9,28 +9,28 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 
+from segmentlog.commit.guard import list_guards
+from segmentlog.commit.state import State
+from segmentlog.commit.unfinished import Fate, fate_of, recover_commits
+from segmentlog.disk.durable import create_file, sync_directory
+from segmentlog.disk.readable import FileType, exists
+from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import SegmentLogError
-from segmentlog.files.checkpoint import ReadCheckpoints, read_offsets, write_offsets
-from segmentlog.files.durable import create_file, sync_directory
-from segmentlog.files.names import (
+from segmentlog.layout.checkpoint import ReadCheckpoints, read_offsets, write_offsets
+from segmentlog.layout.partitions import list_partitions
+from segmentlog.model import TopicPartition
+from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
 )
-from segmentlog.files.partitions import list_partitions
-from segmentlog.files.readable import FileType, exists
-from segmentlog.files.system_errors import storage_errors
-from segmentlog.journal.guard import list_guards
-from segmentlog.journal.state import State
-from segmentlog.model import TopicPartition
 from segmentlog.recovery.recover_log import (
     RecoveryPlan,
     plan_recovery,
     recover_log,
 )
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
-from segmentlog.recovery.unfinished import Fate, fate_of, recover_commits
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.orphans import indexes_without_log, remove_indexes_without_log

@@ -19,18 +19,18 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from segmentlog.disk.durable import cut_file, sync_directory, sync_file, writable, write_new_file
+from segmentlog.disk.readable import exists, open_file
 from segmentlog.errors import UnsupportedFormatError
-from segmentlog.files.durable import cut_file, sync_directory, sync_file, writable, write_new_file
-from segmentlog.files.names import FileKind, segment_file_name
-from segmentlog.files.readable import exists, open_file
-from segmentlog.files.snapshot import list_snapshots, read_snapshots, remove_snapshots
+from segmentlog.names import FileKind, segment_file_name
+from segmentlog.producers.producer_state import ProducerStates
+from segmentlog.producers.snapshot import list_snapshots, read_snapshots, remove_snapshots
 from segmentlog.recovery.broken import is_zeros, keep_segment, keep_tail
-from segmentlog.recovery.reindex import follow_producers_to, rebuild_indexes
+from segmentlog.recovery.reindex import rebuild_indexes
 from segmentlog.recovery.valid_end import GoodEnd, find_good_end
 from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
-from segmentlog.segments.producer_state import ProducerStates
 from segmentlog.segments.resync import behind_damage
 from segmentlog.segments.segment import Segment
 
@@ -261,7 +261,7 @@ def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -
 
     bases = [each.base_offset for each in plan.segments]
     on_the_way = [each for each in bases[-2:] if each > log_start]
-    follow_producers_to(producers, segments, first, on_the_way)
+    producers.follow_to(segments, first, on_the_way)
     for segment in segments:
         if segment.base_offset >= first:
             producers.advance(segment.base_offset)

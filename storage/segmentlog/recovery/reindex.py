@@ -3,24 +3,21 @@
 Headers and control batches are read, but no records.  Callers verify checksums, if they need to.
 """
 
-from bisect import bisect_right
-from collections.abc import Collection, Sequence
-
 import numpy as np
 
-from segmentlog.files.durable import replace_file, sync_file, writable
-from segmentlog.files.readable import exists, open_file
-from segmentlog.index.encode import encode_offsets, encode_times, last_time, new_state
-from segmentlog.index.transaction import AbortedTransaction, encode_transactions
+from segmentlog.disk.durable import replace_file, sync_file, writable
+from segmentlog.disk.readable import exists, open_file
 from segmentlog.kernels import growth, layout
 from segmentlog.kernels.growth import take_batches
 from segmentlog.kernels.memory import Int64s
+from segmentlog.layout.encode_index import encode_offsets, encode_times, last_time, new_state
+from segmentlog.layout.transaction_index import AbortedTransaction, encode_transactions
+from segmentlog.producers.producer_state import ProducerStates
 from segmentlog.segments.batches import WalkedBatches, walk_batches
 from segmentlog.segments.leader_epochs import EpochStarts
-from segmentlog.segments.producer_state import ProducerStates
 from segmentlog.segments.segment import Segment
 
-__all__ = ["follow_producers_to", "rebuild_indexes"]
+__all__ = ["rebuild_indexes"]
 
 _UNLIMITED = 2**62
 
@@ -74,31 +71,6 @@ def rebuild_indexes(
     if producers is not None and (aborted or exists(segment.transaction_index_path)):
         files[segment.transaction_index_path] = encode_transactions(aborted)
     return [path for path, data in files.items() if _put(path, data)]
-
-
-def follow_producers_to(
-    producers: ProducerStates,
-    segments: Sequence[Segment],
-    offset: int,
-    snapshots_at: Collection[int] = (),
-) -> None:
-    """Update `producers` from the batches below `offset`, the base of a segment.
-
-    Parameters
-    ----------
-    segments : all segments of the log.
-    snapshots_at : base offsets at which a snapshot is taken on the way.
-    """
-    bases = [segment.base_offset for segment in segments]
-    for segment in segments[max(bisect_right(bases, producers.end_offset) - 1, 0) :]:
-        if segment.base_offset >= offset:
-            break
-        producers.advance(segment.base_offset)
-        if segment.base_offset in snapshots_at:
-            producers.take_snapshot()
-        for walked in walk_batches([segment], producers.end_offset):
-            producers.follow(walked)
-    producers.advance(offset)
 
 
 def _checked(walked: WalkedBatches, segment: Segment, next_offset: int) -> WalkedBatches:

@@ -8,10 +8,10 @@ the compaction is undone; otherwise it is finished.
 import os
 from collections.abc import Collection
 
-from segmentlog.files.aside import set_aside
-from segmentlog.files.durable import sync_directory
-from segmentlog.files.names import FileKind, FileState, SegmentFileName, parse_segment_file
-from segmentlog.files.readable import list_names
+from segmentlog.disk.aside import set_aside
+from segmentlog.disk.durable import sync_directory
+from segmentlog.disk.readable import list_names
+from segmentlog.names import FileKind, FileState, SegmentFileName, parse_segment_file
 from segmentlog.segments.listing import SegmentFiles, replaced_by
 
 __all__ = ["finish_swaps", "has_swaps", "take_places"]

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from segmentlog.disk.readable import open_file
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.files.readable import open_file
 from segmentlog.kernels import layout
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.scanned_batches import ScannedBatches

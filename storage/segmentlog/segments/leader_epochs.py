@@ -6,10 +6,10 @@ import os
 import numpy as np
 
 from segmentlog.errors import CorruptCheckpointError
-from segmentlog.files.checkpoint import read_leader_epochs, write_leader_epochs
-from segmentlog.files.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
+from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
+from segmentlog.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["EpochStarts"]

@@ -14,16 +14,16 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from segmentlog.errors import LogDirectoryError
-from segmentlog.files.names import FileKind, FileState, parse_segment_file
-from segmentlog.files.readable import (
+from segmentlog.disk.readable import (
     FileType,
     list_names,
     measure,
     open_file,
     status_of,
 )
-from segmentlog.files.system_errors import is_gone
+from segmentlog.disk.system_errors import is_gone
+from segmentlog.errors import LogDirectoryError
+from segmentlog.names import FileKind, FileState, parse_segment_file
 from segmentlog.segments.overlap import reach
 
 __all__ = ["SegmentFiles", "list_segments", "lone_segment", "replaced_by"]

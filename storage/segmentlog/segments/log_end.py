@@ -9,8 +9,8 @@ import contextlib
 import logging
 from typing import NamedTuple
 
+from segmentlog.disk.readable import ReadableFile
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.files.readable import ReadableFile
 from segmentlog.kernels import layout
 from segmentlog.records.header import BatchHeader, is_too_high, parse_header
 from segmentlog.segments.resync import behind_damage, first_offset

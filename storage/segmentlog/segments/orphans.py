@@ -7,9 +7,9 @@ broker removes them (``LogLoader.loadSegmentFiles``).
 
 import os
 
-from segmentlog.files.durable import sync_directory
-from segmentlog.files.names import FileKind, FileState, parse_segment_file
-from segmentlog.files.readable import list_names
+from segmentlog.disk.durable import sync_directory
+from segmentlog.disk.readable import list_names
+from segmentlog.names import FileKind, FileState, parse_segment_file
 
 __all__ = ["indexes_without_log", "remove_indexes_without_log"]
 

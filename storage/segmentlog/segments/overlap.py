@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from segmentlog.files.readable import ReadableFile, open_file
+from segmentlog.disk.readable import ReadableFile, open_file
 from segmentlog.kernels import layout
 from segmentlog.records.header import BatchHeader, parse_header
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import crc32c
 import numpy as np
 
+from segmentlog.disk.readable import ReadableFile
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.files.readable import ReadableFile
 from segmentlog.kernels import layout
 from segmentlog.records.header import BatchHeader, parse_header
 

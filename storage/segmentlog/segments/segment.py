@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import crc32c
 
+from segmentlog.disk.closing import Closing
+from segmentlog.disk.readable import ReadableFile, open_file
 from segmentlog.errors import (
     CorruptLogError,
     MalformedBatchError,
@@ -19,11 +21,9 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
-from segmentlog.files.closing import Closing
-from segmentlog.files.readable import ReadableFile, open_file
-from segmentlog.index.offset import OffsetIndex, OffsetPosition
-from segmentlog.index.time import TimeIndex
 from segmentlog.kernels import layout
+from segmentlog.layout.offset_index import OffsetIndex, OffsetPosition
+from segmentlog.layout.time_index import TimeIndex
 from segmentlog.model import TimestampAndOffset
 from segmentlog.records.header import BatchHeader, parse_header
 from segmentlog.segments.listing import SegmentFiles

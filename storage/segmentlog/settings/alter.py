@@ -3,15 +3,15 @@
 import os
 from collections.abc import Collection, Mapping
 
+from segmentlog.commit.settings_file import SettingsFile
 from segmentlog.commit.topics import check_topic_name
+from segmentlog.commit.unfinished import recover_commits
+from segmentlog.disk.durable import sync_ancestors
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.disk.paths import local_path
+from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
-from segmentlog.files.durable import sync_ancestors
-from segmentlog.files.lock import DirectoryLock
-from segmentlog.files.partitions import refuse_partition
-from segmentlog.files.paths import local_path
-from segmentlog.files.system_errors import storage_errors
-from segmentlog.journal.settings_file import SettingsFile
-from segmentlog.recovery.unfinished import recover_commits
+from segmentlog.layout.partitions import refuse_partition
 from segmentlog.settings.directory_settings import DirectorySettings, Setting, is_of_a_broker
 from segmentlog.topic_config import TopicConfig, setting_names
 

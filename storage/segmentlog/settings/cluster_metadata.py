@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from segmentlog.disk.readable import is_directory, list_names, status_of
 from segmentlog.errors import LogDirectoryError
-from segmentlog.files.names import partition_path
-from segmentlog.files.readable import is_directory, list_names, status_of
 from segmentlog.model import METADATA_TOPIC, TopicPartition
-from segmentlog.read.listed import ListedSegments
-from segmentlog.read.moment import Listing
-from segmentlog.read.plan import cut_slices
+from segmentlog.names import partition_path
+from segmentlog.reads.listed import ListedSegments
+from segmentlog.reads.moment import Listing
+from segmentlog.reads.plan import cut_slices
 from segmentlog.segments.listing import SegmentFiles, list_segments
 from segmentlog.settings.message_format import Field, Kind, Message, Schema, decode_message
 
@@ -141,7 +141,7 @@ def _messages(path: str) -> Iterator[Message]:
 
 def _scan(path: str, files: Sequence[SegmentFiles], begin: int) -> Iterator[Message]:
     """Known records from an offset on."""
-    from segmentlog.read.scan import scan_slice  # the compiled kernels load here
+    from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
     listed = ListedSegments(Listing(tuple(files)), 0, -1)
     if not listed.files:

@@ -19,13 +19,13 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from segmentlog.commit.settings_file import SettingsFile
+from segmentlog.disk.paths import local_path
+from segmentlog.disk.readable import exists
 from segmentlog.errors import LogDirectoryError, OptionError
-from segmentlog.files.metadata import read_meta_properties, read_properties
-from segmentlog.files.names import META_PROPERTIES_FILE, SETTINGS_FILE
-from segmentlog.files.paths import local_path
-from segmentlog.files.readable import exists
-from segmentlog.journal.settings_file import SettingsFile
+from segmentlog.layout.metadata import read_meta_properties, read_properties
 from segmentlog.model import INTERNAL_TOPICS
+from segmentlog.names import META_PROPERTIES_FILE, SETTINGS_FILE
 from segmentlog.settings.broker_names import topic_defaults
 from segmentlog.settings.cluster_metadata import (
     ClusterSettings,

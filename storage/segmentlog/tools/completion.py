@@ -8,7 +8,7 @@ __all__ = ["complete_topic"]
 def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
     """Topics of the paths before the cursor that begin with `incomplete`; only names are read."""
     from segmentlog.errors import SegmentLogError
-    from segmentlog.log_directory import open_log_dir
+    from segmentlog.logs.log_directory import open_log_dir
 
     # If an option still lacks its value, the arguments before it stay unparsed in `args`.
     directory = ctx.params.get("directory")

@@ -3,12 +3,12 @@
 import os
 from collections.abc import Callable
 
-from segmentlog.cleanup.delete_topic import DeletedTopic, delete_topic
-from segmentlog.files.names import META_PROPERTIES_FILE
-from segmentlog.files.paths import local_path
-from segmentlog.files.readable import exists
+from segmentlog.disk.paths import local_path
+from segmentlog.disk.readable import exists
+from segmentlog.names import META_PROPERTIES_FILE
 from segmentlog.tools.arguments import Ask
 from segmentlog.tools.text import counted, escape
+from segmentlog.upkeep.delete_topic import DeletedTopic, delete_topic
 
 __all__ = ["delete_and_tell"]
 

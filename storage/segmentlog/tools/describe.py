@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from segmentlog.errors import SegmentLogError
-from segmentlog.log import Log
-from segmentlog.log_directory import open_log_dir
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.records.header import BatchHeader
 from segmentlog.segments.segment import OpenSegment

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from segmentlog.disk.location import is_url, without_options
+from segmentlog.disk.paths import readable_path
+from segmentlog.disk.readable import ReadableFile, is_file, open_file, status_of, survey
 from segmentlog.errors import LogDirectoryError, SegmentLogError
-from segmentlog.files.location import is_url, without_options
-from segmentlog.files.names import parse_partition_directory, parse_segment_file
-from segmentlog.files.paths import readable_path
-from segmentlog.files.readable import ReadableFile, is_file, open_file, status_of, survey
-from segmentlog.log_directory import LogDirectory, MissingPartition, open_log_dir
+from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir
 from segmentlog.model import TopicPartition
+from segmentlog.names import parse_partition_directory, parse_segment_file
 from segmentlog.records.header import BatchHeader
 from segmentlog.segments.listing import SegmentFiles
 from segmentlog.segments.log_end import find_log_end

@@ -4,10 +4,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from segmentlog.disk.readable import open_file, status_of
 from segmentlog.errors import CorruptIndexError
-from segmentlog.files.checkpoint import read_leader_epochs, read_offsets
-from segmentlog.files.metadata import read_meta_properties, read_topic_id
-from segmentlog.files.names import (
+from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.layout.metadata import read_meta_properties, read_topic_id
+from segmentlog.layout.offset_index import OffsetIndex
+from segmentlog.layout.time_index import TimeIndex
+from segmentlog.layout.transaction_index import read_transaction_index
+from segmentlog.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -18,11 +22,7 @@ from segmentlog.files.names import (
     FileKind,
     parse_segment_file,
 )
-from segmentlog.files.readable import open_file, status_of
-from segmentlog.files.snapshot import ProducerSnapshot, read_snapshot
-from segmentlog.index.offset import OffsetIndex
-from segmentlog.index.time import TimeIndex
-from segmentlog.index.transaction import read_transaction_index
+from segmentlog.producers.snapshot import ProducerSnapshot, read_snapshot
 
 __all__ = ["TEXT_FILES", "entries", "is_index_file"]
 

@@ -4,14 +4,14 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from segmentlog.commit.guard import list_guards
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.disk.paths import local_path, why_not_there
+from segmentlog.disk.readable import exists, list_names
+from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError
-from segmentlog.files.lock import DirectoryLock
-from segmentlog.files.names import LOCK_FILE, META_PROPERTIES_FILE, parse_partition_directory
-from segmentlog.files.partitions import list_partitions
-from segmentlog.files.paths import local_path, why_not_there
-from segmentlog.files.readable import exists, list_names
-from segmentlog.files.system_errors import storage_errors
-from segmentlog.journal.guard import list_guards
+from segmentlog.layout.partitions import list_partitions
+from segmentlog.names import LOCK_FILE, META_PROPERTIES_FILE, parse_partition_directory
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import counted, escape

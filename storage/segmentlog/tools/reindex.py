@@ -4,18 +4,18 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
+from segmentlog.commit.guard import list_guards
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.disk.paths import local_path, why_not_there
+from segmentlog.disk.readable import exists, is_directory, is_file, list_names
+from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError, SegmentLogError
-from segmentlog.files.lock import DirectoryLock
-from segmentlog.files.names import DirectoryState, parse_partition_directory
-from segmentlog.files.paths import local_path, why_not_there
-from segmentlog.files.readable import exists, is_directory, is_file, list_names
-from segmentlog.files.system_errors import storage_errors
-from segmentlog.journal.guard import list_guards
-from segmentlog.recovery.reindex import follow_producers_to, rebuild_indexes
+from segmentlog.names import DirectoryState, parse_partition_directory
+from segmentlog.producers.producer_state import ProducerStates
+from segmentlog.recovery.reindex import rebuild_indexes
 from segmentlog.recovery.swaps import has_swaps
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
-from segmentlog.segments.producer_state import ProducerStates
 from segmentlog.segments.segment import Segment
 from segmentlog.tools.dump import as_given
 from segmentlog.tools.progress import progress
@@ -108,7 +108,7 @@ def _reindex(partition: str, path: str | None, interval_bytes: int) -> Iterator[
         raise LogDirectoryError(path or partition, "is no segment of the log in its directory")
     begin = meant[0].base_offset
     producers = ProducerStates.load(partition, begin)
-    follow_producers_to(producers, segments, begin)
+    producers.follow_to(segments, begin)
     for segment in meant:
         producers.advance(segment.base_offset)
         yield rebuild_indexes(segment, interval_bytes, producers)

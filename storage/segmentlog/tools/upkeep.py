@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from segmentlog.cleanup.compact import compact
-from segmentlog.cleanup.compaction_plan import CompactedPartition, plan_compaction
-from segmentlog.cleanup.delete_records import DeletedRecords, delete_records
-from segmentlog.cleanup.places import log_directory, partitions_of
-from segmentlog.cleanup.retain import RemovedSegment, retain
-from segmentlog.cleanup.retention import Reason
+from segmentlog.compaction.compact import compact
+from segmentlog.compaction.plan import CompactedPartition, plan_compaction
 from segmentlog.errors import OptionError
-from segmentlog.files.checkpoint import read_offsets
-from segmentlog.files.names import CLEANER_OFFSET_CHECKPOINT
-from segmentlog.log_directory import open_log_dir
+from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.names import CLEANER_OFFSET_CHECKPOINT
 from segmentlog.settings.alter import alter_settings, topic_settings
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.tools.arguments import Ask
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import counted, escape, iso_time, to_json
+from segmentlog.upkeep.delete_records import DeletedRecords, delete_records
+from segmentlog.upkeep.places import log_directory, partitions_of
+from segmentlog.upkeep.retain import RemovedSegment, retain
+from segmentlog.upkeep.retention import Reason
 
 __all__ = ["compact_and_tell", "configure_and_tell", "delete_records_and_tell", "parse_settings",
            "retain_and_tell", "write_settings"]  # fmt: skip

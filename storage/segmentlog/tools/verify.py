@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
+from segmentlog.disk.location import is_url
+from segmentlog.disk.readable import exists, is_directory
+from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import SegmentLogError
-from segmentlog.files.checkpoint import read_offsets
-from segmentlog.files.location import is_url
-from segmentlog.files.names import (
+from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import MissingPartition, open_log_dir
+from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from segmentlog.files.readable import exists, is_directory
-from segmentlog.files.system_errors import storage_errors
-from segmentlog.log import Log
-from segmentlog.log_directory import MissingPartition, open_log_dir
 from segmentlog.recovery.recover_directory import plan_log
 from segmentlog.tools.dump import as_given, missing_of, partitions_of
 from segmentlog.tools.progress import progress

@@ -101,7 +101,7 @@ def _kernel_of(file: str) -> str:
 
 def _read(directory: Path) -> None:
     """Scans, a look-up by time, a dump of a batch, a verification: all reads that call kernels."""
-    from segmentlog.log_directory import open_log_dir
+    from segmentlog.logs.log_directory import open_log_dir
     from segmentlog.records.one_batch import BatchReader
     from segmentlog.verify.verify_log import verify_log
 
@@ -124,8 +124,8 @@ def _write(directory: Path) -> None:
     import pyarrow as pa
 
     from segmentlog.model import Codec
-    from segmentlog.producer.config import Producer, ProducerConfig
-    from segmentlog.producer.writer import open_writer
+    from segmentlog.stage.config import Producer, ProducerConfig
+    from segmentlog.writes.writer import open_writer
 
     headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     rows = pa.table(
@@ -162,10 +162,10 @@ def _compact(directory: Path) -> None:
     """Compact a log whose batches are kept, cut, emptied and compressed anew."""
     import pyarrow as pa
 
-    from segmentlog.cleanup.compact import compact
+    from segmentlog.compaction.compact import compact
     from segmentlog.model import Codec
-    from segmentlog.producer.config import ProducerConfig
-    from segmentlog.producer.writer import open_writer
+    from segmentlog.stage.config import ProducerConfig
+    from segmentlog.writes.writer import open_writer
 
     rows = pa.table({"key": [b"k", b"k", b"l"], "value": [b"v", b"v", None]})
     for codec in (Codec.NONE, Codec.LZ4):

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentlog.files.readable import exists, open_file
-from segmentlog.index.offset import OFFSET_ENTRY
-from segmentlog.index.time import TIME_ENTRY
+from segmentlog.disk.readable import exists, open_file
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
+from segmentlog.layout.offset_index import OFFSET_ENTRY
+from segmentlog.layout.time_index import TIME_ENTRY
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
 from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity

@@ -14,8 +14,8 @@ import numpy as np
 from segmentlog.kernels import layout, sequences
 from segmentlog.kernels import producer_history as history
 from segmentlog.kernels.memory import Int64s
+from segmentlog.producers.producer_history import FollowedBatches, ProducerHistory
 from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.segments.producer_history import FollowedBatches, ProducerHistory
 from segmentlog.segments.segment import Segment
 from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from segmentlog.disk.readable import ReadableFile, open_file
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.files.readable import ReadableFile, open_file
 from segmentlog.kernels import layout
-from segmentlog.log import Log
+from segmentlog.logs.log import Log
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.resync import GoodBatch, behind_damage

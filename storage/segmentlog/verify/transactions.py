@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from segmentlog.errors import CorruptIndexError, MalformedBatchError
-from segmentlog.index.transaction import read_transaction_index
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
 from segmentlog.kernels.transactions import ABORT, COMMIT, MARKER_TYPE
+from segmentlog.layout.transaction_index import read_transaction_index
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.batches import markers_among
 from segmentlog.segments.segment import Segment

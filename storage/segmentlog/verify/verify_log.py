@@ -6,8 +6,8 @@ transactions.  Nothing is changed.  No finding ends the reading: it goes on behi
 
 from collections.abc import Callable, Iterator
 
-from segmentlog.files.readable import exists, is_directory, is_file
-from segmentlog.log import Log
+from segmentlog.disk.readable import exists, is_directory, is_file
+from segmentlog.logs.log import Log
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import RecordDecoder
 from segmentlog.segments.orphans import indexes_without_log

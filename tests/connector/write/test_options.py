@@ -5,7 +5,7 @@ import pytest
 from pyspark_segmentlog.write.options import WriteOptions
 from segmentlog.errors import OptionError
 from segmentlog.model import Codec
-from segmentlog.producer.config import ProducerConfig
+from segmentlog.stage.config import ProducerConfig
 
 
 def config(**options: str) -> ProducerConfig:

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 import segmentlog
 from pyspark_segmentlog import DefaultSource
 from pyspark_segmentlog.write.writer import SegmentLogWriter
+from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogDirectoryError
-from segmentlog.files.lock import DirectoryLock
 
 pytestmark = pytest.mark.spark
 

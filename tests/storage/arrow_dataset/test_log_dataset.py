@@ -21,7 +21,7 @@ import pytest
 import segmentlog
 from segmentlog.arrow_dataset import narrowing
 from segmentlog.errors import OptionError
-from segmentlog.read import ordered_reads
+from segmentlog.reads import ordered_reads
 
 ORDERS = pc.field("topic") == "orders"
 
@@ -187,7 +187,7 @@ def test_a_process_ends_with_reads_that_nobody_has_finished(example_data: str) -
         "import atexit, threading\n"
         "atexit.register(lambda: print(threading.enumerate() == [threading.main_thread()]))\n"
         "import segmentlog\n"
-        "from segmentlog.read import ordered_reads\n"
+        "from segmentlog.reads import ordered_reads\n"
         "ordered_reads._SLICE_BYTES, ordered_reads._AHEAD_BYTES = 1000, 200\n"
         f"logs = segmentlog.dataset({example_data!r})\n"
         "batches, stream = logs.to_batches(), logs.scan()\n"

@@ -17,7 +17,7 @@ import pytest
 import segmentlog
 from segmentlog.arrow_dataset import narrowing
 from segmentlog.polars import scan_log
-from segmentlog.read import ordered_reads
+from segmentlog.reads import ordered_reads
 from segmentlog.testing.damage import garble_records
 from segmentlog.testing.reference import Record, encode_batch
 

@@ -19,15 +19,17 @@ from lagging_mount import lagging_mount
 from numbered_jobs import Job
 
 import segmentlog
-from segmentlog.commit import commit, decision, stage
+from segmentlog.append import commit_staged as commit
+from segmentlog.commit import decision
+from segmentlog.commit import unfinished as settle
+from segmentlog.commit.guard import Guard
+from segmentlog.commit.state import State
 from segmentlog.errors import LogChangedError, SegmentLogError, StorageError, SyncFailedError
-from segmentlog.journal.guard import Guard
-from segmentlog.journal.state import State
 from segmentlog.model import ReadUpTo
-from segmentlog.producer.config import ProducerConfig
-from segmentlog.producer.job import WriteJob
-from segmentlog.recovery import unfinished as settle
+from segmentlog.stage import staged_files as stage
+from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
+from segmentlog.writes.job import WriteJob
 
 pytestmark = pytest.mark.linux
 

@@ -258,7 +258,7 @@ print({code for code, _, _ in seen} >= {status.OK}, {bad for _, _, bad in seen} 
 #: Every prefix and many mutations of batches whose checksums are right, through the kernels of
 #: compaction; its output ends in front of an unreadable page, too.
 COMPACTION = """
-from segmentlog.cleanup.offset_map import MapBounds, OffsetMap
+from segmentlog.compaction.offset_map import MapBounds, OffsetMap
 from segmentlog.kernels import batch_fates, compaction, layout, status
 from segmentlog.kernels.batch_fates import judge_batches
 from segmentlog.kernels.offset_map import put_keys

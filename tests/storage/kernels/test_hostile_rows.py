@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from segmentlog.errors import SegmentLogError
 from segmentlog.model import TopicPartition
-from segmentlog.producer.partitioner import Partitioner, group_rows
+from segmentlog.stage.partitioner import Partitioner, group_rows
 from segmentlog.records import encoder
 from segmentlog.records.source import record_source
 from segmentlog.testing.reference import Record, encode_batch, read_batch
@@ -110,7 +110,7 @@ import numpy as np
 import pyarrow as pa
 from segmentlog.kernels.encode import assign_offsets
 from segmentlog.model import TopicPartition
-from segmentlog.producer.partitioner import Partitioner, group_rows
+from segmentlog.stage.partitioner import Partitioner, group_rows
 from segmentlog.records.encoder import RecordEncoder
 from segmentlog.records.source import record_source
 from segmentlog.testing.reference import read_batch

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.errors import ChecksumMismatchError, MalformedBatchError
-from segmentlog.log_directory import open_log_dir
+from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import Codec
 from segmentlog.records import one_batch
 from segmentlog.records.one_batch import (

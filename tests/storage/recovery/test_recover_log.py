@@ -14,14 +14,14 @@ from crash_disk.states import crash_states
 from crashing import Crash, crash_at
 
 import segmentlog
-from segmentlog.commit.prepare import ready_to_append
+from segmentlog.append.prepare import ready_to_append
 from segmentlog.errors import LogDirectoryError, UnsupportedFormatError
-from segmentlog.files.checkpoint import read_offsets, write_leader_epochs, write_offsets
-from segmentlog.files.names import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from segmentlog.files.snapshot import ProducerSnapshot, read_snapshot, snapshot_path
-from segmentlog.index.transaction import AbortedTransaction, read_transaction_index
 from segmentlog.kernels import layout
+from segmentlog.layout.checkpoint import read_offsets, write_leader_epochs, write_offsets
+from segmentlog.layout.transaction_index import AbortedTransaction, read_transaction_index
 from segmentlog.model import TopicPartition
+from segmentlog.names import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from segmentlog.producers.snapshot import ProducerSnapshot, read_snapshot, snapshot_path
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.recovery.recover_log import RecoveryPlan, plan_recovery, recover_log
 from segmentlog.testing.reference import Record, crc32c, encode_batch

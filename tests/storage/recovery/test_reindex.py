@@ -5,10 +5,10 @@ from pathlib import Path
 import pyarrow as pa
 
 import segmentlog
-from segmentlog.producer.config import ProducerConfig
 from segmentlog.recovery.reindex import rebuild_indexes
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.segment import Segment
+from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.files.readable import open_file
+from segmentlog.disk.readable import open_file
 from segmentlog.segments.resync import GoodBatch, behind_damage, find_good_batch
 from segmentlog.testing.reference import Record, encode_batch
 

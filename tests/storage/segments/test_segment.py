@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import segmentlog
+from segmentlog.disk.readable import LocalDisk, LocalFile
 from segmentlog.errors import MalformedBatchError, TruncatedBatchError, UnsupportedFormatError
-from segmentlog.files.readable import LocalDisk, LocalFile
 from segmentlog.model import TimestampAndOffset
-from segmentlog.read.lookup import (
+from segmentlog.reads.lookup import (
     NewestTimestamps,
     find_offset_by_timestamp,
     offset_up_to_which_all_are_older,

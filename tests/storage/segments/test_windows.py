@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from segmentlog.disk.readable import open_file
 from segmentlog.errors import (
     ChecksumMismatchError,
     CorruptLogError,
     MalformedBatchError,
     TruncatedBatchError,
 )
-from segmentlog.files.readable import open_file
 from segmentlog.kernels import layout
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.segments.windows import BatchWindows

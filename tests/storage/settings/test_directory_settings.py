@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.journal.settings_file import SettingsFile
+from segmentlog.commit.settings_file import SettingsFile
 from segmentlog.settings.broker_names import topic_defaults
 from segmentlog.settings.cluster_metadata import ClusterSettings
 from segmentlog.settings.directory_settings import DirectorySettings, Source

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import segmentlog as package
-from segmentlog.files.lock import DirectoryLock
+from segmentlog.disk.lock import DirectoryLock
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.arguments import OF_THE_MACHINE, READS, WRITES
 from segmentlog.tools.cli import app

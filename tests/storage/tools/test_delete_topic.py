@@ -8,7 +8,7 @@ import pytest
 from typer.testing import Result
 
 import segmentlog
-from segmentlog.files.lock import DirectoryLock
+from segmentlog.disk.lock import DirectoryLock
 
 Run = Callable[..., Result]
 

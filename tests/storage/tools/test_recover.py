@@ -11,9 +11,9 @@ import pytest
 from crashing import Crash, crash_at
 from typer.testing import Result
 
+from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogDirectoryError
-from segmentlog.files.lock import DirectoryLock
-from segmentlog.producer.writer import open_writer
+from segmentlog.writes.writer import open_writer
 
 Run = Callable[..., Result]
 

@@ -11,7 +11,7 @@ from compaction.batches import lay_out, records_of
 from typer.testing import Result
 
 import segmentlog
-from segmentlog.files.lock import DirectoryLock
+from segmentlog.disk.lock import DirectoryLock
 from segmentlog.tools import arguments as shared_arguments
 
 Run = Callable[..., Result]

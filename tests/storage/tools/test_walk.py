@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.files.readable import open_file
+from segmentlog.disk.readable import open_file
 from segmentlog.segments.listing import SegmentFiles
 from segmentlog.segments.segment import Segment
 from segmentlog.testing.reference import Record, crc32c, encode_batch

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog import Producer
-from segmentlog.producer.config import ProducerConfig
+from segmentlog.stage.config import ProducerConfig
 from segmentlog.tools.cli import app
 from segmentlog.topic_config import TopicConfig
 from segmentlog.verify.findings import Finding, FindingKind, Severity

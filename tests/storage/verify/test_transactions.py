@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.index.transaction import AbortedTransaction, encode_transactions
 from segmentlog.kernels import layout
+from segmentlog.layout.transaction_index import AbortedTransaction, encode_transactions
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.segments.listing import SegmentFiles
 from segmentlog.segments.segment import Segment

@@ -13,8 +13,8 @@ from typing import Self
 import pytest
 from crashing import CALLS, Forward, around_calls
 
-from segmentlog.cleanup.compaction_job import begin_compaction
-from segmentlog.cleanup.shared_compaction import CompactionTask
+from segmentlog.compaction.job import begin_compaction
+from segmentlog.compaction.shared import CompactionTask
 
 __all__ = ["NOW_MS", "Leader", "act_at_call", "dies_at_call", "in_child", "leading"]
 

@@ -18,15 +18,15 @@ from crash_disk.runs import (
     values_of,
     write_job,
 )
-from segmentlog.files.checkpoint import read_offsets
-from segmentlog.files.names import (
+from segmentlog.commit.guard import list_guards
+from segmentlog.kernels import layout
+from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from segmentlog.files.snapshot import list_snapshots, read_snapshot, snapshot_path
-from segmentlog.journal.guard import list_guards
-from segmentlog.kernels import layout
+from segmentlog.producers.snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.recovery.swaps import finish_swaps
 from segmentlog.segments.batches import walk_batches
 from segmentlog.verify.findings import Finding, FindingKind

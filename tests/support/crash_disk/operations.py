@@ -25,8 +25,8 @@ from crash_disk.runs import (
     values_of,
     write_job,
 )
+from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import CommitInDoubtError, SyncFailedError, UnknownTopicOrPartitionError
-from segmentlog.files.lock import DirectoryLock
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 
 __all__ = [

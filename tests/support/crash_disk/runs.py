@@ -14,11 +14,11 @@ import pytest
 
 import segmentlog
 from crash_disk.recorder import Recorder
-from segmentlog.files.lock import DirectoryLock
-from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
-from segmentlog.producer.config import ProducerConfig
+from segmentlog.commit.unfinished import recover_commits
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
-from segmentlog.recovery.unfinished import recover_commits
+from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 
 __all__ = [

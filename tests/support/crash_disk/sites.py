@@ -15,10 +15,11 @@ __all__ = ["CALLS", "Site", "sites_met", "without"]
 
 CALLS = ("fsync", "rename", "replace", "link")
 
-_HELPERS = "segmentlog.files."  # of these, the caller says what the call is for
+#: Of a call in these rooms, the caller says what the call is for.
+_HELPERS = ("segmentlog.disk.", "segmentlog.layout.", "segmentlog.producers.snapshot")
 
 #: Makes calls for others: in threads, or in the caller's own if they are few.
-_TOGETHER = "segmentlog.files.sync_together"
+_TOGETHER = "segmentlog.disk.sync_together"
 
 _COMPILED = ".nbc"  # the kernels' cache: it is filled where they run for the first time
 
@@ -45,7 +46,7 @@ class Site(NamedTuple):
 
 def _site(call: str, forward: Forward) -> Site:
     """The function that is making a call right now."""
-    names, lines, module = [], [], _HELPERS
+    names, lines, module = [], [], _HELPERS[0]
     frame: FrameType | None = sys._getframe()
     while frame is not None and module.startswith(_HELPERS):
         found = str(frame.f_globals["__name__"])

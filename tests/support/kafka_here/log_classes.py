@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafka_here.gateway import Gateway
-from segmentlog.files.checkpoint import read_offsets, write_offsets
-from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.layout.checkpoint import read_offsets, write_offsets
+from segmentlog.names import CLEAN_SHUTDOWN_FILE
 
 __all__ = ["Cleaned", "KafkaLogs", "Settings"]
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import segmentlog
+from segmentlog.commit.guard import list_guards
 from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOrPartitionError
-from segmentlog.journal.guard import list_guards
-from segmentlog.log import Log
+from segmentlog.logs.log import Log
 from segmentlog.model import TopicPartition
 from segmentlog.settings.directory_settings import Source
 from segmentlog.verify.findings import Severity

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from segmentlog.model import TopicPartition
-from segmentlog.producer.config import ProducerConfig
+from segmentlog.stage.config import ProducerConfig
 
 __all__ = ["Flush", "Horizon", "Model", "NewRow", "PlainLog", "Row"]
 

@@ -16,9 +16,9 @@ from segmentlog.errors import (
     InvalidProducerEpochError,
     OffsetsOutOfOrderError,
 )
-from segmentlog.files.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.model import Codec, TopicPartition
-from segmentlog.producer.config import Producer, ProducerConfig
+from segmentlog.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.stage.config import Producer, ProducerConfig
 from segmentlog.tools.recover import recover_directory
 from segmentlog.tools.reindex import reindex_paths
 from segmentlog.topic_config import TopicConfig

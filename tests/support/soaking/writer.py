@@ -16,7 +16,7 @@ from stressing.ledger import Ledger
 
 import segmentlog
 from segmentlog import Codec, Producer, ProducerConfig
-from segmentlog.producer.writer import LogWriter
+from segmentlog.writes.writer import LogWriter
 from soaking.history import Tail
 from soaking.plan import PARTITIONS, WRITER, Record, Soak, records_of, topic_of
 

@@ -27,7 +27,7 @@ import segmentlog
 from pyspark_segmentlog.read.options import ReadOptions
 from pyspark_segmentlog.read.planner import plan_slices
 from segmentlog.errors import LogChangedError
-from segmentlog.log import Log
+from segmentlog.logs.log import Log
 from segmentlog.model import LogSlice, TopicPartition
 from stressing.ledger import Ledger, now
 from stressing.plan import READS, SHORT_READS

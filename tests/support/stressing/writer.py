@@ -26,13 +26,13 @@ from typing import Any
 from held_commit import around_decision
 
 import segmentlog
-from segmentlog.commit.append import LogAppender
+from segmentlog.append.append import LogAppender
+from segmentlog.commit.guard import list_guards
+from segmentlog.commit.state import State
+from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogLockedError, SegmentLogError
-from segmentlog.files.checkpoint import read_offsets, write_offsets
-from segmentlog.files.lock import DirectoryLock
-from segmentlog.files.names import HIGH_WATERMARK_CHECKPOINT
-from segmentlog.journal.guard import list_guards
-from segmentlog.journal.state import State
+from segmentlog.layout.checkpoint import read_offsets, write_offsets
+from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
 from segmentlog.tools.recover import recover_directory
 from stressing.ledger import Ledger
 from stressing.plan import NUMBERS_PER_SLOT, TOPICS, Op, op_of

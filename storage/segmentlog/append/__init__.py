@@ -1,0 +1,1 @@
+"""On the driver: prepare logs, append staged batches, move staged files in."""

@@ -1,0 +1,187 @@
+"""Append batches behind the end of a log: bytes, index entries, new segments.
+
+Nothing here is ordered or durable: `segmentlog.append.commit_staged` decides when bytes may be
+written, and which step makes them part of the log.
+"""
+
+import os
+
+import numpy as np
+
+from segmentlog.commit.guard import SegmentSizes
+from segmentlog.disk.durable import create_file, open_to_write, write_all
+from segmentlog.disk.sync_together import SyncTogether
+from segmentlog.kernels import growth, layout
+from segmentlog.kernels.growth import take_batches
+from segmentlog.kernels.memory import Int64s
+from segmentlog.layout.encode_index import encode_offsets, encode_times, last_time, new_state
+from segmentlog.layout.offset_index import OffsetIndex
+from segmentlog.layout.time_index import TimeIndex
+from segmentlog.names import FileKind, segment_file_name
+from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.batches import walk_file
+from segmentlog.segments.listing import SegmentFiles
+from segmentlog.segments.segment import Segment
+from segmentlog.topic_config import TopicConfig
+
+__all__ = ["LogAppender", "limits_of"]
+
+_INDEXED = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+
+
+def limits_of(config: TopicConfig) -> Int64s:
+    """The sizes to which a segment may grow; see `segmentlog.kernels.growth`."""
+    limits: Int64s = np.zeros(growth.LIMIT_COLUMNS, np.int64)
+    limits[growth.SEGMENT_BYTES] = config.segment_bytes
+    limits[growth.SEGMENT_MS] = config.segment_ms
+    limits[growth.INDEX_INTERVAL_BYTES] = config.index_interval_bytes
+    limits[growth.MOST_OFFSET_ENTRIES] = config.segment_index_bytes // OffsetIndex.entry_bytes
+    limits[growth.MOST_TIME_ENTRIES] = config.segment_index_bytes // TimeIndex.entry_bytes
+    return limits
+
+
+def _state_of(log_path: str, base_offset: int, size: int) -> Int64s:
+    """The state of a segment of `size` bytes, from its indexes and the headers that these lack.
+
+    Headers after the last entry of the time index are read.  A broker takes the largest
+    timestamp from that entry alone (``LogSegment.readMaxTimestampAndOffsetSoFar``).  If the index
+    was cut short, the next entry then denies the times between: look-ups would leave out records.
+    """
+    state = new_state(base_offset)
+    state[growth.SIZE] = size
+    files = SegmentFiles(base_offset, log_path, size)
+    with Segment(files, is_sealed=False).opened() as opened:
+        state[growth.N_OFFSET_ENTRIES] = opened.offset_index.n_entries
+        state[growth.N_TIME_ENTRIES] = opened.time_index.n_entries
+        (largest, offset), position = opened.indexed_time()
+        state[growth.LAST_TIME_ENTRY] = largest
+        for walked in walk_file(log_path, opened.file, position, size):
+            times = walked.scanned.headers[:, layout.MAX_TIMESTAMP]
+            newest = int(times.argmax())
+            if times[newest] > largest:
+                largest = times[newest]
+                offset = walked.scanned.headers[newest, layout.LAST_OFFSET]
+        state[growth.MAX_TIMESTAMP], state[growth.MAX_TIMESTAMP_OFFSET] = largest, offset
+        for first in opened.headers(0):
+            if first.header.magic == layout.MAGIC:
+                state[growth.FIRST_MAX_TIMESTAMP] = first.header.max_timestamp
+            break
+    return state
+
+
+class LogAppender:
+    """Appends to one log.
+
+    Parameters
+    ----------
+    partition_path : the partition's directory.
+    config : of the topic.
+    sizes : present sizes of the active segment; its indexes must be right and trimmed.
+    syncs : takes the files that are to be synced, or None to sync nothing.  A file to which
+        nothing was appended is left out: it was synced before, or it is new and empty.
+    is_moved : whether the segment's files were moved there, and are not synced yet.
+    """
+
+    def __init__(
+        self,
+        partition_path: str,
+        config: TopicConfig,
+        sizes: SegmentSizes,
+        *,
+        syncs: SyncTogether | None,
+        is_moved: bool = False,
+    ) -> None:
+        base_offset = sizes.base_offset
+        self._partition_path = partition_path
+        self._limits = limits_of(config)
+        self._state = _state_of(self._path(base_offset, FileKind.LOG), base_offset, sizes.log)
+        self._ends = {FileKind.LOG: sizes.log, FileKind.OFFSET_INDEX: sizes.offset_index,
+                      FileKind.TIME_INDEX: sizes.time_index}  # fmt: skip
+        self._syncs = syncs
+        self._has_new_names = is_moved
+        self._unsynced = set(_INDEXED if is_moved else ())
+        self._files: dict[FileKind, tuple[int, str]] = {}
+        try:
+            for kind in _INDEXED:
+                self._files[kind] = self._open(base_offset, kind)
+        except OSError:
+            self.abandon()
+            raise
+
+    def append(self, batches: ScannedBatches) -> None:
+        """Append batches that lie next to each other in their buffer."""
+        begin, headers = 0, batches.headers
+        entries: Int64s = np.empty((len(headers), growth.ENTRY_COLUMNS), np.int64)
+        while begin < len(headers):
+            end, n_entries = take_batches(headers, begin, self._limits, self._state, entries)
+            if end == begin:
+                self.roll(int(headers[begin, layout.BASE_OFFSET]))
+                continue
+            self._write(FileKind.LOG, batches.only(slice(begin, end)).data.data)
+            self._write(FileKind.OFFSET_INDEX, encode_offsets(entries[:n_entries]))
+            self._write(FileKind.TIME_INDEX, encode_times(entries[:n_entries]))
+            begin = end
+
+    def roll(self, base_offset: int) -> None:
+        """Begin a new active segment.
+
+        A job may roll thousands of times, so the files of the old segment are closed at once.
+        """
+        self._end_segment()
+        for kind in _INDEXED:
+            self._files[kind] = self._new(base_offset, kind)
+        self._unsynced.clear()
+        self._ends = dict.fromkeys(_INDEXED, 0)
+        self._state = new_state(base_offset)
+        self._has_new_names = True
+
+    @property
+    def base_offset(self) -> int:
+        """Base offset of the active segment."""
+        return int(self._state[growth.BASE_OFFSET])
+
+    @property
+    def size(self) -> int:
+        """Bytes of the active segment."""
+        return self._ends[FileKind.LOG]
+
+    def close(self) -> None:
+        """End the active segment, and sync its name if its bytes are to be synced."""
+        if self._files:
+            self._end_segment()
+            if self._syncs is not None and self._has_new_names:
+                self._syncs.add_directory(self._partition_path)
+
+    def abandon(self) -> None:
+        """Close the files as they are: the caller undoes the append."""
+        while self._files:
+            _, (descriptor, _) = self._files.popitem()
+            os.close(descriptor)
+
+    def _end_segment(self) -> None:
+        """Add the largest timestamp, as a broker does when it rolls or stops; close the files."""
+        try:
+            self._write(FileKind.TIME_INDEX, last_time(self._state))
+            if self._syncs is not None:
+                for kind in sorted(self._unsynced):
+                    self._syncs.add_file(*self._files.pop(kind))
+        finally:
+            self.abandon()
+
+    def _path(self, base_offset: int, kind: FileKind) -> str:
+        return os.path.join(self._partition_path, segment_file_name(base_offset, kind))
+
+    def _open(self, base_offset: int, kind: FileKind) -> tuple[int, str]:
+        path = self._path(base_offset, kind)
+        return open_to_write(path), path
+
+    def _new(self, base_offset: int, kind: FileKind) -> tuple[int, str]:
+        path = self._path(base_offset, kind)
+        return create_file(path), path
+
+    def _write(self, kind: FileKind, data: bytes | memoryview) -> None:
+        if not len(data):
+            return
+        write_all(self._files[kind][0], data, self._ends[kind])
+        self._ends[kind] += len(data)
+        self._unsynced.add(kind)

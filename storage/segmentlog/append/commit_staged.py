@@ -1,0 +1,381 @@
+"""Commit staged batches: visible in all partitions at once, or in none, at any crash.
+
+The order of the durable steps gives this property; each is on the disk before the next begins.
+
+1. The guard is made, with the intent in it.  From here on no broker starts, and readers take the
+   ends of the partitions from the intent, not from the files.
+2. The mark of a clean stop moves into the guard: it must not vouch for the next steps.  The move
+   is on the disk with step 4.  A power cut before that may bring the mark back, which does no
+   harm: the guard stands, and the undo makes the mark true again.
+3. Batches and index entries are written behind the ends that the intent names.
+4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.
+5. Kafka's checkpoints are derived from the intent, and snapshots of idempotent producers from the
+   batches.  Then the mark comes back, and the guard goes.
+
+`segmentlog.commit.unfinished` undoes a commit that crashed before step 4, and finishes a commit
+that crashed behind it.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from segmentlog.append.append import LogAppender
+from segmentlog.append.ingest import enter_partition, move_segment, plan_segment
+from segmentlog.append.prepare import ready_to_append, visible_ends
+from segmentlog.append.sequences import SequenceCheck
+from segmentlog.commit.decision import decide, finish_decided, stand
+from segmentlog.commit.delete_replaced import DelayOf, delete_replaced
+from segmentlog.commit.guard import Guard, Intent, PartitionIntent, SegmentSizes
+from segmentlog.commit.sink_versions import SinkVersion
+from segmentlog.commit.state import Replaced, State
+from segmentlog.commit.topics import check_partition_path
+from segmentlog.commit.unfinished import give_up
+from segmentlog.disk.readable import exists
+from segmentlog.disk.sync_together import SyncTogether
+from segmentlog.errors import (
+    LogLockedError,
+    OffsetsOutOfOrderError,
+    SyncFailedError,
+)
+from segmentlog.layout.checkpoint import ReadCheckpoints, read_leader_epochs
+from segmentlog.model import TopicPartition
+from segmentlog.names import (
+    CLEAN_SHUTDOWN_FILE,
+    LEADER_EPOCH_CHECKPOINT,
+    partition_path,
+)
+from segmentlog.segments.listing import list_segments
+from segmentlog.stage.extent_columns import JobExtents
+from segmentlog.stage.staged_batches import staged_batches, staged_errors
+from segmentlog.stage.staged_files import Extent, TaskStage
+from segmentlog.topic_config import TopicConfig
+
+__all__ = ["CommitSettings", "commit_staged"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED = 10  #: topics in a warning
+_LARGEST_END = 2**63 - 1  #: Java's largest long, which checkpoints are written with
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSettings:
+    """Settings of one commit.
+
+    Attributes
+    ----------
+    config : of the topics.
+    own : of topics that differ.
+    flush : whether everything is synced before it is decided.
+    sink : name and number of the write; topics that have this version, or a later one, are left
+        out.
+    topic : a topic for which `sink` counts even without extents.
+    emptied : partitions that keep no earlier record (``DeleteRecords``).
+    rolls : whether each partition begins a new segment first.
+    sequences : checks the batches of producers, and leaves out those that the log has.
+    delays : ``file.delete.delay.ms`` of any topic of the directory; by default `config_of`'s.
+    """
+
+    config: TopicConfig
+    own: Mapping[str, TopicConfig] = field(default_factory=dict, kw_only=True)
+    flush: bool = True
+    sink: SinkVersion | None = None
+    topic: str | None = None
+    emptied: Collection[TopicPartition] = ()
+    rolls: bool = False
+    sequences: SequenceCheck | None = None
+    delays: DelayOf | None = None
+
+    def delay_of(self, topic: str) -> int:
+        """``file.delete.delay.ms`` of a topic, whose segments another commit has replaced."""
+        return (
+            self.config_of(topic).file_delete_delay_ms
+            if self.delays is None
+            else self.delays(topic)
+        )
+
+    def config_of(self, topic: str) -> TopicConfig:
+        """The configuration of a topic."""
+        return self.own.get(topic, self.config)
+
+
+def commit_staged(
+    directory: str,
+    token: str,
+    extents: Iterable[Extent] | JobExtents,
+    settings: CommitSettings,
+) -> bool:
+    """Commit staged batches; the caller holds the lock, and has recovered.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    token : of the job, without a dash.
+    extents : in the order in which their records are to follow each other.
+
+    Returns
+    -------
+    is_committed : False when all topics were left out.
+
+    Raises
+    ------
+    LogLockedError
+        If another writer has committed meanwhile, although the lock should have excluded it.
+    CommitInDoubtError
+        If the system does not say whether the decision has reached the disk.
+    OffsetsOutOfOrderError
+        If records are to keep offsets that the log has given already.
+    OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
+        If a leader would refuse a batch of a producer; nothing is visible then.
+    SyncFailedError
+        If the disk did not keep the bytes.  Nothing is visible, and the guard stands until the
+        next writer: a disk that fails cannot be trusted to carry out the undo either.
+    OSError, StagedFileError
+        If another step before the decision failed; nothing is visible then.
+    """
+    state, staged = State.read(directory), JobExtents.of(extents)
+    partitions = [*dict.fromkeys([*sorted(settings.emptied), *staged.topic_partitions])]
+    topics = {each.topic for each in partitions}
+    if settings.topic:
+        topics.add(settings.topic)
+    left_out = _left_out(directory, settings.sink, state, topics)
+    if left_out and len(left_out) == len(topics):
+        return False
+    topics -= left_out
+    commit = _Commit(directory, Guard.of_job(directory, token), settings)
+    partitions = [each for each in partitions if each.topic in topics]
+    intent, staged = commit.intend(partitions, staged, state)
+    commit.carry_out(intent, staged, state, topics)
+    finish_decided(directory, commit.guard, intent)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """The steps up to the decision, in their order."""
+
+    directory: str
+    guard: Guard
+    settings: CommitSettings
+    syncs: SyncTogether = field(default_factory=SyncTogether)
+
+    def intend(
+        self,
+        topic_partitions: Sequence[TopicPartition],
+        staged: JobExtents,
+        state: State,
+    ) -> tuple[Intent, JobExtents]:
+        """The partitions as they are now and as they will be, and the extents to append."""
+        for topic_partition in topic_partitions:
+            check_partition_path(partition_path(self.directory, topic_partition))
+        was_clean = exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
+        ready = self._ready(topic_partitions, is_clean=was_clean)
+        if self.settings.sequences is not None:
+            staged = self._checked(
+                self.settings.sequences, {each: end for each, (_, end) in ready.items()}, staged
+            )
+        # Before the guard stands: a reader that has looked for guards by then has no other bound,
+        # and would take the log end while batches are appended.
+        visible = visible_ends(self.directory, {each: ready[each][1] for each in topic_partitions})
+        emptied = set(self.settings.emptied)
+        partitions = []
+        for topic_partition in topic_partitions:
+            sizes, end = ready[topic_partition]
+            new_start, new_end = _new_bounds(
+                partition_path(self.directory, topic_partition),
+                topic_partition,
+                end,
+                staged.spans(topic_partition),
+                is_emptied=topic_partition in emptied,
+            )
+            partitions.append(
+                PartitionIntent(
+                    *topic_partition, sizes, end, visible[topic_partition], new_end, new_start
+                )
+            )
+        intent = Intent(
+            self.guard.token, state.token, was_clean, self.settings.flush, partitions,
+            keeps_producers=self.settings.sequences is not None,
+        )  # fmt: skip
+        return intent, staged
+
+    def _ready(
+        self, topic_partitions: Iterable[TopicPartition], *, is_clean: bool
+    ) -> dict[TopicPartition, tuple[SegmentSizes, int]]:
+        """The logs, ready to append to; topics of the same settings are prepared together."""
+        known = ReadCheckpoints(self.directory)
+        ready: dict[TopicPartition, tuple[SegmentSizes, int]] = {}
+        groups: dict[str, list[TopicPartition]] = {}
+        for each in topic_partitions:
+            groups.setdefault(each.topic if each.topic in self.settings.own else "", []).append(
+                each
+            )
+        for topic, group in groups.items():
+            ready |= ready_to_append(
+                self.directory, group, self.settings.config_of(topic), is_clean=is_clean,
+                flush=self.settings.flush, known=known,
+            )  # fmt: skip
+        known.write()
+        return ready
+
+    def _checked(
+        self, check: SequenceCheck, ends: Mapping[TopicPartition, int], staged: JobExtents
+    ) -> JobExtents:
+        """The extents without batches that the log has; a leader would accept the others."""
+        configs, flush = (self.settings.config, *self.settings.own.values()), self.settings.flush
+        segment_bytes = min(each.segment_bytes for each in configs)
+        stage = TaskStage(self.directory, self.guard.token, 0, segment_bytes, flush=flush)
+        return check.without_duplicates(self.directory, stage, ends, staged)
+
+    def carry_out(
+        self, intent: Intent, staged: JobExtents, state: State, topics: Iterable[str]
+    ) -> None:
+        """Steps 1 to 4; a failure undoes them.
+
+        Parameters
+        ----------
+        state : the state before.
+        topics : topics for which the number of the write counts.
+        """
+        token = self.guard.token
+        # Outside the guard: a deletion needs no undo.  Until the decision, the state before names
+        # these segments, so a crash here leaves them to the next commit.
+        replaced = delete_replaced(self.directory, state.replaced, self.settings.delay_of)
+        try:
+            self.stand(intent)
+            for each in intent.partitions:
+                self.append(each, staged.extents(each.topic_partition))
+            # Synced before the decision: in the other order, a power cut leaves a commit that is
+            # decided for all partitions, and has batches in some of them only.
+            self.syncs.finish()
+            now_ms = int(time.time() * 1000)  # after appending: readers get their whole minute
+            replaced += _replaced_by(intent, now_ms)
+            self.decide(state.next(token, self.settings.sink, topics, replaced, now_ms))
+        except (SyncFailedError, LogLockedError):
+            raise
+        except BaseException:
+            if State.read(self.directory).token != token:  # an interrupt may follow the decision
+                give_up(self.directory, self.guard, intent)
+            raise
+        finally:
+            self.syncs.abandon()
+
+    def stand(self, intent: Intent) -> None:
+        """Steps 1 and 2."""
+        stand(self.directory, self.guard, intent)
+
+    def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
+        """Step 3, for one partition; it is on the disk once `syncs` has finished."""
+        path = partition_path(self.directory, intent.topic_partition)
+        epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
+        epoch = epochs[-1][0] if epochs else 0
+        syncs = self.syncs if self.settings.flush else None
+        config = self.settings.config_of(intent.topic)
+        appender = LogAppender(path, config, intent.sizes, syncs=syncs)
+        try:
+            next_offset = max(intent.end_offset, intent.new_start)
+            has_to_roll = intent.new_start >= 0 or self.settings.rolls
+            if has_to_roll and next_offset > appender.base_offset:
+                appender.roll(next_offset)
+            for extent in extents:
+                with staged_errors():
+                    appender = self._append_extent(path, appender, extent, next_offset, epoch)
+                next_offset = extent.end_offset(next_offset)
+            appender.close()
+        except BaseException:
+            appender.abandon()
+            raise
+
+    def _append_extent(
+        self, path: str, appender: LogAppender, extent: Extent, next_offset: int, epoch: int
+    ) -> LogAppender:
+        """Move the file of an extent to the end of a log, or copy its batches there."""
+        shift = extent.shift_to(next_offset)
+        base_offset = max(extent.first_offset, next_offset)
+        if not appender.size:  # the new segment replaces an empty one
+            base_offset = appender.base_offset
+        config = self.settings.config_of(extent.topic)
+        plan = plan_segment(self.directory, extent, base_offset, shift, epoch, config)
+        if plan is None or not enter_partition(self.guard.path, path, extent, plan):
+            for batches in staged_batches(self.directory, extent, shift, epoch):
+                appender.append(batches)
+            return appender
+        appender.close()
+        sizes = move_segment(self.directory, self.guard.path, path, extent, plan)
+        # This appender syncs the moved files.
+        syncs = self.syncs if self.settings.flush else None
+        return LogAppender(path, config, sizes, syncs=syncs, is_moved=True)
+
+    def decide(self, state: State) -> None:
+        """Step 4."""
+        decide(self.directory, self.guard, state)
+
+
+def _left_out(
+    directory: str, sink: SinkVersion | None, state: State, topics: Set[str]
+) -> Set[str]:
+    """Topics that have the write already.
+
+    They are named in a warning: a counter that has begun again would lose job after job in
+    silence.
+    """
+    left_out = sink.left_out(state.sinks, topics) if sink else {}
+    if sink and left_out:
+        named = [f"{topic!r}, which has version {left_out[topic]}" for topic in sorted(left_out)]
+        if len(named) > _MOST_NAMED:
+            named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} more"]
+        logger.warning(
+            "%s: version %d of %r is not written to %s",
+            directory, sink.version, sink.app_id, "; ".join(named),
+        )  # fmt: skip
+    return left_out.keys()
+
+
+def _new_bounds(
+    path: str,
+    topic_partition: TopicPartition,
+    end: int,
+    extents: Sequence[Extent],
+    *,
+    is_emptied: bool,
+) -> tuple[int, int]:
+    """Log start and log end of a partition after the commit; the start is -1 if it stays.
+
+    Parameters
+    ----------
+    end : the log end offset before.
+    extents : staged for the partition, in their order.
+    is_emptied : whether the partition keeps no earlier record.
+
+    Raises
+    ------
+    OffsetsOutOfOrderError
+        If records are to keep offsets that the log has given already, or that exceed a long.
+    """
+    new_start = end if is_emptied else -1
+    if extents and extents[0].first_offset > end and _is_empty(path, end):
+        new_start = extents[0].first_offset  # the restored log begins there
+    new_end = max(end, new_start)
+    for extent in extents:
+        if extent.has_offsets and extent.first_offset < new_end:
+            raise OffsetsOutOfOrderError(*topic_partition, extent.first_offset, new_end)
+        new_end = extent.end_offset(new_end)
+    if new_end > _LARGEST_END:
+        raise OffsetsOutOfOrderError(*topic_partition, new_end - 1, end)
+    return new_start, new_end
+
+
+def _is_empty(path: str, end: int) -> bool:
+    """Whether a log holds no record: it never held one, or it was emptied."""
+    return [end] == [each.base_offset for each in list_segments(path)]
+
+
+def _replaced_by(intent: Intent, now_ms: int) -> list[Replaced]:
+    return [
+        Replaced(each.topic, each.partition, each.new_start, now_ms)
+        for each in intent.partitions
+        if each.new_start >= 0
+    ]

@@ -1,0 +1,198 @@
+"""Prepare logs for an append, as a starting broker would.
+
+In a directory without the mark of a clean stop, bytes that may not have reached the disk are
+recovered.  A writer recovers only if no promised byte is lost: at and behind the recovery point no
+byte was ever known to be synced.  Damage below that point is left to `segmentlog recover`, and so
+are whole batches below the high watermark that follow a damaged one: readers have seen them.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+
+from segmentlog.commit.guard import SegmentSizes
+from segmentlog.disk.readable import exists, status_of
+from segmentlog.errors import LogDirectoryError
+from segmentlog.layout.checkpoint import (
+    ReadCheckpoints,
+    read_leader_epochs,
+    read_offsets,
+    write_leader_epochs,
+    write_offsets,
+)
+from segmentlog.model import TopicPartition
+from segmentlog.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    partition_path,
+)
+from segmentlog.recovery.recover_log import (
+    RecoveryPlan,
+    plan_recovery,
+    recover_log,
+)
+from segmentlog.recovery.reindex import rebuild_indexes
+from segmentlog.recovery.swaps import finish_swaps, has_swaps
+from segmentlog.segments.listing import list_segments
+from segmentlog.segments.log_end import find_log_end
+from segmentlog.segments.orphans import remove_indexes_without_log
+from segmentlog.segments.segment import Segment
+from segmentlog.topic_config import TopicConfig
+
+__all__ = ["ready_to_append", "visible_ends"]
+
+logger = logging.getLogger(__name__)
+
+_ANY_OFFSET = 2**63 - 1
+_REMEDY = (
+    "nothing can be appended to it: segmentlog verify says where, and segmentlog recover "
+    "cuts the log there as a broker would"
+)
+
+
+def ready_to_append(
+    directory: str,
+    partitions: Iterable[TopicPartition],
+    config: TopicConfig,
+    *,
+    is_clean: bool,
+    flush: bool,
+    known: ReadCheckpoints | None = None,
+) -> dict[TopicPartition, tuple[SegmentSizes, int]]:
+    """Sizes of the active segment of each log, and its end; the caller holds the lock.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    partitions : the logs to prepare.
+    config : of their topics.
+    is_clean : whether the last writer has stopped cleanly: all bytes are then synced, and indexes
+        can be trusted.
+    flush : whether an active segment that may not be synced is synced.
+    known : the checkpoints, if logs are prepared in several calls; the caller writes them.
+
+    Raises
+    ------
+    LogDirectoryError
+        If a log has no segment, is damaged where it had been synced, or has committed records
+        after damage.
+    """
+    checkpoints = known or ReadCheckpoints(directory)
+    starts, points = checkpoints.starts, checkpoints.points.offsets
+    ready, synced_to = {}, {}
+    for each in partitions:
+        path, point = partition_path(directory, each), points.get(each, 0)
+        committed_to = checkpoints.high_watermarks.offsets.get(each, _ANY_OFFSET)
+        plan = _plan(path, point, starts.get(each, 0), committed_to, is_clean=is_clean)
+        remove_indexes_without_log(path)  # after the plan: a log that is refused stays as it is
+        if plan is not None:
+            _recover(plan, config, flush=flush)
+        ready[each] = _sizes(path, config), _end(path) if plan is None else plan.end_offset
+        # The mark vouches for all bytes, also in a directory that was copied without the points.
+        # Without the point, a recovery would not know that retention or compaction has removed
+        # batches, and that they were not lost.
+        sizes, end = ready[each]
+        synced_to[each] = end if flush or is_clean else max(sizes.base_offset, point)
+    # Points move once all logs are recovered.  If a crash came between a point that moved first
+    # and its log, the next writer would refuse the log, as one that has lost synced bytes.
+    moved = {each: point for each, point in synced_to.items() if points.get(each) != point}
+    checkpoints.points.put(moved)
+    if known is None:
+        checkpoints.write()
+    ends = {each: end for each, (_, end) in ready.items()}
+    checkpoints.lower_to(ends)
+    return ready
+
+
+def visible_ends(directory: str, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The ends of reads of some logs: their high watermarks, or else the log ends.
+
+    A log without a high watermark gets one, because readers would take the log end that a commit
+    moves.
+
+    Parameters
+    ----------
+    ends : the log end offsets.
+    """
+    high_watermarks = read_offsets(directory, HIGH_WATERMARK_CHECKPOINT)
+    visible = {each: min(high_watermarks.get(each, end), end) for each, end in ends.items()}
+    if not visible.keys() <= high_watermarks.keys():
+        write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, {**high_watermarks, **visible})
+    return visible
+
+
+def _plan(
+    path: str, point: int, log_start: int, committed_to: int, *, is_clean: bool
+) -> RecoveryPlan | None:
+    """The recovery of a log that needs it; refused if promised records would be lost."""
+    if has_swaps(path):
+        finish_swaps(path)  # as a starting broker does; all of these files are synced
+        logger.warning("%s: finished or undid an interrupted compaction", path)
+    segments = list_segments(path)
+    if not segments:
+        raise LogDirectoryError(path, "holds no segment; segmentlog recover mends that")
+    if is_clean:
+        active = Segment(segments[-1], is_sealed=False)
+        end = find_log_end(active, warns=False)
+        if end.damaged_from is not None:
+            reason = f"is damaged from offset {end.damaged_from} on; {_REMEDY}"
+            raise LogDirectoryError(active.path, reason)
+        if active.size == end.position:
+            return None
+    plan = plan_recovery(path, segments[-1].base_offset if is_clean else point, log_start)
+    if plan.end_offset < point:
+        reason = f"has lost offset {plan.end_offset}, and was synced up to {point}; {_REMEDY}"
+        raise LogDirectoryError(path, reason)
+    if plan.good_from is not None and plan.good_from < committed_to:
+        to = min(plan.lost_to, committed_to)
+        reason = (
+            f"is damaged at offset {plan.end_offset}, before committed records up to {to}: to cut "
+            f"it there would lose them; {_REMEDY}, and keeps what it cuts in .broken files"
+        )
+        raise LogDirectoryError(path, reason)
+    return plan
+
+
+def _recover(plan: RecoveryPlan, config: TopicConfig, *, flush: bool) -> None:
+    told = plan.loss
+    kept = recover_log(plan, config.index_interval_bytes, syncs_active=flush)
+    epochs = os.path.join(plan.path, LEADER_EPOCH_CHECKPOINT)
+    if not read_leader_epochs(epochs):  # batches to come have epoch 0, and consumers ask for it
+        write_leader_epochs(epochs, [(0, plan.end_offset)])
+    if kept:
+        logger.warning("%s: %s; kept in %s", plan.path, told, ", ".join(kept))
+
+
+def _end(path: str) -> int:
+    return find_log_end(Segment(list_segments(path)[-1], is_sealed=False)).offset
+
+
+def _sizes(path: str, config: TopicConfig) -> SegmentSizes:
+    """Sizes of the active segment, once its indexes are there and trimmed."""
+    active = Segment(list_segments(path)[-1], is_sealed=False)
+    if not _are_trimmed(active):
+        rebuild_indexes(active, config.index_interval_bytes)
+    indexes = (active.offset_index_path, active.time_index_path)
+    return SegmentSizes(
+        active.base_offset, active.size, *(status_of(each).size for each in indexes)
+    )
+
+
+def _are_trimmed(segment: Segment) -> bool:
+    """Whether both indexes exist, hold whole entries and no zeros, and fit the log."""
+    paths = (segment.offset_index_path, segment.time_index_path)
+    if not all(map(exists, paths)):
+        return False
+    with segment.opened() as opened:
+        index, times = opened.offset_index, opened.time_index
+        if any(
+            each.n_entries * each.entry_bytes != status_of(each.path).size
+            for each in (index, times)
+        ):
+            return False
+        if times.n_entries and opened.indexed_time()[0].timestamp_ms < 0:
+            return False
+        if not index.n_entries:
+            return True
+        entry = index.entry(index.n_entries - 1)
+        return opened.header_at(entry.position, up_to_offset=entry.offset) is not None

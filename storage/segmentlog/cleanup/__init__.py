@@ -1,1 +1,0 @@
-"""Removal of data from a log directory: topics, and later retention and compaction."""

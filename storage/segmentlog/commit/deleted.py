@@ -1,0 +1,103 @@
+"""Take a deleted topic out: rename its partitions as a broker does, then remove them.
+
+A starting broker removes directories with such names, and no reader takes them for partitions.
+Every function here can be repeated: it passes over steps that are already done.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+
+from segmentlog.commit.settings_file import SettingsFile
+from segmentlog.disk.durable import sync_directory
+from segmentlog.disk.readable import FileType, list_entries, list_names
+from segmentlog.errors import SyncFailedError
+from segmentlog.layout.checkpoint import read_offsets, write_offsets
+from segmentlog.layout.partitions import list_partitions
+from segmentlog.model import TopicPartition
+from segmentlog.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    DirectoryState,
+    deleted_directory_name,
+    is_deleted_directory,
+)
+
+__all__ = ["CHECKPOINTS", "partition_directories", "remove_taken_out", "take_out", "taken_out"]
+
+logger = logging.getLogger(__name__)
+
+#: The checkpoints at the top of a log directory; all have entries of partitions.
+CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+)
+
+_OF_A_TOPIC = {DirectoryState.CURRENT, DirectoryState.FUTURE}
+
+
+def partition_directories(directory: str, topic: str) -> list[tuple[TopicPartition, str]]:
+    """Paths of the partitions of a topic, including those that are being moved here."""
+    return [
+        (each.topic_partition, each.path)
+        for each in list_partitions(directory)
+        if each.topic_partition.topic == topic and each.state in _OF_A_TOPIC
+    ]
+
+
+def taken_out(directory: str, topic: str) -> list[str]:
+    """Paths of directories that were renamed, and are not removed yet."""
+    names = sorted(list_names(directory))
+    return [os.path.join(directory, name) for name in names if is_deleted_directory(name, topic)]
+
+
+def take_out(directory: str, topic: str) -> None:
+    """Rename the partitions of a topic, remove its checkpoints' entries, forget its settings.
+
+    The directories are renamed first.  A partition that still has its directory, but no longer its
+    high watermark, would be read to the log end.  Without its log start, it would be read from its
+    first segment on.  Settings that stayed would be those of the next topic of that name, and
+    retention would remove its records.
+    """
+    for topic_partition, path in partition_directories(directory, topic):
+        os.rename(path, os.path.join(directory, deleted_directory_name(topic_partition)))
+    sync_directory(directory)
+    for name in CHECKPOINTS:
+        offsets = read_offsets(directory, name)
+        left = {each: offset for each, offset in offsets.items() if each.topic != topic}
+        if left.keys() != offsets.keys():
+            write_offsets(directory, name, left)
+    SettingsFile.forget(directory, topic)
+
+
+def remove_taken_out(directory: str, topic: str) -> None:
+    """Remove the renamed directories with their contents; a failure is only a warning.
+
+    The topic is gone by then.  A starting broker removes them, too, and nothing waits for their
+    disk space.
+    """
+    try:
+        paths = taken_out(directory, topic)
+        for path in paths:
+            for below, kind in _bottom_up(path):
+                with contextlib.suppress(FileNotFoundError):
+                    (os.rmdir if kind is FileType.DIRECTORY else os.unlink)(below)
+            os.rmdir(path)
+        if paths:
+            sync_directory(directory)
+    except (OSError, SyncFailedError) as error:
+        logger.warning("what topic %s has left is not removed: %s", topic, error)
+
+
+def _bottom_up(path: str) -> Iterator[tuple[str, FileType]]:
+    """Everything below a directory; the contents of a directory come before it."""
+    for name, kind in list_entries(path):
+        below = os.path.join(path, name)
+        if kind is FileType.DIRECTORY:
+            yield from _bottom_up(below)
+        yield below, kind

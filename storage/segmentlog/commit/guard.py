@@ -1,0 +1,241 @@
+"""The two small files that make a commit atomic: the intent in its guard, and the state.
+
+::
+
+    segmentlog.state                  the last commit: its token, and how far each sink has come
+                                      in each topic
+    segmentlog.unfinished.<token>/    the guard: stands while a commit is unfinished
+        intent                        sizes and ends of the partitions, before and after
+        state                         the next state; renamed to `segmentlog.state`, it decides
+
+A broker refuses to start on a directory with a guard, because the name of a guard is no
+partition's, and prints that name.  Both files are JSON.
+"""
+
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from segmentlog.commit.json_file import REMEDY, check_types, read_json, to_json
+from segmentlog.disk.readable import FileType, is_directory, list_names, status_of
+from segmentlog.errors import CorruptCheckpointError
+from segmentlog.model import TopicPartition
+from segmentlog.names import CLEAN_SHUTDOWN_FILE
+
+__all__ = ["INTENT_FILE", "Guard", "Intent", "PartitionIntent", "SegmentSizes", "list_guards"]
+
+INTENT_FILE = "intent"
+_GUARD_PREFIX = "segmentlog.unfinished."
+_RECOVERING = ".recovering"
+_INTENT_FORMAT = 1
+
+
+class SegmentSizes(NamedTuple):
+    """Bytes of the files of an active segment: an undo cuts the files back to these sizes."""
+
+    base_offset: int
+    log: int
+    offset_index: int
+    time_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionIntent:
+    """One partition of a commit.
+
+    Attributes
+    ----------
+    sizes : of the active segment before; `end_offset` is the log end before.
+    visible_end : where reads ended before: at the high watermark, or else at the log end.
+    new_end : the log end, and the high watermark, afterwards.
+    new_start : the log start afterwards, where a new segment begins; -1 if the start stays.
+    """
+
+    topic: str
+    partition: int
+    sizes: SegmentSizes
+    end_offset: int
+    visible_end: int
+    new_end: int
+    new_start: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @classmethod
+    def decode(cls, found: Mapping[str, Any]) -> "PartitionIntent":
+        """The partition's part of an intent that a file holds.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If it is malformed.  A topic that leads out of the log directory is malformed, too: an
+            undo would cut files outside.
+        """
+        check_types(found["sizes"], (int, int, int, int))
+        intent = cls(**{**found, "sizes": SegmentSizes(*found["sizes"])})
+        ends = intent.end_offset, intent.visible_end, intent.new_end, intent.new_start
+        check_types((intent.topic, intent.partition, *ends), (str, int, int, int, int, int))
+        if os.sep in intent.topic:
+            raise ValueError(f"{intent.topic!r} is no topic")
+        return intent
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """The changes that a commit is about to make: enough to finish it, and to undo it.
+
+    Attributes
+    ----------
+    token : of the job.
+    after : token of the state this intent builds on; with any other state the intent is void.
+    was_clean : whether the directory had a broker's mark of a clean stop.
+    is_flushed : whether appended bytes are synced before the commit is decided.
+    partitions : partitions to which the commit appends.
+    deletes : the topic that the commit deletes instead.
+    removes : whether segments below new log starts are put aside once the commit is decided.
+    keeps_producers : whether snapshots of producers are written at the new log ends, because
+        batches of producers are appended.
+
+    Earlier versions do not know the last two, so they are written only if they are true.
+    """
+
+    token: str
+    after: str
+    was_clean: bool
+    is_flushed: bool
+    partitions: Sequence[PartitionIntent]
+    deletes: str = ""
+    removes: bool = False
+    keeps_producers: bool = False
+
+    def encode(self) -> bytes:
+        """Bytes of the file."""
+        fields = asdict(self)
+        for name in ("removes", "keeps_producers"):
+            if not fields[name]:
+                del fields[name]
+        return to_json(_INTENT_FORMAT, fields)
+
+    @classmethod
+    def decode(cls, found: Mapping[str, Any]) -> "Intent":
+        """The intent that a file holds.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError, AttributeError
+            If the file holds no intent.
+        """
+        fields = {name: each for name, each in found.items() if name != "format"}
+        fields["partitions"] = [PartitionIntent.decode(each) for each in found["partitions"]]
+        intent = cls(**fields)
+        check_types(
+            (
+                intent.token,
+                intent.after,
+                intent.was_clean,
+                intent.is_flushed,
+                intent.deletes,
+                intent.removes,
+                intent.keeps_producers,
+            ),
+            (str, str, bool, bool, str, bool, bool),
+        )
+        return intent
+
+
+class Guard:
+    """The directory that stands while a commit is unfinished.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    name : of the guard in it.
+    """
+
+    def __init__(self, directory: str, name: str) -> None:
+        self.path = os.path.join(directory, name)
+        self.intent_path = os.path.join(self.path, INTENT_FILE)
+        self.state_path = os.path.join(self.path, "state")
+        self.token = name.removeprefix(_GUARD_PREFIX).removesuffix(_RECOVERING)
+
+    @classmethod
+    def of_job(cls, directory: str, token: str) -> "Guard":
+        """The guard of a job that is about to commit."""
+        return cls(directory, _GUARD_PREFIX + token)
+
+    def intent(self) -> Intent | None:
+        """The intent of the commit; None if the commit had not touched anything yet.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If the file cannot be understood.
+        """
+        try:
+            found = read_json(self.intent_path, (_INTENT_FORMAT,))
+        except FileNotFoundError:
+            return None
+        try:
+            return Intent.decode(found)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            path = self.intent_path
+            raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
+
+    def seize(self) -> "Guard":
+        """Take the guard over from a writer that is gone.
+
+        If the writer is not gone after all, its decision fails: the path from which it renames is
+        gone.  On a network file system this does not suffice.  There a rename uses the handles of
+        its directories: a client that remembers the guard, or repeats a request that was held up,
+        succeeds in the guard under any name.  So files that could be renamed are removed, and a
+        directory takes the place of the state: no file can be made there, and the directory
+        cannot be renamed over a file.
+        """
+        seized = self
+        if not self.path.endswith(_RECOVERING):
+            os.rename(self.path, self.path + _RECOVERING)
+            seized = Guard(*os.path.split(self.path + _RECOVERING))
+        seized._bar()
+        return seized
+
+    def _bar(self) -> None:
+        while not is_directory(self.state_path):
+            for name in list_names(self.path):
+                # To finish or undo takes the intent, and puts the mark back.
+                if name not in {INTENT_FILE, CLEAN_SHUTDOWN_FILE}:
+                    os.unlink(os.path.join(self.path, name))
+            try:
+                os.mkdir(self.state_path)
+            except FileExistsError:  # the writer has just made the file
+                continue
+            except OSError as error:
+                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                    raise
+                return  # a full disk takes no new state either, and an undo has to make room
+
+
+def list_guards(directory: str) -> list[Guard]:
+    """Guards of unfinished commits.
+
+    Writers exclude each other, so a writer that finds a guard finds one that a crash has left.
+    """
+    names = sorted(name for name in list_names(directory) if name.startswith(_GUARD_PREFIX))
+    # A topic may have a guard's name, but the directories of its partitions have a dash.
+    return [
+        Guard(directory, name)
+        for name in names
+        if "-" not in name and _is_no_link(os.path.join(directory, name))
+    ]
+
+
+def _is_no_link(path: str) -> bool:
+    """Whether the path is a directory and no link; brokers pass over everything else."""
+    try:
+        return status_of(path).type is FileType.DIRECTORY
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,217 @@
+"""Compact one partition: as many passes as its keys need, each of which replaces segments at once.
+
+The caller holds the lock of the log directory, and keeps ``cleaner-offset-checkpoint``.  A crash
+between two passes, or before the checkpoint is written, only has a later compaction clean again
+what is clean.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from segmentlog.compaction.batch_fates import BatchFates
+from segmentlog.compaction.clean_segments import Cleaning, Counts, SegmentCleaner
+from segmentlog.compaction.cleanable import Cleanable, find_cleanable
+from segmentlog.compaction.cleaned_segment import CleanedSegment
+from segmentlog.compaction.offset_map import MapBounds, build_offset_map
+from segmentlog.compaction.plan import CompactedPartition, PlannedPartition
+from segmentlog.compaction.segment_groups import SegmentSize, group_segments
+from segmentlog.compaction.swap_segments import swap_in
+from segmentlog.compaction.transactions import DecidedTransactions
+from segmentlog.disk.readable import status_of
+from segmentlog.errors import CorruptIndexError
+from segmentlog.layout.transaction_index import AbortedTransaction, read_transaction_index
+from segmentlog.logs.log import Log
+from segmentlog.model import TopicPartition
+from segmentlog.names import partition_path
+from segmentlog.producers.producer_state import ProducerStates
+from segmentlog.producers.snapshot import ProducerSnapshot
+from segmentlog.recovery.swaps import finish_swaps, has_swaps
+from segmentlog.segments.segment import Segment
+from segmentlog.topic_config import TopicConfig
+
+__all__ = ["clean_partition"]
+
+logger = logging.getLogger(__name__)
+
+
+class _Pass(NamedTuple):
+    """The result of one pass; numbers of segments and bytes are before and after."""
+
+    clean_to: int
+    n_segments: tuple[int, int]
+    n_bytes: tuple[int, int]
+    counts: Counts
+
+
+def clean_partition(
+    directory: str,
+    planned: PlannedPartition,
+    *,
+    bounds: MapBounds | None = None,
+    now_ms: int | None = None,
+    producer_expiration_ms: int = 24 * 3600 * 1000,
+    on_pass: Callable[[int], None] | None = None,
+    before_step: Callable[[], None] = lambda: None,
+) -> CompactedPartition | None:
+    """Compact a partition as far as a broker would; None if it is not due.
+
+    The swap of an earlier attempt is finished or undone first.  All arguments but the last two can
+    be pickled.
+
+    Parameters
+    ----------
+    directory : the log directory, without unfinished commits; the caller holds its lock, or its
+        share of this partition (`segmentlog.disk.task_lock`).
+    planned : by `segmentlog.compaction.plan`; it is looked at again.
+    bounds : of the offset map; a broker's by default.
+    now_ms : the time by which ages are computed (epoch); by default now.
+    producer_expiration_ms : time after which a producer is no longer active
+        (``producer.id.expiration.ms``).
+    on_pass : is called with the new first dirty offset once a pass is on the disk.
+    before_step : is called before each segment is written, and before segments are replaced; with
+        an error, none is.
+
+    Raises
+    ------
+    CorruptLogError, UnsupportedFormatError
+        At a damaged batch, which it names; nothing of the pass is put in place.
+    SyncFailedError, OSError
+        If the disk is full or fails.
+    """
+    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+    bounds = bounds or MapBounds()
+    config, checkpoint = planned.config, planned.checkpoint
+    first, passes = planned.cleanable, list[_Pass]()
+    path = partition_path(directory, planned.topic_partition)
+    if has_swaps(path):
+        # Beside these files, our own would be taken for parts of that compaction, and it for a
+        # part of ours: the segments of both would be replaced, by the files of one of them.
+        finish_swaps(path)
+        logger.warning("%s: finished or undid an interrupted compaction", path)
+    while True:
+        # Opening the whole directory for each of very many partitions would take very long.
+        log = Log(
+            planned.topic_partition,
+            path,
+            log_start_checkpoint=planned.log_start,
+            high_watermark_checkpoint=planned.high_watermark,
+            is_file=False,
+        )
+        cleanable = find_cleanable(log, checkpoint, config, now_ms)
+        if not cleanable.is_due(config.min_cleanable_dirty_ratio):
+            break
+        first = first if passes else cleanable
+        active = _active_producers(log, now_ms - producer_expiration_ms)
+        passes.append(_clean_once(log, cleanable, config, bounds, now_ms, active, before_step))
+        checkpoint = passes[-1].clean_to
+        if on_pass is not None:
+            on_pass(checkpoint)
+        if checkpoint >= cleanable.end_offset:
+            break
+    return _summed(planned.topic_partition, first, passes) if passes else None
+
+
+def _active_producers(log: Log, since_ms: int) -> list[ProducerSnapshot]:
+    """The producers of a log at its end, but for those that have written nothing since a time.
+
+    The cleaner keeps the last batch of these only.  The others stay known by a snapshot that no
+    pass removes: one at or after the base of the active segment.
+    """
+    end = log.log_end_offset
+    producers = ProducerStates.load(log.path, end)
+    has_to_stay = producers.end_offset < log.segments[-1].base_offset
+    producers.follow_to(log.segments, end)
+    if has_to_stay and len(producers.states):
+        producers.take_snapshot()
+    return [
+        each
+        for each in producers.known
+        if each.timestamp_ms > since_ms or each.current_txn_first_offset >= 0
+    ]
+
+
+def _clean_once(
+    log: Log,
+    cleanable: Cleanable,
+    config: TopicConfig,
+    bounds: MapBounds,
+    now_ms: int,
+    active: Sequence[ProducerSnapshot],
+    before_step: Callable[[], None],
+) -> _Pass:
+    """One pass (``Cleaner.doClean``)."""
+    path, segments, end_offset = log.path, log.segments, cleanable.end_offset
+    known = build_offset_map(segments, cleanable.first_dirty_offset, end_offset, bounds)
+    clean_to = known.latest_offset + 1
+    cleaned = [each for each in segments if each.base_offset < clean_to]
+    clean_part = [each for each in segments if each.base_offset < cleanable.first_dirty_offset]
+    from_ms = 0
+    if clean_part:
+        from_ms = _modified_ms(clean_part[-1]) - config.delete_retention_ms
+    fates = BatchFates(active, _indexed(segments), end_offset, now_ms)
+    transactions = DecidedTransactions(segments)
+    cleaning = Cleaning(path, config, known, fates, transactions, now_ms, from_ms)
+    cleaner = SegmentCleaner(cleaning)
+    made: list[CleanedSegment] = []
+    sizes = [_sizes_of(each) for each in cleaned]
+    ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
+    groups = group_segments(sizes, config.segment_bytes, config.segment_index_bytes, end_offset)
+    try:
+        for group in groups:
+            before_step()
+            made.append(cleaner.clean(cleaned[group], ends[group]))
+        before_step()
+    except BaseException:
+        for each in made:
+            each.remove()
+        raise
+    # From here on, a failure leaves all files: a recovery tells by them whether to go on or back.
+    swap_in(path, {each.base_offset for each in cleaned}, {each.base_offset for each in made})
+    n_bytes = sum(each.size for each in cleaned), sum(each.size for each in made)
+    return _Pass(clean_to, (len(cleaned), len(made)), n_bytes, cleaner.counts)
+
+
+def _modified_ms(segment: Segment) -> int:
+    return status_of(segment.path).modified_ns // 10**6
+
+
+def _sizes_of(segment: Segment) -> SegmentSize:
+    """Bytes of a segment's files; a missing index counts as empty."""
+    with segment.offset_index() as index, segment.time_index() as times:
+        indexes = [each.n_entries * each.entry_bytes for each in (index, times)]
+    return SegmentSize(segment.base_offset, segment.size, *indexes)
+
+
+def _indexed(segments: Sequence[Segment]) -> list[AbortedTransaction]:
+    """Entries of the transaction indexes of a log; those that cannot be read are made anew."""
+    found: list[AbortedTransaction] = []
+    for each in segments:
+        try:
+            found += read_transaction_index(each.transaction_index_path)
+        except CorruptIndexError as error:
+            logger.warning("%s; its entries are made from the log", error)
+    return found
+
+
+def _summed(
+    topic_partition: TopicPartition, first: Cleanable, passes: Sequence[_Pass]
+) -> CompactedPartition:
+    """All passes together; "before" is the rest behind the last pass, and all that was removed."""
+    last = passes[-1]
+
+    def before_and_after(pairs: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        return pairs[-1][1] + sum(a - b for a, b in pairs), pairs[-1][1]
+
+    return CompactedPartition(
+        *topic_partition,
+        first.first_dirty_offset,
+        last.clean_to,
+        first.dirty_ratio,
+        len(passes),
+        *before_and_after([each.n_segments for each in passes]),
+        *before_and_after([each.n_bytes for each in passes]),
+        *before_and_after([each.counts[:2] for each in passes]),
+        sum(each.counts.n_without_key for each in passes),
+    )

@@ -1,0 +1,161 @@
+"""Write what compaction keeps of the segments of a log into new segments, beside the old ones."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from segmentlog.compaction.batch_fates import BatchFates
+from segmentlog.compaction.cleaned_segment import CleanedSegment
+from segmentlog.compaction.inflated_runs import inflated_runs
+from segmentlog.compaction.offset_map import OffsetMap
+from segmentlog.compaction.recompress import Recompressor
+from segmentlog.compaction.transactions import DecidedTransactions
+from segmentlog.disk.readable import open_file, status_of
+from segmentlog.kernels import compaction, layout, status
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.layout.transaction_index import AbortedTransaction
+from segmentlog.records.decoder import BatchScanner
+from segmentlog.records.filler import RecordFiller
+from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.segment import Segment
+from segmentlog.segments.windows import BatchWindows
+from segmentlog.topic_config import TopicConfig
+
+__all__ = ["Cleaning", "Counts", "SegmentCleaner"]
+
+_WINDOW_BYTES = 4 << 20
+_OUTPUT_BYTES = 8 << 20
+
+
+class Counts(NamedTuple):
+    """Records that were read and kept, and those that went because they had no key."""
+
+    n_read: int
+    n_kept: int
+    n_without_key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """The rules and the state of one pass.
+
+    Attributes
+    ----------
+    path : of the partition's directory.
+    config : of the topic.
+    offset_map : the last offset of each key.
+    fates : of its batches.
+    transactions : of the log.
+    now_ms : the time of the pass (epoch).
+    old_tombstones_from_ms : tombstones of magic 0 and 1 stay in segments that were written later.
+    """
+
+    path: str
+    config: TopicConfig
+    offset_map: OffsetMap
+    fates: BatchFates
+    transactions: DecidedTransactions
+    now_ms: int
+    old_tombstones_from_ms: int
+
+
+class SegmentCleaner:
+    """Cleans the segments of one log, from the first on.
+
+    Parameters
+    ----------
+    cleaning : the rules and the state of the pass.
+    """
+
+    def __init__(self, cleaning: Cleaning) -> None:
+        self._cleaning = cleaning
+        self._filler = RecordFiller()
+        self._windows = BatchWindows(_WINDOW_BYTES)
+        self._recompress = Recompressor()
+        self._rules: Int64s = np.zeros(compaction.RULE_COLUMNS, np.int64)
+        self._rules[compaction.LATEST_OFFSET] = cleaning.offset_map.latest_offset
+        self._rules[compaction.NOW_MS] = cleaning.now_ms
+        horizon = cleaning.now_ms + cleaning.config.delete_retention_ms
+        self._rules[compaction.HORIZON_MS] = min(horizon, 2**63 - 1)
+        self._counts: Int64s = np.zeros(compaction.COUNT_COLUMNS, np.int64)
+        self._kept: Int64s = np.empty(0, np.int64)
+        self._out: Bytes = np.empty(0, np.uint8)
+
+    @property
+    def counts(self) -> Counts:
+        """The counts so far."""
+        return Counts(*self._counts.tolist())
+
+    def clean(self, group: Sequence[Segment], ends: Sequence[int]) -> CleanedSegment:
+        """Write what stays of some segments into one, whose files are synced.
+
+        Parameters
+        ----------
+        group : the segments.
+        ends : the base offset of each one's successor.
+
+        Raises
+        ------
+        CorruptLogError, UnsupportedFormatError
+            At a bad batch; the new files are removed then.
+        SyncFailedError, OSError
+            If the disk is full or fails; the same.
+        """
+        cleaning = self._cleaning
+        interval = cleaning.config.index_interval_bytes
+        target = CleanedSegment(cleaning.path, group[0].base_offset, interval)
+        try:
+            aborted: list[AbortedTransaction] = []
+            for segment, end_offset in zip(group, ends, strict=True):
+                modified_ms = status_of(segment.path).modified_ns // 10**6
+                keeps = modified_ms > cleaning.old_tombstones_from_ms
+                self._rules[compaction.KEEPS_OLD_TOMBSTONES] = keeps
+                aborted += self._clean_into(target, segment, end_offset)
+            target.finish(aborted, modified_ms)
+        except BaseException:
+            target.remove()
+            raise
+        return target
+
+    def _clean_into(
+        self, target: CleanedSegment, segment: Segment, end_offset: int
+    ) -> list[AbortedTransaction]:
+        """Append what stays of one segment; the aborted transactions that still have batches."""
+        scanner = BatchScanner(segment.path, segment.base_offset)
+        aborted = []
+        with open_file(segment.path) as file:
+            for batches in self._windows.batches(file.read_into, scanner, 0, segment.size):
+                if batches.next_offset > end_offset:  # no checksum covers a base offset
+                    row = int(np.argmax(batches.headers[:, layout.LAST_OFFSET] >= end_offset))
+                    reason = f"it reaches behind {end_offset}, where the next segment begins"
+                    raise batches.malformed(row, reason)
+                is_aborted = self._cleaning.transactions.find_aborted(batches)
+                fates, found = self._cleaning.fates.judge(batches, is_aborted)
+                aborted += found
+                for run, rows in inflated_runs(self._filler, batches):
+                    for data, lines in self._filtered(run, fates[rows]):
+                        target.append(data, lines)
+        return aborted
+
+    def _filtered(self, run: ScannedBatches, fates: Bytes) -> Iterator[tuple[Bytes, Int64s]]:
+        """The batches that stay, and a line for each; the records of `run` are inflated."""
+        n_bytes, largest, most_records = compaction.most_bytes(run.headers)
+        if len(self._kept) < most_records:
+            self._kept = np.empty(most_records, np.int64)
+        room = max(largest, min(n_bytes, _OUTPUT_BYTES)) + COPY_SLACK
+        if len(self._out) < room:
+            self._out = np.empty(room, np.uint8)
+        lines: Int64s = np.empty((len(run.headers), compaction.N_OUT_COLUMNS), np.int64)
+        known, begin = self._cleaning.offset_map, 0
+        while begin < len(run.headers):
+            code, begin, n_lines, end = compaction.filter_batches(
+                run.buf, self._filler.inflated, run.headers, begin, fates, self._rules,
+                known.table, known.secret, known.waiting, self._kept, self._counts, self._out,
+                lines,
+            )  # fmt: skip
+            if code not in (status.OK, status.OUTPUT_FULL):
+                raise run.malformed(begin, status.REASONS[code])
+            if n_lines:
+                yield self._recompress(self._out[:end], lines[:n_lines])

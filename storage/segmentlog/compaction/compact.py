@@ -1,0 +1,145 @@
+"""Compaction without a broker: keep the last record of each key, as a broker's cleaner does.
+
+`segmentlog.compaction.cleanable` decides which logs are due, and up to where they are cleaned;
+`segmentlog.compaction.clean_partition` cleans one; `segmentlog.compaction.swap_segments` has the
+durable steps.
+"""
+
+import os
+import time
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+
+from segmentlog.compaction.job import begin_compaction
+from segmentlog.compaction.plan import CompactedPartition
+from segmentlog.disk.aside import remove_deleted
+from segmentlog.disk.system_errors import storage_errors
+from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.model import TopicPartition
+from segmentlog.names import partition_path
+from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.upkeep.places import locked, log_directory, partitions_of
+
+__all__ = ["compact"]
+
+
+@storage_errors()
+def compact(
+    path: str | os.PathLike[str],
+    topics: str | Collection[str] = (),
+    *,
+    settings: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    dedupe_buffer_bytes: int = 128 << 20,
+    load_factor: float = 0.9,
+    producer_expiration_ms: int = 24 * 3600 * 1000,
+    now_ms: int | None = None,
+    lock_timeout_seconds: float = 0.0,
+    metadata: str | os.PathLike[str] | None = None,
+    server_properties: str | os.PathLike[str] | None = None,
+    roll: bool = False,
+    purge: bool = False,
+) -> list[CompactedPartition]:
+    """Compact the logs of a directory on which no broker is running, as far as a broker would now.
+
+    Operations that a crash has interrupted are finished or undone first.  Each partition is
+    compacted by itself: a reader, or a broker after a crash, finds it as it was before or as it is
+    after a pass.
+
+    Parameters
+    ----------
+    path : the log directory.
+    topics : one name or several; by default all whose ``cleanup.policy`` has ``compact``, but none
+        of brokers' own if `settings` are given.
+    settings : of all these topics, by Kafka's names (``min.cleanable.dirty.ratio``); they come
+        before the settings of the directory.
+    dry_run : whether nothing is changed, and the result is what would be compacted.
+    dedupe_buffer_bytes : memory for the keys of a pass (``log.cleaner.dedupe.buffer.size``), 24
+        bytes each; a log with more keys takes several passes.
+    load_factor : share of this memory that is used (``log.cleaner.io.buffer.load.factor``).
+    producer_expiration_ms : time after which an idle producer's last sequence is not kept any more
+        (``producer.id.expiration.ms``).
+    now_ms : the time by which ages are computed (epoch); by default now.
+    lock_timeout_seconds : how long to wait for a writer.
+    metadata, server_properties : see `segmentlog.topic_settings`.
+    roll : whether active segments with records are closed first, so that they are compacted, too.
+        A dry run closes none, and shows the logs as they are.
+    purge : whether files that left these logs go at once, and not ``file.delete.delay.ms`` later.
+        A reader that still needs one fails with `LogChangedError`.
+
+    Returns
+    -------
+    list of CompactedPartition
+        The partitions that were due, in their order.
+
+    Raises
+    ------
+    OptionError
+        If a setting is unknown, or has a value that is not accepted; if nothing tells the settings
+        of a broker's topics; if the memory holds no key.
+    UnknownTopicOrPartitionError
+        If the directory does not hold a topic.
+    LogDirectoryError
+        If `path` is no log directory; if a log is damaged, or may not be written to.
+    LogLockedError
+        If a broker or a writer holds the directory.
+    CorruptLogError, UnsupportedFormatError, CorruptCheckpointError
+        If a batch is damaged, which it names: nothing of this pass over the partition is replaced;
+        if a checkpoint or the settings cannot be read.
+    SyncFailedError, StorageError
+        If the disk is full or fails, or if this user lacks a permission.
+    """
+    from segmentlog.compaction.clean_partition import clean_partition  # the kernels load here
+    from segmentlog.compaction.offset_map import MapBounds
+
+    bounds = MapBounds(dedupe_buffer_bytes, load_factor)
+    bounds.check()
+    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+    done: list[CompactedPartition] = []
+    if roll and not dry_run:
+        directory = log_directory(path)
+        with locked(directory, lock_timeout_seconds, dry_run=False):
+            known = DirectorySettings.read(directory, settings, metadata, server_properties)
+            _roll(directory, partitions_of(directory, topics, has_settings=bool(settings)), known)
+    with begin_compaction(
+        path, topics, settings, dry_run=dry_run, now_ms=now_ms,
+        lock_timeout_seconds=lock_timeout_seconds, metadata=metadata,
+        server_properties=server_properties,
+    ) as job:  # fmt: skip
+        if job.lock is None:
+            return [each.summary for each in job.due]
+        for each in job.due:
+            job.begin(each)
+            found = clean_partition(
+                job.directory,
+                each,
+                bounds=bounds,
+                now_ms=now_ms,
+                producer_expiration_ms=producer_expiration_ms,
+                on_pass=partial(job.reached, each),
+            )
+            done += [found] if found else []
+            job.end(each)
+        if purge:
+            for one in partitions_of(job.directory, topics, has_settings=bool(settings)):
+                # Readers tell by the checkpoint that they were overtaken, once files are gone.
+                remove_deleted(partition_path(job.directory, one), 0, job.cleaned.write)
+    return done
+
+
+def _roll(
+    directory: str, partitions: Iterable[TopicPartition], settings: DirectorySettings
+) -> None:
+    """Begin a new segment in logs that are compacted and whose active segment has records."""
+    from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
+
+    opened = open_log_dir(directory)
+    rolls = [
+        each
+        for each in partitions
+        if "compact" in settings.config(each.topic).cleanup_policy
+        and opened.log(*each).segments
+        and opened.log(*each).tail.position
+    ]
+    if rolls:
+        LogStartMove(directory, rolls, settings.config).commit({}, rolls)

@@ -1,0 +1,148 @@
+"""The frame of a compaction: the lock, what earlier compactions left, the plan, the checkpoint."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from segmentlog.commit.topics import check_partition_path
+from segmentlog.compaction.plan import PlannedPartition, plan_compaction
+from segmentlog.disk.aside import remove_deleted
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.disk.readable import exists
+from segmentlog.errors import SegmentLogError
+from segmentlog.layout.checkpoint import OffsetCheckpoint, ReadCheckpoints
+from segmentlog.model import TopicPartition
+from segmentlog.names import CLEAN_SHUTDOWN_FILE, partition_path
+from segmentlog.recovery.swaps import finish_swaps, has_swaps
+from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.upkeep.places import locked, log_directory, partitions_of
+
+__all__ = ["CompactionJob", "begin_compaction"]
+
+logger = logging.getLogger(__name__)
+
+_MANY_BYTES = 8 << 20  #: of a log: to compact it again costs more than to write the checkpoint
+
+
+class CompactionJob(NamedTuple):
+    """The partitions that are due, and the steps before and after a partition is cleaned.
+
+    Attributes
+    ----------
+    directory : the absolute path of the log directory.
+    due : the partitions, in their order.
+    lock : of the directory; None in a dry run, which changes no file.
+    cleaned : ``cleaner-offset-checkpoint``.
+    known : checkpoints that logs are prepared by.
+    """
+
+    directory: str
+    due: list[PlannedPartition]
+    lock: DirectoryLock | None
+    cleaned: OffsetCheckpoint
+    known: ReadCheckpoints
+
+    def begin(self, planned: PlannedPartition) -> None:
+        """Make a log ready, as for an append: nothing of it is lost or half written then.
+
+        Raises
+        ------
+        LogDirectoryError
+            If the log is damaged.
+        """
+        from segmentlog.append.prepare import ready_to_append
+
+        is_clean = exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
+        partition = [planned.topic_partition]
+        ready_to_append(
+            self.directory, partition, planned.config, is_clean=is_clean, flush=True,
+            known=self.known,
+        )  # fmt: skip
+
+    def reached(self, planned: PlannedPartition, offset: int) -> None:
+        """Say where the compacted part of a log ends: durably, unless it is one of very many.
+
+        A crash before that is durable only has the log compacted again.
+        """
+        self.cleaned.put({planned.topic_partition: offset})
+        if planned.cleanable.n_bytes >= _MANY_BYTES:
+            self.cleaned.write()
+
+    def end(self, planned: PlannedPartition) -> None:
+        """Remove files that left the log ``file.delete.delay.ms`` ago."""
+        where = partition_path(self.directory, planned.topic_partition)
+        # Readers tell by the one or by the others that they were overtaken (`Census`).
+        remove_deleted(where, planned.config.file_delete_delay_ms, self.cleaned.write)
+
+    def close(self) -> None:
+        """Make durable how far all logs are compacted."""
+        self.cleaned.write()
+        self.known.write()
+
+
+@contextlib.contextmanager
+def begin_compaction(
+    path: str | os.PathLike[str],
+    topics: str | Collection[str],
+    settings: Mapping[str, str] | None,
+    *,
+    dry_run: bool,
+    now_ms: int,
+    lock_timeout_seconds: float,
+    metadata: str | os.PathLike[str] | None,
+    server_properties: str | os.PathLike[str] | None,
+) -> Iterator[CompactionJob]:
+    """Hold the lock of a log directory, and plan its compaction.
+
+    Parameters and errors are those of `segmentlog.compact`.
+    """
+    directory = log_directory(path)
+    with locked(directory, lock_timeout_seconds, dry_run=dry_run) as lock:
+        # Under the lock: whoever had it may have changed the settings.
+        known = DirectorySettings.read(directory, settings, metadata, server_properties)
+        partitions = partitions_of(directory, topics, has_settings=bool(settings))
+        if lock:
+            _finish_earlier(directory, partitions, known)
+        checkpoints = ReadCheckpoints(directory)
+        cleaned = checkpoints.cleaned
+        planned = plan_compaction(directory, partitions, known, cleaned.offsets, now_ms)
+        if lock:
+            _reset(cleaned, planned)
+        due = [each for each in planned if each.is_due]
+        job = CompactionJob(directory, due, lock, cleaned, checkpoints)
+        try:
+            yield job
+        except BaseException:
+            with contextlib.suppress(SegmentLogError, OSError):  # the first error says more
+                job.close()
+            raise
+        job.close()
+
+
+def _finish_earlier(
+    directory: str, partitions: Iterable[TopicPartition], settings: DirectorySettings
+) -> None:
+    """Finish or undo interrupted compactions, and remove files that left the logs long ago."""
+    for each in partitions:
+        config = settings.config(each.topic)
+        if "compact" in config.cleanup_policy:
+            where = partition_path(directory, each)
+            check_partition_path(where)
+            if has_swaps(where):
+                finish_swaps(where)
+                logger.warning("%s: finished or undid an interrupted compaction", where)
+            remove_deleted(where, config.file_delete_delay_ms)
+
+
+def _reset(cleaned: OffsetCheckpoint, planned: Iterable[PlannedPartition]) -> None:
+    """Replace checkpoints that their logs cannot have, as a broker does even without cleaning."""
+    for each in planned:
+        if each.cleanable.is_reset:
+            offset = each.cleanable.first_dirty_offset
+            logger.warning(
+                "%s: the compacted part ended at offset %s, outside of the log; it is compacted "
+                "from offset %d on", each.topic_partition, each.checkpoint, offset,
+            )  # fmt: skip
+            cleaned.put({each.topic_partition: offset})

@@ -1,0 +1,151 @@
+"""The offset map of one pass of compaction: the last offset of each key of the dirty part.
+
+`segmentlog.kernels.offset_map` has the table.  Its memory is bounded: a map that is full ends the
+pass where it stands, and leaves the rest of the log to the next pass (``Cleaner.buildOffsetMap``).
+"""
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from segmentlog.compaction.inflated_runs import inflated_runs
+from segmentlog.compaction.transactions import DecidedTransactions
+from segmentlog.disk.readable import open_file
+from segmentlog.errors import OptionError
+from segmentlog.kernels import layout, offset_map, siphash, status
+from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.records.decoder import BatchScanner
+from segmentlog.records.filler import RecordFiller
+from segmentlog.segments.segment import Segment
+from segmentlog.segments.windows import BatchWindows
+
+__all__ = ["MapBounds", "OffsetMap", "build_offset_map"]
+
+#: Bytes of an entry in Kafka's map, and in ours: a hash of 16 bytes, and an offset.
+_ENTRY_BYTES = 24
+_MOST_ENTRIES = 2**31 - 1
+_LEAST_ENTRIES = 64
+_WINDOW_BYTES = 4 << 20
+
+
+class MapBounds(NamedTuple):
+    """The largest size of an offset map; the defaults are a broker's.
+
+    Attributes
+    ----------
+    dedupe_buffer_bytes : memory of the map (``log.cleaner.dedupe.buffer.size``).
+    load_factor : share of its entries that are used (``log.cleaner.io.buffer.load.factor``).
+    """
+
+    dedupe_buffer_bytes: int = 128 << 20
+    load_factor: float = 0.9
+
+    @property
+    def most_keys(self) -> int:
+        """Keys that a map takes."""
+        return int(self.n_entries * self.load_factor)
+
+    @property
+    def n_entries(self) -> int:
+        """Entries of its table."""
+        return min(self.dedupe_buffer_bytes // _ENTRY_BYTES, _MOST_ENTRIES)
+
+    def check(self) -> None:
+        """Refuse a map that would hold no key.
+
+        Raises
+        ------
+        OptionError
+            If the memory is too small, or the load factor is not between 0 and 1.
+        """
+        if not 0 < self.load_factor < 1:
+            accepted = "give a share of the map above 0 and below 1"
+            raise OptionError("load_factor", str(self.load_factor), accepted)
+        if self.most_keys < 1:
+            accepted = f"give at least {int(_ENTRY_BYTES * (1 / self.load_factor + 1))} bytes"
+            raise OptionError("dedupe_buffer_bytes", str(self.dedupe_buffer_bytes), accepted)
+
+
+class OffsetMap:
+    """The keys that were put, and up to which offset they are known.
+
+    Parameters
+    ----------
+    bounds : checked by the caller.
+    most_records : how many records may come; a small table stays in the processor's caches.
+
+    Attributes
+    ----------
+    table, state, secret, waiting : arrays of `segmentlog.kernels.offset_map`.
+    """
+
+    def __init__(self, bounds: MapBounds, most_records: int) -> None:
+        n_entries = min(bounds.n_entries, 2 * most_records + _LEAST_ENTRIES)
+        # Pages of zeros come from the system one by one, as they are used.
+        self.table: Int64s = np.zeros((n_entries, offset_map.ENTRY_COLUMNS), np.int64)
+        self.state: Int64s = np.zeros(offset_map.STATE_COLUMNS, np.int64)
+        # One entry stays free: a search ends there.
+        self.state[offset_map.MOST_KEYS] = min(bounds.most_keys, n_entries - 1)
+        self.state[offset_map.LATEST_OFFSET] = -1
+        self.secret: Bytes = np.array(bytearray(os.urandom(siphash.SECRET_BYTES)), np.uint8)
+        self.waiting: Int64s = np.zeros(
+            (offset_map.N_WAITING, offset_map.WAITING_COLUMNS), np.int64
+        )
+
+    @property
+    def n_keys(self) -> int:
+        """Number of keys."""
+        return int(self.state[offset_map.N_KEYS])
+
+    @property
+    def latest_offset(self) -> int:
+        """Offset up to which the keys are known; -1 for an empty map."""
+        return int(self.state[offset_map.LATEST_OFFSET])
+
+    def reach(self, offset: int) -> None:
+        """Say that there is no key between the latest offset and `offset`."""
+        self.state[offset_map.LATEST_OFFSET] = offset
+
+
+def build_offset_map(
+    segments: Sequence[Segment], start_offset: int, end_offset: int, bounds: MapBounds
+) -> OffsetMap:
+    """Read the dirty part of a log into a map, or as much of it as the map takes.
+
+    Parameters
+    ----------
+    segments : all segments of the log; transactions may end behind the dirty part.
+    start_offset : at which the dirty part begins.
+    end_offset : base of the segment at which it ends.
+
+    Raises
+    ------
+    CorruptLogError, UnsupportedFormatError
+        If a batch is damaged; it names the place.
+    """
+    known = OffsetMap(bounds, end_offset - start_offset)
+    transactions = DecidedTransactions(segments)
+    filler, windows = RecordFiller(), BatchWindows(_WINDOW_BYTES)
+    bases = [each.base_offset for each in segments] + [end_offset]
+    for segment, behind in zip(segments, bases[1:], strict=True):
+        if behind <= start_offset or segment.base_offset >= end_offset:
+            continue
+        begin = segment.floor_position(start_offset)
+        scanner = BatchScanner(segment.path, 0 if begin else segment.base_offset)
+        with open_file(segment.path) as file:
+            for batches in windows.batches(file.read_into, scanner, begin, segment.size):
+                left_out = transactions.find_aborted(batches)
+                left_out |= batches.headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+                for run, rows in inflated_runs(filler, batches):
+                    code, row = offset_map.put_keys(
+                        run.buf, filler.inflated, run.headers, left_out[rows], start_offset,
+                        known.table, known.state, known.secret, known.waiting,
+                    )  # fmt: skip
+                    if code == status.TABLE_FULL:
+                        return known
+                    if code != status.OK:
+                        raise run.malformed(row, status.REASONS[code])
+        known.reach(min(behind, end_offset) - 1)
+    return known

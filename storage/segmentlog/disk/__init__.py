@@ -1,0 +1,1 @@
+"""The door to the disk and to object stores: reads, durable writes, locks."""

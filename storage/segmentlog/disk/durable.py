@@ -1,0 +1,211 @@
+"""Writes that are there after a crash, or not at all: the files to sync, and the order.
+
+A rename is atomic, but neither the rename nor the bytes of the file outlive a power cut by
+themselves.  First the file is synced, then it is renamed, then the directory that holds its name
+is synced.  An error from ``fsync`` is final: Linux has dropped the pages and does not report the
+error again.  It is never retried, and reaches the caller as a `SyncFailedError`.
+
+New files get the owner of their directory: a broker takes its whole log directory offline if it
+cannot open one file.  A user who cannot give them to this owner makes no file there.
+"""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterable, Iterator
+
+from segmentlog.disk.owners import another_owner
+from segmentlog.disk.system_errors import naming
+from segmentlog.errors import LogDirectoryError, SyncFailedError
+
+__all__ = [
+    "adopt",
+    "create_file",
+    "cut_file",
+    "open_to_write",
+    "replace_file",
+    "sync_ancestors",
+    "sync_directory",
+    "sync_file",
+    "writable",
+    "write_all",
+    "write_new_file",
+    "write_pieces",
+]
+
+#: One ``write`` takes at most 2 GiB less a page on Linux; larger data is written in pieces.
+_MOST_AT_ONCE = 1 << 30
+
+#: Errors of a system for a directory that cannot be synced, or not by this user.
+_NOT_TO_BE_SYNCED = {
+    errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.EROFS, errno.ENOSYS,
+}  # fmt: skip
+
+#: Errors for a file that cannot be given away, by this user or to this owner.
+_NOT_GIVEN = {errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
+
+
+def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
+    """Write all of `data` at byte `position`; ``pwrite`` alone may stop short without an error."""
+    view = memoryview(data)
+    while len(view):
+        with naming(descriptor):
+            written = os.pwrite(descriptor, view[:_MOST_AT_ONCE], position)
+        view, position = view[written:], position + written
+
+
+def write_pieces(descriptor: int, data: bytes, size: int, positions: Iterable[int]) -> None:
+    """Write each `size` bytes of `data` at a position of their own."""
+    with naming(descriptor):
+        for start, position in zip(range(0, len(data), size), positions, strict=True):
+            written = os.pwrite(descriptor, data[start : start + size], position)
+            if written < size:
+                write_all(descriptor, data[start + written : start + size], position + written)
+
+
+def open_to_write(path: str) -> int:
+    """A descriptor of an existing file, to change it in place."""
+    return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+
+@contextlib.contextmanager
+def writable(path: str) -> Iterator[int]:
+    """The same, closed at the end of the block."""
+    descriptor = open_to_write(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def cut_file(descriptor: int, size: int) -> None:
+    """Cut a file to its first `size` bytes."""
+    with naming(descriptor):
+        os.ftruncate(descriptor, size)
+
+
+def sync_file(descriptor: int, path: str) -> None:
+    """Sync a file's bytes to the disk.
+
+    Raises
+    ------
+    SyncFailedError
+        If the disk reports an error; the state of the bytes is then unknown.
+    """
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise SyncFailedError(path, error.strerror or str(error)) from error
+
+
+def sync_directory(path: str) -> None:
+    """Sync the names in a directory to the disk; see `sync_file`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync_file(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def sync_ancestors(path: str) -> None:
+    """Sync the names that lead to a directory, up to the mount point of its disk.
+
+    A writer that died makes directories only below the mount, on the disk of the log directory.
+    Above the mount there may be an automounter or another server, which may not answer.
+
+    A directory that cannot be synced at all has no disk behind its names (autofs, proc, some FUSE
+    file systems), or is not ours to open, and then its names were there before us.
+
+    Raises
+    ------
+    SyncFailedError
+        If the disk of one of these directories reports an error.
+    """
+    path = os.path.realpath(path)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+        try:
+            sync_directory(path)
+        except (SyncFailedError, OSError) as error:
+            cause = error.__cause__ if isinstance(error, SyncFailedError) else error
+            if not isinstance(cause, OSError) or cause.errno not in _NOT_TO_BE_SYNCED:
+                raise
+
+
+def adopt(path: str) -> None:
+    """Give a new file or directory to the owner of its directory.
+
+    The group is set only if the system allows it: the owner can use the file in any case.
+
+    Raises
+    ------
+    LogDirectoryError
+        If another user stays the owner: this user is not the owner, and may not give files away.
+    """
+    directory = os.path.dirname(path)
+    parent, made = os.stat(directory), os.stat(path)
+    if (parent.st_uid, parent.st_gid) == (made.st_uid, made.st_gid):
+        return
+    try:
+        os.chown(path, parent.st_uid, parent.st_gid)
+    except OSError as error:
+        if error.errno not in _NOT_GIVEN:
+            raise
+        if made.st_uid != parent.st_uid:
+            reason = another_owner(parent.st_uid, made.st_uid)
+            raise LogDirectoryError(directory, reason) from error
+
+
+def create_file(path: str, *, mode: int = 0o644) -> int:
+    """Make a file that must not exist yet; returns a descriptor to write it.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the owner of its directory could not use it; the file is then removed.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        adopt(path)
+    except BaseException:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
+    return descriptor
+
+
+def write_new_file(path: str, data: bytes, *, mode: int = 0o644, sync: bool = True) -> None:
+    """Write a file that must not exist yet, and sync its bytes; the caller syncs its name.
+
+    Without `sync`, the caller syncs its bytes, too.
+    """
+    descriptor = create_file(path, mode=mode)
+    try:
+        write_all(descriptor, data, 0)
+        if sync:
+            sync_file(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Replace a file, as Kafka does with its checkpoints.
+
+    ``<path>.tmp`` is written, synced and renamed over the old file, and the directory is synced.
+    An open of `path` at any moment, also after a crash, finds the old bytes or the new bytes.
+    """
+    temporary = f"{path}.tmp"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)  # left by a crash
+    write_new_file(temporary, data, mode=_mode_of(path))
+    os.replace(temporary, path)
+    sync_directory(os.path.dirname(path))
+
+
+def _mode_of(path: str) -> int:
+    """Permissions of the present file, for the file that replaces it."""
+    try:
+        return os.stat(path).st_mode & 0o777
+    except FileNotFoundError:
+        return 0o644

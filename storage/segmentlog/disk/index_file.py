@@ -1,0 +1,76 @@
+"""Read-only bytes of an index file: a small one is read whole, a large one mapped if that is safe.
+
+A broker trims the index of its active segment in place, and a process that has the file mapped
+then dies of SIGBUS at the next touch.  So only indexes of closed segments in a directory that was
+cleanly shut down are mapped; all others are read with ``pread``, an entry at a time, and a file
+that shrinks under the reader gives a short answer instead of a signal.  An index at a URL is one
+read, if it is not large.
+
+Up to `SMALL_BYTES`, one read of the whole file takes less than a map or a few reads of entries.
+"""
+
+import mmap
+
+from segmentlog.disk.closing import Closing
+from segmentlog.disk.readable import FileType, ReadableFile, open_file
+
+__all__ = ["SMALL_BYTES", "IndexFile"]
+
+#: Largest index that is read whole.
+SMALL_BYTES = 16 << 10
+
+
+class IndexFile(Closing):
+    """An open index; a missing index counts as empty.
+
+    Parameters
+    ----------
+    path : the file.
+    mapped : whether to map it.
+    """
+
+    def __init__(self, path: str, *, mapped: bool) -> None:
+        self.size = 0
+        self._map: mmap.mmap | bytes | None = None
+        self._file: ReadableFile | None = None
+        try:
+            file = open_file(path)
+        except OSError:  # an index that cannot be opened costs a scan, not the read
+            return
+        status = file.status()
+        if status.type is not FileType.FILE:
+            file.close()
+            return
+        self._file, self.size = file, status.size
+        if 0 < self.size <= SMALL_BYTES:
+            self._map = file.read(0, self.size)
+        elif mapped or file.never_cut:
+            self._map = file.map()
+        if self._map is not None:
+            file.close()
+            self._file = None
+
+    def read(self, at: int, n_bytes: int) -> bytes:
+        """`n_bytes` from byte `at`; zeros, as in a preallocated tail, where the file ends."""
+        if self._map is not None:
+            piece = self._map[at : at + n_bytes]
+        elif self._file is not None:
+            piece = self._file.read(at, n_bytes)
+        else:
+            piece = b""
+        return piece if len(piece) == n_bytes else piece.ljust(n_bytes, b"\0")
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the file is memory-mapped."""
+        return isinstance(self._map, mmap.mmap)
+
+    def close(self) -> None:
+        """Close the file; later reads give zeros."""
+        if self._map is not None:
+            if isinstance(self._map, mmap.mmap):
+                self._map.close()
+            self._map = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,307 @@
+"""The lock that brokers and writers share: one of them at a time in a log directory.
+
+A broker locks the whole of ``.lock`` (Java's ``FileChannel.tryLock``: a POSIX record lock), and
+deletes the file when it stops cleanly.  Here it is an open-file-description lock, which excludes
+POSIX locks, too, but belongs to the descriptor: a POSIX lock is lost as soon as any code in the
+process closes any descriptor of the file.  A description outlives its process in forked children,
+so a forked child closes the descriptors that it has inherited.
+
+`segmentlog.disk.task_lock` has the share of tasks in the lock, which may outlive its holder.
+"""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import secrets
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from segmentlog.disk.durable import adopt, create_file
+from segmentlog.disk.owners import why_not_written
+from segmentlog.errors import LogDirectoryError, LogLockedError
+from segmentlog.names import LOCK_FILE
+
+__all__ = [
+    "DirectoryLock", "LockShare", "close_kept", "is_locked", "open_kept", "try_lock",
+]  # fmt: skip
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.05
+
+#: How long a holder waits for its tasks in the end.  Then it leaves: they keep others out.
+_TASKS_END_SECONDS = 10.0
+
+#: The holes for tasks lie from here on, far beyond the bytes that a lock file has.
+_TASKS = 1 << 62
+
+#: ``struct flock``: type, whence, start, length (0: to the end), pid (0, for these locks).
+_FLOCK = struct.Struct("hhqqi4x")
+
+#: Errors if there are no such locks: the lock daemon of an NFS server is away, the file system has
+#: no locks, or the kernel has no locks of this kind.
+_NO_LOCKS = {errno.ENOLCK, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
+
+#: Threads share a description only through this table: a second thread of the process that opened
+#: the file again would be excluded by the lock, as another process is.
+_threads: dict[str, threading.Lock] = {}
+
+#: All open descriptors of lock files.  A forked child inherits their locks, and would keep them
+#: after its parent is killed.
+_descriptors: set[int] = set()
+
+#: Held while these two change, and while a process is forked: a child finds them consistent.
+_guard = threading.RLock()
+
+
+def _begin_child() -> None:
+    """Forget the parent's locks in a forked child: no thread is left here to unlock them.
+
+    The locks stay with the parent.  Closing a descriptor unlocks nothing while another is open;
+    unlocking would take the lock from the parent.
+    """
+    for descriptor in _descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _descriptors.clear()
+    _threads.clear()
+    _guard.release()
+
+
+os.register_at_fork(
+    before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_begin_child
+)
+
+
+class LockShare(NamedTuple):
+    """A hole for tasks in the lock of a directory; it can be pickled.
+
+    Attributes
+    ----------
+    path : of the lock file.
+    first : the byte that is unlocked as long as tasks may begin; their own bytes come after it.
+    """
+
+    path: str
+    first: int
+
+
+class DirectoryLock:
+    """The lock of one log directory, held from ``__enter__`` to ``__exit__``.
+
+    Parameters
+    ----------
+    directory : absolute path of the log directory.
+    timeout_seconds : how long to wait for the lock.
+
+    Raises
+    ------
+    LogDirectoryError
+        On a system without such locks.  On entering, if the file system has none, or if this user
+        may not open or make the file.
+    LogLockedError
+        On entering, if a broker or another writer still has it then.
+    """
+
+    def __init__(self, directory: str, timeout_seconds: float = 0.0) -> None:
+        if sys.platform != "linux":
+            raise LogDirectoryError(directory, "is written to and recovered on Linux only")
+        self._directory = directory
+        self._path = os.path.join(directory, LOCK_FILE)
+        self._timeout_seconds = min(max(timeout_seconds, 0), threading.TIMEOUT_MAX)
+        self._descriptor = -1
+        self._thread_lock = threading.Lock()  # replaced on entering, in the process that enters
+        self._process = -1
+
+    def __enter__(self) -> Self:
+        until = time.monotonic() + self._timeout_seconds
+        with _guard:
+            shared = _threads.setdefault(os.path.realpath(self._directory), threading.Lock())
+        self._thread_lock, self._process = shared, os.getpid()
+        if not self._thread_lock.acquire(timeout=self._timeout_seconds):
+            raise LogLockedError(self._directory, os.getpid(), self._timeout_seconds)
+        try:
+            while not self._try():
+                if time.monotonic() >= until:
+                    process, is_task = self._holder()
+                    raise LogLockedError(
+                        self._directory, process, self._timeout_seconds, is_task=is_task
+                    )
+                time.sleep(_POLL_SECONDS)
+        except BaseException:
+            self._thread_lock.release()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._process != os.getpid():  # forked inside the block: the lock is the parent's
+            return
+        close_kept(self._descriptor)
+        self._thread_lock.release()
+
+    @contextlib.contextmanager
+    def shared(self, n_tasks: int) -> Iterator[LockShare]:
+        """Let tasks work in the directory, each with a byte of the lock (`TaskLock`).
+
+        At the end of the block no further task begins, and those that work are waited for, but
+        not for ever: the directory stays locked until the last one has ended.
+
+        Parameters
+        ----------
+        n_tasks : the tasks have the numbers from 1 to this.
+        """
+        share = LockShare(self._path, _TASKS + secrets.randbelow(_TASKS >> 1))
+        _unlock(self._descriptor, share.first, 1 + n_tasks)
+        try:
+            yield share
+        finally:
+            if self._process == os.getpid():  # otherwise forked inside the block
+                self._end_tasks(share, n_tasks)
+
+    def _end_tasks(self, share: LockShare, n_tasks: int) -> None:
+        """Close the hole: first the byte that tasks look at, then theirs."""
+        try_lock(self._descriptor, share.first, 1)
+        until = time.monotonic() + _TASKS_END_SECONDS
+        while not try_lock(self._descriptor, share.first, 1 + n_tasks):
+            if time.monotonic() >= until:
+                logger.warning(
+                    "%s: a task still works there; the directory is locked until it has ended",
+                    self._directory,
+                )
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def _try(self) -> bool:
+        """Open and lock the file, unless another process holds it or has just removed it."""
+        descriptor = open_kept(self._open)
+        try:
+            is_locked = self._lock(descriptor)
+        except BaseException:
+            close_kept(descriptor)
+            raise
+        if is_locked:
+            self._descriptor = descriptor
+        else:
+            close_kept(descriptor)
+        return is_locked
+
+    def _open(self) -> int:
+        while True:
+            try:
+                return os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            except PermissionError as error:
+                reason = f"{error.strerror}: {why_not_written(self._path)}"
+                raise LogDirectoryError(self._path, reason) from error
+            except IsADirectoryError as error:
+                reason = f"cannot be locked: {error.strerror}; brokers have a file there: move it"
+                raise LogDirectoryError(self._path, reason) from error
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):  # another was quicker
+                    return create_file(self._path)
+
+    def _lock(self, descriptor: int) -> bool:
+        try:
+            with contextlib.suppress(LogDirectoryError):  # the owner may open it all the same
+                adopt(self._path)
+            # If the inodes differ, the path no longer names the file that we locked.
+            return (
+                try_lock(descriptor) and os.fstat(descriptor).st_ino == os.stat(self._path).st_ino
+            )
+        except (PermissionError, FileNotFoundError):
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            reason = (
+                f"its file system does not lock files ({error.strerror}), so nothing keeps a "
+                "broker or another writer out; mount it with locks (NFS 4, or NFS 3 with lockd), "
+                "or write to a local file system"
+            )
+            raise LogDirectoryError(self._directory, reason) from error
+
+    def _holder(self) -> tuple[int, bool]:
+        """Process that holds the lock, or 0 if the system does not tell; whether it is a task."""
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return 0, False
+        try:
+            # The request is for a POSIX lock, like a broker's: only for these does the system know
+            # the process.
+            reply = fcntl.fcntl(descriptor, fcntl.F_GETLK, _request(fcntl.F_WRLCK, 0, _TASKS))
+            lock_type, _, _, _, process = _FLOCK.unpack(reply)
+            if lock_type != fcntl.F_UNLCK:
+                return max(int(process), 0), False
+            return 0, is_locked(descriptor, _TASKS, 0)
+        except OSError:
+            return 0, False
+        finally:
+            os.close(descriptor)
+
+
+def try_lock(descriptor: int, start: int = 0, n_bytes: int = 0) -> bool:
+    """Lock some bytes of a file, which need not exist; False if another has locked one of them.
+
+    Parameters
+    ----------
+    n_bytes : 0 for all from `start` on.
+    """
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_WRLCK, start, n_bytes))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def is_locked(descriptor: int, start: int, n_bytes: int) -> bool:
+    """Whether another has locked some of these bytes; see `try_lock`."""
+    request = _request(fcntl.F_WRLCK, start, n_bytes)
+    reply = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request)
+    return bool(_FLOCK.unpack(reply)[0] != fcntl.F_UNLCK)
+
+
+def _unlock(descriptor: int, start: int = 0, n_bytes: int = 0) -> None:
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_UNLCK, start, n_bytes))
+
+
+def _request(lock_type: int, start: int, n_bytes: int) -> bytes:
+    return _FLOCK.pack(lock_type, os.SEEK_SET, start, n_bytes, 0)
+
+
+def open_kept(open_file: Callable[[], int]) -> int:
+    """Open a file whose locks a forked child must not inherit.
+
+    Parameters
+    ----------
+    open_file : opens it, and returns its descriptor.
+    """
+    with _guard:
+        descriptor = open_file()
+        _descriptors.add(descriptor)
+    return descriptor
+
+
+def close_kept(descriptor: int) -> None:
+    """Unlock and close what `open_kept` has opened; a forked child has closed it already.
+
+    A process that was started without `os.fork` may have the descriptor for a moment, too: closing
+    it alone would leave the locks there.
+    """
+    with _guard:
+        if descriptor in _descriptors:
+            _descriptors.remove(descriptor)
+            with contextlib.suppress(OSError):
+                _unlock(descriptor)
+            os.close(descriptor)

@@ -1,1 +1,0 @@
-"""The disk: names, text files, read-only bytes; places and forms of data, not their meaning."""

@@ -1,1 +1,0 @@
-"""The files that make a commit atomic, and by which readers notice it."""

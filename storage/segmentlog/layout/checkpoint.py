@@ -1,0 +1,224 @@
+"""Checkpoint files: a version, a count, and a line for each entry.
+
+::
+
+    0                   version
+    2                   number of entries
+    orders 0 1500       topic, partition, offset; separated by any white space
+    orders 1 1498
+
+Rules: ``org.apache.kafka.server.common.CheckpointFile``.  Brokers replace these files by renaming,
+so a reader never meets half of a file.  An empty file has no entries, and neither has a missing
+file.
+"""
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+
+from segmentlog.disk.durable import replace_file
+from segmentlog.disk.whole import read_whole
+from segmentlog.errors import CorruptCheckpointError
+from segmentlog.model import TopicPartition
+from segmentlog.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+
+__all__ = [
+    "OffsetCheckpoint",
+    "ReadCheckpoints",
+    "read_leader_epochs",
+    "read_offsets",
+    "write_leader_epochs",
+    "write_offsets",
+]
+
+_VERSION = 0
+_SHARE = 64  # one part in so many of the entries may be waiting
+
+
+class OffsetCheckpoint:
+    """An offset checkpoint for many changes: read once, and written when enough have come.
+
+    The file is as large as the directory has partitions, so that a write for each of them would
+    take the square of their number.  The caller holds the lock of the directory, and writes what
+    is left at the end.  A crash may forget changes that were not written.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    name : of the checkpoint.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If it cannot be read.
+    """
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._directory, self._name = directory, name
+        self._offsets = dict(read_offsets(directory, name))
+        self._n_waiting = 0
+
+    @property
+    def offsets(self) -> Mapping[TopicPartition, int]:
+        """All entries, with those that are not written yet."""
+        return self._offsets
+
+    def put(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Change entries; in a small checkpoint, they are durable on return."""
+        self._offsets.update(offsets)
+        self._n_waiting += len(offsets)
+        if self._n_waiting > len(self._offsets) // _SHARE:
+            self.write()
+
+    def lower_to(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Lower entries that exceed the ends of their logs, durably; whether there was one."""
+        lowered = {each: end for each, end in ends.items() if self._offsets.get(each, end) > end}
+        self.put(lowered)
+        self.write()
+        return bool(lowered)
+
+    def write(self) -> None:
+        """Make all changes durable."""
+        if self._n_waiting:
+            write_offsets(self._directory, self._name, self._offsets)
+            self._n_waiting = 0
+
+
+class ReadCheckpoints:
+    """The checkpoints by which logs are prepared for appends, each read at its first use.
+
+    Recovery points may be written later than their logs are recovered: a crash between the two has
+    the next writer check bytes once more.
+
+    Parameters
+    ----------
+    directory : the log directory; the caller holds its lock.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    @cached_property
+    def starts(self) -> Mapping[TopicPartition, int]:
+        """Log starts."""
+        return read_offsets(self._directory, LOG_START_CHECKPOINT)
+
+    @cached_property
+    def points(self) -> OffsetCheckpoint:
+        """Recovery points."""
+        return OffsetCheckpoint(self._directory, RECOVERY_POINT_CHECKPOINT)
+
+    @cached_property
+    def high_watermarks(self) -> OffsetCheckpoint:
+        """High watermarks."""
+        return OffsetCheckpoint(self._directory, HIGH_WATERMARK_CHECKPOINT)
+
+    @cached_property
+    def cleaned(self) -> OffsetCheckpoint:
+        """Ends of the compacted parts."""
+        return OffsetCheckpoint(self._directory, CLEANER_OFFSET_CHECKPOINT)
+
+    def lower_to(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Lower what exceeds the ends of its logs, durably; whether a high watermark did.
+
+        So are the ends of compacted parts (``LogCleanerManager.maybeTruncateCheckpoint``).
+        Otherwise records to come would count as compacted, and a tombstone among them would expire
+        before it has removed the earlier records of its key.
+        """
+        self.cleaned.lower_to(ends)
+        return self.high_watermarks.lower_to(ends)
+
+    def write(self) -> None:
+        """Make what has moved durable."""
+        self.points.write()
+
+
+def read_offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:
+    """Entries of an offset checkpoint at the top of a log directory.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If a line is not what it should be, or entries are missing or too many.
+    """
+    path = os.path.join(directory, name)
+    remedy = "remove the file if the offsets that it holds do not matter"
+    if name == HIGH_WATERMARK_CHECKPOINT:
+        remedy = "read with readUpTo=logEnd, or remove the file: reads then end at the log end"
+    offsets = {}
+    for number, line in _entries(path, remedy):
+        parts = line.split()
+        if len(parts) != 3 or not _is_number(parts[1]) or not _is_number(parts[2]):
+            reason = f"expected 'topic partition offset', found {line[:80]!r}"
+            raise CorruptCheckpointError(path, number, reason, remedy)
+        offsets[TopicPartition(parts[0], int(parts[1]))] = int(parts[2])
+    return offsets
+
+
+def read_leader_epochs(path: str) -> tuple[tuple[int, int], ...]:
+    """Entries (leader epoch, start offset) of a ``leader-epoch-checkpoint``, in their order.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If a line is not what it should be, or entries are missing or too many.
+    """
+    remedy = "remove the file; a broker builds it again from the log"
+    epochs = []
+    for number, line in _entries(path, remedy):
+        parts = line.split()
+        if len(parts) != 2 or not all(map(_is_number, parts)):
+            reason = f"expected 'epoch offset', found {line[:80]!r}"
+            raise CorruptCheckpointError(path, number, reason, remedy)
+        epochs.append((int(parts[0]), int(parts[1])))
+    return tuple(epochs)
+
+
+def write_offsets(directory: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace an offset checkpoint at the top of a log directory, durably."""
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    _write(os.path.join(directory, name), lines)
+
+
+def write_leader_epochs(path: str, epochs: Sequence[tuple[int, int]]) -> None:
+    """Replace a ``leader-epoch-checkpoint``: pairs of epoch and start offset, durably."""
+    _write(path, [f"{epoch} {offset}" for epoch, offset in epochs])
+
+
+def _write(path: str, lines: Sequence[str]) -> None:
+    text = "\n".join([str(_VERSION), str(len(lines)), *lines, ""])
+    replace_file(path, text.encode())
+
+
+def _is_number(text: str) -> bool:
+    """Whether Java would parse `text` as a long; offsets of -1 are written for "none"."""
+    return text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 20
+
+
+def _entries(path: str, remedy: str) -> list[tuple[int, str]]:
+    """Line numbers and lines of the entries, their count checked."""
+    try:
+        data = read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, remedy))
+    except FileNotFoundError:
+        return []
+    with io.TextIOWrapper(io.BytesIO(data), "utf-8", "replace") as file:
+        head = [line.rstrip("\r\n") for line in islice(file, 2)]
+        lines = [line.rstrip("\r\n") for line in file]
+    if not head:
+        return []
+    if head[0].strip() != str(_VERSION):
+        reason = f"expected version {_VERSION}, found {head[0][:80]!r}"
+        raise CorruptCheckpointError(path, 1, reason, remedy)
+    if len(head) < 2:
+        return []
+    if not _is_number(head[1].strip()) or int(head[1]) != len(lines):
+        reason = f"the file says {head[1][:80]!r} entries and has {len(lines)}"
+        raise CorruptCheckpointError(path, 2, reason, remedy)
+    return list(enumerate(lines, start=3))

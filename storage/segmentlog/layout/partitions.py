@@ -1,0 +1,84 @@
+"""The directories of partitions in a log directory: one listing for all callers."""
+
+import os
+from typing import NamedTuple
+
+from segmentlog.disk.readable import FileType, is_directory, list_entries, list_names
+from segmentlog.errors import LogDirectoryError
+from segmentlog.model import METADATA_TOPIC, TopicPartition
+from segmentlog.names import (
+    DirectoryState,
+    is_deleted_directory,
+    parse_partition_directory,
+)
+
+__all__ = ["NamedPartition", "list_partitions", "refuse_partition"]
+
+
+class NamedPartition(NamedTuple):
+    """An entry with the name of a partition's directory.
+
+    Attributes
+    ----------
+    path : of the entry.
+    state : by its name: in use, being deleted, of a future replica, or stray.
+    type : readers and writers leave out links and files, and say so.
+    """
+
+    topic_partition: TopicPartition
+    path: str
+    state: DirectoryState
+    type: FileType
+
+    @property
+    def name(self) -> str:
+        """Name of the directory."""
+        return os.path.basename(self.path)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the name is that of a partition in use."""
+        return self.state == DirectoryState.CURRENT
+
+    def is_deleted_of(self, topic_partition: TopicPartition) -> bool:
+        """Whether the name is that of a deleted partition, whose topic may be cut short in it."""
+        is_same = self.topic_partition.partition == topic_partition.partition
+        return is_same and is_deleted_directory(self.name, topic_partition.topic)
+
+    @property
+    def is_metadata(self) -> bool:
+        """Whether it is the log of the cluster's metadata, for which other rules hold."""
+        return self.topic_partition.topic == METADATA_TOPIC
+
+
+def list_partitions(directory: str) -> list[NamedPartition]:
+    """All such entries, of any state and type, sorted by name.
+
+    Raises
+    ------
+    OSError
+        If the directory cannot be listed.
+    """
+    found = []
+    for name, kind in list_entries(directory):
+        parsed = parse_partition_directory(name)
+        if parsed is not None:
+            found.append(NamedPartition(parsed[0], os.path.join(directory, name), parsed[1], kind))
+    return sorted(found, key=lambda each: each.path)
+
+
+def refuse_partition(directory: str) -> None:
+    """Refuse the directory of a partition where a log directory is to be named.
+
+    A log directory may have a name of that form, such as ``logs-1``, but holds no ``.log`` file.
+
+    Raises
+    ------
+    LogDirectoryError
+        If `directory` is a partition's.
+    """
+    has_form = parse_partition_directory(os.path.basename(directory)) is not None
+    names = list_names(directory) if has_form and is_directory(directory) else ()
+    if any(name.endswith(".log") for name in names):
+        reason = "is a partition directory; name the log directory that holds it"
+        raise LogDirectoryError(directory, reason)

@@ -1,0 +1,61 @@
+"""The transaction index: which transactions were aborted (``org.apache.kafka…TransactionIndex``).
+
+::
+
+     0         2             10             18            26                   34
+    +---------+-------------+--------------+-------------+--------------------+
+    | version | producer id | first offset | last offset | last stable offset |
+    | 0       |             |              |             | behind it          |
+    +---------+-------------+--------------+-------------+--------------------+
+
+The file has an entry for each abort marker of the segment; the last offset is the marker's.  A
+segment without aborts has no such file, so a missing file proves nothing: reads use the markers in
+the log.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from segmentlog.disk.whole import read_whole
+from segmentlog.errors import CorruptIndexError
+
+__all__ = ["AbortedTransaction", "encode_transactions", "read_transaction_index"]
+
+_ENTRY = struct.Struct(">hqqqq")
+
+
+class AbortedTransaction(NamedTuple):
+    """An entry of a ``.txnindex`` file."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def read_transaction_index(path: str) -> Iterator[AbortedTransaction]:
+    """Every entry of the file, in its order; no entries if the file is missing.
+
+    Raises
+    ------
+    CorruptIndexError
+        If its length is not a whole number of entries, or an entry has another version than 0; it
+        is raised behind the entries before.
+    """
+    try:
+        data = read_whole(path, lambda reason: CorruptIndexError(path, reason))
+    except FileNotFoundError:
+        return
+    left = len(data) % _ENTRY.size
+    for version, *fields in _ENTRY.iter_unpack(data[: len(data) - left]):
+        if version:
+            raise CorruptIndexError(path, f"expected entries of version 0, found {version}")
+        yield AbortedTransaction(*fields)
+    if left:
+        raise CorruptIndexError(path, f"{len(data)} bytes are not a number of entries of 34")
+
+
+def encode_transactions(entries: Iterable[AbortedTransaction]) -> bytes:
+    """Bytes of a file with these entries."""
+    return b"".join(_ENTRY.pack(0, *each) for each in entries)

@@ -1,0 +1,1 @@
+"""A log directory and its logs, to read."""

@@ -1,0 +1,442 @@
+"""One topic-partition on disk: its segments, its offsets, and reads of it."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import cached_property, partial
+
+import pyarrow as pa
+
+from segmentlog.disk.readable import is_file
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    LogChangedError,
+    OffsetOutOfRangeError,
+    UnsupportedFormatError,
+)
+from segmentlog.layout.metadata import known_topic_id, read_topic_id
+from segmentlog.logs.summary import html_table, in_a_line
+from segmentlog.model import (
+    MAX_INFLATED_BATCH_BYTES,
+    IsolationLevel,
+    LogSlice,
+    OffsetRange,
+    OnCorruptBatch,
+    ReadUpTo,
+    ScanPolicy,
+    TimestampAndOffset,
+    TopicPartition,
+)
+from segmentlog.reads.listed import ListedSegments
+from segmentlog.reads.look_again import looks_again
+from segmentlog.reads.lookup import find_offset_by_timestamp, offset_up_to_which_all_are_older
+from segmentlog.reads.moment import Listing
+from segmentlog.reads.plan import cut_slices
+from segmentlog.reads.time_range import one_bound
+from segmentlog.segments.listing import list_segments, lone_segment
+from segmentlog.segments.log_end import LogEnd
+from segmentlog.segments.segment import Segment
+
+__all__ = ["Log"]
+
+logger = logging.getLogger(__name__)
+
+
+class Log:
+    """One topic-partition, as it stood when its directory was opened.
+
+    `segmentlog.LogDirectory.log` makes it.  It is cheap to make: the disk is read at the first
+    request for a property, and not again.
+
+    Parameters
+    ----------
+    topic_partition : topic and partition of the log.
+    path : the partition directory, or one ``.log`` file of it.
+    log_start_checkpoint : the partition's entry in ``log-start-offset-checkpoint``, or 0.
+    high_watermark_checkpoint : its entry in ``replication-offset-checkpoint``, or None; or the
+        error, if that file cannot be read.
+    list_files : lists the partition directory; by default as it is, even beside a writer.
+    is_file : whether `path` is a file, if that is known; by default, the disk is asked.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        path: str,
+        *,
+        log_start_checkpoint: int = 0,
+        high_watermark_checkpoint: int | CorruptCheckpointError | None = None,
+        list_files: Callable[[TopicPartition, str], Listing] | None = None,
+        is_file: bool | None = None,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.path = path
+        self._log_start_checkpoint = log_start_checkpoint
+        self._high_watermark_checkpoint = high_watermark_checkpoint
+        self._list_files = list_files or (lambda _, path: Listing(list_segments(path)))
+        self._open_transactions: dict[int, dict[int, int]] = {}
+        if is_file is not None:
+            self._is_file = is_file
+
+    def __repr__(self) -> str:
+        return f"Log({in_a_line(self)})"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.path, [self])
+
+    @property
+    def high_watermark_checkpoint(self) -> int | None:
+        """The partition's entry in ``replication-offset-checkpoint``, or None.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If the checkpoint cannot be read.
+        """
+        if isinstance(self._high_watermark_checkpoint, CorruptCheckpointError):
+            raise self._high_watermark_checkpoint
+        return self._high_watermark_checkpoint
+
+    @cached_property
+    def _is_file(self) -> bool:
+        return is_file(self.path)
+
+    @property
+    def _directory(self) -> str:
+        return os.path.dirname(self.path) if self._is_file else self.path
+
+    @cached_property
+    def _listed(self) -> ListedSegments:
+        promised = self._high_watermark_checkpoint
+        committed_to = promised if isinstance(promised, int) else -1
+        listing = self._list_files(self.topic_partition, self._directory)
+        if self._is_file:
+            files = tuple(file for file in listing.files if file.path == self.path)
+            listing = Listing(files or (lone_segment(self.path),))
+        return ListedSegments(listing, self._log_start_checkpoint, committed_to)
+
+    @property
+    @looks_again
+    def segments(self) -> tuple[Segment, ...]:
+        """Segments in the order of their base offsets; the last one is the active segment."""
+        return self._listed.segments
+
+    @property
+    @looks_again
+    def untorn_segments(self) -> tuple[Segment, ...]:
+        """`segments`, the last one without a torn tail that no high watermark promises."""
+        return self._listed.untorn
+
+    @property
+    def topic_id(self) -> str | None:
+        """Topic id from ``partition.metadata``, as Kafka prints it; None without that file."""
+        return read_topic_id(self._directory)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all ``.log`` files."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    @looks_again
+    def tail(self) -> LogEnd:
+        """End of the last segment."""
+        return self._listed.tail
+
+    @property
+    @looks_again
+    def log_start_offset(self) -> int:
+        """First offset that a reader may see: retention and DeleteRecords move it up."""
+        return self._listed.log_start_offset
+
+    @property
+    @looks_again
+    def log_end_offset(self) -> int:
+        """The offset that the next record will get; a torn tail does not count.
+
+        If a commit has written to the log since its directory was opened, it is the high watermark
+        of that time.
+        """
+        return self._listed.log_end_offset
+
+    @property
+    def high_watermark(self) -> int | None:
+        """Offset up to which records are replicated, by the checkpoint beside the partition.
+
+        None when the checkpoint has no entry.  A running broker writes it every five seconds.
+        """
+        at = self.high_watermark_checkpoint
+        return None if at is None else min(max(at, self.log_start_offset), self.log_end_offset)
+
+    def end_offset(
+        self,
+        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> int:
+        """End of a read of the newest data: the high watermark if known, or the log end.
+
+        For committed data, it is the last stable offset.
+
+        The end lies behind `log_end_offset` if a high watermark behind a torn tail has promised
+        the tail.  A read up to this end reports the damage; it does not end before it in silence.
+        With ``ReadUpTo.LOG_END``, a torn tail is left out.
+        """
+        if isolation_level == IsolationLevel.READ_COMMITTED:
+            return self.last_stable_offset(read_up_to)
+        reads_all = read_up_to == ReadUpTo.LOG_END
+        if reads_all and isinstance(self._high_watermark_checkpoint, CorruptCheckpointError):
+            return self.log_end_offset
+        promised = self.high_watermark_checkpoint
+        if promised is not None and promised > self.tail.offset and self.segments:
+            is_torn = self.segments[-1].size > self.tail.position
+            if is_torn and not reads_all:
+                return promised
+            if not self._is_file:  # one segment alone need not reach to the end
+                told = "%s: the high watermark is %d, the log ends at %d; reading to the log end"
+                logger.warning(told, self.path, promised, self.log_end_offset)
+        high_watermark = self.high_watermark
+        return self.log_end_offset if high_watermark is None or reads_all else high_watermark
+
+    @looks_again
+    def open_transactions(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> dict[int, int]:
+        """Transactions that have no end marker below `end_offset`: first offsets by producer id.
+
+        Read from the newest producer snapshot and the batch headers behind it.
+
+        Raises
+        ------
+        CorruptLogError, UnsupportedFormatError
+            If a header that has to be read cannot be true.
+        """
+        from segmentlog.reads.read_committed import find_open_transactions  # kernels load here
+
+        end_offset = self.end_offset(read_up_to)
+        if end_offset not in self._open_transactions:
+            found = find_open_transactions(self._directory, self.untorn_segments, end_offset)
+            self._open_transactions[end_offset] = found
+        return self._open_transactions[end_offset]
+
+    def last_stable_offset(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> int:
+        """Offset below which every transaction is decided (``UnifiedLog.lastStableOffset``)."""
+        opened = self.open_transactions(read_up_to).values()
+        first = min(opened, default=self.end_offset(read_up_to))
+        return max(first, self.log_start_offset)
+
+    @looks_again
+    def producers(self) -> pa.Table:
+        """Idempotent producers, their gaps and repeats: `segmentlog.reads.producers` has more."""
+        from segmentlog.reads.producers import producers_table  # the compiled kernels load here
+
+        return producers_table(self.untorn_segments, self.log_start_offset)
+
+    @looks_again
+    def offset_for_timestamp(
+        self,
+        timestamp_ms: int,
+        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+        *,
+        one_segment: bool = False,
+    ) -> TimestampAndOffset | None:
+        """Earliest offset whose record has a timestamp at or after `timestamp_ms`.
+
+        Parameters
+        ----------
+        timestamp_ms : epoch milliseconds.
+        read_up_to, isolation_level : records beyond that end are not found.
+        on_corrupt_batch : ``skip`` leaves out corrupt batches, and logs their offsets.
+        one_segment : whether to answer as a broker, which searches the first segment that holds
+            or held a record at or after that time (``UnifiedLog.fetchOffsetByTimestamp``).  It
+            finds nothing if DeleteRecords or compaction has removed these records, even if later
+            segments hold others.
+
+        Returns
+        -------
+        TimestampAndOffset or None
+            None if every record is older.
+
+        Raises
+        ------
+        CorruptLogError, UnsupportedFormatError
+            If a batch that has to be looked at cannot be read.
+        LogChangedError
+            If records that were there when the directory was opened have gone.
+        """
+        end_offset = self.end_offset(read_up_to, isolation_level)
+        newest = self._listed.newest_timestamps(skips=on_corrupt_batch == OnCorruptBatch.SKIP)
+        return find_offset_by_timestamp(
+            newest, timestamp_ms, self.log_start_offset, end_offset, one_segment=one_segment
+        )
+
+    def offset_up_to_which_all_are_older(self, timestamp_ms: int) -> int:
+        """An offset below which every record is older than `timestamp_ms`, near the first other.
+
+        It is the log end if all records are older, and the log start if damage hides that.  Time
+        indexes and batch headers determine it, and nothing is decoded.
+        """
+        try:
+            return self._offset_up_to_which_all_are_older(timestamp_ms)
+        except (CorruptLogError, UnsupportedFormatError):  # the read decides about damage
+            return self.log_start_offset
+
+    @looks_again
+    def _offset_up_to_which_all_are_older(self, timestamp_ms: int) -> int:
+        found = offset_up_to_which_all_are_older(self._listed.newest_timestamps(), timestamp_ms)
+        return self.log_end_offset if found is None else max(found, self.log_start_offset)
+
+    def newest_timestamp(self, log_slice: LogSlice) -> int | None:
+        """Epoch milliseconds that no record of a slice is above, by time indexes and headers.
+
+        None if that is not known: a file was replaced since the slice was cut, or is damaged.
+        """
+        try:
+            return self._newest_timestamp(log_slice)
+        except (CorruptLogError, UnsupportedFormatError):  # the read decides about damage
+            return None
+
+    @looks_again
+    def _newest_timestamp(self, log_slice: LogSlice) -> int | None:
+        return self._listed.newest_of_slices.of(log_slice)
+
+    def slices(self, start_offset: int, end_offset: int, max_bytes: int = 0) -> list[LogSlice]:
+        """Cut ``[start_offset, end_offset)`` into pieces that can be read side by side.
+
+        Parameters
+        ----------
+        start_offset, end_offset : half-open range; offsets below the log start have no records.
+        max_bytes : approximate bound on the bytes of ``.log`` files in a slice; 0 for one slice.
+
+        Raises
+        ------
+        LogChangedError
+            If records of the range are deleted while it is cut.
+        """
+        return self._slices(max(start_offset, self.log_start_offset), end_offset, max_bytes)
+
+    @looks_again
+    def _slices(self, start_offset: int, end_offset: int, max_bytes: int) -> list[LogSlice]:
+        listed = self._listed
+        earliest = listed.log_start_offset
+        if start_offset < min(earliest, end_offset):
+            reason = f"the log begins at offset {earliest} now"
+            raise LogChangedError(self.path, start_offset, min(earliest, end_offset), reason)
+        slices = cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
+        return [each._replace(topic_id=self._known_topic_id) for each in slices]
+
+    @cached_property
+    def _known_topic_id(self) -> str:
+        return known_topic_id(self._directory)
+
+    def bounds(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        starting_timestamp: datetime | int | None = None,
+        ending_timestamp: datetime | int | None = None,
+        read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
+        on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
+    ) -> OffsetRange:
+        """The offsets that `scan` reads with the same arguments.
+
+        Raises
+        ------
+        OffsetOutOfRangeError
+            If either offset is outside the log.
+        OptionError
+            If an offset and a time are given for the same bound, or a datetime has no time zone.
+        """
+        isolation_level, read_up_to = IsolationLevel(isolation_level), ReadUpTo(read_up_to)
+        on_corrupt = OnCorruptBatch(on_corrupt_batch)
+        last = newest = self.end_offset(read_up_to, isolation_level)
+        if isolation_level == IsolationLevel.READ_UNCOMMITTED:
+            last = max(newest, self.log_end_offset)
+
+        def find(timestamp_ms: int, otherwise: int = newest) -> int:
+            found = self.offset_for_timestamp(
+                timestamp_ms, read_up_to, isolation_level, on_corrupt
+            )
+            return otherwise if found is None else found.offset
+
+        def find_start(timestamp_ms: int) -> int:
+            """A torn tail may hold the record: a read of it reports that."""
+            return find(timestamp_ms, min(newest, max(self.tail.offset, earliest)))
+
+        earliest = self.log_start_offset
+        for offset in (start_offset, end_offset):
+            if offset is not None and not earliest <= offset <= last:
+                raise OffsetOutOfRangeError(str(self.topic_partition), offset, earliest, last)
+        starts, ends = ("start_offset", "starting_timestamp"), ("end_offset", "ending_timestamp")
+        start = one_bound(starts, start_offset, starting_timestamp, find_start)
+        end = one_bound(ends, end_offset, ending_timestamp, find)
+        return OffsetRange(earliest if start is None else start, newest if end is None else end)
+
+    def scan(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        starting_timestamp: datetime | int | None = None,
+        ending_timestamp: datetime | int | None = None,
+        columns: Sequence[str] | None = None,
+        include_headers: bool = False,
+        read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
+        on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
+        max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+        use_threads: bool = True,
+    ) -> pa.RecordBatchReader:
+        """Records as a stream of Arrow batches, in the order of their offsets.
+
+        Parameters
+        ----------
+        start_offset, end_offset : half-open; by default the log start, and `Log.end_offset`.
+        starting_timestamp, ending_timestamp : times instead of offsets: epoch milliseconds, or a
+            datetime with a time zone.  Each stands for the offset that `offset_for_timestamp`
+            finds, as with Spark's options of these names, or for the end if no record is as new.
+            A record between the bounds may be older than the first, or newer than the second.
+        columns : names of the requested columns, in order; by default all.
+        include_headers : whether "all" includes ``headers``.
+        read_up_to : where the newest data ends.
+        isolation_level : ``read_committed`` leaves out aborted records, and ends at the last
+            stable offset.
+        on_corrupt_batch : ``skip`` goes on behind corrupt batches, and logs their offsets.
+        max_inflated_batch_bytes : a compressed batch that inflates to more is corrupt.
+        use_threads : whether threads read ahead, by up to 128 MiB, if there are more than 16 MiB.
+
+        Raises
+        ------
+        OffsetOutOfRangeError
+            If either offset is outside the log.
+        OptionError
+            If a column does not exist, an offset and a time are given for the same bound, or a
+            datetime has no time zone.
+        CorruptLogError, UnsupportedFormatError, LogChangedError
+            While the stream is read.
+        """
+        from segmentlog.reads.ordered_reads import cut_for_threads, n_threads_of, read_in_order
+        from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
+        from segmentlog.records.columns import record_schema
+
+        offsets = self.bounds(
+            start_offset, end_offset,
+            starting_timestamp=starting_timestamp, ending_timestamp=ending_timestamp,
+            read_up_to=read_up_to, isolation_level=isolation_level,
+            on_corrupt_batch=on_corrupt_batch,
+        )  # fmt: skip
+        schema = record_schema(columns, include_headers=include_headers)
+        level, on_corrupt = IsolationLevel(isolation_level), OnCorruptBatch(on_corrupt_batch)
+        policy = ScanPolicy(level, on_corrupt, max_inflated_batch_bytes)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            cut = partial(self.slices, *offsets)
+            slices = cut_for_threads(cut) if use_threads else cut()
+            read = partial(scan_slice, columns=schema.names, policy=policy)
+            reads = [partial(read, each) for each in slices]
+            yield from read_in_order(reads, n_threads_of(use_threads=len(reads) > 1))
+
+        return pa.RecordBatchReader.from_batches(schema, batches())

@@ -1,1 +1,0 @@
-"""From rows to the record batches of partitions."""

@@ -1,0 +1,1 @@
+"""Idempotent producers: their snapshots, their state, their sequences."""

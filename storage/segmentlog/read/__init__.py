@@ -1,1 +1,0 @@
-"""Reading: one moment of a directory, look-ups, slices, scans."""

@@ -1,0 +1,1 @@
+"""From a range of offsets to Arrow: plan, look up, scan."""

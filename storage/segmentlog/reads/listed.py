@@ -1,0 +1,116 @@
+"""The segments of one listing of a log, and their ends."""
+
+import copy
+from bisect import bisect_right
+from functools import cached_property
+from operator import attrgetter
+
+from segmentlog.kernels import layout
+from segmentlog.reads.lookup import NewestTimestamps
+from segmentlog.reads.moment import Listing
+from segmentlog.reads.newest_timestamp import NewestTimestampOfSlices
+from segmentlog.segments.log_end import LogEnd, find_log_end
+from segmentlog.segments.segment import Segment
+
+__all__ = ["ListedSegments"]
+
+_BASE_OFFSET = attrgetter("base_offset")
+
+
+class ListedSegments:
+    """The segments of one listing; a log that has changed is listed anew.
+
+    Parameters
+    ----------
+    listing : the ``.log`` files.
+    log_start : by its checkpoint, or 0.
+    committed_to : the high watermark, or -1 if there is none.
+    """
+
+    def __init__(self, listing: Listing, log_start: int, committed_to: int) -> None:
+        #: In the order of their base offsets; the last one is the active segment's.
+        self.files = listing.files
+        self._known_end = listing.end_offset
+        self._log_start = log_start
+        # A commit that fails cuts the index of the segment that it has rolled, in place.  A broker
+        # does so when it truncates its log.  A process that has the index mapped dies of SIGBUS.
+        # Neither of them touches a segment that a committed record follows.
+        self._committed_to = committed_to
+        self._newest_timestamps: dict[bool, NewestTimestamps] = {}
+        self._sealed_below = committed_to if listing.is_clean else -1
+
+    def segment(self, i: int) -> Segment:
+        """Segment `i` of the log, from 0."""
+        if i + 1 == len(self.files):
+            return Segment(self.files[i], is_sealed=False)
+        is_sealed = self.files[i + 1].base_offset < self._sealed_below
+        return Segment(
+            self.files[i], is_sealed=is_sealed, is_active=False, offset_limit=self.offset_limit(i)
+        )
+
+    def offset_limit(self, i: int) -> int:
+        """An offset that no batch of segment `i` reaches, unless the segment was merged.
+
+        The next segment begins there, or its indexes cannot hold more.
+        """
+        limit = self.files[i].base_offset + layout.SEGMENT_OFFSETS
+        return limit if i + 1 == len(self.files) else min(limit, self.files[i + 1].base_offset)
+
+    def index_of(self, offset: int) -> int:
+        """Number of the segment that may hold an offset; the first one's, if none may."""
+        return max(bisect_right(self.files, offset, key=_BASE_OFFSET) - 1, 0)
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """All of them, in the order of their base offsets; the last one is the active segment."""
+        return tuple(map(self.segment, range(len(self.files))))
+
+    @cached_property
+    def tail(self) -> LogEnd:
+        """End of the last segment."""
+        if not self.files:
+            return LogEnd(self._log_start, 0)
+        return find_log_end(self.segment(len(self.files) - 1), self._committed_to)
+
+    @cached_property
+    def log_start_offset(self) -> int:
+        """First offset that a reader may see."""
+        first = self.files[0].base_offset if self.files else 0
+        return max(self._log_start, first)
+
+    @cached_property
+    def log_end_offset(self) -> int:
+        """The log end when the directory was opened."""
+        end, known = self.tail.offset, self._known_end
+        return max(end if known is None else min(end, known), self.log_start_offset)
+
+    def newest_timestamps(self, *, skips: bool = False) -> NewestTimestamps:
+        """Largest timestamps of the segments that are not wholly below the log start."""
+        if skips not in self._newest_timestamps:
+            segments = self.untorn[self.index_of(self.log_start_offset) :]
+            self._newest_timestamps[skips] = NewestTimestamps(segments, skips=skips)
+        return self._newest_timestamps[skips]
+
+    @cached_property
+    def newest_of_slices(self) -> NewestTimestampOfSlices:
+        """Largest timestamps of slices of these segments."""
+        return NewestTimestampOfSlices(self.untorn)
+
+    @cached_property
+    def untorn(self) -> tuple[Segment, ...]:
+        """The segments, without a torn tail of the last one that no high watermark promises.
+
+        Zeros, with which a file system fills a file up after a crash, are no batch header.
+        """
+        tail = self.tail
+        if not self.files or self.segments[-1].size <= tail.position:
+            return self.segments
+        if tail.offset < self._committed_to:  # damage, which a look-up reports
+            return self.segments
+        active = copy.copy(self.segments[-1])
+        active.size = tail.position
+        return (*self.segments[:-1], active)
+
+    def has_changed(self) -> bool:
+        """Whether files were renamed, replaced or cut since the listing."""
+        return not all(each.is_still_there() for each in self.files)

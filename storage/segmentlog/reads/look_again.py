@@ -1,0 +1,56 @@
+"""List the segments of a log again if files have changed since they were listed."""
+
+import functools
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from segmentlog.disk.system_errors import is_gone, storage_error
+from segmentlog.errors import CorruptLogError, LogChangedError, SegmentLogError
+from segmentlog.reads.listed import ListedSegments
+
+__all__ = ["looks_again"]
+
+_ATTEMPTS = 5  # a broker can overtake a look-up only so often
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class _Listing(Protocol):
+    """A log whose listing is the cached property ``_listed``."""
+
+    path: str
+
+    @property
+    def _listed(self) -> ListedSegments: ...
+
+
+_L = TypeVar("_L", bound=_Listing)
+
+
+def looks_again(method: Callable[Concatenate[_L, _P], _R]) -> Callable[Concatenate[_L, _P], _R]:
+    """Call a method of a log again if a file was renamed, replaced or cut since the listing.
+
+    Retention and compaction do that to a healthy log.  An error in a file that is still the listed
+    one is a true error, and is raised.
+    """
+
+    @functools.wraps(method)
+    def looking_again(self: _L, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for _ in range(_ATTEMPTS):
+            try:
+                return method(self, *args, **kwargs)
+            except SegmentLogError as error:
+                listed: ListedSegments | None = self.__dict__.get("_listed")
+                is_corrupt = isinstance(error, CorruptLogError)
+                if not is_corrupt or (listed is not None and not listed.has_changed()):
+                    raise
+                change: Exception = error
+            except OSError as error:
+                if not is_gone(error):
+                    raise storage_error(error, self.path) from error
+                change = error
+            self.__dict__.pop("_listed", None)  # listed again on the next request
+        raise LogChangedError(self.path, -1, -1, str(change)) from change
+
+    return looking_again

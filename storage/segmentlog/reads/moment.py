@@ -1,0 +1,346 @@
+"""One moment of a log directory: its committed bounds, and the partitions of a running commit.
+
+Files at the top of a directory are read one after the other, while writers commit.  They are read
+again until no commit has come in between, so a job is seen in all of its partitions or in none.
+Partitions are listed later, one by one, on request.  Each listing is compared with the moment at
+which the directory was opened (`Census.list_partition`).
+"""
+
+import contextlib
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import NamedTuple
+
+from segmentlog.commit.guard import PartitionIntent, list_guards
+from segmentlog.commit.stamp import Stamp, read_stamp
+from segmentlog.commit.state import State, UnreadState
+from segmentlog.disk.readable import exists, is_directory, list_names, status_of
+from segmentlog.errors import CorruptCheckpointError, LogChangedError, LogDirectoryError
+from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.model import TopicPartition
+from segmentlog.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    FileKind,
+    FileState,
+    parse_segment_file,
+)
+from segmentlog.segments.listing import SegmentFiles, list_segments
+
+__all__ = ["Bounds", "Census", "Listing", "Moment", "take_moment"]
+
+_PUT_ASIDE = FileKind.LOG, FileState.DELETED
+_CLOCKS_NS = 10**8  # a file system's clock may be a little behind
+
+
+class Bounds(NamedTuple):
+    """Start and end of a log, according to the files beside it.
+
+    `log_start` is 0 without an entry, and `high_watermark` None.
+    """
+
+    log_start: int
+    high_watermark: int | None
+
+
+class Listing(NamedTuple):
+    """The segments of a partition that are part of its log.
+
+    `is_clean` is true if only a commit can write to them: the directory was cleanly stopped.
+    `end_offset` is the log end at the moment with which the listing is compared, if a commit has
+    written to the log since.  It is None if the files show the end.
+    """
+
+    files: tuple[SegmentFiles, ...]
+    is_clean: bool = False
+    end_offset: int | None = None
+
+
+class Moment(NamedTuple):
+    """The files at the top of a log directory, and in its guards, at one moment.
+
+    `log_starts` and `high_watermarks` are the bounds for readers: while a commit is unfinished,
+    its intent has them.  Either is an error if its checkpoint cannot be read.  `undecided` has the
+    partitions of an undecided commit.  `state` has the last deletion of each topic, and `gone` the
+    topics whose deletion is decided and whose directories may still stand.
+    """
+
+    stamp: Stamp | None
+    is_clean: bool
+    log_starts: "Mapping[TopicPartition, int] | CorruptCheckpointError"
+    high_watermarks: "Mapping[TopicPartition, int] | CorruptCheckpointError"
+    undecided: Mapping[TopicPartition, PartitionIntent]
+    state: UnreadState
+    gone: frozenset[str] = frozenset()
+
+    def bounds(self, topic_partition: TopicPartition) -> Bounds:
+        """Bounds of one log; without a high watermark if its checkpoint cannot be read.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If the checkpoint of log starts cannot be read.
+        """
+        if isinstance(self.log_starts, CorruptCheckpointError):
+            raise self.log_starts
+        ends = self.high_watermarks
+        end = None if isinstance(ends, CorruptCheckpointError) else ends.get(topic_partition)
+        return Bounds(self.log_starts.get(topic_partition, 0), end)
+
+
+class _ChangedError(Exception):
+    """A commit has come in between."""
+
+
+def take_moment(directory: str) -> Moment:
+    """The moment of a log directory as it is now.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If a file of an unfinished commit cannot be read.
+    LogDirectoryError
+        If the directory cannot be listed.
+    """
+    while True:
+        with contextlib.suppress(_ChangedError):
+            return _take(directory)
+
+
+def _take(directory: str) -> Moment:
+    stamp = read_stamp(directory)
+    try:
+        guards = list_guards(directory)
+    except OSError as error:
+        raise LogDirectoryError(directory, f"cannot be listed: {error.strerror}") from error
+    is_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+    decided: list[PartitionIntent] = []
+    undecided: dict[TopicPartition, PartitionIntent] = {}
+    gone = set()
+    for guard in guards:
+        intent, token = guard.intent(), State.read(directory).token
+        if intent is None:
+            if not exists(guard.path):  # taken over under another name, or done
+                raise _ChangedError
+        elif token == guard.token:
+            decided += intent.partitions
+            gone.add(intent.deletes)
+        elif token == intent.after:
+            undecided.update((each.topic_partition, each) for each in intent.partitions)
+        # With any other state the intent is void: its writer had lost the lock.
+    state = UnreadState(directory)
+    starts = _checkpoint(directory, LOG_START_CHECKPOINT)
+    ends = _checkpoint(directory, HIGH_WATERMARK_CHECKPOINT)
+    # Read after the intents: a guard that was removed meanwhile has left complete checkpoints.
+
+    # A writer that takes a guard over renames it.  A listing made meanwhile may hold neither name,
+    # and undecided records were then read as if they were decided.
+    if [each.path for each in guards] != [each.path for each in list_guards(directory)]:
+        raise _ChangedError
+    if stamp != read_stamp(directory):
+        raise _ChangedError
+    if isinstance(starts, dict):
+        moved = {each.topic_partition: each.new_start for each in decided}
+        starts.update((each, start) for each, start in moved.items() if start >= 0)
+    if isinstance(ends, dict):
+        ends.update((each.topic_partition, each.new_end) for each in decided)
+        ends.update((each, intent.visible_end) for each, intent in undecided.items())
+    return Moment(stamp, is_clean, starts, ends, undecided, state, frozenset(gone - {""}))
+
+
+def _checkpoint(directory: str, name: str) -> "dict[TopicPartition, int] | CorruptCheckpointError":
+    """Entries of a checkpoint, or its error: not every read needs the checkpoint."""
+    try:
+        return dict(read_offsets(directory, name))
+    except CorruptCheckpointError as error:
+        return error
+
+
+class Census:
+    """One log directory, as it was at the moment when it was opened.
+
+    A job makes the partitions of a new topic, and is decided later.  A reader that lists
+    partitions before the former and reads high watermarks after the latter would see a part of the
+    job.  So the reader repeats both until they are of one moment.  Partitions are listed first,
+    because the high watermark of a new partition is written before its directory is made.
+
+    Parameters
+    ----------
+    directory : absolute path.
+    list_partitions : returns the paths of its partitions.
+
+    Attributes
+    ----------
+    partitions : their paths at that moment.
+    opened : the moment.
+    """
+
+    def __init__(
+        self, directory: str, list_partitions: Callable[[], Mapping[TopicPartition, str]]
+    ) -> None:
+        self.path = directory
+        self._opened_ns = time.time_ns()
+        stamp = read_stamp(directory)
+        while True:
+            self.partitions = list_partitions()
+            self.opened = self._newest = take_moment(directory)
+            if gone := self.opened.gone:
+                found = self.partitions.items()
+                self.partitions = {each: path for each, path in found if each.topic not in gone}
+            self._listed = self._list_unbounded()
+            self._unasked = set(self._listed)
+            if stamp == self.opened.stamp == read_stamp(directory):
+                return
+            stamp = self.opened.stamp
+
+    def _list_unbounded(self) -> dict[TopicPartition, Listing]:
+        """Listings of logs whose ends only their files show.
+
+        Such logs exist in copies without checkpoints, and where no broker has run yet.  A later
+        writer gives them a high watermark first.
+        """
+        ends = self.opened.high_watermarks
+        if isinstance(ends, CorruptCheckpointError):
+            return {}
+        unbounded = {each: path for each, path in self.partitions.items() if each not in ends}
+        listed = {}
+        for each, path in unbounded.items():
+            with contextlib.suppress(LogDirectoryError):  # said when somebody asks for it
+                listed[each] = Listing(list_segments(path), self.opened.is_clean)
+        return listed
+
+    def list_partition(self, topic_partition: TopicPartition, path: str) -> Listing:
+        """The segments of a partition, without undecided records.
+
+        If an undecided commit fails, it cuts its bytes off again, in place.  A reader that had
+        read, mapped or measured these bytes would have seen records that never existed.
+
+        Raises
+        ------
+        LogChangedError
+            If records that the directory promised when it was opened have gone since, or cannot be
+            told from later records.
+        LogDirectoryError
+            If the partition cannot be listed.
+        """
+        if topic_partition in self._unasked:
+            self._unasked.remove(topic_partition)
+            return self._listed[topic_partition]  # a second request means that it has changed
+        files = self._list(topic_partition, path)
+        moment = self._newest
+        if self._was_deleted(topic_partition.topic):
+            raise self._changed(topic_partition, path, "its topic was deleted")
+        intent = moment.undecided.get(topic_partition)
+        if intent is not None:
+            files = _before(intent, files)
+        if moment is self.opened:
+            return Listing(files, moment.is_clean)
+        now, then = moment.bounds(topic_partition), self.opened.bounds(topic_partition)
+        if now == then:
+            return Listing(files, moment.is_clean)
+        if then.high_watermark is None:
+            as_opened = self._as_opened(topic_partition, then.log_start)
+            if as_opened is not None:
+                return as_opened
+            reason = "a writer has come to it, and nothing had said where it ended"
+            raise self._changed(topic_partition, path, reason)
+        # Segments that an overwrite has replaced stay for a minute.  Then they are deleted one by
+        # one, from the first, and the remaining ones look like a log without its beginning.
+        is_replaced = then.log_start < min(now.log_start, then.high_watermark)
+        if is_replaced and (not files or files[0].base_offset > then.log_start):
+            raise self._changed(topic_partition, path, "its records were deleted or replaced")
+        if self._is_compacted_beyond(topic_partition, path, files, then.high_watermark):
+            reason = "it was compacted with records that came since"
+            raise self._changed(topic_partition, path, reason)
+        # A commit of ours ends at the high watermark that it leaves.  Behind the high watermark of
+        # a crashed broker there may have been more records, which cannot be told from later ones.
+        return Listing(files, moment.is_clean, then.high_watermark)
+
+    def _is_compacted_beyond(
+        self,
+        topic_partition: TopicPartition,
+        path: str,
+        files: tuple[SegmentFiles, ...],
+        end_offset: int,
+    ) -> bool:
+        """Whether compaction may have removed records because of others at or behind an offset.
+
+        A reader that ends there would find neither the former nor the latter, and a key would
+        seem to have no value.  The checkpoint of the cleaner tells it, and before that is
+        written, the segments that were put aside since the opening.
+        """
+        if not files or files[-1].base_offset <= end_offset:
+            return False  # only closed segments are compacted
+        cleaned = read_offsets(self.path, CLEANER_OFFSET_CHECKPOINT)
+        if cleaned.get(topic_partition, 0) > end_offset:
+            return True
+        for name in list_names(path):
+            parsed = parse_segment_file(name)
+            if parsed is None or (parsed.kind, parsed.state) != _PUT_ASIDE:
+                continue
+            # Retention has put those aside that are below the log.
+            if files[0].base_offset <= parsed.offset < end_offset:
+                with contextlib.suppress(FileNotFoundError):
+                    changed_ns = status_of(os.path.join(path, name)).changed_ns
+                    if changed_ns > self._opened_ns - _CLOCKS_NS:
+                        return True
+        return False
+
+    def _list(self, topic_partition: TopicPartition, path: str) -> tuple[SegmentFiles, ...]:
+        """The segments of a partition at the newest moment, which is taken anew if need be.
+
+        No stamp comes a second time.  If the stamp is the newest moment's after the listing, it
+        was so before the listing, too.
+        """
+        while True:
+            try:
+                files = list_segments(path)
+            except LogDirectoryError as error:
+                if is_directory(path):
+                    raise
+                raise self._changed(topic_partition, path, "the partition is gone") from error
+            if read_stamp(self.path) == self._newest.stamp:
+                return files
+            self._newest = take_moment(self.path)
+
+    def _as_opened(self, topic_partition: TopicPartition, log_start: int) -> Listing | None:
+        """The listing of the opening, if its files are still there; None if they are not.
+
+        Files wholly below the log start are left out: an overwrite had removed their records from
+        the log before the directory was opened, and the files go a minute later.
+        """
+        listing = self._listed.get(topic_partition)
+        if listing is None:
+            return None
+        first = bisect_right(listing.files, log_start, key=attrgetter("base_offset")) - 1
+        files = listing.files[max(first, 0) :]
+        if not all(each.is_still_there() for each in files):
+            return None
+        return listing._replace(files=files)
+
+    def _was_deleted(self, topic: str) -> bool:
+        """Whether a topic has been deleted since the directory was opened, or is being deleted."""
+        if topic in self._newest.gone:
+            return True
+        if self._newest is self.opened:
+            return False
+        before, after = self.opened.state.deletions, self._newest.state.deletions
+        return before.get(topic) != after.get(topic)
+
+    def _changed(self, topic_partition: TopicPartition, path: str, reason: str) -> LogChangedError:
+        start, end = self.opened.bounds(topic_partition)
+        return LogChangedError(path, start, -1 if end is None else end, reason)
+
+
+def _before(intent: PartitionIntent, files: tuple[SegmentFiles, ...]) -> tuple[SegmentFiles, ...]:
+    """The segments as they were before an undecided commit."""
+    sizes = intent.sizes
+    kept = [each for each in files if each.base_offset <= sizes.base_offset]
+    if kept and kept[-1].base_offset == sizes.base_offset:
+        kept[-1] = kept[-1]._replace(size=min(kept[-1].size, sizes.log))
+    return tuple(kept)

@@ -1,0 +1,246 @@
+"""Reads slices on several threads, and hands out their batches in the order of the slices."""
+
+import atexit
+import errno
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from segmentlog.disk.requests import end_requests
+from segmentlog.errors import StorageError
+from segmentlog.model import LogSlice
+
+__all__ = ["cut_for_threads", "n_threads_of", "read_in_order", "slice_bytes"]
+
+Read = Callable[[], Iterator[pa.RecordBatch]]
+
+_MOST_THREADS = 8  # more of them would wait for the consumer
+
+#: Smaller slices take more time than their bytes.  Larger ones must be held until their turn, or
+#: their threads wait: with 64 MiB of zstd in a slice, two threads took as long as one.
+_SLICE_BYTES = 16 << 20
+_MOST_SLICES = 1_000  # of a partition: a filter is compared with each
+
+#: Bytes that all threads together may be ahead with; a batch for each more, to be exact.  A slice
+#: of zstd becomes 70 MiB and more: with 32 MiB, two threads took turns at such slices.
+_AHEAD_BYTES = 128 << 20
+
+
+class _Reads:
+    """Slices that threads have read and nobody has taken yet.
+
+    Each thread reads the first slice that nobody reads.  It begins none that is further ahead of
+    the consumer than there are threads, so that memory is bounded.
+    """
+
+    def __init__(self, reads: Iterator[Read], n_threads: int) -> None:
+        self._reads = reads
+        self._n_threads = n_threads
+        self._ahead_bytes = _AHEAD_BYTES // n_threads
+        self.process = os.getpid()
+        self._changed = threading.Condition()
+        self._queues: dict[int, _Queue] = {}
+        self._n_begun = 0
+        self._current = 0  # the slice of which the consumer takes
+        self._is_last_begun = False
+        self._is_closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"segmentlog-{i}", daemon=True)
+            for i in range(n_threads)
+        ]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All batches, in order; closing it ends the threads."""
+        _under_way.add(self)
+        try:
+            for each in self._threads:
+                each.start()
+            while (queue := self._next_queue()) is not None:
+                while (batch := self._take(queue)) is not None:
+                    yield batch
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the threads; a slice is left at the next batch.
+
+        The garbage collector may close an iterator in one of its own threads, under the lock that
+        the others need to end: nobody waits then.
+        """
+        if self.process == os.getpid():  # a forked process has no threads, and perhaps a held lock
+            self.begin_to_close()
+            if threading.current_thread() in self._threads:
+                return
+            for each in self._threads:
+                if each.is_alive():  # not if it could not be started
+                    each.join()
+
+    def begin_to_close(self) -> None:
+        """Tell the threads to end."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _refuse_in_fork(self) -> None:
+        """Raise an error in a forked process: it has no threads, and would wait for ever."""
+        if self.process != os.getpid():
+            reason = "a forked process does not have the threads that its parent reads on"
+            raise StorageError(errno.EDEADLK, reason)
+
+    def _next_queue(self) -> "_Queue | None":
+        """The queue of the next slice, or None behind the last."""
+        self._refuse_in_fork()
+        with self._changed:
+            i = self._current
+            self._changed.wait_for(
+                lambda: i in self._queues or self._is_last_begun or self._is_closed
+            )
+            if i not in self._queues and not self._is_last_begun:
+                raise _ended()
+            return self._queues.pop(i, None)
+
+    def _take(self, queue: "_Queue") -> pa.RecordBatch | None:
+        """The next batch of a slice, or None behind its last."""
+        self._refuse_in_fork()
+        with self._changed:
+            self._changed.wait_for(lambda: queue.batches or queue.is_done or self._is_closed)
+            if queue.batches:
+                batch = queue.batches.popleft()
+                queue.n_bytes -= batch.nbytes
+            elif queue.error is not None:
+                raise queue.error
+            elif not queue.is_done:
+                raise _ended()
+            else:
+                batch = None
+                self._current += 1
+            self._changed.notify_all()
+            return batch
+
+    def _work(self) -> None:
+        queue = self._begin()
+        while queue is not None:
+            try:
+                for batch in queue.read():
+                    if not self._put(queue, batch):
+                        return
+            except BaseException as error:  # noqa: BLE001 - the consumer raises it
+                queue.error = error
+            with self._changed:
+                queue.is_done = True
+                self._changed.notify_all()
+            queue = self._begin()
+
+    def _begin(self) -> "_Queue | None":
+        """The slice to read next, once the consumer is near enough; None at the end."""
+
+        def is_near() -> bool:
+            is_over = self._is_closed or self._is_last_begun
+            return is_over or self._n_begun <= self._current + self._n_threads
+
+        with self._changed:
+            self._changed.wait_for(is_near)
+            if self._is_closed or self._is_last_begun:
+                return None
+            try:
+                read = next(self._reads, None)
+            except BaseException as error:  # noqa: BLE001 - the consumer raises it
+                read = None
+                self._queues[self._n_begun] = _Queue(lambda: iter(()), error=error, is_done=True)
+            self._changed.notify_all()
+            if read is None:
+                self._is_last_begun = True
+                return None
+            queue = self._queues[self._n_begun] = _Queue(read)
+            self._n_begun += 1
+            return queue
+
+    def _put(self, queue: "_Queue", batch: pa.RecordBatch) -> bool:
+        """Hand over a batch; False if nobody wants more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or queue.n_bytes < self._ahead_bytes)
+            queue.batches.append(batch)
+            queue.n_bytes += batch.nbytes
+            self._changed.notify_all()
+            return not self._is_closed
+
+
+def _ended() -> StorageError:
+    """The error of a consumer that goes on while the interpreter ends: it would wait for ever."""
+    return StorageError(errno.ECANCELED, "reading ahead has ended, for the process is ending")
+
+
+#: Reads whose threads live.
+_under_way: weakref.WeakSet[_Reads] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_threads() -> None:
+    """End the threads of iterators that nobody has closed, while there is an interpreter.
+
+    They are daemon threads, since the interpreter waits for others before it gets here, and these
+    wait for their consumers.  But an ending interpreter freezes daemon threads, and then waits for
+    them as soon as it closes the iterator: one process in three never ended.
+    """
+    under_way = [each for each in _under_way if each.process == os.getpid()]
+    for each in under_way:
+        each.begin_to_close()
+    if under_way:
+        end_requests()  # a thread may wait for one
+    for each in under_way:
+        each.close()
+
+
+@dataclass(eq=False)
+class _Queue:
+    """One slice that a thread reads."""
+
+    read: Read
+    batches: deque[pa.RecordBatch] = field(default_factory=deque)
+    n_bytes: int = 0
+    error: BaseException | None = None
+    is_done: bool = False
+
+
+def slice_bytes(size_bytes: int) -> int:
+    """Bytes of ``.log`` files in a slice for one thread, of a partition of `size_bytes`."""
+    return max(_SLICE_BYTES, size_bytes // _MOST_SLICES)
+
+
+def cut_for_threads(cut: Callable[..., list[LogSlice]]) -> list[LogSlice]:
+    """The slices of ``cut(most_bytes)``, or the one of ``cut()`` if it is small enough.
+
+    Cutting twice costs two look-ups: only the one slice tells how many bytes there are.
+    """
+    whole = cut()
+    n_bytes = sum(each.n_bytes for each in whole)
+    most_bytes = slice_bytes(n_bytes)
+    return whole if n_bytes <= most_bytes else cut(most_bytes)
+
+
+def n_threads_of(*, use_threads: bool) -> int:
+    """How many threads may read side by side."""
+    return min(pa.cpu_count(), _MOST_THREADS) if use_threads else 1
+
+
+def read_in_order(reads: Iterable[Read], n_threads: int) -> Iterator[pa.RecordBatch]:
+    """Batches of all `reads`, in their order; the result is the same on any number of threads.
+
+    Parameters
+    ----------
+    reads : each begins to read one slice.
+    n_threads : how many are read side by side; with 1, the calling thread reads.
+
+    Notes
+    -----
+    At most ``n_threads + 1`` slices are in memory, each with at most ``128 / n_threads`` MiB of
+    batches and one batch more.  Closing the iterator ends the threads.
+    """
+    if n_threads > 1:
+        return _Reads(iter(reads), n_threads).batches()
+    return (batch for read in reads for batch in read())

@@ -1,0 +1,294 @@
+"""Cut a range of offsets into slices of bytes.
+
+Segment boundaries and entries of the offset index are the only places to cut, so that a slice
+begins and ends between two batches.  For each cut inside a file one batch header is read: it must
+fit the index entry, and its base offset is where one slice ends and the next begins.  A cut that
+does not fit is not made; the slice is then larger, never wrong.
+
+The first slice begins, and the last one ends, up to a few index entries further out than the range
+does.  The task reads these bytes, verifies them, and drops their rows: a walk along headers to the
+exact batch would trust lengths before their checksums are verified.
+"""
+
+import contextlib
+import errno
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from segmentlog.disk.location import is_url
+from segmentlog.disk.requests import side_by_side
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.layout.offset_index import OffsetPosition
+from segmentlog.model import LogSlice, SliceFile, TopicPartition
+from segmentlog.reads.listed import ListedSegments
+from segmentlog.reads.moment import Listing
+from segmentlog.records.header import BatchHeader
+from segmentlog.segments.listing import SegmentFiles, list_segments
+from segmentlog.segments.segment import OpenSegment
+
+__all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
+
+#: Takes the place of the first batch's checksum if planning has seen no batch: the file is read
+#: from its first byte and was not opened, or the bytes are no batch.
+UNCHECKED = -1
+
+
+class _Cut(NamedTuple):
+    """A byte between two batches, and the offset that no batch before the byte reaches."""
+
+    position: int
+    next_offset: int
+
+
+class _Piece(NamedTuple):
+    """Part of a file, and the offset from which on it holds the log."""
+
+    start_offset: int
+    file: SliceFile
+
+
+def cut_slices(
+    topic_partition: TopicPartition,
+    listed: ListedSegments,
+    start_offset: int,
+    end_offset: int,
+    max_bytes: int,
+) -> list[LogSlice]:
+    """Slices of at most about `max_bytes` that together hold ``[start_offset, end_offset)``.
+
+    Parameters
+    ----------
+    topic_partition : partition of the slices.
+    listed : its segments.
+    start_offset, end_offset : half-open range; an empty range has no slices.
+    max_bytes : 0 for one slice, however large.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file that was cut has gone, or another one has its name: list the log again.
+    """
+    files = listed.files
+    if start_offset >= end_offset or not files:
+        return []
+    pieces: list[_Piece] = []
+    last = len(files) - 1
+    is_far = max_bytes and is_url(files[0].path)
+    cut = _cut_side_by_side(listed, start_offset, end_offset, max_bytes) if is_far else {}
+    for i in range(listed.index_of(start_offset), len(files)):
+        base, path, size, _, inode = files[i]
+        if base >= end_offset:
+            break
+        is_cut = i == last or end_offset < files[i + 1].base_offset
+        behind = listed.offset_limit(i)
+        if not is_cut and start_offset <= base and (not max_bytes or size <= max_bytes):
+            if size:  # most segments are read whole: no index is asked
+                whole = SliceFile(path, 0, size, base, UNCHECKED, behind, inode)
+                pieces.append(_Piece(base, whole))
+            continue
+        if i in cut:
+            pieces += cut[i]
+            continue
+        end = _Cut(size, behind)
+        if i == last and end_offset <= listed.tail.offset:
+            end = _Cut(listed.tail.position, listed.tail.offset)
+        elif i == last:
+            # No sound batch follows the tail, so none reaches the promised end: the read reports
+            # damage, even if a wrong base offset puts the damaged batch beyond that end.
+            end = _Cut(size, end_offset)
+        with listed.segment(i).opened() as opened:
+            if is_cut and not (i == last and end_offset == listed.tail.offset):
+                end = _ceiling(opened, end_offset, end)
+            pieces += _pieces_of(opened, start_offset, end, end_offset, max_bytes)
+        _check_unchanged(files[i])
+    return _group(topic_partition, pieces, start_offset, end_offset, max_bytes)
+
+
+def _check_unchanged(file: SegmentFiles) -> None:
+    """Refuse cuts that may be those of another file, which compaction has put under the name."""
+    if file.inode and not is_url(file.path) and not file.is_still_there():
+        raise FileNotFoundError(errno.ENOENT, "another file has its name", file.path)
+
+
+def _cut_side_by_side(
+    listed: ListedSegments, start_offset: int, end_offset: int, max_bytes: int
+) -> dict[int, list[_Piece]]:
+    """Pieces of large segments that are read whole, by the segments' numbers.
+
+    At a URL, each index and each header is a request, and requests wait for no other ones.
+    """
+    files = listed.files
+    numbers = [
+        i
+        for i in range(listed.index_of(start_offset), len(files) - 1)
+        if files[i].base_offset >= start_offset
+        and files[i + 1].base_offset <= end_offset
+        and files[i].size > max_bytes
+    ]
+
+    def pieces_of(i: int) -> list[_Piece]:
+        with listed.segment(i).opened() as opened:
+            end = _Cut(opened.segment.size, opened.segment.offset_limit)
+            return [*_pieces_of(opened, start_offset, end, end_offset, max_bytes)]
+
+    return dict(zip(numbers, side_by_side(pieces_of, numbers), strict=True))
+
+
+def _ceiling(opened: OpenSegment, end_offset: int, limit: _Cut) -> _Cut:
+    """A byte behind which no batch begins below `end_offset`, from the offset index.
+
+    The first entry at or above that offset belongs to the append that reaches the offset, and this
+    append may begin below it.  The second entry does not begin below it, unless the first is
+    wrong.
+    """
+    entry = next(islice(opened.offset_index.entries_from(end_offset), 1, None), None)
+    if entry is None or not 0 < entry.position < limit.position:
+        return limit
+    _, begins = _batch_at(opened, entry)
+    return limit if begins < end_offset else _Cut(entry.position, begins)
+
+
+def _pieces_of(
+    opened: OpenSegment, start_offset: int, end: _Cut, end_offset: int, max_bytes: int
+) -> Iterable[_Piece]:
+    """The bytes of a segment up to `end`, in parts of at most about `max_bytes`."""
+    piece = _first_piece(opened, start_offset, end)
+    return [] if piece is None else _cut_piece(opened, piece, end_offset, max_bytes)
+
+
+def _first_piece(opened: OpenSegment, start_offset: int, end: _Cut) -> _Piece | None:
+    """The bytes of a segment up to `end`, from a batch that is not behind `start_offset`."""
+    segment = opened.segment
+    position, first_offset, crc = 0, segment.base_offset, UNCHECKED
+    if start_offset > first_offset:
+        # The batches before and after it show that a base offset is wrong.  So the read begins two
+        # entries before the range.
+        position, header = opened.confirm(opened.offset_index.lookup_before(start_offset - 1))
+        if header is None:
+            header = opened.header_at(position, up_to_offset=start_offset)
+        if header is not None:
+            crc = header.crc
+            if not header.is_wrapper:
+                first_offset = header.base_offset
+    if position >= end.position:
+        return None
+    file = SliceFile(
+        segment.path, position, end.position, first_offset, crc, end.next_offset, segment.inode
+    )
+    return _Piece(max(start_offset, segment.base_offset), file)
+
+
+def _cut_piece(
+    opened: OpenSegment, piece: _Piece, end_offset: int, max_bytes: int
+) -> Iterable[_Piece]:
+    """Even parts of `piece` of at most about `max_bytes`, cut at entries of the offset index."""
+    file = piece.file
+    begin, n_bytes = file.start, file.end - file.start
+    if not max_bytes or n_bytes <= max_bytes:
+        return [piece]
+    n_parts = -(-n_bytes // max_bytes)
+    pieces = []
+    for part in range(1, n_parts):
+        entry = opened.offset_index.last_at_or_before_position(begin + part * n_bytes // n_parts)
+        if not file.start < entry.position < file.end:
+            continue
+        header, begins = _batch_at(opened, entry)
+        if header is None or not piece.start_offset < begins < end_offset:
+            continue
+        before = file._replace(end=entry.position, next_offset=begins)
+        pieces.append(_Piece(piece.start_offset, before))
+        file = file._replace(start=entry.position, first_offset=begins, first_crc=header.crc)
+        piece = _Piece(begins, file)
+    return [*pieces, _Piece(piece.start_offset, file)]
+
+
+def _batch_at(opened: OpenSegment, entry: OffsetPosition) -> tuple[BatchHeader | None, int]:
+    """Header of the batch at an index entry, and the offset at which a slice may begin there.
+
+    It is the batch's base offset, or, for a wrapper, whose header has only its last offset, the
+    least possible one.  None and -1 if the batch does not fit: it must begin after the batch
+    before it, and end at or before the entry.  No checksum covers base offsets, and a wrong one
+    would hide rows of the slice before.
+    """
+    header = opened.header_at(entry.position, up_to_offset=entry.offset)
+    if header is None or header.last_offset > entry.offset:
+        return None, -1
+    before = _behind_previous(opened, entry.position)
+    if before is None or header.base_offset < before:
+        return None, -1
+    return header, before if header.is_wrapper else header.base_offset
+
+
+def _behind_previous(opened: OpenSegment, position: int) -> int | None:
+    """Offset after the batch that ends at byte `position`; None if the index leads to none."""
+    entry = opened.offset_index.last_at_or_before_position(position - 1)
+    found = None
+    with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+        for placed in opened.headers(entry.position, position):
+            if placed.end == position:
+                found = placed.header.last_offset + 1
+    return found
+
+
+def _group(
+    topic_partition: TopicPartition,
+    pieces: Sequence[_Piece],
+    start_offset: int,
+    end_offset: int,
+    max_bytes: int,
+) -> list[LogSlice]:
+    """Join neighbouring pieces while they stay below `max_bytes`."""
+    groups: list[list[_Piece]] = []
+    filled = 0
+    for piece in pieces:
+        n_bytes = piece.file.end - piece.file.start
+        if not groups or (max_bytes and filled + n_bytes > max_bytes):
+            groups.append([])
+            filled = 0
+        groups[-1].append(piece)
+        filled += n_bytes
+    starts = [max(group[0].start_offset, start_offset) for group in groups]
+    if not starts:  # compaction has left nothing there
+        return []
+    starts[0] = start_offset
+    ends = [*starts[1:], end_offset]
+    return [
+        LogSlice(*topic_partition, start, end, tuple(piece.file for piece in group))
+        for group, start, end in zip(groups, starts, ends, strict=True)
+    ]
+
+
+def cut_by_file(log_slice: LogSlice) -> list[LogSlice]:
+    """The slices of single files that together hold the rows of `log_slice`."""
+    files = log_slice.files
+    starts = [log_slice.start_offset, *(each.first_offset for each in files[1:])]
+    ends = [*starts[1:], log_slice.end_offset]
+    return [
+        log_slice._replace(start_offset=start, end_offset=end, files=(file,))
+        for file, start, end in zip(files, starts, ends, strict=True)
+        if start < end
+    ]
+
+
+def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> LogSlice | None:
+    """The rest of a slice from `next_offset` on, in the files that the partition has now.
+
+    None if the log begins behind `next_offset`, or ends before the slice does: records of the
+    slice have been deleted, or a broker has truncated its log.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the partition is gone.
+    """
+    files = list_segments(partition_path)
+    if not files or files[0].base_offset > next_offset:
+        return None
+    listed = ListedSegments(Listing(files), 0, -1)
+    if listed.tail.offset < log_slice.end_offset:
+        return None
+    slices = cut_slices(log_slice.topic_partition, listed, next_offset, log_slice.end_offset, 0)
+    if slices:
+        return slices[0]._replace(topic_id=log_slice.topic_id)
+    return log_slice._replace(start_offset=next_offset, files=())

@@ -1,0 +1,304 @@
+"""Read one slice: windows of bytes in, Arrow batches out.
+
+Files may be deleted, renamed, rolled or rewritten while a slice is read.  Bytes in the buffer are
+safe.  For the other bytes, the partition is listed again and the next offset looked up
+(`segmentlog.reads.plan.find_again`), so no row comes twice and no row is left out.
+
+A corrupt batch ends the read with an error, or, on request, is left out and logged.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.disk.readable import is_directory
+from segmentlog.disk.system_errors import is_gone, storage_errors
+from segmentlog.errors import (
+    CorruptLogError,
+    LogChangedError,
+    LogDirectoryError,
+)
+from segmentlog.kernels import layout
+from segmentlog.layout.metadata import known_topic_id
+from segmentlog.model import (
+    IsolationLevel,
+    LogSlice,
+    OnCorruptBatch,
+    ScanPolicy,
+    TimestampRange,
+)
+from segmentlog.reads.damage import DamagePolicy
+from segmentlog.reads.plan import find_again
+from segmentlog.reads.planned_file import FileChangedError, PlannedFile
+from segmentlog.reads.read_committed import CommittedBatches
+from segmentlog.records.columns import record_schema
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.one_pass import OnePassDecoder, Stop
+from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.windows import BatchWindows, Window
+
+__all__ = ["scan_slice"]
+
+logger = logging.getLogger(__name__)
+
+#: One pass reads what stays in the second cache; two passes take more Python for each window.
+_WINDOW_BYTES, _SMALL_WINDOW_BYTES = 4 << 20, 1 << 20
+_FEW_BATCHES, _MOST_BATCHES = 16, 1 << 15  # that are decoded carefully after an unusual one
+_ATTEMPTS = 5  # a cleaner or a retention run can overtake a read only so often
+
+
+def scan_slice(
+    log_slice: LogSlice,
+    *,
+    columns: Sequence[str] | None = None,
+    include_headers: bool = False,
+    policy: ScanPolicy | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Records of a slice in the order of their offsets, control records left out.
+
+    Parameters
+    ----------
+    log_slice : offsets and bytes, as `segmentlog.reads.plan` cuts them.
+    columns : names of the requested columns, in order; by default all.
+    include_headers : whether "all" includes ``headers``.
+    policy : isolation level, treatment of corrupt batches, the bound of inflating, and times.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        With the schema of `segmentlog.records.columns.record_schema`; at most 50,000 rows
+        and about 32 MiB, the first one smaller.
+
+    Raises
+    ------
+    CorruptLogError
+        With file, byte and offset; not when the policy is to skip.
+    UnsupportedFormatError
+        With file and byte.
+    LogChangedError
+        If records that planning promised are gone.
+    StorageError
+        If the disk fails, or a file is not this user's to read.
+    """
+    schema = record_schema(columns, include_headers=include_headers)
+    attempt = 0
+    place = log_slice.files[0].path if log_slice.files else log_slice.topic
+    with storage_errors(place):
+        while True:
+            reader = _SliceReader(log_slice, schema, policy or ScanPolicy())
+            try:
+                yield from reader.batches()
+            except (FileChangedError, OSError) as change:
+                if isinstance(change, OSError) and not is_gone(change):
+                    raise
+                attempt = attempt + 1 if reader.next_offset == log_slice.start_offset else 1
+                log_slice = _find_again(log_slice, reader.next_offset, attempt, change)
+            else:
+                return
+
+
+def _find_again(
+    log_slice: LogSlice, next_offset: int, attempt: int, change: Exception
+) -> LogSlice:
+    """The rest of the slice, in the files that now hold it."""
+    path = os.path.dirname(log_slice.files[0].path)
+    logger.info("looking up offset %d of %s again: %s", next_offset, path, change)
+    end_offset = log_slice.end_offset
+    if next_offset >= end_offset:
+        return log_slice._replace(start_offset=end_offset, files=())
+    try:
+        found = find_again(log_slice, path, next_offset) if attempt <= _ATTEMPTS else None
+    except LogDirectoryError:
+        if is_directory(path):
+            raise
+        found = None  # the topic was deleted, or the partition moved away
+    except OSError as error:  # tried again: the file was there when the directory was listed
+        if not is_gone(error):
+            raise
+        return log_slice._replace(start_offset=next_offset)
+    if found is None:
+        raise LogChangedError(path, next_offset, end_offset, str(change)) from change
+    return found
+
+
+class _SliceReader:
+    """One pass over the files of a slice; `next_offset` is its progress."""
+
+    def __init__(self, log_slice: LogSlice, schema: pa.Schema, policy: ScanPolicy) -> None:
+        self._slice = log_slice
+        self._decoder = RecordDecoder(
+            log_slice.topic_partition, schema, log_slice.offsets, policy.max_inflated_batch_bytes
+        )
+        skips = policy.on_corrupt_batch == OnCorruptBatch.SKIP
+        self._damage = DamagePolicy(log_slice.offsets, skips=skips)
+        self._committed: CommittedBatches | None = None
+        if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
+            partition_path = os.path.dirname(log_slice.files[0].path)
+            self._committed = CommittedBatches(partition_path, skips=skips)
+        self._timestamps = policy.timestamps
+        self._windows = BatchWindows(_WINDOW_BYTES)
+        self._one_pass: OnePassDecoder | None = None
+        is_plain = self._committed is None and not skips
+        if is_plain and OnePassDecoder.suits(schema):
+            self._one_pass = OnePassDecoder(
+                log_slice.topic_partition, schema, log_slice.offsets,
+                policy.max_inflated_batch_bytes, policy.timestamps,
+            )  # fmt: skip
+            self._windows.window_bytes = _SMALL_WINDOW_BYTES
+        self._n_careful, self._careful_bytes = _FEW_BATCHES, 0
+        self._reached = -1  # offset behind the files that are done
+        self._scanned_to = 0  # byte of the file behind the last batch whose checksum is right
+        self.next_offset = log_slice.start_offset
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for i, planned in enumerate(self._slice.files):
+            with PlannedFile(planned) as file:
+                if i == 0:  # once it is open: a file of an earlier topic stays that topic's
+                    self._check_topic()
+                yield from self._file(file)
+
+    def _check_topic(self) -> None:
+        """Refuse a topic that was made since planning, with the name of a deleted one."""
+        planned, path = self._slice.topic_id, os.path.dirname(self._slice.files[0].path)
+        found = known_topic_id(path) if planned else ""
+        if found and found != planned:
+            reason = f"its topic was deleted, and another one made (id {found}, not {planned})"
+            raise LogChangedError(path, *self._slice.offsets, reason)
+
+    def _file(self, file: PlannedFile) -> Iterator[pa.RecordBatch]:
+        scanner = BatchScanner(file.planned.path, file.least_offset())
+        self._scanned_to = file.planned.start
+        position: int | None = file.planned.start
+        while position is not None:
+            try:
+                yield from self._batches_from(file, position, scanner)
+                position = None
+            except CorruptLogError as error:
+                yield from self._flush()
+                if error.position < self._scanned_to:  # the damage is inside a batch of the range
+                    raise
+                position = self._damage.go_on_behind(error, scanner, file)
+            except Exception:
+                yield from self._flush()
+                raise
+        yield from self._flush()
+        self._reached = max(self._reached, scanner.next_offset)
+
+    def _batches_from(
+        self, file: PlannedFile, position: int, scanner: BatchScanner
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a file from byte `position` on, at which a batch begins.
+
+        Reading ends when two batches lie behind the range.  One batch is not enough: no checksum
+        covers a base offset, and only the batch that follows shows that a base offset was too
+        high.
+        """
+        planned, end_offset = file.planned, self._slice.end_offset
+        overlaps = self._reached > planned.first_offset
+        one_pass = None if overlaps else self._one_pass
+        for window in self._windows.windows(file.read_into, planned.path, position, planned.end):
+            while window.begin < window.end:
+                most = _MOST_BATCHES
+                if one_pass is not None:
+                    yield from self._usual_batches(one_pass, window, scanner, file)
+                    if one_pass.stop != Stop.UNUSUAL:
+                        break
+                    most = self._n_careful
+                least_offset = scanner.next_offset
+                scanned = scanner.scan(
+                    window.buf, window.begin, window.end, window.file_position, most
+                )
+                if not len(scanned.headers):
+                    break
+                self._careful_bytes = scanned.end - window.begin
+                window.begin = scanned.end
+                self._scanned_to = window.file_position + scanned.end
+                batches = self._damage.with_true_offsets(scanned, least_offset, file)
+                if len(batches.headers) < len(scanned.headers):
+                    scanner.next_offset = (
+                        batches.next_offset if len(batches.headers) else least_offset
+                    )
+                last_offsets = batches.headers[:, layout.LAST_OFFSET]
+                is_done = np.count_nonzero(last_offsets >= end_offset) > 1
+                if overlaps:
+                    batches = _behind_overlap(batches, self._reached)
+                yield from self._decoder.decode(self._selected(batches, scanner.next_offset))
+                self.next_offset = max(self.next_offset, scanner.next_offset)
+                if is_done:
+                    return
+
+    def _usual_batches(
+        self, one_pass: OnePassDecoder, window: Window, scanner: BatchScanner, file: PlannedFile
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the usual batches that a window begins with."""
+        begin = window.begin
+        yield from one_pass.decode(
+            window.buf, begin, window.end, scanner.next_offset,
+            offset_limit=self._damage.limit_of(file),
+            most_bytes=file.planned.end - window.file_position - begin,
+        )  # fmt: skip
+        window.begin, scanner.next_offset = one_pass.position, one_pass.next_offset
+        self._scanned_to = window.file_position + window.begin
+        self.next_offset = max(self.next_offset, one_pass.flushed_offset)
+        if one_pass.stop != Stop.UNUSUAL:
+            return
+        # Where unusual batches are many, each call takes more of them, so that rows do not come
+        # in ever smaller batches.
+        is_rare = window.begin - begin >= self._careful_bytes
+        self._n_careful = _FEW_BATCHES if is_rare else min(4 * self._n_careful, _MOST_BATCHES)
+        self._windows.window_bytes = _SMALL_WINDOW_BYTES if is_rare else _WINDOW_BYTES
+
+    def _flush(self) -> Iterator[pa.RecordBatch]:
+        """Rows that are decoded, but not yet yielded."""
+        if self._one_pass is not None:
+            yield from self._one_pass.flush()
+            self.next_offset = max(self.next_offset, self._one_pass.flushed_offset)
+
+    def _selected(self, batches: ScannedBatches, next_offset: int) -> ScannedBatches:
+        """The batches to decode: in the range, committed, and not left out as damaged."""
+        is_below = batches.headers[:, layout.BASE_OFFSET] < self._slice.end_offset
+        if not is_below.all():  # the read does not see batches behind the range, nor their markers
+            batches = batches.only(is_below)
+            next_offset = batches.next_offset if len(batches.headers) else 0
+        batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= self._slice.start_offset)
+        batches = self._damage.readable(batches, self._decoder)
+        if self._committed is not None and len(batches.headers):
+            batches = self._committed.select(batches, next_offset)
+        return batches if self._timestamps is None else _of_times(batches, self._timestamps)
+
+
+def _of_times(batches: ScannedBatches, wanted: TimestampRange) -> ScannedBatches:
+    """The batches that may hold records of these times.
+
+    Only the largest timestamp of a batch is known, and if it is an append time, it is that of all
+    records.  The base timestamp is the first record's, and no bound of the others'.
+    """
+    headers = batches.headers
+    newest = headers[:, layout.MAX_TIMESTAMP]
+    is_append_time = headers[:, layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0
+    return batches.only(
+        (newest >= wanted.start_ms) & ~(is_append_time & (newest >= wanted.end_ms))
+    )
+
+
+def _behind_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches:
+    """The batches at or above `next_offset`, of a segment that begins below it.
+
+    A copy that was taken while compaction merged segments holds the merged segment and some of the
+    segments that it replaced.  Compaction never splits or joins batches, so a batch that straddles
+    the boundary is corrupt.
+    """
+    batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= next_offset)
+    headers = batches.headers
+    if len(headers) and headers[0, layout.BASE_OFFSET] < next_offset:
+        row = headers[0]
+        is_wrapper = row[layout.ATTRIBUTES] & layout.LEGACY_MASK and not row[layout.RECORDS_COUNT]
+        if not is_wrapper:
+            reason = (
+                f"it begins below offset {next_offset}, up to which the segment before reaches"
+            )
+            raise batches.malformed(0, reason)
+    return batches

@@ -1,0 +1,1 @@
+"""In a task: rows become partitions, batches and staged files."""

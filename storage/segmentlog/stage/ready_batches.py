@@ -1,0 +1,163 @@
+"""Record batches that are made already, checked as a leader checks those of a client.
+
+Rules: ``LogValidator.validateBatch``, and ``ProduceRequest.validateRecords``.  A leader accepts
+transactions from producers that their coordinator knows; there is no coordinator here to end one.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentlog.errors import CorruptLogError, OptionError, UnsupportedFormatError
+from segmentlog.kernels import layout, sequences, status
+from segmentlog.kernels.encode import N_BATCH_COLUMNS
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.kernels.sequences import read_sequences, renumber_batches
+from segmentlog.kernels.transactions import walk_headers
+from segmentlog.model import TimestampType, TopicPartition
+from segmentlog.records.batch_error import batch_error
+from segmentlog.records.columns import record_schema
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.encoder import EncodedBatches
+from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.stage.config import ProducerConfig
+
+__all__ = ["ready_batches"]
+
+_TABLE_ROWS = 1 << 14
+#: Columns with a byte of the buffer.
+_POSITIONS = [layout.POSITION, layout.RECORDS_START, layout.RECORDS_END]
+_ACCEPTED = "give whole record batches of magic 2, as a producer sends them"
+
+
+def ready_batches(
+    data: memoryview, topic_partition: TopicPartition, config: ProducerConfig
+) -> Iterator[EncodedBatches]:
+    """The batches with offsets from 0 on, some thousands at a time.
+
+    Parameters
+    ----------
+    data : batches one behind the other; their offsets do not matter.
+    topic_partition : that they are for.
+    config : its timestamp type and its limit of a batch's size count.
+
+    Raises
+    ------
+    OptionError
+        If a leader would refuse a batch: its place and the reason.
+    """
+    whole: Bytes = np.frombuffer(data, np.uint8)
+    whole.flags.writeable = False  # one kind of array for all buffers: no kernel is compiled twice
+    position = n_before = 0
+    decoder = RecordDecoder(topic_partition, record_schema([]))
+    while position < len(whole):
+        headers: Int64s = np.zeros((_TABLE_ROWS, N_BATCH_COLUMNS), np.int64)
+        chunk = _Chunk(whole, position, n_before, headers)
+        chunk.check(decoder, config)
+        yield EncodedBatches(chunk.buf[:-COPY_SLACK], chunk.headers)
+        position += len(chunk.buf) - COPY_SLACK
+        n_before += len(chunk.headers)
+
+
+class _Chunk:
+    """Some of the batches.
+
+    Parameters
+    ----------
+    whole : all batches.
+    position, n_before : bytes and batches before these.
+    table : int64 array, shape (n_rows, `N_BATCH_COLUMNS`); takes their headers
+
+    Attributes
+    ----------
+    buf : a copy of their bytes, and `COPY_SLACK` more.
+    headers : rows of `table`; positions are those in `buf`.
+
+    Raises
+    ------
+    OptionError
+        If the next bytes are no batch, or a batch is cut short.
+    """
+
+    def __init__(self, whole: Bytes, position: int, n_before: int, table: Int64s) -> None:
+        self._position = position
+        self._n_before = n_before
+        code, end, n_batches = walk_headers(whole, position, len(whole), table)
+        self.headers = table[:n_batches]
+        self.headers[:, _POSITIONS] -= position
+        if code >= status.BAD_LENGTH and not n_batches:
+            error = batch_error(ScannedBatches("", whole, table[:0], 0), end, len(whole), code)
+            raise self._refusal(0, position, _reason(error))
+        if end > len(whole) or not n_batches:
+            raise self._refusal(max(n_batches - 1, 0), self._at(-1), "it is cut short")
+        self.buf: Bytes = np.empty(end - position + COPY_SLACK, np.uint8)
+        self.buf[:-COPY_SLACK] = whole[position:end]
+
+    def _at(self, row: int) -> int:
+        """Byte at which a batch begins."""
+        if not len(self.headers):
+            return self._position
+        return self._position + int(self.headers[row, layout.POSITION])
+
+    def check(self, decoder: RecordDecoder, config: ProducerConfig) -> None:
+        """Refuse what a leader would refuse; the offsets count from 0 on afterwards."""
+        headers = self.headers
+        attributes = headers[:, layout.ATTRIBUTES]
+        sizes = headers[:, layout.SIZE]
+        deltas = headers[:, layout.LAST_OFFSET] - headers[:, layout.BASE_OFFSET]
+        self._refuse(attributes & layout.LEGACY_MASK != 0, "its magic is not 2")
+        in_transaction = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
+        reason = "it belongs to a transaction, which only a broker's coordinator could end"
+        self._refuse(attributes & in_transaction != 0, reason)
+        most = config.most_batch_bytes
+        reason = f"it is larger than {most} bytes: the least of max.message.bytes, segment.bytes"
+        self._refuse(sizes > most, f"{reason} and max_request_size")
+        reason = "its record count is not that of its offsets"
+        self._refuse(headers[:, layout.RECORDS_COUNT] != deltas + 1, reason)
+        if config.topic_config.message_timestamp_type == TimestampType.LOG_APPEND_TIME:
+            reason = "the topic has message.timestamp.type=LogAppendTime, the batch CreateTime"
+            self._refuse(attributes & layout.TIMESTAMP_TYPE_MASK == 0, reason)
+        fields: Int64s = np.empty((len(headers), sequences.BATCH_COLUMNS), np.int64)
+        read_sequences(self.buf, headers, fields)
+        has_producer = fields[:, sequences.PRODUCER_ID] >= 0
+        reason = "it has a producer id, and no sequence or no epoch"
+        without = (fields[:, sequences.FIRST_SEQUENCE] < 0) | (fields[:, sequences.EPOCH] < 0)
+        self._refuse(has_producer & without, reason)
+        renumber_batches(self.buf, headers)
+        self._check_bytes(decoder)
+
+    def _check_bytes(self, decoder: RecordDecoder) -> None:
+        """Refuse wrong checksums, and records that cannot be read."""
+        scanner, begin, end = BatchScanner("", 0), 0, len(self.buf) - COPY_SLACK
+        while begin < end:
+            try:
+                batches = scanner.scan(self.buf, begin, end, self._position)
+            except (CorruptLogError, UnsupportedFormatError) as error:
+                raise self._refusal_at(begin, error) from error
+            for row, fault in decoder.find_unreadable(batches):
+                at = int(batches.headers[row, layout.POSITION])
+                raise self._refusal_at(at, fault) from fault
+            begin = batches.end
+
+    def _refuse(self, is_wrong: NDArray[np.bool_], reason: str) -> None:
+        """Refuse the first batch that is wrong, if one is."""
+        if is_wrong.any():
+            row = int(np.argmax(is_wrong))
+            raise self._refusal(row, self._at(row), reason)
+
+    def _refusal_at(self, position: int, error: Exception) -> OptionError:
+        row = int(np.searchsorted(self.headers[:, layout.POSITION], position))
+        return self._refusal(row, self._position + position, _reason(error))
+
+    def _refusal(self, row: int, position: int, reason: str) -> OptionError:
+        place = f"batch {self._n_before + row} at byte {position}: {reason}"
+        return OptionError("batches", place, _ACCEPTED)
+
+
+def _reason(error: Exception) -> str:
+    """The words of an error about a file, without file, place and remedy."""
+    if isinstance(error, UnsupportedFormatError):
+        return f"it has {error.what} {error.found}"
+    finding = str(getattr(error, "finding", error))
+    return finding.rpartition(") ")[2].removeprefix(": ").strip() or finding

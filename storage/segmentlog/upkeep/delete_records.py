@@ -1,0 +1,130 @@
+"""Kafka's ``DeleteRecords`` without a broker: a log begins at a later offset.
+
+`segmentlog.upkeep.move_log_starts` has the durable steps.  Segments that lie wholly below the new
+start go with the same call: a broker leaves that to its retention.  As with a broker, the active
+segment stays, and hides the records below the start.
+"""
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
+
+from segmentlog.disk.system_errors import storage_errors
+from segmentlog.errors import OffsetOutOfRangeError, OptionError
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.topic_config import TopicConfig
+from segmentlog.upkeep.places import locked, log_directory, remove_due
+from segmentlog.upkeep.retain import removed_below
+
+__all__ = ["DeletedRecords", "delete_records"]
+
+
+class DeletedRecords(NamedTuple):
+    """The start of a log before and after, and its segments and bytes that are removed."""
+
+    topic: str
+    partition: int
+    old_start: int
+    new_start: int
+    segments: int
+    n_bytes: int
+
+
+@storage_errors()
+def delete_records(
+    path: str | os.PathLike[str],
+    topic: str,
+    partition: int,
+    *,
+    offset: int | None = None,
+    before_ms: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    purge: bool = False,
+    dry_run: bool = False,
+    lock_timeout_seconds: float = 0.0,
+) -> DeletedRecords:
+    """Delete the records of a partition below an offset, or before a time.
+
+    Parameters
+    ----------
+    path : a log directory on which no broker is running.
+    topic, partition : whose records.
+    offset : the first offset that stays; -1 for the high watermark, as in Kafka's request.
+    before_ms : instead, a time (epoch): the first record that is as new, and all behind it, stay.
+    settings : of the topic, by Kafka's names; only ``file.delete.delay.ms`` matters.
+    purge : see `segmentlog.retain`.
+    dry_run : whether nothing is changed, and the result is what would be deleted.
+    lock_timeout_seconds : how long to wait for a writer.
+
+    Raises
+    ------
+    OptionError
+        If not exactly one of `offset` and `before_ms` is given.
+    OffsetOutOfRangeError
+        If the offset lies beyond the high watermark, or is negative.
+    UnknownTopicOrPartitionError
+        If the directory does not hold the partition.
+    LogDirectoryError
+        If `path` is no log directory; if the log is damaged, or may not be written to.
+    LogLockedError
+        If a broker or a writer holds the directory.
+    CorruptLogError, CorruptCheckpointError
+        If the log, or a checkpoint, cannot be read.
+    CommitInDoubtError, SyncFailedError, StorageError
+        If the disk is full or fails, or if this user lacks a permission.
+    """
+    from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
+
+    if (offset is None) == (before_ms is None):
+        given = "" if offset is None else "given together with before_ms"
+        raise OptionError("offset", given, "give the first offset that stays, or a time")
+    directory = log_directory(path)
+    TopicConfig.parse(settings or {})
+
+    @cache  # called under the lock: another process may change settings while this one waits
+    def known() -> DirectorySettings:
+        return DirectorySettings.read(
+            directory, settings, is_optional=True, topics=topic, purge=purge
+        )
+
+    with locked(
+        directory,
+        lock_timeout_seconds,
+        dry_run=dry_run,
+        make_room=lambda: remove_due(directory, topic, known()),
+    ) as may_write:
+        log = open_log_dir(directory).log(topic, partition)
+        if may_write:
+            move = LogStartMove(directory, [log.topic_partition], known().config)
+            log = open_log_dir(directory).log(topic, partition)
+        new_start = _new_start(log, offset, before_ms)
+        below = removed_below(log, new_start)
+        found = DeletedRecords(
+            topic,
+            partition,
+            log.log_start_offset,
+            new_start,
+            len(below),
+            sum(each.n_bytes for each in below),
+        )
+        if may_write and (below or new_start > log.log_start_offset):
+            move.commit({log.topic_partition: new_start})
+    return found
+
+
+def _new_start(log: Log, offset: int | None, before_ms: int | None) -> int:
+    """The offset at which the log is to begin; it never moves back."""
+    start, end = log.log_start_offset, log.high_watermark
+    end = log.log_end_offset if end is None else end
+    if before_ms is not None:
+        found = log.offset_for_timestamp(before_ms)
+        return end if found is None else max(start, found.offset)
+    if offset == -1:
+        return end
+    if offset is None or not 0 <= offset <= end:
+        raise OffsetOutOfRangeError(str(log.topic_partition), -1 if offset is None else offset,
+                                    start, end)  # fmt: skip
+    return max(start, offset)

@@ -1,0 +1,260 @@
+"""Retention without a broker: remove the segments that a broker's next check would remove.
+
+`segmentlog.upkeep.retention` decides which; `segmentlog.upkeep.move_log_starts` has the durable
+steps.
+"""
+
+import copy
+import os
+import time
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from segmentlog.disk.readable import status_of
+from segmentlog.disk.system_errors import storage_errors
+from segmentlog.errors import OptionError
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.model import TopicPartition
+from segmentlog.settings.directory_settings import DirectorySettings, Source
+from segmentlog.topic_config import TopicConfig
+from segmentlog.upkeep.places import locked, log_directory, partitions_of, remove_due
+from segmentlog.upkeep.retention import (
+    Expired,
+    LogBounds,
+    Reason,
+    SegmentSpan,
+    find_expired,
+)
+
+__all__ = ["RemovedSegment", "removed_below", "retain", "spans_of"]
+
+_LIMITS = {Reason.SIZE: "retention.bytes", Reason.TIME: "retention.ms"}
+
+
+class RemovedSegment(NamedTuple):
+    """A segment that retention has removed, or would remove.
+
+    Attributes
+    ----------
+    base_offset, end_offset : its first offset, and the offset behind it.
+    n_bytes : of its ``.log`` file.
+    reason : the rule that removes it.
+    newest_ms : its newest timestamp (epoch) if that is the reason, or else None.
+    limit : the setting that the segment exceeds, as ``retention.ms=604800000``; empty below the
+        log start.
+    source : the place that has this setting, as in `segmentlog.Setting`; empty below the log
+        start.
+    """
+
+    topic: str
+    partition: int
+    base_offset: int
+    end_offset: int
+    n_bytes: int
+    reason: Reason
+    newest_ms: int | None
+    limit: str
+    source: str = ""
+
+
+class _Plan(NamedTuple):
+    """The segments that go from one log, and the offset at which the log begins afterwards."""
+
+    topic_partition: TopicPartition
+    expired: list[Expired]
+    new_start: int
+    is_emptied: bool
+
+
+@storage_errors()
+def retain(
+    path: str | os.PathLike[str],
+    topics: str | Collection[str] = (),
+    *,
+    settings: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    lock_timeout_seconds: float = 0.0,
+    metadata: str | os.PathLike[str] | None = None,
+    server_properties: str | os.PathLike[str] | None = None,
+    kafka_defaults: bool = False,
+    purge: bool = False,
+) -> list[RemovedSegment]:
+    """Remove expired segments from a log directory on which no broker is running.
+
+    Operations that a crash has interrupted are finished or undone first.  The log starts of all
+    partitions move at once, or at a crash none of them.
+
+    Parameters
+    ----------
+    path : the log directory.
+    topics : one name or several; all topics if empty, but none of brokers' own if `settings` are
+        given.
+    settings : of all these topics, by Kafka's names (``retention.ms``); they come before the
+        settings of the directory.
+    dry_run : whether nothing is changed, and the result is what would be removed.
+    lock_timeout_seconds : how long to wait for a writer.
+    metadata, server_properties : see `segmentlog.topic_settings`.
+    kafka_defaults : whether limits that nobody has visibly set are Kafka's defaults, by which
+        records expire after a week.  With `server_properties`, they are.
+    purge : whether files of these topics that left their logs go at once, and not
+        ``file.delete.delay.ms`` later.  A reader that needs one fails with `LogChangedError`.
+
+    Returns
+    -------
+    list of RemovedSegment
+        In the order of topics, partitions and offsets.
+
+    Raises
+    ------
+    OptionError
+        If a setting is unknown, or has a value that is not accepted; if nothing shows the settings
+        of a broker's topics; if a limit that nobody has set would remove records, and
+        `kafka_defaults` is not given.
+    UnknownTopicOrPartitionError
+        If the directory does not hold a topic.
+    LogDirectoryError
+        If `path` is no log directory; if a log is damaged, or may not be written to.
+    LogLockedError
+        If a broker or a writer holds the directory.
+    CorruptLogError, CorruptCheckpointError
+        If a log, a checkpoint or the settings cannot be read.
+    CommitInDoubtError, SyncFailedError, StorageError
+        If the disk is full or fails, or if this user lacks a permission.
+    """
+    from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
+
+    directory = log_directory(path)
+    TopicConfig.parse(settings or {})
+
+    @cache  # called under the lock: another process may change settings while this one waits
+    def known() -> DirectorySettings:
+        return DirectorySettings.read(
+            directory, settings, metadata, server_properties,
+            kafka_defaults=kafka_defaults, topics=topics, purge=purge,
+        )  # fmt: skip
+
+    with locked(
+        directory,
+        lock_timeout_seconds,
+        dry_run=dry_run,
+        make_room=lambda: remove_due(directory, topics, known()),
+    ) as may_write:
+        now_ms = int(time.time() * 1000)
+        partitions = partitions_of(directory, topics, has_settings=bool(settings))
+        plans = _plans(directory, partitions, known(), now_ms)
+        found = [each.topic_partition for each in plans]
+        if may_write and found:
+            move = LogStartMove(directory, found, known().config)
+            # Preparing may have cut a torn tail, and with it the end of the log.
+            plans = _plans(directory, found, known(), now_ms)
+            starts = {each.topic_partition: each.new_start for each in plans}
+            emptied = {each.topic_partition for each in plans if each.is_emptied}
+            if starts:
+                move.commit(starts, emptied)
+    return [each for plan in plans for each in _removed(plan, known())]
+
+
+def _plans(
+    directory: str,
+    partitions: Iterable[TopicPartition],
+    settings: DirectorySettings,
+    now_ms: int,
+) -> list[_Plan]:
+    """The plan of each log that loses segments."""
+    opened = open_log_dir(directory)
+    plans = []
+    for each in partitions:
+        plan = _plan(opened.log(*each), settings.config(each.topic), now_ms)
+        if plan.expired:
+            plans.append(plan)
+    _refuse_unset(plans, settings)
+    return plans
+
+
+def _refuse_unset(plans: Iterable[_Plan], settings: DirectorySettings) -> None:
+    """Refuse to remove anything by a limit that is nobody's word.
+
+    Raises
+    ------
+    OptionError
+        For the first topic; it names the setting, and what would be removed.
+    """
+    refused: dict[tuple[str, str], list[SegmentSpan]] = {}
+    for plan in plans:
+        topic = plan.topic_partition.topic
+        for each in plan.expired:
+            unset = settings.unset(topic, _LIMITS[each.reason]) if each.reason in _LIMITS else None
+            if unset is not None:
+                refused.setdefault((unset, topic), []).append(each.span)
+    for (name, topic), spans in refused.items():
+        n_bytes = sum(each.n_bytes for each in spans)
+        found = settings.of(topic)[name]
+        places = (
+            "name the broker's server.properties (server_properties, --server-properties), "
+            if found.source is Source.UNSEEN
+            else "keep it with segmentlog configure, "
+        )
+        accepted = (
+            f"nobody has visibly set it for topic {topic!r}, and {len(spans)} segments with "
+            f"{n_bytes} bytes would go by Kafka's default, {found.value}: give it in the call, "
+            f"{places}or allow Kafka's defaults (kafka_defaults=True, --kafka-defaults)"
+        )
+        raise OptionError(name, "", accepted)
+
+
+def _plan(log: Log, config: TopicConfig, now_ms: int) -> _Plan:
+    spans = spans_of(log)
+    bounds = _bounds(log)
+    by_base = {each.base_offset: each for each in log.segments}
+
+    def newest_ms(span: SegmentSpan) -> int:
+        segment = copy.copy(by_base[span.base_offset])
+        segment.size = span.n_bytes
+        newest = segment.largest_timestamp()
+        return newest if newest >= 0 else status_of(segment.path).modified_ns // 10**6
+
+    expired = find_expired(spans, bounds, config, newest_ms, now_ms)
+    end = expired[-1].span.end_offset if expired else bounds.log_start
+    new_start, is_emptied = max(end, bounds.log_start), len(expired) == len(spans) > 0
+    return _Plan(log.topic_partition, expired, new_start, is_emptied)
+
+
+def spans_of(log: Log) -> list[SegmentSpan]:
+    """The segments of a log, each with the offset behind it; without a torn tail."""
+    segments = log.segments
+    spans = [
+        SegmentSpan(each.base_offset, behind.base_offset, each.size)
+        for each, behind in pairwise(segments)
+    ]
+    if segments:
+        end = log.log_end_offset
+        spans.append(SegmentSpan(segments[-1].base_offset, end, log.tail.position))
+    return spans
+
+
+def removed_below(log: Log, log_start: int) -> list[SegmentSpan]:
+    """The segments that go once a log begins at `log_start`; the active one stays."""
+    return [each for each in spans_of(log)[:-1] if each.end_offset <= log_start]
+
+
+def _bounds(log: Log) -> LogBounds:
+    high_watermark = log.high_watermark
+    return LogBounds(
+        log.log_start_offset, log.log_end_offset if high_watermark is None else high_watermark
+    )
+
+
+def _removed(plan: _Plan, settings: DirectorySettings) -> list[RemovedSegment]:
+    topic, partition = plan.topic_partition
+    found = settings.of(topic)
+    limits = {
+        reason: (f"{name}={found[name].value}", str(found[name].source))
+        for reason, name in _LIMITS.items()
+    }
+    return [
+        RemovedSegment(topic, partition, *span, reason, newest_ms, *limits.get(reason, ("", "")))
+        for span, reason, newest_ms in plan.expired
+    ]

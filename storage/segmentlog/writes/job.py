@@ -1,0 +1,268 @@
+"""A write job: the driver begins it, tasks on any machine stage rows, the driver commits them."""
+
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from segmentlog.commit.delete_replaced import delete_due
+from segmentlog.commit.sink_versions import SinkVersion
+from segmentlog.commit.unfinished import recover_commits
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.disk.readable import exists
+from segmentlog.disk.system_errors import storage_errors
+from segmentlog.errors import LogDirectoryError
+from segmentlog.names import META_PROPERTIES_FILE
+from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.stage.config import ProducerConfig
+from segmentlog.stage.job_files import JobFiles, sweep_jobs
+from segmentlog.writes.directory import mark_new, prepare_directory
+from segmentlog.writes.job_topics import JobTopics, check_request, complete_topics
+
+if TYPE_CHECKING:
+    from segmentlog.append.commit_staged import CommitSettings
+    from segmentlog.append.sequences import SequenceCheck
+    from segmentlog.commit.delete_replaced import DelayOf
+    from segmentlog.stage.extent_columns import JobExtents
+    from segmentlog.stage.numbering import SequenceNumbers
+    from segmentlog.stage.staged_files import Extent
+    from segmentlog.stage.stager import RowStager
+
+__all__ = ["WriteJob"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """One job.  It is small and picklable, because it travels to every task.
+
+    Attributes
+    ----------
+    directory : absolute path of the log directory.
+    token : random; part of the names of all files that the job makes there.
+    topics : that it writes to, with their numbers of partitions.
+    config : how rows become batches.
+    lock_timeout_seconds : how long to wait for another writer.
+    sink : name and number of the write, if it is numbered.
+    deletes_records : whether the job's records replace all earlier records of its topic.
+    """
+
+    directory: str
+    token: str
+    topics: JobTopics
+    config: ProducerConfig
+    lock_timeout_seconds: float
+    sink: SinkVersion | None = None
+    deletes_records: bool = False
+
+    @classmethod
+    @storage_errors()
+    def begin(
+        cls,
+        directory: str,
+        config: ProducerConfig,
+        *,
+        topic: str | None = None,
+        num_partitions: int | None = None,
+        creates_topics: bool | None = None,
+        lock_timeout_seconds: float = 60.0,
+        sink: SinkVersion | None = None,
+        deletes_records: bool = False,
+    ) -> "WriteJob":
+        """Recover from a crash, if there was one, and leave a mark for the tasks.
+
+        The settings of each topic come from the directory, unless they are given.
+
+        A missing topic is created when the job commits.  A job that fails before leaves no topic,
+        which would bind the next job to a number of partitions that nobody chose.
+
+        Parameters
+        ----------
+        num_partitions : of topics that are created, one by default.
+        creates_topics : whether missing topics are created; by default they are, except in a
+            broker's own directory, where the broker would not know them.
+
+        Raises
+        ------
+        LogLockedError
+            If a broker is running on the directory, or another writer keeps it locked.
+        OptionError, UnknownTopicOrPartitionError
+            See `check_request` and `JobTopics.found`.
+        LogDirectoryError, StorageError
+            See `prepare_directory`; if the disk is full or fails.
+        """
+        check_request(topic, num_partitions, deletes_records=deletes_records)
+        token = secrets.token_hex(8)
+        prepare_directory(directory, token)
+        if creates_topics is None:
+            creates_topics = not exists(f"{directory}/{META_PROPERTIES_FILE}")
+        with storage_errors(directory), DirectoryLock(directory, lock_timeout_seconds):
+            mark_new(directory)
+            recover_commits(directory)
+            sweep_jobs(directory)
+            # Only now: to finish a deletion forgets the settings of its topic.
+            known = DirectorySettings.read(directory, is_optional=True)
+            # Before rows are staged: on a full disk, they may need the space.
+            delete_due(directory, _delays(config, topic, lambda: known))
+            config = _configured(config, known, topic)
+            if creates_topics:
+                complete_topics(directory, topic)
+            topics = JobTopics.found(
+                directory,
+                topic,
+                asked=num_partitions,
+                creates_topics=creates_topics,
+                keeps_partitions=config.use_offsets and not deletes_records,
+            )
+            # Before the lock goes: the sweep of another job removes staged files without a mark.
+            JobFiles(directory, token).make_mark()
+        return cls(directory, token, topics, config, lock_timeout_seconds, sink, deletes_records)
+
+    @storage_errors()
+    def stager(self, task: int, numbers: "SequenceNumbers | None" = None) -> "RowStager":
+        """The stager for the rows of a task attempt.
+
+        Parameters
+        ----------
+        numbers : the sequences of an idempotent producer, if the rows have one.
+
+        Raises
+        ------
+        LogDirectoryError
+            See `check_begun`.
+        """
+        from segmentlog.stage.staged_files import (
+            TaskStage,  # the compiled kernels load in the task
+        )
+        from segmentlog.stage.stager import RowStager
+
+        self.check_begun()
+        segment_bytes = self.config.least_segment_bytes
+        stage = TaskStage(self.directory, self.token, task, segment_bytes, flush=self.config.flush)
+        topics = self.topics
+        return RowStager(stage, self.config, topics.topic, topics.n_partitions, task, numbers)
+
+    @storage_errors()
+    def check_begun(self) -> None:
+        """Refuse to stage for a job that has ended, or that this machine does not see.
+
+        A task calls this again when all rows are staged.  A job that ends removes its mark first,
+        and then the staged files, so a task whose files came too late for this removal notices it.
+        Each call is a sign of life (`JobFiles.renew`), which a job that takes weeks needs.
+
+        Raises
+        ------
+        LogDirectoryError
+            If the mark of the job is not there.
+        """
+        try:
+            self.files.renew()
+        except FileNotFoundError:
+            reason = (
+                f"holds no {self.files.mark.name}: the job has ended, or this is not the "
+                "directory that the driver sees"
+            )
+            raise LogDirectoryError(self.directory, reason) from None
+
+    def commit(
+        self,
+        extents: "Iterable[Extent] | JobExtents",
+        *,
+        rolls: bool = False,
+        sequences: "SequenceCheck | None" = None,
+    ) -> bool:
+        """Make all rows visible at once; False if `sink` has already committed all of them.
+
+        Parameters
+        ----------
+        extents : of all tasks, in the order in which their records are to follow each other.
+        rolls : whether each partition begins a new segment first.
+        sequences : checks the batches of idempotent producers.
+
+        Raises
+        ------
+        LogDirectoryError
+            If the job has ended; if its rows were not spread over the partitions of the topic.
+        LogLockedError, CommitInDoubtError, SyncFailedError, StorageError, OutOfOrderSequenceError
+        InvalidProducerEpochError, InvalidTxnStateError
+            See `segmentlog.append.commit_staged.commit_staged`.
+        """
+        from segmentlog.append.commit_staged import commit_staged
+        from segmentlog.stage.extent_columns import JobExtents
+
+        staged, topic = JobExtents.of(extents), self.topics.topic
+        with (
+            storage_errors(self.directory),
+            DirectoryLock(self.directory, self.lock_timeout_seconds),
+        ):
+            # Under the lock: no sweep can come between this look and the decision.
+            self.check_begun()
+            recover_commits(self.directory)
+            topics = dict.fromkeys(staged.topics)
+            if topic is not None:
+                topics[topic] = None  # even without rows
+            self.topics.make(topics)
+            settings = self._settings(staged.n_records, rolls=rolls, sequences=sequences)
+            is_new = commit_staged(self.directory, self.token, staged, settings)
+        self.abort()  # removes the files of attempts that lost
+        return is_new
+
+    def _settings(
+        self, n_records: int, *, rolls: bool, sequences: "SequenceCheck | None"
+    ) -> "CommitSettings":
+        from segmentlog.append.commit_staged import CommitSettings
+
+        config = self.config.topic_config
+        return CommitSettings(
+            config,
+            own=self.config.own,
+            flush=self.config.flush or n_records >= config.flush_messages,
+            sink=self.sink,
+            topic=self.topics.topic,
+            emptied=self.topics.all_partitions() if self.deletes_records else (),
+            rolls=rolls,
+            sequences=sequences,
+            delays=_delays(
+                self.config,
+                self.topics.topic,
+                lambda: DirectorySettings.read(self.directory, is_optional=True),
+            ),
+        )
+
+    def abort(self) -> None:
+        """Remove the job's mark and staged files; the log stays as it is."""
+        self.files.remove()
+
+    @property
+    def files(self) -> JobFiles:
+        """The job's own files in the log directory."""
+        return JobFiles(self.directory, self.token)
+
+
+def _delays(
+    config: ProducerConfig, topic: str | None, read: Callable[[], DirectorySettings]
+) -> "DelayOf":
+    """``file.delete.delay.ms`` of any topic of the directory; settings are read once, if at all.
+
+    A setting that is given for the job counts for the topics that the job may write to.
+    """
+    known = cache(read)
+
+    def delay_of(each: str) -> int:
+        found = known().config(each)
+        if topic is None or each == topic:
+            found = config.topic_config.above(found)
+        return found.file_delete_delay_ms
+
+    return delay_of
+
+
+def _configured(
+    config: ProducerConfig, known: DirectorySettings, topic: str | None
+) -> ProducerConfig:
+    """The configuration with the settings of the directory, where none was given."""
+    all_topics = config.topic_config.above(known.config(topic))
+    names = () if topic is not None else known.topics
+    own = {each: config.topic_config.above(known.config(each)) for each in names}
+    own = {each: found for each, found in own.items() if found != all_topics}
+    return replace(config, topic_config=all_topics, own=own)

@@ -1,0 +1,179 @@
+"""Topics of a job: how many partitions each has, which of them are missing, which are created."""
+
+import contextlib
+import itertools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from segmentlog.commit.topics import MOST_PARTITIONS, check_topic_name, create_partitions
+from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.layout.partitions import list_partitions
+from segmentlog.model import TopicPartition
+
+__all__ = ["JobTopics", "check_request", "complete_topics"]
+
+
+def check_request(topic: str | None, num_partitions: int | None, *, deletes_records: bool) -> None:
+    """Refuse a job that is wrong for every log directory.
+
+    Raises
+    ------
+    OptionError
+        If Kafka does not allow the topic's name, or as many partitions; if records are to be
+        deleted, and no topic is named.
+    """
+    if num_partitions is not None and not 1 <= num_partitions <= MOST_PARTITIONS:
+        accepted = f"give a number from 1 to {MOST_PARTITIONS}"
+        raise OptionError("numPartitions", str(num_partitions), accepted)
+    if topic is not None:
+        check_topic_name(topic)
+    elif deletes_records:
+        raise OptionError("topic", "", "name the topic whose records are to be deleted")
+
+
+@dataclass(frozen=True, slots=True)
+class JobTopics:
+    """Topics of a log directory as a job has found them, and as it may create them.
+
+    Attributes
+    ----------
+    directory : the log directory.
+    topic : of all rows, or None to take the column ``topic``.
+    partitions : number of partitions of each topic when the job began.
+    missing : the first missing partition of each incomplete topic.
+    num_partitions : of topics that the job creates; 0 to create none.
+    keeps_partitions : whether rows keep their partitions: an incomplete topic may be written to.
+    """
+
+    directory: str
+    topic: str | None
+    partitions: Mapping[str, int]
+    missing: Mapping[str, int]
+    num_partitions: int
+    keeps_partitions: bool
+
+    @classmethod
+    def found(
+        cls,
+        directory: str,
+        topic: str | None,
+        *,
+        asked: int | None,
+        creates_topics: bool,
+        keeps_partitions: bool,
+    ) -> "JobTopics":
+        """The topics that are there now; a job begins with them.
+
+        Parameters
+        ----------
+        asked : the number of partitions of missing topics, one by default.
+
+        Raises
+        ------
+        OptionError
+            If `topic` has another number of partitions than `asked`.
+        UnknownTopicOrPartitionError
+            If `topic`, or a partition of it, is missing, and is not to be created.
+        """
+        partitions, missing = _count_partitions(directory)
+        if topic in partitions and asked not in {None, partitions[topic]}:
+            raise _other_number(topic, partitions[topic], asked)
+        n_new = (asked or 1) if creates_topics else 0
+        topics = cls(directory, topic, partitions, missing, n_new, keeps_partitions)
+        if topic is not None:
+            topics.n_partitions(topic)
+        return topics
+
+    def n_partitions(self, topic: str) -> int:
+        """Number of partitions of a topic, or the number that it will get.
+
+        Raises
+        ------
+        OptionError, UnknownTopicOrPartitionError
+            If Kafka does not allow its name; if it is missing, and is not to be created.
+        """
+        if topic in self.missing and not self.keeps_partitions:
+            hint = (
+                "a topic is written whole: the number of its partitions, by which keys find "
+                "theirs, is that of its directories"
+            )
+            missing = self.missing[topic]
+            raise UnknownTopicOrPartitionError(topic, missing, self.directory, hint)
+        if topic in self.partitions:
+            return self.partitions[topic]
+        check_topic_name(topic)
+        if not self.num_partitions:
+            hint = "create it with the broker, or let it be created: autoCreateTopics=true"
+            raise UnknownTopicOrPartitionError(topic, -1, self.directory, hint)
+        return self.num_partitions
+
+    def make(self, topics: Collection[str]) -> None:
+        """Create the topics that are missing when the job commits; the caller holds the lock.
+
+        Raises
+        ------
+        LogDirectoryError
+            If rows were spread over another number of partitions than a topic has.  Another job
+            may have created the topic meanwhile.  Partitions that were added to a topic are no
+            error: a producer does not know of new partitions at once, either.
+        """
+        if self.num_partitions:
+            for topic in topics:
+                create_partitions(self.directory, topic, self.n_partitions(topic))
+        found, missing = _count_partitions(self.directory)
+        for topic in topics:
+            wanted, n_found = self.n_partitions(topic), found.get(topic, 0)
+            is_other = n_found < wanted or (n_found > wanted and topic not in self.partitions)
+            if is_other or missing.get(topic) != self.missing.get(topic):
+                reason = (
+                    f"topic {topic!r} has other partitions than the {wanted} that the job has "
+                    "spread its rows over; run the job again"
+                )
+                raise LogDirectoryError(self.directory, reason)
+
+    def all_partitions(self) -> list[TopicPartition]:
+        """The partitions that `topic` has now."""
+        if self.topic is None:
+            return []
+        n_partitions = _count_partitions(self.directory)[0].get(self.topic, 0)
+        return [TopicPartition(self.topic, number) for number in range(n_partitions)]
+
+
+def complete_topics(directory: str, topic: str | None) -> None:
+    """Make the partitions that a crash has left out: of `topic`, or of all topics if it is None.
+
+    Raises
+    ------
+    LogDirectoryError, UnknownTopicOrPartitionError
+        See `create_partitions`; only for a `topic` that is named.
+    """
+    if topic is not None:
+        create_partitions(directory, topic, 0)
+        return
+    partitions, missing = _count_partitions(directory)
+    for each in missing:
+        # The partition had records, or a link is in its place: an error only if rows come for it.
+        with contextlib.suppress(UnknownTopicOrPartitionError, LogDirectoryError):
+            create_partitions(directory, each, partitions[each])
+
+
+def _other_number(topic: str | None, found: int, asked: int | None) -> OptionError:
+    accepted = f"topic {topic!r} is there and has {found}: leave the option out to write to those"
+    remedy = "choose another topic, or delete this one and its records: segmentlog delete-topic"
+    return OptionError("numPartitions", str(asked), f"{accepted}, {remedy}")
+
+
+def _count_partitions(directory: str) -> tuple[dict[str, int], dict[str, int]]:
+    """`JobTopics.partitions` and `JobTopics.missing`."""
+    found: dict[str, set[int]] = {}
+    for each in list_partitions(directory):
+        if each.is_current:
+            topic, partition = each.topic_partition
+            found.setdefault(topic, set()).add(partition)
+    counts = {topic: max(numbers) + 1 for topic, numbers in found.items()}
+    missing = {
+        topic: next(number for number in itertools.count() if number not in numbers)
+        for topic, numbers in found.items()
+        if len(numbers) < counts[topic]
+    }
+    return counts, missing

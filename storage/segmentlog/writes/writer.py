@@ -1,0 +1,369 @@
+"""Append Arrow tables to logs from plain Python: `segmentlog.open_writer`."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from segmentlog.commit.sink_versions import SinkVersion
+from segmentlog.disk.paths import local_path
+from segmentlog.disk.system_errors import storage_errors
+from segmentlog.errors import OptionError
+from segmentlog.model import TopicPartition
+from segmentlog.stage.config import Producer, ProducerConfig
+from segmentlog.writes.left_out import warn_of_columns_left_out
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from segmentlog.append.appended import Appended
+    from segmentlog.append.sequences import SequenceCheck
+    from segmentlog.stage.numbering import SequenceNumbers
+    from segmentlog.writes.job import WriteJob
+
+__all__ = ["LogWriter", "open_writer"]
+
+_REPLACES = (
+    "a retry would delete the records that it repeats: give the job a txn instead, or delete the "
+    "earlier records first (segmentlog.delete_records)"
+)
+
+
+class LogWriter:
+    """Appends rows, which become visible together: at `flush`, at `close`, when the block ends.
+
+    `open_writer` makes one.  A ``with`` block that ends with an error writes none of the rows that
+    were appended since the last `flush`.
+
+    Parameters
+    ----------
+    begin : begins the job for the next rows; called with whether it is the writer's first commit.
+    numbers : the sequences of rows, if they have a producer.
+
+    Attributes
+    ----------
+    appended : the answers to the last flush of rows or batches, by partition and producer: the
+        offsets of an idempotent producer's records, and how many of them the log had before.
+        Empty if that flush had no producer, and none of `append_batches`.
+    """
+
+    def __init__(
+        self, begin: "Callable[[bool], WriteJob]", numbers: "SequenceNumbers | None" = None
+    ) -> None:
+        self.appended: tuple[Appended, ...] = ()
+        self._begin = begin
+        self._numbers = numbers
+        self._ready: set[TopicPartition] = set()  # partitions with batches that were made before
+        self._job: WriteJob | None = begin(True)
+        self._stager = self._job.stager(0, numbers)
+        self._has_rows = False
+        self._rolls = False
+        self._is_open = True
+        self._has_refused = False
+        self._has_committed = False
+        self._has_told = False
+
+    @storage_errors()
+    def append(self, rows: "pa.Table | pa.RecordBatch") -> None:
+        """Take rows with the columns ``key``, ``value``, ``headers``, ``partition``, ``topic``.
+
+        Only ``value`` is required, and ``topic`` if the writer has no topic.
+
+        Raises
+        ------
+        ColumnError
+            If a column is missing, or has another type.
+        OptionError
+            If these are no Arrow rows; if the writer is closed, or has refused a row before.
+        InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError
+            If a row cannot be written.  The row may be from an earlier call.  Other rows are lost
+            with it, so nothing since the last `flush` can be committed any more.
+        StorageError
+            If the disk is full, or fails; the same holds then.
+        """
+        import pyarrow as pa
+
+        if not isinstance(rows, pa.Table | pa.RecordBatch):
+            accepted = "give a pyarrow.Table or a pyarrow.RecordBatch"
+            raise OptionError("rows", type(rows).__name__, accepted)
+        self._need_job()
+        self._stager.check(rows.schema)
+        if self._job is not None and not self._has_told:
+            self._has_told = True
+            warn_of_columns_left_out(
+                self._job.directory,
+                rows.schema.names,
+                self._job.config,
+                keeps="open_writer(…, preserve=True)",
+                reads="scan(…, include_headers=True)",
+            )
+        with self._refusing():
+            for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+                self._has_rows = True
+                self._stager.add(batch)
+
+    @storage_errors()
+    def append_batches(
+        self, batches: "bytes | memoryview | pa.Buffer", partition: int, topic: str | None = None
+    ) -> None:
+        """Take record batches as they are, with their producers and sequences, and codecs.
+
+        They get the next offsets.  Their bytes stay the same otherwise.
+
+        Parameters
+        ----------
+        batches : one behind the other, in the format of logs and produce requests, magic 2.
+        partition : that all of them go to.
+        topic : by default the writer's.
+
+        Raises
+        ------
+        OptionError
+            If a leader would refuse one of them: checksum, records, size, a transaction; if there
+            is no such partition; if the writer keeps offsets.
+        UnknownTopicOrPartitionError
+            If the topic is missing and is not to be created.
+        StorageError
+            If the disk is full, or fails.
+        """
+        from segmentlog.stage.ready_batches import ready_batches
+
+        self._need_job()
+        job = self._job
+        if job is None:
+            return
+        name = topic or job.topics.topic
+        if name is None or (job.topics.topic or name) != name:
+            raise OptionError("topic", topic or "", f"the writer has {job.topics.topic or 'none'}")
+        if job.deletes_records:
+            raise OptionError("batches", "given beside delete_records", _REPLACES)
+        if job.config.use_offsets:
+            raise OptionError("use_offsets", "True", "batches as they are get the next offsets")
+        n_partitions = job.topics.n_partitions(name)
+        if not 0 <= partition < n_partitions:
+            raise OptionError("partition", str(partition), f"{name} has {n_partitions} partitions")
+        topic_partition = TopicPartition(name, partition)
+        with self._refusing():
+            for each in ready_batches(memoryview(batches), topic_partition, job.config.of(name)):
+                self._has_rows = True
+                self._ready.add(topic_partition)
+                self._stager.add_batches(topic_partition, each)
+
+    @storage_errors()
+    def flush(self) -> None:
+        """Make the appended rows visible, and with ``ProducerConfig.flush`` durable; go on.
+
+        Raises
+        ------
+        LogLockedError, CommitInDoubtError, SyncFailedError, StorageError
+            If the rows could not be committed.  They must be appended again then.
+        InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError, ColumnError
+            If a row cannot be written.
+        OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
+            If a leader would refuse the producer.
+        OptionError
+            If a row was refused before.
+        """
+        if not self._is_open:
+            return
+        self._check_refused()
+        job, self._job = self._job, None
+        if job is None:
+            return
+        try:
+            with self._refusing():
+                extents = self._stager.finish()
+            sequences = self._sequences()
+            job.commit(extents, rolls=self._rolls, sequences=sequences)
+        except BaseException:
+            self._stager.discard()
+            self._forget()
+            job.abort()
+            raise
+        self.appended = sequences.appended if sequences else ()
+        if self._numbers is not None:
+            self._numbers.flushed()
+        self._forget()
+        self._rolls = False
+        self._has_committed = True
+
+    def _sequences(self) -> "SequenceCheck | None":
+        """The check of the partitions whose batches may have producers, if there are any."""
+        from segmentlog.append.sequences import SequenceCheck
+
+        numbered = self._numbers.partitions if self._numbers is not None else frozenset()
+        partitions = numbered | self._ready
+        return SequenceCheck(partitions) if partitions else None
+
+    def _forget(self) -> None:
+        """Forget the producers of what was appended since the last flush."""
+        self._ready.clear()
+        if self._numbers is not None:
+            self._numbers.forget()
+
+    def roll(self) -> None:
+        """Flush, and begin a new segment with the next rows of each partition."""
+        self.flush()
+        self._rolls = True
+
+    def close(self) -> None:
+        """Flush for the last time; the writer is closed even if this fails."""
+        try:
+            self.flush()
+        finally:
+            self.abort()  # nothing is left to remove after a commit
+
+    def abort(self) -> None:
+        """Forget what was appended since the last `flush`, and close."""
+        job, self._job = self._job, None
+        self._is_open = False
+        if job is not None:
+            self._stager.discard()
+            self._forget()
+            job.abort()
+
+    def _need_job(self) -> None:
+        if not self._is_open:
+            raise OptionError("writer", "closed", "open another one to go on")
+        self._check_refused()
+        if self._job is not None:
+            try:
+                self._job.files.renew()
+            except FileNotFoundError:
+                if self._has_rows:
+                    self._job.check_begun()  # raises, and names the cause
+                self._job = None  # the job was idle for weeks and swept: a new one begins
+        if self._job is None:
+            self._job = self._begin(not self._has_committed)
+            self._stager = self._job.stager(0, self._numbers)
+            self._has_rows = False
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Remember that a row was refused, because other rows were lost with it."""
+        try:
+            yield
+        except BaseException:
+            self._has_refused = True
+            raise
+
+    def _check_refused(self) -> None:
+        """Refuse to commit rows if another row since the last `flush` was refused."""
+        if self._has_refused:
+            accepted = "abort, and append the others again, from the last flush on"
+            raise OptionError("writer", "one that has refused a row", accepted)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abort()
+
+
+def open_writer(
+    path: str | os.PathLike[str],
+    topic: str | None = None,
+    *,
+    num_partitions: int | None = None,
+    creates_topics: bool | None = None,
+    config: ProducerConfig | None = None,
+    lock_timeout_seconds: float = 60.0,
+    txn: tuple[str, int] | None = None,
+    delete_records: bool = False,
+    preserve: bool = False,
+    producer: Producer | None = None,
+) -> LogWriter:
+    """Begin to append to the logs of a directory, preferably in a ``with`` statement.
+
+    ::
+
+        with segmentlog.open_writer("/data/logs", "orders", num_partitions=3) as writer:
+            writer.append(table)
+            writer.flush()  # visible from here on
+            writer.append(another_table)
+
+    Parameters
+    ----------
+    path : a log directory; it is made if it is missing.
+    topic : of all rows, or None to take the column ``topic``.
+    num_partitions : of missing topics, one by default; they are created at the first `flush`.  An
+        existing `topic` must have as many.
+    creates_topics : whether missing topics are created; by default they are, except in a broker's
+        own directory, where the broker would move them aside.
+    config : how rows become batches.
+    lock_timeout_seconds : how long to wait for another writer.
+    txn : a name and a number from 0 on.  Topics to which this number, or a later one, was
+        committed under the name are left out.  The number is forgotten 30 days after the last
+        commit under the name to the topic.
+    delete_records : whether the new records replace all earlier records of `topic`; offsets
+        continue, and the log start moves.
+    preserve : whether rows that were read keep their partitions, offsets, timestamps and timestamp
+        types, besides keys, values and headers: the three ``use_…`` of `ProducerConfig` together.
+    producer : an idempotent producer that the rows belong to.  Batches are checked as the leader
+        of a partition does it: a batch that is repeated is written once, and a gap is refused.
+
+    Raises
+    ------
+    LogLockedError
+        If a broker is running on the directory.
+    OptionError, LogDirectoryError, UnknownTopicOrPartitionError
+        If the directory or the topic cannot be written to.
+    StorageError
+        If the disk is full or fails, or if this user lacks a permission.
+    """
+    from segmentlog.append.sequences import numbers_after_the_log
+    from segmentlog.stage.numbering import SequenceNumbers
+    from segmentlog.writes.job import WriteJob  # the compiled kernels load here
+
+    directory = local_path(path)
+    if txn and not 0 <= txn[1] < 2**63:
+        raise OptionError("txn", f"{txn[0]}, {txn[1]}", "give a number from 0 on")
+    settings = config or ProducerConfig()
+    if preserve:
+        settings = settings.preserving()
+    numbers = None
+    if producer is not None:
+        _check_producer(producer, topic, settings, deletes_records=delete_records)
+        after_the_log = numbers_after_the_log(directory, producer, lock_timeout_seconds)
+        numbers = SequenceNumbers(producer, after_the_log)
+
+    def begin(is_first: bool) -> WriteJob:
+        if txn and not is_first:
+            accepted = "one number is one commit: close the writer, and open one with the next"
+            raise OptionError("txn", f"{txn[0]}, {txn[1]}", accepted)
+        return WriteJob.begin(
+            directory,
+            settings,
+            topic=topic,
+            num_partitions=num_partitions,
+            creates_topics=creates_topics,
+            lock_timeout_seconds=lock_timeout_seconds,
+            sink=SinkVersion(*txn) if txn else None,
+            deletes_records=delete_records and is_first,
+        )
+
+    return LogWriter(begin, numbers)
+
+
+def _check_producer(
+    producer: Producer, topic: str | None, config: ProducerConfig, *, deletes_records: bool
+) -> None:
+    """Refuse a producer whose records could not be repeated."""
+    if deletes_records:
+        raise OptionError("producer", "given beside delete_records", _REPLACES)
+    if config.use_offsets:
+        accepted = "sequences have no gaps, offsets that are kept may: leave one of the two out"
+        raise OptionError("producer", "given beside use_offsets", accepted)
+    if topic is None and isinstance(producer.base_sequence, Mapping):
+        raise OptionError(
+            "base_sequence", "by partition", "name the topic whose partitions these are"
+        )

@@ -1,0 +1,59 @@
+"""Effects of one commit on each of its partitions."""
+
+import errno
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from plain_writes import values, write
+from soundness import assert_tidy
+
+from segmentlog.append.commit_staged import CommitSettings, commit_staged
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.model import TopicPartition
+from segmentlog.stage.config import ProducerConfig
+from segmentlog.topic_config import TopicConfig
+from segmentlog.writes.job import WriteJob
+
+
+def test_a_commit_empties_the_partitions_that_it_names_and_no_other(tmp_path: Path) -> None:
+    """One of two that it appends to: the other keeps its records."""
+    rows = pa.table({"topic": ["a", "b"], "value": [b"old", b"old"]})
+    write(tmp_path, rows, topic=None)
+    job = WriteJob.begin(str(tmp_path), ProducerConfig())
+    stager = job.stager(0)
+    stager.add(pa.table({"topic": ["a", "b"], "value": [b"new", b"new"]}).to_batches()[0])
+    extents = stager.close()
+
+    with DirectoryLock(str(tmp_path), 1):
+        settings = CommitSettings(TopicConfig(), emptied=[TopicPartition("a", 0)])
+        commit_staged(str(tmp_path), job.token, extents, settings)
+    job.abort()
+
+    assert [b"new"] == values(tmp_path, "a")
+    assert [b"old", b"new"] == values(tmp_path, "b")
+    assert_tidy(tmp_path)
+
+
+def test_a_decision_that_is_reported_as_failed_and_was_made_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system may have renamed the state when it answers with an error.
+
+    The rows are visible then, and an error would have the job written once more.
+    """
+    write(tmp_path, pa.table({"value": [b"old"]}))
+    real = os.replace
+
+    def renamed(old: str, new: str) -> None:
+        real(old, new)
+        if new.endswith("segmentlog.state"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), old)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", renamed)
+        write(tmp_path, pa.table({"value": [b"new"]}))
+
+    assert [b"old", b"new"] == values(tmp_path)
+    assert_tidy(tmp_path)

@@ -1,0 +1,50 @@
+"""Files of ours in JSON, right and wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from segmentlog.commit.json_file import check_types, read_json, to_json
+from segmentlog.errors import CorruptCheckpointError
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    """With the number of its format, which is one of those that are known."""
+    path = tmp_path / "segmentlog.state"
+    path.write_bytes(to_json(2, {"token": "t", "sizes": [1, 2]}))
+
+    assert b'{"format":2,"token":"t","sizes":[1,2]}' == path.read_bytes()
+    assert {"format": 2, "token": "t", "sizes": [1, 2]} == read_json(str(path), [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "is no JSON"),
+        (b'{"format":1', "is no JSON"),
+        (b"\xff\xfe\xfd", "is no JSON"),
+        (b"[" * 100_000, "is no JSON"),
+        (b"[1]", r"expected format 1 or 2, found '\[1\]'"),
+        (b"{}", "expected format 1 or 2, found '{}'"),
+        (b'{"format":3}', "expected format 1 or 2"),
+        (b'{"format":true}', "expected format 1 or 2"),
+        (b'{"format":1.0}', "expected format 1 or 2"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+    """The message names the file, says what was expected, and what to do."""
+    path = tmp_path / "segmentlog.state"
+    path.write_bytes(data)
+
+    with pytest.raises(CorruptCheckpointError, match=said) as caught:
+        read_json(str(path), [2, 1])
+    assert (str(path), 1) == (caught.value.path, caught.value.line)
+    assert "was not written by this version of segmentlog" in str(caught.value)
+
+
+def test_values_are_of_their_types() -> None:
+    """True is no number, though Python takes it for one."""
+    check_types([1, "a"], [int, str])
+    for wrong in ([True, "a"], [1, None], [1], [1, "a", 2]):
+        with pytest.raises(TypeError, match="expected int, str; found"):
+            check_types(wrong, [int, str])

@@ -1,0 +1,115 @@
+"""The file of settings in a directory of ours: kept, altered, refused when it is not ours."""
+
+import json
+from pathlib import Path
+
+import pytest
+from crashing import Crash, crash_at
+
+import segmentlog
+from segmentlog.commit.settings_file import SettingsFile
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.errors import CorruptCheckpointError, LogLockedError, OptionError
+
+FILE = "segmentlog.settings"
+
+
+def test_a_missing_file_has_no_settings(tmp_path: Path) -> None:
+    """So all are Kafka's defaults."""
+    assert SettingsFile() == SettingsFile.read(str(tmp_path))
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    """Defaults and topics; the last value counts, and one may be removed."""
+    segmentlog.alter_settings(tmp_path, None, {"segment.bytes": "5000", "retention.ms": "1"})
+    segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "2 "})
+    segmentlog.alter_settings(tmp_path, "u", {"retention.ms": "3"})
+    segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "4"}, removed=["segment.ms"])
+    segmentlog.alter_settings(tmp_path, "u", removed=["retention.ms"])
+    segmentlog.alter_settings(tmp_path, removed=["retention.ms"])
+
+    assert {
+        "format": 1,
+        "defaults": {"segment.bytes": "5000"},
+        "topics": {"t": {"retention.ms": "4"}},
+    } == json.loads((tmp_path / FILE).read_text())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"format": 2, "defaults": {}, "topics": {}}',
+        '{"format": 1, "defaults": {}}',
+        '{"format": 1, "defaults": [], "topics": {}}',
+        '{"format": 1, "defaults": {"retention.ms": 5}, "topics": {}}',
+        '{"format": 1, "defaults": {"retention.mss": "5"}, "topics": {}}',
+        '{"format": 1, "defaults": {"retention.ms": "x"}, "topics": {}}',
+        '{"format": 1, "defaults": {}, "topics": {"t": []}}',
+    ],
+)
+def test_a_malformed_file_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
+    """By writers and by retention: they would go by other settings otherwise."""
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(CorruptCheckpointError, match=FILE):
+        SettingsFile.read(str(tmp_path))
+    with pytest.raises(CorruptCheckpointError, match=FILE):
+        segmentlog.open_writer(tmp_path, "t")
+
+
+def test_refusals_change_nothing(tmp_path: Path) -> None:
+    """Unknown names, wrong values, a directory in use, one of a broker."""
+    segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "1"})
+    before = (tmp_path / FILE).read_bytes()
+    for settings in ({"retention.mss": "1"}, {"cleanup.policy": "deleted"}, {"segment.bytes": ""}):
+        with pytest.raises(OptionError):
+            segmentlog.alter_settings(tmp_path, "t", settings)
+    with pytest.raises(OptionError, match="settings are"):
+        segmentlog.alter_settings(tmp_path, "t", removed=["retention"])
+    with pytest.raises(OptionError, match="brokers keep this topic"):
+        segmentlog.alter_settings(tmp_path, "__consumer_offsets", {"retention.ms": "1"})
+    with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError):
+        segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "2"})
+    (tmp_path / "meta.properties").touch()
+    with pytest.raises(OptionError, match=r"kafka-configs\.sh"):
+        segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "2"})
+
+    assert before == (tmp_path / FILE).read_bytes()
+
+
+def test_a_cut_leaves_the_old_settings_or_the_new(tmp_path: Path) -> None:
+    """The process is gone before each call."""
+    seen = set()
+    for number in range(20):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        segmentlog.alter_settings(directory, "t", {"retention.ms": "1"})
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                segmentlog.alter_settings(directory, "t", {"retention.ms": "2"})
+            except Crash:
+                is_cut = True
+            else:
+                is_cut = False
+        seen.add(SettingsFile.read(str(directory)).topics["t"]["retention.ms"])
+        segmentlog.alter_settings(directory, "t", {"retention.ms": "3"})
+        assert "3" == SettingsFile.read(str(directory)).topics["t"]["retention.ms"]
+        if not is_cut:
+            break
+
+    assert {"1", "2"} == seen
+
+
+def test_a_deleted_topic_takes_its_settings_along(tmp_path: Path) -> None:
+    """One that is made again under its name begins with the defaults."""
+    import pyarrow as pa
+    from plain_writes import write
+
+    write(tmp_path, pa.table({"value": [b"a"]}), topic="t", num_partitions=1)
+    for topic in ("t", "u"):
+        segmentlog.alter_settings(tmp_path, topic, {"retention.ms": "1"})
+    segmentlog.delete_topic(tmp_path, "t")
+
+    assert {"u"} == SettingsFile.read(str(tmp_path)).topics.keys()

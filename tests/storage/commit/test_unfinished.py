@@ -1,0 +1,127 @@
+"""An unfinished commit is finished or undone, whatever became of the files beside its logs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from crashing import CALLS, Crash, Forward, around_calls
+from typer.testing import CliRunner
+
+import segmentlog
+from segmentlog.commit.guard import list_guards
+from segmentlog.commit.state import STATE_FILE
+from segmentlog.errors import LogDirectoryError
+from segmentlog.tools.cli import app
+from segmentlog.topic_config import TopicConfig
+
+CONFIG = segmentlog.ProducerConfig(
+    batch_size=1, topic_config=TopicConfig(segment_bytes=200, index_interval_bytes=1)
+)
+
+
+def write(directory: Path, values: list[bytes]) -> None:
+    """Rows, several segments of them."""
+    with segmentlog.open_writer(directory, "t", config=CONFIG) as writer:
+        writer.append(pa.table({"key": values, "value": values}))
+
+
+def values(directory: Path) -> list[bytes]:
+    """The values that a reader finds."""
+    table = segmentlog.open_log_dir(directory).log("t", 0).scan().read_all()
+    found: list[bytes] = table["value"].to_pylist()
+    return found
+
+
+@pytest.fixture(params=["undecided", "decided"])
+def unfinished(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[bytes]]:
+    """A directory with a commit that a crash has cut short, and the values of its log."""
+    before, after = [b"before"] * 5, [b"after"] * 5
+    write(tmp_path, before)
+    is_dead = False
+
+    def around(name: str, forward: Forward) -> object:
+        nonlocal is_dead
+        if name == "replace" and str(forward.args[1]).endswith(STATE_FILE):
+            if request.param == "decided":
+                forward()
+            is_dead = True
+        if is_dead:
+            raise Crash
+        return forward()
+
+    with pytest.MonkeyPatch.context() as patch:
+        around_calls(patch, CALLS, around)
+        with pytest.raises(Crash):
+            write(tmp_path, after)
+    assert list_guards(str(tmp_path))
+    return tmp_path, before + after if request.param == "decided" else before
+
+
+def by_append(directory: Path) -> None:
+    """A writer."""
+    write(directory, [])
+
+
+def by_retention(directory: Path) -> None:
+    """`segmentlog.retain`, which removes nothing."""
+    segmentlog.retain(directory, settings={"retention.ms": "-1"})
+
+
+def by_compaction(directory: Path) -> None:
+    """`segmentlog.compact`, of a log without anything to clean."""
+    segmentlog.compact(directory, settings={"cleanup.policy": "compact", "segment.bytes": "200"})
+
+
+def by_delete_records(directory: Path) -> None:
+    """`segmentlog.delete_records` from the log start."""
+    segmentlog.delete_records(directory, "t", 0, offset=0)
+
+
+def by_recover(directory: Path) -> None:
+    """`segmentlog recover`."""
+    result = CliRunner().invoke(app, ["recover", str(directory)])
+    assert result.exit_code == 0, result.output
+
+
+MENDS = [by_append, by_retention, by_compaction, by_delete_records, by_recover]
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"")],
+                         ids=["missing", "cut"])  # fmt: skip
+@pytest.mark.parametrize("lost", ["*.index", "*.timeindex"])
+@pytest.mark.parametrize("mend", MENDS, ids=lambda each: each.__name__)
+def test_indexes_that_are_lost_meanwhile_do_not_stand_in_the_way(
+    unfinished: tuple[Path, list[bytes]],
+    mend: Callable[[Path], None],
+    lost: str,
+    harm: Callable[[Path], object],
+) -> None:
+    """They are built again, and every later command works."""
+    directory, expected = unfinished
+    for path in sorted((directory / "t-0").glob(lost)):
+        harm(path)
+    mend(directory)
+    if mend is not by_compaction:  # it keeps the last record of each key
+        assert values(directory) == expected
+    assert not list_guards(str(directory))
+    write(directory, [b"more"])
+    assert values(directory)[-1] == b"more"
+    result = CliRunner().invoke(app, ["verify", str(directory)])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("unfinished", ["undecided"], indirect=True)
+def test_a_log_that_is_lost_meanwhile_is_refused(
+    unfinished: tuple[Path, list[bytes]],
+) -> None:
+    """Synced records are missing: writers name the file, and only `segmentlog recover` goes on."""
+    directory, expected = unfinished
+    intent = list_guards(str(directory))[0].intent()
+    assert intent
+    (directory / "t-0" / f"{intent.partitions[0].sizes.base_offset:020d}.log").unlink()
+    with pytest.raises(LogDirectoryError, match=r"is missing, and had \d+ bytes"):
+        by_append(directory)
+    by_recover(directory)
+    assert values(directory) == expected[: len(values(directory))]
+    write(directory, [b"more"])

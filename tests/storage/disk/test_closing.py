@@ -1,0 +1,47 @@
+"""Contexts that close what they hold, at whatever end of the block."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from segmentlog.disk.closing import Closing
+from segmentlog.disk.index_file import SMALL_BYTES, IndexFile
+from segmentlog.disk.readable import LocalDisk
+from segmentlog.layout.offset_index import OffsetIndex
+from segmentlog.model import SliceFile
+from segmentlog.reads.plan import UNCHECKED
+from segmentlog.reads.planned_file import PlannedFile
+
+OPENED: dict[str, Callable[[str], Closing]] = {
+    "file": LocalDisk().open,
+    "index file": lambda path: IndexFile(path, mapped=False),
+    "index": lambda path: OffsetIndex(path, 0, mapped=False),
+    "planned file": lambda path: PlannedFile(SliceFile(path, 0, 8, 0, UNCHECKED, 0)),
+}
+
+
+def n_open(path: Path) -> int:
+    """Descriptors of this process that lead to a file."""
+    found = 0
+    for name in Path("/dev/fd").iterdir():
+        try:
+            found += os.path.samestat(os.fstat(int(name.name)), path.stat())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("kind", [*OPENED])
+def test_a_file_is_closed_at_the_end_of_the_block(tmp_path: Path, kind: str) -> None:
+    """With an error, which passes, and without; a second `close` does nothing."""
+    path = tmp_path / "00000000000000000000.index"
+    path.write_bytes(bytes(SMALL_BYTES + 8))  # a small index is read at once, and closed
+    with OPENED[kind](str(path)) as opened:
+        assert 1 == n_open(path)
+    assert 0 == n_open(path)
+    opened.close()
+    with pytest.raises(KeyError), OPENED[kind](str(path)):
+        raise KeyError
+    assert 0 == n_open(path)

@@ -1,0 +1,35 @@
+"""Index files, read whole, mapped, or read piece by piece."""
+
+from pathlib import Path
+
+import pytest
+
+from segmentlog.disk.index_file import SMALL_BYTES, IndexFile
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_an_index_file_answers_zeros_where_it_ends(tmp_path: Path, mapped: bool) -> None:
+    """Missing, empty and short files read as if they were preallocated."""
+    path = tmp_path / "i"
+    with IndexFile(str(path), mapped=mapped) as missing:
+        assert missing.read(0, 8) == bytes(8)
+    path.write_bytes(b"")
+    with IndexFile(str(path), mapped=mapped) as empty:
+        assert (0, bytes(8)) == (empty.size, empty.read(0, 8))
+    path.write_bytes(b"abcdefghij")
+    with IndexFile(str(path), mapped=mapped) as file:
+        assert (b"cdef", b"ij\0\0") == (file.read(2, 4), file.read(8, 4))
+    path.write_bytes(b"ab" + bytes(SMALL_BYTES - 2) + b"yz")
+    with IndexFile(str(path), mapped=mapped) as file:
+        assert (mapped, b"yz\0\0") == (file.is_mapped, file.read(SMALL_BYTES, 4))
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_small_index_is_read_when_it_is_opened(tmp_path: Path, mapped: bool) -> None:
+    """A later cut changes nothing for its reader: it is not mapped."""
+    path = tmp_path / "i"
+    path.write_bytes(b"ab" * (SMALL_BYTES // 2))
+    with IndexFile(str(path), mapped=mapped) as file:
+        path.write_bytes(b"")
+        assert (False, b"abab") == (file.is_mapped, file.read(SMALL_BYTES - 4, 4))
+    assert bytes(4) == file.read(0, 4)

@@ -1,0 +1,110 @@
+"""URLs as paths, and the credentials in them."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from segmentlog.disk.location import is_url, location_of, path_of_url, without_options
+from segmentlog.disk.paths import local_path, readable_path
+from segmentlog.errors import LogDirectoryError
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("s3://bucket/kafka", "s3://bucket/kafka"),
+        ("S3A://bucket/kafka/", "s3://bucket/kafka"),
+        ("s3://bucket", "s3://bucket"),
+        ("s3://bucket/two%20words", "s3://bucket/two words"),
+        ("gcs://anonymous@bucket/a", "gs://anonymous@bucket/a"),
+        ("abfss://container@account.dfs.core.windows.net/a", "abfs://container@account.dfs.core.windows.net/a"),
+        ("hdfs://name:8020/kafka", "hdfs://name:8020/kafka"),
+        ("hdfs:///kafka", "hdfs:///kafka"),
+        (
+            "s3://b/a?region=eu-west-1&endpoint_override=http://minio:9000",
+            "s3://b;region=eu-west-1;endpoint_override=http:%2F%2Fminio:9000/a",
+        ),
+    ],
+)  # fmt: skip
+def test_a_url_becomes_a_path_that_names_can_be_joined_to(url: str, path: str) -> None:
+    """The options stand before the key; made twice, it stays the same."""
+    assert path == path_of_url(url) == readable_path(url) == path_of_url(path)
+    assert is_url(path)
+    assert os.path.dirname(os.path.join(path, "orders-0")) == path  # noqa: PTH118, PTH120
+
+
+def test_a_path_has_the_parts_of_its_url() -> None:
+    """Below the root of a store."""
+    path = path_of_url("s3://b/kafka/x?endpoint_override=http://minio:9000&anonymous=true")
+
+    found = location_of(path)
+
+    assert ("s3", "b", "kafka/x") == (found.scheme, found.host, found.key)
+    assert {"endpoint_override": "http://minio:9000", "anonymous": "true"} == found.options
+    assert path == f"{found.root}/{found.key}"
+    assert "s3://b/kafka/x" == without_options(path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://AKIAKEY:top%2Fsecret@bucket/kafka",
+        "abfs://container:topsecret@account.dfs.core.windows.net/kafka",
+        "s3://bucket/kafka?session_token=topsecret",
+        "gs://bucket/kafka?access_token=topsecret",
+        "myfs://user:topsecret@host/kafka?any=topsecret",
+    ],
+)
+def test_credentials_stand_in_no_path(url: str) -> None:
+    """Only a digest does; this process knows what it stands for."""
+    path = path_of_url(url)
+
+    assert "secret" not in path
+    assert "AKIAKEY" not in path
+    found = location_of(path)
+    assert "secret" in found.password + "".join(found.options.values())
+    assert path == path_of_url(url)
+    assert path != path_of_url(url.replace("secret", "another"))
+
+
+def test_another_process_says_that_it_was_not_given_credentials() -> None:
+    """A path is handed on, and the URL is not."""
+    path = path_of_url("s3://key:topsecret@bucket/kafka")
+    code = f"""
+from segmentlog.errors import LogDirectoryError
+from segmentlog.disk.readable import status_of
+try:
+    status_of({path!r})
+except LogDirectoryError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "environment" in done.stdout
+    assert "secret" not in done.stdout
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///kafka", "s3://key:secret@/kafka", "gs://?a=b"])
+def test_a_url_without_a_bucket_is_refused(url: str) -> None:
+    """With the form of a right one, and without credentials."""
+    with pytest.raises(LogDirectoryError, match="names no bucket; write") as caught:
+        path_of_url(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_writers_refuse_a_url_in_one_sentence() -> None:
+    """Without its credentials; the error survives the way to another process."""
+    with pytest.raises(LogDirectoryError, match="at a URL is only read") as caught:
+        local_path("s3://key:secret@bucket/kafka")
+    assert "secret" not in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_local_path_stays_one() -> None:
+    """File URIs, colons and relative paths are no URLs of stores."""
+    assert readable_path("/data/a:b") == "/data/a:b"
+    assert readable_path("file:///data/a%20b") == "/data/a b"
+    assert not is_url(readable_path("logs"))

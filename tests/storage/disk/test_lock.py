@@ -1,0 +1,158 @@
+"""The lock of a log directory: refusals with reasons, and nothing left open by them."""
+
+import errno
+import fcntl
+import os
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from descriptors import descriptors_below
+
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.errors import LogDirectoryError, LogLockedError
+
+pytestmark = pytest.mark.linux
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_that_does_not_lock_is_named_and_nothing_is_leaked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """NFS without a lock daemon, a FUSE file system without locks, an old kernel."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "fcntl", refuse)
+        for _ in range(3):
+            with pytest.raises(LogDirectoryError, match="does not lock files") as caught:
+                DirectoryLock(str(tmp_path)).__enter__()
+    assert os.strerror(code) in str(caught.value)
+    assert 0 == descriptors_below(tmp_path)
+    with DirectoryLock(str(tmp_path)):
+        pass
+
+
+def test_a_lock_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """A directory in its place, made by hand."""
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(LogDirectoryError, match=r"\.lock: .*Is a directory"):
+        DirectoryLock(str(tmp_path)).__enter__()
+    assert 0 == descriptors_below(tmp_path)
+
+
+def test_a_second_thread_of_the_process_waits(tmp_path: Path) -> None:
+    """As another process does."""
+    with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError, match="is in use"):
+        DirectoryLock(str(tmp_path)).__enter__()
+
+
+def in_child(run: Callable[[], object]) -> int:
+    """The process that does this and ends."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
+        child = os.fork()
+    if not child:
+        status = 1
+        try:
+            run()
+            status = 0
+        except BaseException:  # noqa: BLE001 - to be seen in the test's output
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return child
+
+
+def ended(child: int) -> int:
+    """Its exit status."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def take(directory: Path, seconds: float = 0.0) -> None:
+    """Lock and unlock."""
+    with DirectoryLock(str(directory), seconds):
+        pass
+
+
+def test_a_child_that_was_forked_while_a_thread_held_the_lock(tmp_path: Path) -> None:
+    """Is kept out as long as that does, not told that it does so itself, and no longer."""
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with DirectoryLock(str(tmp_path)):
+            held.set()
+            done.wait(60)
+
+    def wait_for_it(lock: DirectoryLock) -> None:
+        with pytest.raises(LogLockedError) as caught:
+            take(tmp_path)
+        assert caught.value.process != os.getpid()
+        os.write(told, b"x")
+        with lock:
+            pass
+        take(tmp_path, 60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    heard, told = os.pipe()
+    made_before = DirectoryLock(str(tmp_path), 60)
+    child = in_child(lambda: wait_for_it(made_before))
+    os.close(told)
+    try:
+        assert os.read(heard, 1)  # nothing at all if the child is gone
+    finally:
+        done.set()
+        thread.join()
+        os.close(heard)
+        assert 0 == ended(child)
+
+
+def test_a_child_does_not_keep_the_lock_of_a_parent_that_is_killed(tmp_path: Path) -> None:
+    """Workers that a driver has forked may outlive it."""
+    heard, told = os.pipe()
+    ending, end = os.pipe()
+
+    def wait() -> None:
+        os.close(end)
+        os.write(told, b"child")
+        os.read(ending, 1)
+
+    def parent() -> None:
+        with DirectoryLock(str(tmp_path)):
+            in_child(wait)
+            time.sleep(60)
+
+    holder = in_child(parent)
+    assert b"child" == os.read(heard, 5)
+    with pytest.raises(LogLockedError):
+        take(tmp_path)
+    os.kill(holder, signal.SIGKILL)
+    ended(holder)
+    take(tmp_path, 5)
+    for descriptor in (heard, told, ending, end):
+        os.close(descriptor)
+
+
+def test_a_child_that_leaves_the_block_does_not_unlock_for_its_parent(tmp_path: Path) -> None:
+    """It is forked inside the block, and has the end of it before it."""
+
+    def leave() -> None:
+        lock.__exit__(None, None, None)
+        with pytest.raises(LogLockedError):
+            take(tmp_path)
+
+    with DirectoryLock(str(tmp_path)) as lock:
+        assert 0 == ended(in_child(leave))
+        with pytest.raises(LogLockedError):
+            take(tmp_path)
+    take(tmp_path)
+    assert 0 == descriptors_below(tmp_path)

@@ -1,0 +1,93 @@
+"""Topic ids and ``meta.properties``."""
+
+from pathlib import Path
+
+import pytest
+
+from segmentlog.errors import CorruptCheckpointError
+from segmentlog.layout.metadata import read_meta_properties, read_topic_id
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version: 0\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD",
+        "version: 0\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD\n",
+        "version: 0\r\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD\r\n",
+        "version: 1\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD==\n",
+    ],
+)
+def test_the_topic_id_is_what_kafka_prints(tmp_path: Path, text: str) -> None:
+    """Line ends and padding do not belong to the id."""
+    (tmp_path / "partition.metadata").write_text(text, newline="")
+
+    assert "mZ-_3kXkQ5uH0sW9y1aBcD" == read_topic_id(str(tmp_path))
+
+
+def test_a_partition_without_metadata_has_no_topic_id(tmp_path: Path) -> None:
+    """Directories of brokers before 2.8 have no such file."""
+    assert read_topic_id(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "version: 0\n",
+        "topic_id: mZ-_3kXkQ5uH0sW9y1aBcD\n",
+        "version: x\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD\n",
+        "version: 0\ntopic_id: short\n",
+        "version: 0\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBc!\n",
+        "version: 0\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD\nmore: 1\n",
+    ],
+)
+def test_metadata_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
+    """The message names the file."""
+    (tmp_path / "partition.metadata").write_text(text)
+
+    with pytest.raises(CorruptCheckpointError, match=r"partition\.metadata, line 1: .*topic_id"):
+        read_topic_id(str(tmp_path))
+
+
+def test_properties_are_read_as_java_writes_them(tmp_path: Path) -> None:
+    """Comments, escapes and all three separators, as `java.util.Properties` stores them."""
+    lines = [
+        "#",
+        "#Mon Jan 01 00:00:00 UTC 2024",
+        "! a comment too",
+        "",
+        "node.id=1",
+        r"cluster.id=abc\=\=\:d\#\!",
+        "spaced = value with blanks ",
+        "colon:x=y",
+        "blank x",
+        r"a\ key\=with\:all=1",
+        r"path=C\:\\logs\\n",
+        r"unicode=\u00e9\u4E2D",
+        r"controls=a\tb\nc\rd\fe",
+        "empty=",
+        "alone",
+        "latin=\xe9",
+    ]
+    (tmp_path / "meta.properties").write_bytes("\n".join(lines).encode("latin-1"))
+    expected = {
+        "node.id": "1",
+        "cluster.id": "abc==:d#!",
+        "spaced": "value with blanks",
+        "colon": "x=y",
+        "blank": "x",
+        "a key=with:all": "1",
+        "path": r"C:\logs\n",
+        "unicode": "é中",
+        "controls": "a\tb\nc\rd\fe",
+        "empty": "",
+        "alone": "",
+        "latin": "é",
+    }
+
+    assert expected == read_meta_properties(str(tmp_path))
+
+
+def test_a_directory_without_properties_has_none(tmp_path: Path) -> None:
+    """A copied directory may lack the file."""
+    assert {} == read_meta_properties(str(tmp_path))

@@ -1,0 +1,61 @@
+"""The transaction index: a broker's own file, and files that are not as they should be."""
+
+from pathlib import Path
+
+import pytest
+
+from segmentlog.errors import CorruptIndexError
+from segmentlog.layout.transaction_index import (
+    AbortedTransaction,
+    encode_transactions,
+    read_transaction_index,
+)
+
+BROKERS = Path(__file__).parents[2] / "golden" / "kafka-4.3.1" / "transactions-0"
+ENTRIES = [AbortedTransaction(3, 5, 9, 7), AbortedTransaction(2**40, 2**41, 2**62, -1)]
+
+
+def test_a_brokers_file_is_read_and_written_byte_for_byte() -> None:
+    """Two aborts end in the segment, at offsets 13 and 25."""
+    path = BROKERS / "00000000000000000013.txnindex"
+    found = list(read_transaction_index(str(path)))
+
+    assert [13, 25] == [each.last_offset for each in found]
+    assert path.read_bytes() == encode_transactions(found)
+
+
+def test_the_fields_stand_in_kafkas_order(tmp_path: Path) -> None:
+    """Version, producer id, first and last offset, and the last stable offset behind it."""
+    expected = "0000" + "0000000000000003" + "0000000000000005" + "0000000000000009"
+    assert bytes.fromhex(expected + "0000000000000007") == encode_transactions(ENTRIES[:1])
+
+    path = tmp_path / "i"
+    path.write_bytes(encode_transactions(ENTRIES))
+    assert ENTRIES == list(read_transaction_index(str(path)))
+
+
+def test_a_segment_without_aborts_has_no_file(tmp_path: Path) -> None:
+    """Missing and empty say the same."""
+    (tmp_path / "empty").touch()
+
+    assert [] == list(read_transaction_index(str(tmp_path / "missing")))
+    assert [] == list(read_transaction_index(str(tmp_path / "empty")))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: data[:-1], "67 bytes are not a number of entries of 34"),
+        (lambda data: data[:34] + b"\0\1" + data[36:], "version 0, found 1"),
+    ],
+)
+def test_damage_is_told_behind_the_entries_before_it(tmp_path: Path, change, said: str) -> None:
+    """Those are right."""
+    path = tmp_path / "i"
+    path.write_bytes(change(encode_transactions(ENTRIES)))
+    entries = read_transaction_index(str(path))
+
+    assert ENTRIES[0] == next(entries)
+    with pytest.raises(CorruptIndexError, match=said) as caught:
+        next(entries)
+    assert str(path) == caught.value.path

@@ -1,0 +1,208 @@
+"""Reads side by side: order, errors, an early end, and a bound on what is held."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from segmentlog.errors import StorageError
+from segmentlog.reads import ordered_reads
+from segmentlog.reads.ordered_reads import read_in_order
+
+
+def batch(number: int) -> pa.RecordBatch:
+    """One row."""
+    return pa.record_batch({"number": pa.array([number])})
+
+
+def reading(numbers: range, begun: list[int] | None = None, pause: float = 0) -> Callable:
+    """A slice that yields its numbers one by one."""
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for each in numbers:
+            if begun is not None:
+                begun.append(each)
+            time.sleep(pause)
+            yield batch(each)
+
+    return read
+
+
+def numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    """All numbers, in order."""
+    return [each["number"][0].as_py() for each in batches]
+
+
+def alive() -> list[str]:
+    """Threads of reads that live."""
+    return [each.name for each in threading.enumerate() if each.name.startswith("segmentlog-")]
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 8])
+def test_batches_come_in_the_order_of_the_slices(n_threads: int) -> None:
+    """Although later slices are quicker."""
+    reads = [reading(range(10 * i, 10 * i + 10), pause=0.005 / (i + 1)) for i in range(9)]
+    empty = [reading(range(0))]
+
+    assert [*range(90)] == numbers(read_in_order(empty + reads + empty, n_threads))
+    assert [] == numbers(read_in_order([], n_threads))
+    assert [] == alive()
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 8])
+def test_an_error_comes_in_its_place(n_threads: int) -> None:
+    """After the batches before it; also an error while the slices are found."""
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield batch(10)
+        message = "of the disk"
+        raise OSError(message)
+
+    def finding() -> Iterator[Callable]:
+        yield reading(range(10))
+        message = "of the listing"
+        raise ValueError(message)
+
+    slices = [reading(range(10)), failing, reading(range(11, 20))]
+    for reads, error, expected in ((slices, OSError, 11), (finding(), ValueError, 10)):
+        found = []
+        batches = read_in_order(reads, n_threads)
+        with pytest.raises(error, match="of the"):
+            found.extend(each["number"][0].as_py() for each in batches)
+        assert [*range(expected)] == found
+        assert [] == alive()
+
+
+def test_threads_end_when_nobody_wants_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are at most so many bytes and slices ahead."""
+    monkeypatch.setattr(ordered_reads, "_AHEAD_BYTES", 2 * 3 * batch(0).nbytes)
+    begun: list[int] = []
+    reads = [reading(range(100 * i, 100 * i + 100), begun) for i in range(50)]
+    batches = read_in_order(reads, 2)
+
+    assert [0, 1, 2] == [next(batches)["number"][0].as_py() for _ in range(3)]
+    time.sleep(0.2)
+    assert {0, 1} == {each // 100 for each in begun}
+    assert len(begun) <= 3 + 2 * 5
+    batches.close()
+    assert [] == alive()
+    assert len(begun) <= 3 + 2 * 6
+
+
+def test_small_slices_are_not_read_far_ahead() -> None:
+    """A few more slices are read to their ends than there are threads."""
+    begun: list[int] = []
+    batches = read_in_order([reading(range(i, i + 1), begun) for i in range(50)], 2)
+
+    assert [0, 1] == [next(batches)["number"][0].as_py() for _ in range(2)]
+    time.sleep(0.2)
+    assert len(begun) <= 2 + 2 + 1
+    assert [*range(2, 50)] == numbers(batches)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_forked_process_goes_on_with_an_error_or_drops_the_iterator(goes_on: bool) -> None:
+    """It has no threads of the reads, and the lock may be held for ever."""
+    batches = read_in_order([reading(range(3))] * 4, 2)
+    next(batches)
+    lock = batches.gi_frame.f_locals["self"]._changed
+    is_held, ends = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            is_held.set()
+            ends.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    is_held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        code = 1
+        try:
+            if goes_on:
+                with pytest.raises(StorageError, match=r"forked.*: open the directory"):
+                    next(batches)
+            batches.close()
+            ordered_reads._end_threads()
+            code = 7
+        finally:
+            os._exit(code)
+    ends.set()
+    holder.join()
+
+    assert 7 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert 11 == len(numbers(batches))
+
+
+def test_a_thread_that_cannot_begin_leaves_no_other_one_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process may have as many threads as its user may have: the others end with the error."""
+    start, n_begun = threading.Thread.start, 0
+
+    def begin(thread: threading.Thread) -> None:
+        nonlocal n_begun
+        n_begun += 1
+        if n_begun == 3:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", begin)
+    batches = read_in_order([reading(range(10))] * 9, 4)
+
+    with pytest.raises(RuntimeError, match="can't start"):
+        next(batches)
+    assert [] == alive()
+
+
+def test_an_iterator_that_its_own_thread_collects_is_closed() -> None:
+    """Garbage is collected in any thread, even one that holds the lock, and none awaits itself."""
+    held: list[Iterator[pa.RecordBatch]] = []
+    is_dropped, is_closed = threading.Event(), threading.Event()
+
+    class Collecting:
+        """A batch whose size is looked at while the lock is held."""
+
+        @property
+        def nbytes(self) -> int:
+            if is_dropped.is_set() and held:
+                held.pop().close()  # as the collector closes it
+                is_closed.set()
+            return 1
+
+    def read() -> Iterator[Any]:
+        yield Collecting()
+        is_dropped.wait(10)
+        yield Collecting()
+
+    held.append(read_in_order([read] * 2, 2))
+    next(held[0])
+    is_dropped.set()
+
+    assert is_closed.wait(10)
+    for each in threading.enumerate():
+        if each.name.startswith("segmentlog-"):
+            each.join(10)
+    assert [] == alive()
+
+
+def test_a_read_that_an_ending_process_goes_on_with_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its threads have ended: a function that runs at the end would wait for ever."""
+    batches = read_in_order([reading(range(100), pause=0.001)] * 9, 2)
+    next(batches)
+    monkeypatch.setattr(ordered_reads, "end_requests", lambda: None)
+    ordered_reads._end_threads()
+
+    with pytest.raises(StorageError, match="the process is ending: read to the end before"):
+        numbers(batches)
+    assert [] == alive()

@@ -1,0 +1,129 @@
+"""A planned read finds its files although compaction has put others under their names."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import segmentlog
+from segmentlog.compaction import swap_segments
+from segmentlog.errors import LogChangedError
+from segmentlog.model import LogSlice
+from segmentlog.reads import plan
+from segmentlog.reads.scan import scan_slice
+
+COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+
+
+def write(directory: Path, *keys: bytes) -> None:
+    """A segment with a record of each key; the next one begins behind it."""
+    with segmentlog.open_writer(directory, "t") as writer:
+        writer.append(pa.table({"key": keys, "value": [b"x" * 100] * len(keys)}))
+        writer.roll()
+        writer.append(pa.table({"key": [b"active"], "value": [b"v"]}))
+
+
+def overtake(directory: Path, delay_ms: int = 60_000) -> None:
+    """A pass that removes `a`, because of a record behind the ends of reads that are planned."""
+    write(directory, b"a")
+    segmentlog.compact(directory, settings={**COMPACT, "file.delete.delay.ms": str(delay_ms)})
+
+
+def keys(slices: list[LogSlice]) -> list[bytes]:
+    """Keys of the records in some slices."""
+    found: list[bytes] = []
+    for each in slices:
+        for batch in scan_slice(each, columns=["key"]):
+            found += batch["key"].to_pylist()
+    return found
+
+
+def planned(directory: Path, end: int | None = None) -> list[LogSlice]:
+    """Slices of the log."""
+    log = segmentlog.open_log_dir(directory).log("t", 0)
+    return log.slices(0, log.end_offset() if end is None else end)
+
+
+@pytest.mark.parametrize("end", [None, 2])
+def test_the_last_record_of_a_key_stays_in_a_read_that_was_planned(
+    tmp_path: Path, end: int | None
+) -> None:
+    write(tmp_path, b"a", b"b", b"c")
+    slices = planned(tmp_path, end)
+    overtake(tmp_path)
+    assert b"a" not in keys(planned(tmp_path, 3))
+
+    assert [b"a", b"b", b"c", b"active"][:end] == keys(slices)
+
+
+def test_two_passes_leave_the_files_of_a_read_that_was_planned(tmp_path: Path) -> None:
+    """The second one sets files aside that have the names of those of the first."""
+    write(tmp_path, b"a", b"b", b"c")
+    slices = planned(tmp_path)
+    for _ in range(3):
+        overtake(tmp_path)
+
+    assert [b"a", b"b", b"c", b"active"] == keys(slices)
+    overtake(tmp_path, delay_ms=0)
+    assert [] == list((tmp_path / "t-0").glob("*.deleted"))
+
+
+def test_a_pass_that_was_killed_leaves_the_files_of_a_read_that_was_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next pass finishes it, and sets them aside."""
+    write(tmp_path, b"a", b"b", b"c")
+    slices = planned(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(swap_segments, "set_aside", None)  # it dies before this step
+        with pytest.raises(TypeError):
+            overtake(tmp_path)
+    segmentlog.compact(tmp_path, settings=COMPACT)
+    assert b"a" not in keys(planned(tmp_path, 3))
+
+    assert [b"a", b"b", b"c", b"active"] == keys(slices)
+
+
+def test_files_that_are_gone_are_looked_up_by_offset(tmp_path: Path) -> None:
+    """As a consumer finds them once they are compacted."""
+    write(tmp_path, b"a", b"b", b"c")
+    slices = planned(tmp_path)
+    overtake(tmp_path, delay_ms=0)
+
+    assert [b"b", b"c"] == keys(slices)[:2]
+
+
+def test_a_file_that_was_put_aside_by_an_earlier_pass_is_another_one(tmp_path: Path) -> None:
+    """Its bytes are not those that were planned."""
+    write(tmp_path, b"a", b"b", b"c")
+    slices = planned(tmp_path)
+    overtake(tmp_path)
+    aside = tmp_path / "t-0" / f"{0:020d}.log.deleted"
+    other = aside.with_name("other")
+    other.write_bytes(bytes(aside.stat().st_size))
+    other.replace(aside)
+
+    assert [b"b", b"c"] == keys(slices)[:2]
+
+
+def test_cuts_are_not_those_of_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass between the listing and a cut: the log is listed again, and says that it changed."""
+    for _ in range(4):
+        write(tmp_path, b"a", *(b"%d" % i for i in range(200)))
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    end, real = log.end_offset(), plan._pieces_of
+    is_over = False
+
+    def late(*arguments: Any) -> object:
+        nonlocal is_over
+        if not is_over:
+            is_over = True
+            overtake(tmp_path)
+        return real(*arguments)
+
+    monkeypatch.setattr(plan, "_pieces_of", late)
+    with pytest.raises(LogChangedError, match="compacted with records that came since"):
+        log.slices(0, end, 500)

@@ -1,0 +1,56 @@
+"""A write job: what it leaves when it begins, travels, commits, fails."""
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from plain_writes import ONE, values, write
+from soundness import assert_tidy
+
+from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
+from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.job import WriteJob
+
+
+def test_a_job_travels_to_its_tasks_and_back(tmp_path: Path) -> None:
+    """It is pickled for each; the driver commits what they staged, in their order."""
+    job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    extents = []
+    for task in range(3):
+        travelled = pickle.loads(pickle.dumps(job))
+        stager = travelled.stager(task)
+        stager.add(pa.record_batch({"value": [b"%d" % task]}))
+        extents += stager.finish()
+        travelled.check_begun()
+    assert len(pickle.dumps(job)) < 2_000
+
+    assert job.commit(reversed(extents))
+    assert [b"2", b"1", b"0"] == values(tmp_path)
+    assert_tidy(tmp_path)
+
+
+def test_a_job_that_is_refused_leaves_no_mark(tmp_path: Path) -> None:
+    """It would be swept only after two weeks."""
+    with pytest.raises(UnknownTopicOrPartitionError):
+        WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t", creates_topics=False)
+    write(tmp_path, ONE, num_partitions=2)
+    (tmp_path / "t-0").rename(tmp_path / "elsewhere")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+
+    assert [] == list(tmp_path.glob("*.job"))
+
+
+def test_a_job_ends_once(tmp_path: Path) -> None:
+    """A task that comes late finds no job, and a second commit has nothing to commit."""
+    job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    stager = job.stager(0)
+    stager.add(ONE.to_batches()[0])
+    extents = stager.finish()
+    assert job.commit(extents)
+    for late in (job.check_begun, lambda: job.stager(1), lambda: job.commit(extents)):
+        with pytest.raises(LogDirectoryError, match="the job has ended"):
+            late()
+
+    assert [b"v"] == values(tmp_path)

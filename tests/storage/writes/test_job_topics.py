@@ -1,0 +1,131 @@
+"""Topics of a job: what it finds, what it may create, and what another job has created."""
+
+from pathlib import Path
+
+import pytest
+from plain_writes import ONE, write
+
+from segmentlog.commit.topics import create_partitions
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.model import TopicPartition
+from segmentlog.writes.job_topics import JobTopics, check_request, complete_topics
+
+
+def found(
+    directory: Path,
+    topic: str | None = None,
+    asked: int | None = None,
+    *,
+    creates_topics: bool = True,
+    keeps_partitions: bool = False,
+) -> JobTopics:
+    """As a job that begins finds them."""
+    return JobTopics.found(
+        str(directory),
+        topic,
+        asked=asked,
+        creates_topics=creates_topics,
+        keeps_partitions=keeps_partitions,
+    )
+
+
+def make(directory: Path, topic: str, n_partitions: int) -> None:
+    """Create a topic."""
+    with DirectoryLock(str(directory)):
+        create_partitions(str(directory), topic, n_partitions)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1_000_001])
+def test_a_number_of_partitions_that_no_topic_can_have(number: int) -> None:
+    with pytest.raises(OptionError, match="give a number from 1 to 1000000"):
+        check_request("t", number, deletes_records=False)
+
+
+def test_records_are_deleted_of_a_topic_that_is_named() -> None:
+    with pytest.raises(OptionError, match="name the topic whose records are to be deleted"):
+        check_request(None, None, deletes_records=True)
+    check_request("t", 1, deletes_records=True)
+
+
+def test_numbers_of_partitions(tmp_path: Path) -> None:
+    """One topic is there, and one is created."""
+    make(tmp_path, "t", 3)
+    topics = found(tmp_path, asked=5)
+
+    assert {"t": 3} == topics.partitions
+    assert {} == topics.missing
+    assert [3, 5] == [topics.n_partitions(topic) for topic in ("t", "new")]
+    assert 1 == found(tmp_path).n_partitions("new")
+    with pytest.raises(UnknownTopicOrPartitionError, match="autoCreateTopics=true"):
+        found(tmp_path, creates_topics=False).n_partitions("new")
+    with pytest.raises(OptionError, match="is there and has 3"):
+        found(tmp_path, "t", 5)
+
+
+def test_a_topic_without_one_of_its_partitions(tmp_path: Path) -> None:
+    """Only rows that keep their partitions may be written to it."""
+    write(tmp_path, ONE, num_partitions=3)
+    lost = tmp_path / "t-1"
+    lost.rename(tmp_path / "elsewhere")
+    topics = found(tmp_path)
+
+    assert ({"t": 3}, {"t": 1}) == (topics.partitions, topics.missing)
+    with pytest.raises(UnknownTopicOrPartitionError, match="a topic is written whole"):
+        topics.n_partitions("t")
+    with pytest.raises(UnknownTopicOrPartitionError, match="a topic is written whole"):
+        found(tmp_path, "t")
+    assert 3 == found(tmp_path, "t", keeps_partitions=True).n_partitions("t")
+
+
+def test_partitions_that_a_crash_has_left_out_are_made(tmp_path: Path) -> None:
+    """They are the named topic's, or all; a partition that had records is an error if named."""
+    for topic in ("t", "u"):
+        make(tmp_path, topic, 3)
+        for path in (tmp_path / f"{topic}-1").iterdir():
+            path.unlink()
+        (tmp_path / f"{topic}-1").rmdir()
+    complete_topics(str(tmp_path), "t")
+    assert {"u": 1} == found(tmp_path).missing
+    complete_topics(str(tmp_path), None)
+    assert {} == found(tmp_path).missing
+    write(tmp_path, ONE, ONE, topic="v", num_partitions=1)
+    write(tmp_path, ONE, topic="w")
+    (tmp_path / "v-0").rename(tmp_path / "elsewhere")
+    complete_topics(str(tmp_path), None)
+    with pytest.raises(UnknownTopicOrPartitionError, match="its high watermark is 2"):
+        complete_topics(str(tmp_path), "v")
+
+
+def test_a_topic_that_another_job_has_created_meanwhile(tmp_path: Path) -> None:
+    """With the same number of partitions, or else the rows are spread wrongly."""
+    alike, fewer, more = (found(tmp_path, "t", number) for number in (3, 2, 4))
+    make(tmp_path, "t", 3)
+    alike.make(["t"])
+    for other in (fewer, more):
+        with pytest.raises(LogDirectoryError, match="run the job again"):
+            other.make(["t"])
+
+
+def test_partitions_that_were_added_meanwhile_are_no_error(tmp_path: Path) -> None:
+    """A producer does not know of new ones at once, either; of lost ones it has to."""
+    make(tmp_path, "t", 1)
+    topics = found(tmp_path, "t")
+    make(tmp_path, "u", 2)
+    (tmp_path / "u-1").rename(tmp_path / "t-1")
+    topics.make(["t"])
+    grown = found(tmp_path, "t")
+    (tmp_path / "t-1").rename(tmp_path / "elsewhere")
+    with pytest.raises(LogDirectoryError, match="run the job again"):
+        grown.make(["t"])
+
+
+def test_all_partitions_are_those_of_the_named_topic(tmp_path: Path) -> None:
+    make(tmp_path, "t", 2)
+    make(tmp_path, "u", 1)
+
+    assert [TopicPartition("t", 0), TopicPartition("t", 1)] == found(
+        tmp_path, "t"
+    ).all_partitions()
+    assert [] == found(tmp_path).all_partitions()
+    assert [] == found(tmp_path, "new").all_partitions()

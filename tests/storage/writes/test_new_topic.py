@@ -1,0 +1,72 @@
+"""Topics that a job creates: when, with how many partitions, and what a failed job leaves."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from plain_writes import ONE, values, write
+
+import segmentlog
+from segmentlog.errors import InvalidRecordError, LogDirectoryError, OptionError
+from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.job import WriteJob
+
+SPREAD = pa.table({"value": [b"a", b"b", b"c"], "partition": [0, 1, 2]})
+
+
+def partitions(directory: Path) -> list[str]:
+    """Directories of partitions."""
+    return sorted(path.name for path in directory.iterdir() if path.is_dir())
+
+
+def test_a_first_write_that_fails_leaves_no_topic(tmp_path: Path) -> None:
+    """It would have one partition for good, whatever the next write asks for."""
+    with pytest.raises(InvalidRecordError, match="numPartitions is how many a new topic gets"):
+        write(tmp_path, SPREAD)
+    assert [] == partitions(tmp_path)
+    write(tmp_path, SPREAD, num_partitions=3)
+
+    assert [[b"a"], [b"b"], [b"c"]] == [values(tmp_path, "t", number) for number in range(3)]
+
+
+def test_a_topic_is_there_when_its_first_job_commits(tmp_path: Path) -> None:
+    """With or without rows."""
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=2):
+        assert [] == partitions(tmp_path)
+    assert ["t-0", "t-1"] == partitions(tmp_path)
+    segmentlog.open_writer(tmp_path, "u").abort()
+    assert ["t-0", "t-1"] == partitions(tmp_path)
+
+
+def test_another_number_of_partitions_than_the_topic_has(tmp_path: Path) -> None:
+    """Is refused; without one, the topic's own is taken."""
+    write(tmp_path, SPREAD, num_partitions=3)
+    for number in (1, 4):
+        with pytest.raises(OptionError, match="is there and has 3: leave the option out") as error:
+            write(tmp_path, ONE, num_partitions=number)
+        assert ("numPartitions", str(number)) == (error.value.option, error.value.value)
+    write(tmp_path, SPREAD)
+    write(tmp_path, SPREAD, num_partitions=3)
+    of_column = ONE.append_column("topic", pa.array(["t"]))
+    write(tmp_path, of_column, topic=None, num_partitions=5)
+
+    assert [b"b"] * 3 == values(tmp_path, "t", 1)[:3]
+
+
+def test_two_jobs_may_create_a_topic_alike(tmp_path: Path) -> None:
+    """The second finds the topic of the first; with another number it has to be run again."""
+    begun = [WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t", num_partitions=number)
+             for number in (3, 3, 2)]  # fmt: skip
+    staged = []
+    for job in begun:
+        stager = job.stager(0)
+        stager.add(ONE.to_batches()[0])
+        staged.append(stager.close())
+    begun[0].commit(staged[0])
+    begun[1].commit(staged[1])
+    with pytest.raises(LogDirectoryError, match="run the job again"):
+        begun[2].commit(staged[2])
+
+    assert [b"v", b"v"] == [
+        value for number in range(3) for value in values(tmp_path, "t", number)
+    ]

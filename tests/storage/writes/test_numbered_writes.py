@@ -1,0 +1,390 @@
+"""Writes with a name and a number: what is left out, for which topic, and for how long."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from plain_writes import ONE, values, write
+from soundness import assert_tidy
+
+import segmentlog
+from segmentlog.append import commit_staged as commit
+from segmentlog.commit.deletions import Deletion
+from segmentlog.commit.sink_versions import SinkVersion
+from segmentlog.commit.state import STATE_FILE, Replaced, State
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.errors import CorruptCheckpointError
+from segmentlog.model import TopicPartition
+from segmentlog.stage.config import ProducerConfig
+from segmentlog.topic_config import TopicConfig
+from segmentlog.writes.job import WriteJob
+
+DAY = 24 * 3600
+LATER = 1_900_000_000_000  #: epoch ms, in 2030
+
+
+def to_topics(*topics: str) -> pa.Table:
+    """A row for each of them."""
+    return pa.table({"value": [b"v"] * len(topics), "topic": list(topics)})
+
+
+def n_rows(directory: Path, *topics: str) -> list[int]:
+    """The number of rows of each topic."""
+    return [len(values(directory, topic)) for topic in topics]
+
+
+def names(directory: Path) -> set[str]:
+    """Names that the state knows a version of."""
+    return {app_id for app_id, _ in State.read(str(directory)).sinks}
+
+
+def rewrite_state(directory: Path, **fields: object) -> None:
+    """Put other fields into the file of the state."""
+    path = directory / STATE_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def to_format_1(directory: Path, sinks: dict[str, int]) -> None:
+    """The state as it was written before versions had topics and times."""
+    found = json.loads((directory / STATE_FILE).read_text())
+    old = {name: found[name] for name in ("sequence", "token", "replaced")}
+    (directory / STATE_FILE).write_text(json.dumps({"format": 1, **old, "sinks": sinks}, indent=1))
+
+
+class Clock:
+    """The wall clock of the machine, which goes on from what it is set to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._real = time.time
+        self.ahead = 0.0
+        monkeypatch.setattr(time, "time", lambda: self._real() + self.ahead)
+
+    def advance(self, days: int) -> None:
+        """So many days have gone by."""
+        self.ahead += days * DAY
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """One that a test may set."""
+    return Clock(monkeypatch)
+
+
+def test_the_second_topic_of_a_version_is_written(tmp_path: Path) -> None:
+    """One batch of a streaming query that goes to two topics, by two writes."""
+    for topic in ("orders", "audit", "orders", "audit"):
+        write(tmp_path, ONE, topic=topic, txn=("query-7", 42))
+    assert [1, 1] == n_rows(tmp_path, "orders", "audit")
+    write(tmp_path, ONE, topic="audit", txn=("query-7", 43))
+    write(tmp_path, ONE, topic="orders", txn=("query-8", 42))
+    assert [2, 2] == n_rows(tmp_path, "orders", "audit")
+
+
+def test_topics_that_have_the_version_are_left_out_of_a_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the others are written; the warning names those that are not."""
+    write(tmp_path, ONE, topic="orders", txn=("app", 5))
+    write(tmp_path, ONE, topic="audit", txn=("app", 3))
+    caplog.clear()
+    rows = to_topics("orders", "audit", "other", "orders")
+    write(tmp_path, rows, topic=None, txn=("app", 4))
+    assert [1, 2, 1] == n_rows(tmp_path, "orders", "audit", "other")
+    (warning,) = caplog.messages
+    assert "version 4 of 'app' is not written to 'orders', which has version 5" in warning
+    assert "audit" not in warning
+
+    caplog.clear()
+    write(tmp_path, rows, topic=None, txn=("app", 4))
+    assert [1, 2, 1] == n_rows(tmp_path, "orders", "audit", "other")
+    (warning,) = caplog.messages
+    assert "'audit', which has version 4; 'orders', which has version 5; 'other'" in warning
+    write(tmp_path, rows, topic=None, txn=("app", 6))
+    assert [3, 3, 2] == n_rows(tmp_path, "orders", "audit", "other")
+    assert_tidy(tmp_path)
+
+
+def test_a_warning_that_would_name_very_many_topics(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Names some, and says how many there are."""
+    rows = to_topics(*(f"t{number:02d}" for number in range(30)))
+    for _ in range(2):
+        write(tmp_path, rows, topic=None, txn=("app", 1))
+    (warning,) = caplog.messages
+    assert "'t09'" in warning
+    assert "'t10'" not in warning
+    assert "20 more" in warning
+
+
+def test_a_commit_says_whether_it_has_written_anything(tmp_path: Path) -> None:
+    """Not so only if everything was left out."""
+
+    def committed(*topics: str, topic: str | None = None) -> bool:
+        sink = SinkVersion("app", 1)
+        job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic=topic, sink=sink)
+        stager = job.stager(0)
+        for batch in to_topics(*topics).to_batches() if topics else ():
+            stager.add(batch)
+        return job.commit(stager.close())
+
+    done = [committed(*topics) for topics in ("a", "a", "ab", "ba")]
+    assert [True, False, True, False] == done
+    assert [True, False] == [committed(topic="c"), committed("c", topic="c")]
+    assert [True, True] == [committed(), committed()]  # of no topic: there is nothing to leave out
+    assert [1, 1, 0] == n_rows(tmp_path, "a", "b", "c")
+
+
+def test_a_version_without_rows_counts_for_its_topic(tmp_path: Path) -> None:
+    """Tried again, it may have some: it is done all the same."""
+    write(tmp_path, topic="t", txn=("app", 1))
+    write(tmp_path, ONE, topic="t", txn=("app", 1))
+    assert [] == values(tmp_path)
+    write(tmp_path, ONE, topic="u", txn=("app", 1))
+    assert [b"v"] == values(tmp_path, "u")
+
+
+def test_a_topic_that_is_left_out_is_not_emptied(tmp_path: Path) -> None:
+    """An overwrite that is tried again has been done, and others have written since."""
+    write(tmp_path, ONE, ONE, txn=("app", 1))
+    write(tmp_path, ONE, txn=("app", 2), delete_records=True)
+    write(tmp_path, ONE)
+    write(tmp_path, ONE, txn=("app", 2), delete_records=True)
+    assert [b"v", b"v"] == values(tmp_path)
+    write(tmp_path, ONE, topic="u", txn=("app", 2), delete_records=True)
+    assert [b"v"] == values(tmp_path, "u")
+    assert [b"v", b"v"] == values(tmp_path)
+
+
+def test_a_topic_that_is_left_out_beside_another_is_not_emptied(tmp_path: Path) -> None:
+    """One commit was to empty both."""
+    sink = SinkVersion("app", 1)
+    write(tmp_path, ONE, topic="t", txn=sink)
+    write(tmp_path, ONE, topic="u")
+    job = WriteJob.begin(str(tmp_path), ProducerConfig(), sink=sink)
+    stager = job.stager(0)
+    stager.add(to_topics("t", "u").to_batches()[0])
+    emptied = [TopicPartition("t", 0), TopicPartition("u", 0)]
+    settings = commit.CommitSettings(TopicConfig(), sink=sink, emptied=emptied)
+    with DirectoryLock(str(tmp_path)):
+        commit.commit_staged(str(tmp_path), job.token, stager.close(), settings)
+    job.abort()
+    logs = [segmentlog.open_log_dir(tmp_path).log(topic, 0) for topic in ("t", "u")]
+    assert [(0, 1), (1, 2)] == [(log.log_start_offset, log.log_end_offset) for log in logs]
+
+
+def test_a_version_is_forgotten_30_days_after_its_last_commit(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """By the next commit of anybody; those that are in use stay."""
+    write(tmp_path, ONE, txn=("old", 1))
+    write(tmp_path, ONE, topic="u", txn=("old", 1))
+    for version in range(3):
+        write(tmp_path, ONE, txn=("daily", version))
+        write(tmp_path, ONE, topic="u", txn=("old", 2 + version))
+        clock.advance(days=14)
+    assert {("old", "t"), ("old", "u"), ("daily", "t")} == set(State.read(str(tmp_path)).sinks)
+    write(tmp_path, ONE)
+    assert {("old", "u"), ("daily", "t")} == set(State.read(str(tmp_path)).sinks)
+    before = len(values(tmp_path))
+    write(tmp_path, ONE, txn=("old", 1))
+    write(tmp_path, ONE, txn=("daily", 2))
+    assert before + 1 == len(values(tmp_path))
+
+
+@pytest.mark.parametrize("years", [1, -1, 8000, -56])
+def test_a_clock_that_was_wrong_for_some_commits(tmp_path: Path, clock: Clock, years: int) -> None:
+    """Forgets no version, neither of before nor of meanwhile, and keeps none for good."""
+    write(tmp_path, ONE, txn=("before", 1))
+    real, clock.ahead = clock.ahead, years * 365.0 * DAY
+    for version in range(3):
+        write(tmp_path, ONE, txn=("meanwhile", version))
+    clock.ahead = real
+    for version in range(3):
+        write(tmp_path, ONE, txn=("behind", version))
+    assert {"before", "meanwhile", "behind"} == names(tmp_path)
+    for app_id in ("before", "meanwhile"):
+        write(tmp_path, ONE, txn=(app_id, 1))
+    assert 7 == len(values(tmp_path))
+    for _ in range(4):
+        clock.advance(days=20)
+        write(tmp_path, ONE, txn=("still", int(clock.ahead)))
+    assert {"still"} == names(tmp_path)
+
+
+def test_versions_keep_their_age_where_the_clock_jumps_forward(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """From one that was years behind: the jump counts for nothing, and the days before it do."""
+    write(tmp_path, ONE, txn=("app", 1))
+    for days in (20, 20_000, 9):
+        clock.advance(days=days)
+        write(tmp_path, ONE)
+        assert {"app"} == names(tmp_path)
+    clock.advance(days=2)
+    write(tmp_path, ONE)
+    assert set() == names(tmp_path)
+
+
+def test_a_version_from_the_future_is_as_one_of_now(tmp_path: Path, clock: Clock) -> None:
+    """It is forgotten, too, whoever has put it there."""
+    write(tmp_path, ONE, txn=("app", 1))
+    columns: dict[str, Any] = json.loads((tmp_path / STATE_FILE).read_text())["sinks"]
+    rewrite_state(tmp_path, sinks={**columns, "time_ms": [2**62]})
+    for _ in range(3):
+        write(tmp_path, ONE)
+        assert {"app"} == names(tmp_path)
+        clock.advance(days=11)
+    write(tmp_path, ONE)
+    assert set() == names(tmp_path)
+
+
+def test_a_state_of_format_1_counts_for_every_topic(tmp_path: Path, clock: Clock) -> None:
+    """Nobody knows which ones its versions were for; for 30 days from the first commit on."""
+    write(tmp_path, ONE)
+    to_format_1(tmp_path, {"app": 5})
+    for topic in ("t", "u"):
+        write(tmp_path, ONE, topic=topic, txn=("app", 5))
+    assert [1, 0] == n_rows(tmp_path, "t", "u")
+    assert 1 == json.loads((tmp_path / STATE_FILE).read_text())["format"]
+    write(tmp_path, ONE, txn=("app", 6))
+    assert 2 == json.loads((tmp_path / STATE_FILE).read_text())["format"]
+    for topic in ("t", "u"):
+        write(tmp_path, ONE, topic=topic, txn=("app", 5))
+    assert [2, 0] == n_rows(tmp_path, "t", "u")
+    for version in (7, 8, 9):
+        clock.advance(days=11)
+        write(tmp_path, ONE, txn=("app", version))
+    write(tmp_path, ONE, topic="u", txn=("app", 5))
+    assert [5, 1] == n_rows(tmp_path, "t", "u")
+
+
+COLUMNS = {"app_id": ["a"], "topic": ["t"], "version": [1], "time_ms": [1]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"format": 3},
+        {"format": 0},
+        {"format": True},
+        {"format": 2.0},
+        {"format": None},
+        {"format": [2]},
+        {"sequence": "1"},
+        {"sequence": None},
+        {"token": 1},
+        {"token": ["x"]},
+        {"time_ms": 1.5},
+        {"time_ms": None},
+        {"sinks": None},
+        {"sinks": []},
+        {"sinks": {}},
+        {"sinks": {"app": 1}},
+        {"sinks": {**COLUMNS, "app_id": [1]}},
+        {"sinks": {**COLUMNS, "topic": [None]}},
+        {"sinks": {**COLUMNS, "topic": [["t"]]}},
+        {"sinks": {**COLUMNS, "version": ["1"]}},
+        {"sinks": {**COLUMNS, "version": [True]}},
+        {"sinks": {**COLUMNS, "version": [1.0]}},
+        {"sinks": {**COLUMNS, "version": [{"a": [1]}]}},
+        {"sinks": {**COLUMNS, "time_ms": [None]}},
+        {"sinks": {**COLUMNS, "time_ms": [1, 2]}},
+        {"sinks": {**COLUMNS, "time_ms": []}},
+        {"sinks": {**COLUMNS, "app_id": ["a", "b"]}},
+        {"sinks": {**COLUMNS, "version": "1"}},
+        {"sinks": {**COLUMNS, "version": {"1": 1}}},
+        {"sinks": {**COLUMNS, "version": 1}},
+        {"format": 1, "sinks": {"app": "1"}},
+        {"format": 1, "sinks": {"app": None}},
+        {"format": 1, "sinks": {"app": [1]}},
+        {"format": 1, "sinks": ["app"]},
+        {"replaced": None},
+        {"replaced": 7},
+        {"replaced": {"t": 1}},
+        {"replaced": ["abcd"]},
+        {"replaced": [["t", 0, 5]]},
+        {"replaced": [["t", 0, 5, "1"]]},
+        {"replaced": [["t", 0, 5, 1.5]]},
+        {"replaced": [["t", None, 5, 1]]},
+        {"replaced": [["t", 0, [5], 1]]},
+        {"replaced": [[["t"], 0, 5, 1]]},
+        {"replaced": [["../../elsewhere/t", 0, 5, 1]]},
+        {"replaced": [["t", 0, 5, 1, 1]]},
+    ],
+    ids=lambda fields: json.dumps(fields).replace(" ", ""),
+)  # fmt: skip
+def test_a_state_that_nobody_has_written(tmp_path: Path, fields: dict[str, object]) -> None:
+    """Is refused as such, and nothing is written on the strength of it."""
+    write(tmp_path, ONE, txn=("app", 1))
+    rewrite_state(tmp_path, **fields)
+    before = (tmp_path / STATE_FILE).read_bytes()
+    with pytest.raises(CorruptCheckpointError, match=r"segmentlog\.state"):
+        write(tmp_path, ONE, txn=("app", 2))
+    assert before == (tmp_path / STATE_FILE).read_bytes()
+
+
+def test_a_state_of_nothing_but_brackets(tmp_path: Path) -> None:
+    """However deep they are, and whatever numbers stand in them."""
+    write(tmp_path, ONE)
+    for data in (b"[" * 100_000, b"{" * 9, b"7" * 9_999, b"null", b"[]", b"\xff\xfe", b"\0", b""):
+        (tmp_path / STATE_FILE).write_bytes(data)
+        with pytest.raises(CorruptCheckpointError):
+            State.read(str(tmp_path))
+
+
+def test_the_state_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    """Also names that no terminal shows."""
+    sinks = {("a", "t"): (0, 1), ("a", "u"): (2**63 - 1, -5), ('\ud800\n"', ""): (1, 2**60)}
+    deleted = (Deletion("u", "token", 7),)
+    state = State(7, "token", LATER, sinks, [Replaced("t", 0, 5, 6)], deleted)
+    (tmp_path / STATE_FILE).write_bytes(state.encode())
+    assert state == State.read(str(tmp_path))
+    empty = State(1, "token", LATER, replaced=[])
+    (tmp_path / STATE_FILE).write_bytes(empty.encode())
+    assert empty == State.read(str(tmp_path))
+
+
+def segments(directory: Path) -> list[str]:
+    """Names of the log files of one partition."""
+    return sorted(path.name for path in (directory / "t-0").glob("*.log"))
+
+
+def test_a_commit_that_takes_long_leaves_readers_their_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """The earlier records are replaced when it is decided, not when it was intended."""
+    append = commit._Commit.append
+
+    def takes_long(itself: commit._Commit, *given: Any) -> None:
+        append(itself, *given)
+        clock.ahead += 600
+
+    write(tmp_path, ONE)
+    with monkeypatch.context() as patch:
+        patch.setattr(commit._Commit, "append", takes_long)
+        write(tmp_path, ONE, delete_records=True)
+    write(tmp_path, ONE)
+    assert 2 == len(segments(tmp_path))
+    clock.ahead += 61
+    write(tmp_path, ONE)
+    assert 1 == len(segments(tmp_path))
+
+
+def test_what_was_replaced_by_a_clock_that_was_ahead_is_deleted(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """A minute after the clock was put right; or it would fill the disk for a year."""
+    write(tmp_path, ONE)
+    clock.ahead += 365 * DAY
+    write(tmp_path, ONE, delete_records=True)
+    clock.ahead -= 365 * DAY
+    for _ in range(2):
+        write(tmp_path, ONE)
+        assert 2 == len(segments(tmp_path))
+        clock.ahead += 40
+    write(tmp_path, ONE)
+    assert 1 == len(segments(tmp_path))

@@ -1,0 +1,210 @@
+"""Refusals of a writer: their words, and that they lose and leave nothing."""
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from plain_writes import ONE, values, write
+
+import segmentlog
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.errors import (
+    ColumnError,
+    InvalidRecordError,
+    LogDirectoryError,
+    LogLockedError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+)
+from segmentlog.layout.checkpoint import read_offsets, write_offsets
+from segmentlog.model import TimestampType, TopicPartition
+from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.stage.config import ProducerConfig
+from segmentlog.topic_config import TopicConfig
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_topic_of_which_a_partition_is_missing(tmp_path: Path, missing: int) -> None:
+    """As in one of several directories of a broker: keys would find other partitions."""
+    write(tmp_path, ONE, num_partitions=3)
+    write(tmp_path, ONE, topic="whole")
+    shutil.rmtree(tmp_path / f"t-{missing}")
+    offsets = read_offsets(str(tmp_path), HIGH_WATERMARK_CHECKPOINT)
+    del offsets[TopicPartition("t", missing)]
+    write_offsets(str(tmp_path), HIGH_WATERMARK_CHECKPOINT, offsets)
+
+    with pytest.raises(UnknownTopicOrPartitionError, match="a topic is written whole") as caught:
+        write(tmp_path, ONE)
+    assert caught.value.partition == missing
+    with pytest.raises(UnknownTopicOrPartitionError, match="a topic is written whole"):
+        write(tmp_path, ONE.append_column("topic", pa.array(["t"])), topic=None)
+    write(tmp_path, ONE, topic="whole")
+    assert [b"v", b"v"] == values(tmp_path, "whole")
+
+
+def test_the_directory_of_a_partition(tmp_path: Path) -> None:
+    """A log directory inside it would be one that nobody looks into."""
+    write(tmp_path, ONE)
+    with pytest.raises(LogDirectoryError, match=rf"name the log directory, {tmp_path}$"):
+        write(tmp_path / "t-0", ONE)
+    assert not [path for path in (tmp_path / "t-0").iterdir() if path.is_dir()]
+
+
+def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
+    """Itself, or one above it."""
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "logs"):
+        with pytest.raises(LogDirectoryError, match="name a directory, or one that can be made"):
+            write(path, ONE)
+
+
+def test_settings_that_cannot_be(tmp_path: Path) -> None:
+    """Before anything is made."""
+    refused: list[dict[str, Any]] = [{"num_partitions": n} for n in (0, -2, 10**11)]
+    for options in (*refused, {"txn": ("app", -1)}):
+        with pytest.raises(OptionError, match=r"give a number from (1 to|0 on)"):
+            write(tmp_path / "logs", ONE, **options)
+    with segmentlog.open_writer(tmp_path / "logs", "t") as writer:
+        with pytest.raises(OptionError, match=r"give a pyarrow\.Table"):
+            writer.append([{"value": b"v"}])
+        writer.append(ONE)
+    assert [b"v"] == values(tmp_path / "logs")
+
+
+def test_topics_are_created_in_a_brokers_directory_if_that_is_said(tmp_path: Path) -> None:
+    """And in no other are they made if it is not to be."""
+    (tmp_path / "meta.properties").touch()
+    with pytest.raises(UnknownTopicOrPartitionError, match="create it with the broker"):
+        write(tmp_path, ONE)
+    write(tmp_path, ONE, creates_topics=True)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        write(tmp_path / "other", ONE, creates_topics=False)
+    assert [b"v"] == values(tmp_path)
+
+
+def test_what_was_to_be_deleted_is_deleted_at_the_second_try(tmp_path: Path) -> None:
+    """A flush that came to nothing has deleted nothing."""
+    write(tmp_path, ONE)
+    with segmentlog.open_writer(
+        tmp_path, "t", delete_records=True, lock_timeout_seconds=0
+    ) as writer:
+        writer.append(ONE)
+        with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError):
+            writer.flush()
+        assert [b"v"] == values(tmp_path)
+        writer.append(pa.table({"value": [b"new"]}))
+        writer.flush()
+        writer.append(pa.table({"value": [b"newer"]}))
+    assert [b"new", b"newer"] == values(tmp_path)
+
+
+def test_rows_are_not_written_without_one_that_was_refused(tmp_path: Path) -> None:
+    """A program that goes on after the error is told, and the flush before it stays."""
+    bad = pa.table({"value": [b"good", b"bad"], "partition": [0, 7]})
+
+    def go_on() -> None:
+        with segmentlog.open_writer(tmp_path, "t") as writer:
+            writer.append(ONE)
+            writer.flush()
+            writer.append(bad)
+            with pytest.raises(InvalidRecordError, match="names partition 7"):
+                writer.append(pa.table({"value": [b"other"]}))  # other columns: bad is written
+            with pytest.raises(OptionError, match="append the others again"):
+                writer.append(ONE)
+
+    with pytest.raises(OptionError, match="append the others again"):
+        go_on()
+    assert [b"v"] == values(tmp_path)
+    assert not [*tmp_path.glob("*.stage"), *tmp_path.glob("*.job")]
+
+
+def test_a_row_that_is_refused_at_the_flush(tmp_path: Path) -> None:
+    """The row was held until then: nothing is written without it either."""
+    writer = segmentlog.open_writer(tmp_path, "t")
+    writer.append(pa.table({"value": [b"good", b"bad"], "partition": [0, 7]}))
+    with pytest.raises(InvalidRecordError, match="names partition 7"):
+        writer.flush()
+    for call in (writer.flush, lambda: writer.append(ONE), writer.close):
+        with pytest.raises(OptionError, match="append the others again"):
+            call()
+    writer.close()
+    assert [] == [path.name for path in tmp_path.iterdir() if path.name[0] != "."]
+
+
+def test_rows_of_which_none_was_taken(tmp_path: Path) -> None:
+    """Lack a column; those before them are written."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(ONE)
+        with pytest.raises(ColumnError, match="'value' is missing; the rows have: key"):
+            writer.append(pa.table({"key": [b"k"]}))
+        writer.append(ONE)
+    assert [b"v", b"v"] == values(tmp_path)
+
+
+@pytest.mark.parametrize("named", [2**31, -(2**31) - 1, 2**40])
+def test_a_partition_that_no_topic_can_have(tmp_path: Path, named: int) -> None:
+    """Is refused with its row."""
+    rows = pa.table({"value": [b"a", b"b"], "partition": [0, named]})
+    with pytest.raises(InvalidRecordError, match=f"no topic has a partition {named}") as caught:
+        write(tmp_path, rows)
+    assert caught.value.row == 1
+
+
+def test_a_row_that_keeps_its_offset_keeps_its_partition(tmp_path: Path) -> None:
+    """Its key may have had nothing to do with that."""
+    columns = {"value": [b"a", b"b"], "offset": [0, 1], "partition": [0, None]}
+    with pytest.raises(InvalidRecordError, match=r"row 1 .*its partition is null"):
+        write(tmp_path, pa.table(columns), config=ProducerConfig(use_offsets=True))
+
+
+def test_a_version_that_was_committed_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or a counter that has begun again would lose job after job in silence."""
+    write(tmp_path, ONE, txn=("app", 5))
+    with caplog.at_level(logging.WARNING):
+        write(tmp_path, ONE, txn=("app", 3))
+    assert "version 3 of 'app' is not written to 't', which has version 5" in caplog.text
+    assert [b"v"] == values(tmp_path)
+
+
+def test_the_time_of_appending_is_that_of_writing(tmp_path: Path) -> None:
+    """Whatever time the rows have: as in a broker."""
+    config = ProducerConfig(
+        topic_config=TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME),
+        use_timestamps=True,
+    )
+    times = pa.array([1_000_000, 2_000_000], pa.timestamp("us", "UTC"))
+    write(tmp_path, pa.table({"value": [b"a", b"b"], "timestamp": times}), config=config)
+
+    (batch,) = segmentlog.open_log_dir(tmp_path).log("t", 0).scan()
+    assert {1} == set(batch.column("timestampType").to_pylist())
+    assert {True} == {time.year > 2020 for time in batch.column("timestamp").to_pylist()}
+
+
+def test_a_link_or_a_file_in_the_place_of_a_partition(tmp_path: Path) -> None:
+    """A link that leads nowhere, one that leads somewhere, and a file; before rows are taken."""
+    place = tmp_path / "t-0"
+    write(tmp_path, ONE, topic="other")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    for what in ("dangling", "empty"):
+        place.symlink_to(elsewhere)
+        for topic, rows in (("t", ONE), (None, ONE.append_column("topic", pa.array(["t"])))):
+            with pytest.raises(LogDirectoryError, match="t-0: is a symbolic link"):
+                write(tmp_path, rows, topic=topic)
+        place.unlink()
+        assert elsewhere.exists() == (what == "empty")
+        elsewhere.mkdir(exist_ok=True)
+    place.touch()
+    for creates_topics in (True, False):
+        with pytest.raises(LogDirectoryError, match="t-0: is no directory"):
+            write(tmp_path, ONE, creates_topics=creates_topics)
+    write(tmp_path, ONE.append_column("topic", pa.array(["other"])), topic=None)
+    place.unlink()
+    assert before == sorted(path.name for path in tmp_path.iterdir())
+    assert [] == list(elsewhere.iterdir())
+    assert [b"v", b"v"] == values(tmp_path, "other")
