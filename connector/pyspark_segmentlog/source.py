@@ -97,5 +97,5 @@ class SegmentLogDataSource(DataSource):
 def _no_streams(method: str, instead: str) -> "OptionError":
     from segmentlog.errors import OptionError
 
-    accepted = f"this version reads and writes in batch queries only: use {instead}"
-    return OptionError(method, "segmentlog", accepted)
+    accepted = f"{method} does not have it, because it reads and writes in batch queries only"
+    return OptionError("format", "segmentlog", f"{accepted}: use {instead}")

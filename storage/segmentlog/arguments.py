@@ -1,14 +1,21 @@
 """Checks of arguments where users give them: a wrong one ends in one sentence that names it."""
 
 from collections.abc import Collection, Iterable
+from enum import StrEnum
 from operator import index
-from typing import SupportsIndex
+from typing import SupportsIndex, TypeVar
 
 from segmentlog.errors import OptionError
+from segmentlog.model import IsolationLevel, OnCorruptBatch, ScanPolicy
 
-__all__ = ["LARGEST_LONG", "refused", "seconds", "topic_names", "whole_number"]
+__all__ = [
+    "LARGEST_LONG", "LEAST_LONG", "instance_of", "one_of", "refused", "scan_policy", "seconds",
+    "texts", "topic_names", "whole_number",
+]  # fmt: skip
 
-LARGEST_LONG = 2**63 - 1
+_Word = TypeVar("_Word", bound=StrEnum)
+
+LEAST_LONG, LARGEST_LONG = -(2**63), 2**63 - 1
 
 
 def refused(option: str, value: object, accepted: str) -> OptionError:
@@ -42,6 +49,18 @@ def whole_number(
     return number
 
 
+def instance_of(option: str, value: object, kind: type | tuple[type, ...], accepted: str) -> None:
+    """Refuse a value of another type.
+
+    Raises
+    ------
+    OptionError
+        With `accepted`, the rest of the sentence.
+    """
+    if not isinstance(value, kind):
+        raise refused(option, value, accepted)
+
+
 def seconds(option: str, value: object) -> float:
     """A duration in seconds, from 0 to infinity.
 
@@ -55,22 +74,62 @@ def seconds(option: str, value: object) -> float:
     return value
 
 
-def topic_names(option: str, value: str | Iterable[str] | None) -> Collection[str]:
-    """One name or several as a collection of names, in their order; empty if none is given.
+def texts(option: str, values: object, accepted: str) -> tuple[str, ...]:
+    """Several names, in their order; a text stands for itself.
 
     Raises
     ------
     OptionError
         If a name is not text.
     """
-    accepted = "give the name of a topic, or several names"
-    if value is None or isinstance(value, str):
-        return (value,) if value else ()
-    try:
-        names = tuple(value)
-    except TypeError:
-        raise refused(option, value, accepted) from None
+    if isinstance(values, str):
+        return (values,)
+    if not isinstance(values, Iterable):
+        raise refused(option, values, accepted)
+    names = tuple(values)
     for name in names:
-        if not isinstance(name, str):
-            raise refused(option, name, accepted)
+        instance_of(option, name, str, accepted)
     return names
+
+
+def topic_names(option: str, values: str | Iterable[str] | None) -> Collection[str]:
+    """One name or several, as a collection; empty if none is given.
+
+    Raises
+    ------
+    OptionError
+        If a name is not text.
+    """
+    return texts(option, values or (), "give the name of a topic, or several names")
+
+
+def one_of(option: str, value: object, words: type[_Word]) -> _Word:
+    """One of a few words, in the spelling that Kafka or Spark has.
+
+    Raises
+    ------
+    OptionError
+        If the value is another word, or not a word.
+    """
+    for word in words:
+        if value == word:
+            return word
+    raise refused(option, value, f"give {' or '.join(map(repr, map(str, words)))}")
+
+
+def scan_policy(
+    isolation_level: str, on_corrupt_batch: str, max_inflated_batch_bytes: int
+) -> ScanPolicy:
+    """The policy of a read, checked.
+
+    Raises
+    ------
+    OptionError
+        For the first argument that is not accepted.  A negative bound of inflated bytes would be
+        a size of memory to the kernels.
+    """
+    return ScanPolicy(
+        one_of("isolation_level", isolation_level, IsolationLevel),
+        one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch),
+        whole_number("max_inflated_batch_bytes", max_inflated_batch_bytes, 1),
+    )

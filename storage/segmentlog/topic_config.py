@@ -4,8 +4,10 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from types import NoneType
 from typing import Any
 
+from segmentlog.arguments import LEAST_LONG, instance_of, whole_number
 from segmentlog.errors import OptionError
 from segmentlog.model import MAX_MESSAGE_BYTES, Codec, TimestampType
 
@@ -88,6 +90,12 @@ class TopicConfig:
     max_compaction_lag_ms: int = _LARGEST_LONG
     given: frozenset[str] | None = field(default=None, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        for name in _BOUNDS:
+            attribute = name.replace(".", "_")
+            whole_number(attribute, getattr(self, attribute), LEAST_LONG)
+        instance_of("compression_type", self.compression_type, (Codec, NoneType), "give a Codec")
+
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> "TopicConfig":
         """Check settings by their Kafka names, such as ``segment.bytes``.
@@ -99,7 +107,11 @@ class TopicConfig:
         """
         names = setting_names()
         values: dict[str, Any] = {}
+        accepted = "names and values of settings are text: {'retention.ms': '1000'}"
+        instance_of("settings", settings, Mapping, accepted)
         for name, text in settings.items():
+            instance_of("settings", name, str, accepted)
+            instance_of(name, text, str, accepted)
             if name == "flush.ms":
                 raise OptionError(name, text, "nobody is there to sync between jobs; flush=commit "
                                   "syncs each of them")  # fmt: skip

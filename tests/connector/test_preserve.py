@@ -92,7 +92,7 @@ def test_a_topic_comes_back_as_it_was(
     reader = spark.read.format("segmentlog").option("preserve", "true")
     rows = reader.option("subscribe", "orders").load(example_data)
     write = rows.write.format("segmentlog").option("preserve", "true").mode("append")
-    with pytest.raises(Exception, match="numPartitions is how many a new topic gets"):
+    with pytest.raises(Exception, match=r"numPartitions\) is how many a new topic gets"):
         write.save(str(tmp_path))
     write.option("numPartitions", "3").save(str(tmp_path))
     with pytest.raises(Exception, match="is there and has 3: leave the option out"):

@@ -32,16 +32,21 @@ def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bo
     options = WriteOptions.parse(dict(raw))
     check_sink_schema(schema, options.topic, options.config)
     _check_mode(overwrite=overwrite, deletes_records=options.deletes_records)
-    job = WriteJob.begin(
-        options.directory,
-        options.config,
-        topic=options.topic,
-        num_partitions=options.num_partitions,
-        creates_topics=options.auto_create_topics,
-        lock_timeout_seconds=options.lock_timeout_seconds,
-        sink=options.sink,
-        deletes_records=options.deletes_records,
-    )
+    try:
+        job = WriteJob.begin(
+            options.directory,
+            options.config,
+            topic=options.topic,
+            num_partitions=options.num_partitions,
+            creates_topics=options.auto_create_topics,
+            lock_timeout_seconds=options.lock_timeout_seconds,
+            sink=options.sink,
+            deletes_records=options.deletes_records,
+        )
+    except OptionError as error:
+        if error.option == "num_partitions":
+            raise OptionError("numPartitions", error.value, error.accepted) from None
+        raise
     warn_of_columns_left_out(
         job.directory, schema.names, job.config, keeps="preserve=true", reads="preserve=true"
     )

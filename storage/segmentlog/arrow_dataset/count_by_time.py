@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from segmentlog.arguments import instance_of
 from segmentlog.errors import OptionError
 from segmentlog.kernels import layout
 from segmentlog.logs.log import Log
@@ -40,8 +41,9 @@ def interval_milliseconds(interval: timedelta) -> int:
     OptionError
         If it is not a positive, whole number of them.
     """
+    accepted = "it is a timedelta of whole milliseconds: timedelta(minutes=1)"
+    instance_of("interval", interval, timedelta, accepted)
     if interval <= timedelta() or interval % _MILLISECOND:
-        accepted = "it is a timedelta of whole milliseconds: timedelta(minutes=1)"
         raise OptionError("interval", str(interval), accepted)
     return interval // _MILLISECOND
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segmentlog.arguments import whole_number
+from segmentlog.arguments import refused, whole_number
 from segmentlog.arrow_dataset.narrowing import timestamp_range
 from segmentlog.arrow_dataset.projection import Projection
 from segmentlog.arrow_dataset.timeline import merge_by_timestamp
@@ -217,8 +217,13 @@ class LogScanner:
 
     def take(self, indices: Any) -> pa.Table:  # noqa: ANN401
         """Rows by their numbers in the result, in the order of `indices`."""
-        wanted = np.asarray(indices, np.int64)
+        numbers = np.asarray(indices)
+        if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
+            raise refused("indices", indices, "give the numbers of rows, from 0 on")
+        wanted = numbers.astype(np.int64)
         rising = np.unique(wanted)
+        if len(rising) and rising[0] < 0:
+            raise pa.ArrowIndexError(f"Index {rising[0]} out of bounds: rows count from 0")
         taken, begin = [], 0
         for batch in self.to_batches():
             end = begin + batch.num_rows

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from segmentlog.arguments import one_of, scan_policy, topic_names
 from segmentlog.errors import OptionError
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import (
@@ -15,7 +16,6 @@ from segmentlog.model import (
     IsolationLevel,
     OnCorruptBatch,
     ReadUpTo,
-    ScanPolicy,
 )
 
 if TYPE_CHECKING:
@@ -82,16 +82,12 @@ def dataset(
         directory = open_log_dir(path, *more)
     snapshot = take_snapshot(
         directory,
-        [topics] if isinstance(topics, str) else topics,
+        None if topics is None else topic_names("topics", [topics] if topics == "" else topics),
         starting_offsets=starting_offsets or {},
         ending_offsets=ending_offsets or {},
         times=(starting_timestamp, ending_timestamp),
-        read_up_to=ReadUpTo(read_up_to),
+        read_up_to=one_of("read_up_to", read_up_to, ReadUpTo),
         fail_on_data_loss=fail_on_data_loss,
-        policy=ScanPolicy(
-            IsolationLevel(isolation_level),
-            OnCorruptBatch(on_corrupt_batch),
-            max_inflated_batch_bytes,
-        ),
+        policy=scan_policy(isolation_level, on_corrupt_batch, max_inflated_batch_bytes),
     )
     return LogDataset(snapshot, include_headers=include_headers)

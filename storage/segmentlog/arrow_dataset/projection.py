@@ -7,6 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import acero
 
+from segmentlog.arguments import texts
+
 __all__ = ["Projection"]
 
 #: How Arrow prints a column that is given by its number.
@@ -47,7 +49,7 @@ class Projection:
         elif isinstance(columns, Mapping):
             self._expressions = list(columns.values())
         else:
-            self._names = list(columns)
+            self._names = list(texts("columns", columns, "give a list of names, or a dict"))
             for name in self._names:
                 if name not in schema.names:
                     reason = f"No column {name!r}: columns are {', '.join(schema.names)}"

@@ -1,10 +1,11 @@
 """The partitions of a dataset, each with the offsets that it had when the dataset was opened."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
+from segmentlog.arguments import instance_of, refused
 from segmentlog.errors import OptionError
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
@@ -86,7 +87,7 @@ def _open_again(
 
 def take_snapshot(
     directory: LogDirectory,
-    topics: Sequence[str] | None,
+    topics: Collection[str] | None,
     *,
     starting_offsets: Mapping[tuple[str, int], int],
     ending_offsets: Mapping[tuple[str, int], int],
@@ -99,6 +100,16 @@ def take_snapshot(
 
     One warning says what lies beyond the ends.
     """
+    for option, given in (
+        ("starting_offsets", starting_offsets),
+        ("ending_offsets", ending_offsets),
+    ):
+        accepted = "give offsets by topic and partition: {('orders', 0): 5}"
+        instance_of(option, given, Mapping, accepted)
+        for each in given:
+            instance_of(option, each, tuple, accepted)
+            if len(each) != 2:
+                raise refused(option, each, accepted)
     missing = directory.missing_partitions(topics)
     report_missing(missing, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss)
     chosen = _choose(directory, topics, [*starting_offsets, *ending_offsets])
@@ -121,7 +132,7 @@ def take_snapshot(
 
 
 def _choose(
-    directory: LogDirectory, topics: Sequence[str] | None, named: Iterable[tuple[str, int]]
+    directory: LogDirectory, topics: Collection[str] | None, named: Iterable[tuple[str, int]]
 ) -> list[TopicPartition]:
     """Partitions of `topics`; those in `named` have to be among them."""
     there = directory.topics(internal=topics is not None)

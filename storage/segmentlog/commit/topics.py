@@ -10,6 +10,7 @@ import os
 import re
 import uuid
 
+from segmentlog.arguments import instance_of
 from segmentlog.disk.durable import adopt, create_file, replace_file, sync_directory
 from segmentlog.disk.owners import MAY_WRITE, may_write, why_not_written
 from segmentlog.disk.readable import FileType, exists, list_names, status_of
@@ -45,6 +46,7 @@ def check_topic_name(topic: str) -> None:
         With the reason.
     """
     accepted = "a topic is 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+    instance_of("topic", topic, str, accepted)
     if topic in {".", ".."} or _LEGAL.fullmatch(topic) is None:
         raise OptionError("topic", topic, accepted)
     if topic in INTERNAL_TOPICS or topic == METADATA_TOPIC:

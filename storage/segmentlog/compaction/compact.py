@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
+from segmentlog.arguments import whole_number
 from segmentlog.compaction.job import begin_compaction
 from segmentlog.compaction.plan import CompactedPartition
 from segmentlog.disk.aside import remove_deleted
@@ -94,6 +95,7 @@ def compact(
 
     bounds = MapBounds(dedupe_buffer_bytes, load_factor)
     bounds.check()
+    whole_number("producer_expiration_ms", producer_expiration_ms, what="milliseconds")
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     done: list[CompactedPartition] = []
     if roll and not dry_run:

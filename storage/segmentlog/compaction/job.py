@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from segmentlog.arguments import whole_number
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.compaction.plan import PlannedPartition, plan_compaction
 from segmentlog.disk.aside import remove_deleted
@@ -98,6 +99,7 @@ def begin_compaction(
 
     Parameters and errors are those of `segmentlog.compact`.
     """
+    whole_number("now_ms", now_ms, what="epoch milliseconds")
     directory = log_directory(path)
     with locked(directory, lock_timeout_seconds, dry_run=dry_run) as lock:
         # Under the lock: whoever had it may have changed the settings.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from segmentlog.arguments import instance_of, whole_number
 from segmentlog.compaction.inflated_runs import inflated_runs
 from segmentlog.compaction.transactions import DecidedTransactions
 from segmentlog.disk.readable import open_file
@@ -60,8 +61,10 @@ class MapBounds(NamedTuple):
         OptionError
             If the memory is too small, or the load factor is not between 0 and 1.
         """
+        whole_number("dedupe_buffer_bytes", self.dedupe_buffer_bytes)
+        accepted = "give a share of the map above 0 and below 1"
+        instance_of("load_factor", self.load_factor, (float, int), accepted)
         if not 0 < self.load_factor < 1:
-            accepted = "give a share of the map above 0 and below 1"
             raise OptionError("load_factor", str(self.load_factor), accepted)
         if self.most_keys < 1:
             accepted = f"give at least {int(_ENTRY_BYTES * (1 / self.load_factor + 1))} bytes"

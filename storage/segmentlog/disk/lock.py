@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from segmentlog.arguments import seconds
 from segmentlog.disk.durable import adopt, create_file
 from segmentlog.disk.owners import why_not_written
 from segmentlog.errors import LogDirectoryError, LogLockedError
@@ -115,7 +116,9 @@ class DirectoryLock:
             raise LogDirectoryError(directory, "is written to and recovered on Linux only")
         self._directory = directory
         self._path = os.path.join(directory, LOCK_FILE)
-        self._timeout_seconds = min(max(timeout_seconds, 0), threading.TIMEOUT_MAX)
+        self._timeout_seconds = min(
+            seconds("lock_timeout_seconds", timeout_seconds), threading.TIMEOUT_MAX
+        )
         self._descriptor = -1
         self._thread_lock = threading.Lock()  # replaced on entering, in the process that enters
         self._process = -1

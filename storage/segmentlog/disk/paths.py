@@ -21,7 +21,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
     LogDirectoryError
         If the path is empty, a URL, on another host, or holds a null character.
     """
-    text = os.fspath(path)
+    text = os.fsdecode(path)
     if "\0" in text:
         raise LogDirectoryError(repr(text), "the path holds a null character; no file can have it")
     if not text.strip():
@@ -51,7 +51,7 @@ def readable_path(path: str | os.PathLike[str]) -> str:
     LogDirectoryError
         As `local_path` does; or if a URL names no bucket.
     """
-    text = os.fspath(path)
+    text = os.fsdecode(path)
     is_local = "://" not in text or text[:5].lower() == "file:" or "\0" in text
     return local_path(text) if is_local else path_of_url(text)
 

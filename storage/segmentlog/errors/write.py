@@ -50,7 +50,8 @@ class LogLockedError(SegmentLogError):
             )
         return (
             f"{self.path} is in use: {who} holds its lock{after}; "
-            "stop the broker, or let the other writer end: lockTimeout is how long a write waits"
+            "stop the broker, or let the other writer end: lock_timeout_seconds (in Spark "
+            "lockTimeout) is how long a write waits"
         )
 
 

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 import pyarrow as pa
 
+from segmentlog.arguments import LEAST_LONG, one_of, scan_policy, whole_number
 from segmentlog.disk.readable import is_file
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -25,7 +26,6 @@ from segmentlog.model import (
     OffsetRange,
     OnCorruptBatch,
     ReadUpTo,
-    ScanPolicy,
     TimestampAndOffset,
     TopicPartition,
 )
@@ -265,6 +265,7 @@ class Log:
         LogChangedError
             If records that were there when the directory was opened have gone.
         """
+        timestamp_ms = whole_number("timestamp_ms", timestamp_ms, LEAST_LONG)
         end_offset = self.end_offset(read_up_to, isolation_level)
         newest = self._listed.newest_timestamps(skips=on_corrupt_batch == OnCorruptBatch.SKIP)
         return find_offset_by_timestamp(
@@ -277,6 +278,7 @@ class Log:
         It is the log end if all records are older, and the log start if damage hides that.  Time
         indexes and batch headers determine it, and nothing is decoded.
         """
+        timestamp_ms = whole_number("timestamp_ms", timestamp_ms, LEAST_LONG)
         try:
             return self._offset_up_to_which_all_are_older(timestamp_ms)
         except (CorruptLogError, UnsupportedFormatError):  # the read decides about damage
@@ -314,6 +316,9 @@ class Log:
         LogChangedError
             If records of the range are deleted while it is cut.
         """
+        start_offset = whole_number("start_offset", start_offset, LEAST_LONG)
+        end_offset = whole_number("end_offset", end_offset, LEAST_LONG)
+        max_bytes = whole_number("max_bytes", max_bytes)
         return self._slices(max(start_offset, self.log_start_offset), end_offset, max_bytes)
 
     @looks_again
@@ -350,8 +355,9 @@ class Log:
         OptionError
             If an offset and a time are given for the same bound, or a datetime has no time zone.
         """
-        isolation_level, read_up_to = IsolationLevel(isolation_level), ReadUpTo(read_up_to)
-        on_corrupt = OnCorruptBatch(on_corrupt_batch)
+        isolation_level = one_of("isolation_level", isolation_level, IsolationLevel)
+        read_up_to = one_of("read_up_to", read_up_to, ReadUpTo)
+        on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
         last = newest = self.end_offset(read_up_to, isolation_level)
         if isolation_level == IsolationLevel.READ_UNCOMMITTED:
             last = max(newest, self.log_end_offset)
@@ -367,8 +373,10 @@ class Log:
             return find(timestamp_ms, min(newest, max(self.tail.offset, earliest)))
 
         earliest = self.log_start_offset
-        for offset in (start_offset, end_offset):
-            if offset is not None and not earliest <= offset <= last:
+        for option, offset in (("start_offset", start_offset), ("end_offset", end_offset)):
+            if offset is None:
+                continue
+            if not earliest <= whole_number(option, offset, LEAST_LONG) <= last:
                 raise OffsetOutOfRangeError(str(self.topic_partition), offset, earliest, last)
         starts, ends = ("start_offset", "starting_timestamp"), ("end_offset", "ending_timestamp")
         start = one_bound(starts, start_offset, starting_timestamp, find_start)
@@ -429,8 +437,7 @@ class Log:
             on_corrupt_batch=on_corrupt_batch,
         )  # fmt: skip
         schema = record_schema(columns, include_headers=include_headers)
-        level, on_corrupt = IsolationLevel(isolation_level), OnCorruptBatch(on_corrupt_batch)
-        policy = ScanPolicy(level, on_corrupt, max_inflated_batch_bytes)
+        policy = scan_policy(isolation_level, on_corrupt_batch, max_inflated_batch_bytes)
 
         def batches() -> Iterator[pa.RecordBatch]:
             cut = partial(self.slices, *offsets)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from segmentlog.arguments import instance_of, whole_number
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.state import STATE_FILE
 from segmentlog.disk.location import is_url
@@ -209,8 +210,12 @@ class LogDirectory:
                 self._add(topic_partition, directory, place)
 
     def __repr__(self) -> str:
-        n_topics, n_partitions = len({each.topic for each in self._places}), len(self._places)
-        counted = f"topics={n_topics}, partitions={n_partitions}"
+        return self._counted(self._places)
+
+    def _counted(self, partitions: Collection[TopicPartition]) -> str:
+        counted = (
+            f"topics={len({each.topic for each in partitions})}, partitions={len(partitions)}"
+        )
         if n_missing := len(self.missing_partitions()):
             counted += f", missing={n_missing}"
         return f"LogDirectory({', '.join(map(repr, self.paths))}, {counted})"
@@ -225,7 +230,10 @@ class LogDirectory:
             logs = [self.log(*each) for each in shown[:_MOST_SHOWN]]
         except CorruptCheckpointError as error:
             return html_table(f"{self!r}: {error}", [], len(shown))
-        return html_table(repr(self), logs, len(shown) - len(logs))
+        title = self._counted(shown)
+        if n_hidden := len(self._places) - len(shown):
+            title += f"; not shown: {n_hidden:,} of brokers' topics, or held twice"
+        return html_table(title, logs, len(shown) - len(logs))
 
     def _add(self, topic_partition: TopicPartition, directory: _Directory, path: str) -> None:
         known = self._places.get(topic_partition)
@@ -291,7 +299,8 @@ class LogDirectory:
         CorruptCheckpointError
             If a checkpoint beside it cannot be read.
         """
-        topic_partition = TopicPartition(topic, partition)
+        instance_of("topic", topic, str, "give the name of a topic")
+        topic_partition = TopicPartition(topic, whole_number("partition", partition, -1))
         if topic_partition not in self._logs:
             if topic_partition not in self._places:
                 raise self._unknown(topic, partition)

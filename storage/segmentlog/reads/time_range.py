@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+from segmentlog.arguments import LEAST_LONG, refused, whole_number
 from segmentlog.errors import OptionError
 
 __all__ = ["epoch_milliseconds", "one_bound"]
@@ -35,8 +36,8 @@ def epoch_milliseconds(option: str, time: datetime | int) -> int:
         return -((_EPOCH - time) // _MILLISECOND)
     if isinstance(time, bool) or not isinstance(time, int):
         accepted = "it is epoch milliseconds, or a datetime with a time zone"
-        raise OptionError(option, str(time), accepted)
-    return time
+        raise refused(option, time, accepted)
+    return whole_number(option, time, LEAST_LONG, what="epoch milliseconds")
 
 
 def one_bound(

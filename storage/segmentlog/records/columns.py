@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from segmentlog.arguments import texts
 from segmentlog.errors import OptionError
 from segmentlog.kernels import output
 from segmentlog.kernels.memory import COPY_SLACK, Int64s
@@ -51,6 +52,9 @@ CONSTANT_COLUMNS = frozenset({"topic", "partition", "timestampType"})
 RECORD_SCHEMA: pa.Schema = pa.schema([_ALL.field(name) for name in COLUMNS[:-1]])
 
 
+_A_LIST = 'it is a list of names: columns=["offset"]'
+
+
 def record_schema(
     columns: Sequence[str] | None = None, *, include_headers: bool = False
 ) -> pa.Schema:
@@ -62,11 +66,10 @@ def record_schema(
         If a name is not a column, or is repeated; if `columns` is a string and not a list.
     """
     if isinstance(columns, str | bytes):
-        accepted = 'it is a list of names: columns=["offset"]'
-        raise OptionError("columns", str(columns), accepted)
+        raise OptionError("columns", str(columns), _A_LIST)
     if columns is None:
         columns = COLUMNS if include_headers else COLUMNS[:-1]
-    columns = tuple(columns)
+    columns = texts("columns", columns, _A_LIST)
     for name in columns:
         if name not in COLUMNS or columns.count(name) > 1:
             accepted = f"columns are {', '.join(COLUMNS)}, each at most once"

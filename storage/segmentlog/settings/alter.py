@@ -3,6 +3,7 @@
 import os
 from collections.abc import Collection, Mapping
 
+from segmentlog.arguments import instance_of, texts
 from segmentlog.commit.settings_file import SettingsFile
 from segmentlog.commit.topics import check_topic_name
 from segmentlog.commit.unfinished import recover_commits
@@ -45,6 +46,8 @@ def topic_settings(
         read.
     """
     directory = local_path(path)
+    if topic is not None:
+        instance_of("topic", topic, str, "give the name of a topic")
     refuse_partition(directory)
     return DirectorySettings.read(directory, None, metadata, server_properties).of(topic)
 
@@ -87,6 +90,7 @@ def alter_settings(
     directory = local_path(path)
     if topic is not None:
         check_topic_name(topic)
+    removed = texts("removed", removed, "give names of settings")
     for name in removed:
         if name not in setting_names():
             raise OptionError(name, "", f"settings are {', '.join(setting_names())}")

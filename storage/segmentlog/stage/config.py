@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from operator import index
 
-from segmentlog.errors import OptionError
+from segmentlog.arguments import instance_of, whole_number
 from segmentlog.model import BATCH_SIZE, Codec
 from segmentlog.topic_config import TopicConfig
 
@@ -40,29 +39,19 @@ class Producer:
 
     def __post_init__(self) -> None:
         given = self.base_sequence
-        _check("producer_id", self.producer_id, 2**63 - 1)
-        _check("producer_epoch", self.producer_epoch, 2**15 - 1)
+        whole_number("producer_id", self.producer_id)
+        whole_number("producer_epoch", self.producer_epoch, 0, 2**15 - 1)
         if isinstance(given, Mapping):
             for partition, sequence in given.items():
-                _check("base_sequence", partition, _LARGEST_PARTITION, "partitions")
-                _check("base_sequence", sequence, _LARGEST_SEQUENCE)
+                whole_number("base_sequence", partition, 0, _LARGEST_PARTITION, "partitions")
+                whole_number("base_sequence", sequence, 0, _LARGEST_SEQUENCE)
         elif given is not None:
-            _check("base_sequence", given, _LARGEST_SEQUENCE)
+            whole_number("base_sequence", given, 0, _LARGEST_SEQUENCE)
 
     def first_sequence(self, partition: int) -> int | None:
         """Number of the first record of a partition, if it is given."""
         given = self.base_sequence
         return given.get(partition) if isinstance(given, Mapping) else given
-
-
-def _check(name: str, number: int, most: int, noun: str = "a number") -> None:
-    """Refuse what is no whole number, or out of its bounds."""
-    try:
-        is_good = 0 <= index(number) <= most
-    except TypeError:
-        is_good = False
-    if not is_good:
-        raise OptionError(name, repr(number), f"give {noun} from 0 to {most}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +92,13 @@ class ProducerConfig:
     flush: bool = True
 
     def __post_init__(self) -> None:
+        instance_of("topic_config", self.topic_config, TopicConfig, "give a TopicConfig")
+        instance_of("own", self.own, Mapping, "give a TopicConfig by each topic's name")
+        instance_of("codec", self.codec, Codec, "give a Codec")
         for name, least in (("batch_size", 0), ("buffer_memory", 1), ("max_request_size", 1)):
             size = getattr(self, name)
-            if size is not None and not least <= size < 2**63:
-                raise OptionError(name, str(size), f"give bytes, from {least} on")
+            if size is not None or name != "max_request_size":
+                whole_number(name, size, least, what="bytes")
 
     def preserving(self) -> "ProducerConfig":
         """The same, with every column of a log's rows used."""

@@ -64,7 +64,8 @@ class Partitioner:
         )  # fmt: skip
         if code != status.OK:
             reason = f"it names partition {named[row]}, and the topic has 0 to "
-            reason += f"{self._n_partitions - 1}; numPartitions is how many a new topic gets"
+            reason += f"{self._n_partitions - 1}; num_partitions "
+            reason += "(in Spark numPartitions) is how many a new topic gets"
             raise InvalidRecordError(self._topic, int(named[row]), row, reason)
         return chosen
 

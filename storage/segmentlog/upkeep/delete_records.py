@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
+from segmentlog.arguments import LEAST_LONG, instance_of, whole_number
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OffsetOutOfRangeError, OptionError
 from segmentlog.logs.log import Log
@@ -81,6 +82,7 @@ def delete_records(
     if (offset is None) == (before_ms is None):
         given = "" if offset is None else "given together with before_ms"
         raise OptionError("offset", given, "give the first offset that stays, or a time")
+    instance_of("topic", topic, str, "give the name of a topic")
     directory = log_directory(path)
     TopicConfig.parse(settings or {})
 
@@ -124,7 +126,7 @@ def _new_start(log: Log, offset: int | None, before_ms: int | None) -> int:
         return end if found is None else max(start, found.offset)
     if offset == -1:
         return end
-    if offset is None or not 0 <= offset <= end:
+    if offset is None or not 0 <= whole_number("offset", offset, LEAST_LONG) <= end:
         raise OffsetOutOfRangeError(str(log.topic_partition), -1 if offset is None else offset,
                                     start, end)  # fmt: skip
     return max(start, offset)

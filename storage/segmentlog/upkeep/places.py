@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator
 
+from segmentlog.arguments import topic_names
 from segmentlog.commit.delete_replaced import delete_due
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.unfinished import recover_commits
@@ -95,7 +96,7 @@ def partitions_of(
     """
     opened = open_log_dir(directory)
     held = opened.topics(internal=True)
-    topics = [topics] if isinstance(topics, str) and topics else topics
+    topics = topic_names("topics", topics)
     for topic in topics:
         if topic not in held:
             opened.log(topic, -1)  # raises, and names the nearest topic
@@ -117,7 +118,7 @@ def remove_due(directory: str, topics: str | Collection[str], known: DirectorySe
         return known.config(topic).file_delete_delay_ms
 
     delete_due(directory, delay_of)
-    topics = {topics} if isinstance(topics, str) and topics else topics
+    topics = topic_names("topics", topics)
     for each in open_log_dir(directory).topic_partitions():
         if not topics or each.topic in topics:
             remove_deleted(partition_path(directory, each), delay_of(each.topic))

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from segmentlog.arguments import topic_names
 from segmentlog.disk.readable import status_of
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
@@ -126,6 +127,7 @@ def retain(
     """
     from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
 
+    topics = topic_names("topics", topics)
     directory = log_directory(path)
     TopicConfig.parse(settings or {})
 

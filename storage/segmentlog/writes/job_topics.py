@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from segmentlog.arguments import whole_number
 from segmentlog.commit.topics import MOST_PARTITIONS, check_topic_name, create_partitions
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.layout.partitions import list_partitions
@@ -22,9 +23,8 @@ def check_request(topic: str | None, num_partitions: int | None, *, deletes_reco
         If Kafka does not allow the topic's name, or as many partitions; if records are to be
         deleted, and no topic is named.
     """
-    if num_partitions is not None and not 1 <= num_partitions <= MOST_PARTITIONS:
-        accepted = f"give a number from 1 to {MOST_PARTITIONS}"
-        raise OptionError("numPartitions", str(num_partitions), accepted)
+    if num_partitions is not None:
+        whole_number("num_partitions", num_partitions, 1, MOST_PARTITIONS)
     if topic is not None:
         check_topic_name(topic)
     elif deletes_records:
@@ -103,7 +103,10 @@ class JobTopics:
             return self.partitions[topic]
         check_topic_name(topic)
         if not self.num_partitions:
-            hint = "create it with the broker, or let it be created: autoCreateTopics=true"
+            hint = (
+                "create it with the broker, or let it be created: creates_topics=True (in Spark "
+            )
+            hint += "autoCreateTopics=true)"
             raise UnknownTopicOrPartitionError(topic, -1, self.directory, hint)
         return self.num_partitions
 
@@ -160,7 +163,7 @@ def complete_topics(directory: str, topic: str | None) -> None:
 def _other_number(topic: str | None, found: int, asked: int | None) -> OptionError:
     accepted = f"topic {topic!r} is there and has {found}: leave the option out to write to those"
     remedy = "choose another topic, or delete this one and its records: segmentlog delete-topic"
-    return OptionError("numPartitions", str(asked), f"{accepted}, {remedy}")
+    return OptionError("num_partitions", str(asked), f"{accepted}, {remedy}")
 
 
 def _count_partitions(directory: str) -> tuple[dict[str, int], dict[str, int]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from segmentlog.arguments import instance_of, refused, whole_number
 from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
@@ -141,7 +142,7 @@ class LogWriter:
         if job.config.use_offsets:
             raise OptionError("use_offsets", "True", "batches as they are get the next offsets")
         n_partitions = job.topics.n_partitions(name)
-        if not 0 <= partition < n_partitions:
+        if not 0 <= whole_number("partition", partition) < n_partitions:
             raise OptionError("partition", str(partition), f"{name} has {n_partitions} partitions")
         topic_partition = TopicPartition(name, partition)
         with self._refusing():
@@ -325,8 +326,17 @@ def open_writer(
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
 
     directory = local_path(path)
-    if txn and not 0 <= txn[1] < 2**63:
-        raise OptionError("txn", f"{txn[0]}, {txn[1]}", "give a number from 0 on")
+    if txn is not None:
+        accepted = "give a name and a number: ('loader', 0)"
+        instance_of("txn", txn, tuple, accepted)
+        if len(txn) != 2:
+            raise refused("txn", txn, accepted)
+        instance_of("txn", txn[0], str, accepted)
+        whole_number("txn", txn[1])
+    if producer is not None:
+        instance_of("producer", producer, Producer, "give a segmentlog.Producer")
+    if config is not None:
+        instance_of("config", config, ProducerConfig, "give a segmentlog.ProducerConfig")
     settings = config or ProducerConfig()
     if preserve:
         settings = settings.preserving()

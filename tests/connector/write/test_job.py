@@ -67,3 +67,15 @@ def test_columns_that_are_lost_are_told_of(
 
     assert "the rows have offset, which this write does not keep" in caplog.text
     assert "preserve=true keeps all of it" in caplog.text
+
+
+@pytest.mark.parametrize("number", ["3", "1000001"])
+def test_a_wrong_number_of_partitions_has_the_name_of_sparks_option(
+    tmp_path: Path, number: str
+) -> None:
+    """The engine calls the argument ``num_partitions``, which is not a name in Spark."""
+    write(tmp_path, ONE)
+    with pytest.raises(OptionError, match=f"option 'numPartitions' is '{number}'"):
+        begin_write_job(
+            {"path": str(tmp_path), "topic": "t", "numPartitions": number}, VALUE, overwrite=False
+        )

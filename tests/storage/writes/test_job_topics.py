@@ -38,7 +38,7 @@ def make(directory: Path, topic: str, n_partitions: int) -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 1_000_001])
 def test_a_number_of_partitions_that_no_topic_can_have(number: int) -> None:
-    with pytest.raises(OptionError, match="give a number from 1 to 1000000"):
+    with pytest.raises(OptionError, match="give a whole number from 1 to 1000000"):
         check_request("t", number, deletes_records=False)
 
 
@@ -57,7 +57,7 @@ def test_numbers_of_partitions(tmp_path: Path) -> None:
     assert {} == topics.missing
     assert [3, 5] == [topics.n_partitions(topic) for topic in ("t", "new")]
     assert 1 == found(tmp_path).n_partitions("new")
-    with pytest.raises(UnknownTopicOrPartitionError, match="autoCreateTopics=true"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="creates_topics=True"):
         found(tmp_path, creates_topics=False).n_partitions("new")
     with pytest.raises(OptionError, match="is there and has 3"):
         found(tmp_path, "t", 5)

@@ -21,7 +21,7 @@ def partitions(directory: Path) -> list[str]:
 
 def test_a_first_write_that_fails_leaves_no_topic(tmp_path: Path) -> None:
     """It would have one partition for good, whatever the next write asks for."""
-    with pytest.raises(InvalidRecordError, match="numPartitions is how many a new topic gets"):
+    with pytest.raises(InvalidRecordError, match=r"numPartitions\) is how many a new topic gets"):
         write(tmp_path, SPREAD)
     assert [] == partitions(tmp_path)
     write(tmp_path, SPREAD, num_partitions=3)
@@ -44,7 +44,7 @@ def test_another_number_of_partitions_than_the_topic_has(tmp_path: Path) -> None
     for number in (1, 4):
         with pytest.raises(OptionError, match="is there and has 3: leave the option out") as error:
             write(tmp_path, ONE, num_partitions=number)
-        assert ("numPartitions", str(number)) == (error.value.option, error.value.value)
+        assert ("num_partitions", str(number)) == (error.value.option, error.value.value)
     write(tmp_path, SPREAD)
     write(tmp_path, SPREAD, num_partitions=3)
     of_column = ONE.append_column("topic", pa.array(["t"]))

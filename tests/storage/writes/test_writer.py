@@ -90,7 +90,7 @@ def test_a_hostile_topic_name_is_refused(tmp_path: Path, topic: str) -> None:
 def test_a_brokers_directory_gets_no_new_topics(tmp_path: Path) -> None:
     """The broker would move a topic aside that it does not know."""
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
-    with pytest.raises(UnknownTopicOrPartitionError, match="autoCreateTopics"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="creates_topics=True"):
         segmentlog.open_writer(tmp_path, "t")
     assert {"meta.properties", ".lock"} == {path.name for path in tmp_path.iterdir()}
 

@@ -1,0 +1,206 @@
+"""Arguments of public functions: wrong types and extreme numbers end in one plain sentence."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import segmentlog
+from segmentlog import OptionError, Producer, ProducerConfig, SegmentLogError, TopicConfig
+
+Call = Callable[[Any], object]
+
+BAD: list[Any] = [
+    None, -1, 0, 2**31, 2**63 - 1, 2**63, -(2**63) - 1, 2**80, 1.5, float("nan"), True, "5", "",
+    b"x", object(), [], [None], (), {}, {"a": 1}, {1: 2}, datetime(1, 1, 1, tzinfo=UTC),
+    datetime(9999, 12, 31), timedelta(0), timedelta.max, "a\0b", "\udc80",
+]  # fmt: skip
+
+#: Python's own sentences about a value of a wrong type, which name the type.
+PLAIN = (
+    "expected str, bytes or os.PathLike object, not ",
+    "memoryview: a bytes-like object is required, not ",
+    "Cannot convert ",
+    "unhashable type: ",
+)
+
+ROWS = pa.table({"value": [b"1"]})
+
+
+def write(path: Path, topic: str = "t", **options: Any) -> None:
+    """One row."""
+    with segmentlog.open_writer(path, topic, **options) as writer:
+        writer.append(ROWS)
+
+
+def reads(example_data: str) -> Iterator[tuple[str, Call]]:
+    """Calls that read, by the names of their arguments."""
+    directory = segmentlog.open_log_dir(example_data)
+    log, logs = directory.log("orders", 0), segmentlog.dataset(example_data)
+
+    def scan(name: str) -> Call:
+        return lambda value: log.scan(**{name: value}).read_all()
+
+    def count(name: str) -> Call:
+        return lambda value: segmentlog.dataset(example_data, **{name: value}).count_rows()
+
+    bounds = ("start_offset", "end_offset", "starting_timestamp", "ending_timestamp")
+    policy = ("read_up_to", "isolation_level", "on_corrupt_batch", "max_inflated_batch_bytes")
+    yield from ((f"scan {each}", scan(each)) for each in (*bounds, *policy, "columns"))
+    offsets = ("starting_offsets", "ending_offsets")
+    yield from ((f"dataset {each}", count(each)) for each in (*offsets, *policy, "topics"))
+    yield "dataset offset", lambda v: count("starting_offsets")({("orders", 0): v})
+    yield "slices start_offset", lambda value: log.slices(value, 5)
+    yield "slices end_offset", lambda value: log.slices(0, value)
+    yield "slices max_bytes", lambda value: log.slices(0, 5, value)
+    yield "offset_for_timestamp", log.offset_for_timestamp
+    yield "log topic", lambda value: directory.log(value, 0)
+    yield "log partition", lambda value: directory.log("orders", value)
+    yield "open_log_dir", segmentlog.open_log_dir
+    yield "count_by_time", logs.count_by_time
+    yield "take", logs.take
+    yield "head", logs.head
+    yield "columns", lambda value: logs.head(1, value)
+    yield "filter", lambda value: logs.head(1, filter=value)
+    yield "batch_size", lambda value: logs.head(1, batch_size=value)
+    yield "order", lambda value: logs.head(1, order=value)
+
+
+def changes(path: Path) -> Iterator[tuple[str, Call]]:
+    """Calls that change a directory, by the names of their arguments."""
+    compacted: dict[str, Any] = {"settings": {"cleanup.policy": "compact"}}
+
+    def compact(name: str) -> Call:
+        return lambda value: segmentlog.compact(path, **(compacted | {name: value}))
+
+    def retain(name: str) -> Call:
+        kept: dict[str, Any] = {"settings": {"retention.ms": "-1"}}
+        return lambda value: segmentlog.retain(path, **(kept | {name: value}))
+
+    def of_writer(name: str) -> Call:
+        return lambda value: write(path, **{name: value})
+
+    def of_config(name: str) -> Call:
+        return lambda value: write(path, config=ProducerConfig(**{name: value}))
+
+    def of_topic(name: str) -> Call:
+        return lambda v: write(path, config=ProducerConfig(TopicConfig(**{name: v})))
+
+    def batches(**given: Any) -> None:
+        writer = segmentlog.open_writer(path, "t")
+        try:
+            known: dict[str, Any] = {"batches": b"", "partition": 0}
+            writer.append_batches(**(known | given))
+        finally:
+            writer.abort()
+
+    waits = "lock_timeout_seconds"
+    sizes = ("dedupe_buffer_bytes", "load_factor", "producer_expiration_ms", "now_ms", waits)
+    yield from ((f"compact {each}", compact(each)) for each in ("topics", "settings", *sizes))
+    yield from ((f"retain {each}", retain(each)) for each in ("topics", "settings", waits))
+    yield "setting", lambda value: segmentlog.retain(path, settings={"retention.ms": value})
+    yield "alter topic", lambda value: segmentlog.alter_settings(path, value)
+    yield "alter removed", lambda value: segmentlog.alter_settings(path, removed=value)
+    yield "topic_settings", lambda value: segmentlog.topic_settings(path, value)
+    yield "delete offset", lambda v: segmentlog.delete_records(path, "t", 0, offset=v)
+    yield "delete before_ms", lambda v: segmentlog.delete_records(path, "t", 0, before_ms=v)
+    yield "delete topic", lambda v: segmentlog.delete_records(path, v, 0, offset=0)
+    yield "delete partition", lambda v: segmentlog.delete_records(path, "t", v, offset=0)
+    yield "delete_topic", lambda value: segmentlog.delete_topic(path, value, dry_run=True)
+    options = ("topic", "num_partitions", "config", waits, "txn", "producer")
+    yield from ((f"open_writer {each}", of_writer(each)) for each in options)
+    yield "txn name", lambda value: write(path, txn=(value, 1))
+    yield "txn number", lambda value: write(path, txn=("a", value))
+    yield "append", lambda value: segmentlog.open_writer(path, "t").append(value)
+    yield "append_batches batches", lambda value: batches(batches=value)
+    yield "append_batches partition", lambda value: batches(partition=value)
+    yield "append_batches topic", lambda value: batches(topic=value)
+    configured = ("topic_config", "own", "codec", "batch_size", "buffer_memory")
+    yield from ((f"config {each}", of_config(each)) for each in configured)
+    yield from (
+        (f"topic config {each}", of_topic(each)) for each in ("segment_bytes", "compression_type")
+    )
+    yield "producer_id", Producer
+    yield "producer_epoch", lambda value: Producer(1, value)
+    yield "base_sequence", lambda value: Producer(1, 0, value)
+
+
+def assert_plain(name: str, call: Call) -> None:
+    """Each bad value is accepted, or refused in a plain sentence."""
+    for value in BAD:
+        try:
+            call(value)
+        except SegmentLogError:
+            continue
+        except pa.ArrowException:
+            continue
+        except (TypeError, ValueError, LookupError) as error:
+            if not str(error).startswith(PLAIN):
+                pytest.fail(f"{name}={value!r}: {error!r}")
+
+
+def test_a_read_refuses_a_wrong_argument_in_a_sentence(example_data: str) -> None:
+    """No other exception comes through, and no process ends by a signal."""
+    for name, call in reads(example_data):
+        assert_plain(name, call)
+
+
+def test_a_change_refuses_a_wrong_argument_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other exception comes through, and no process ends by a signal."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "logs")
+    for name, call in changes(tmp_path / "logs"):
+        assert_plain(name, call)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda logs: logs.count_by_time(3600),
+            (
+                "option 'interval' is '3600'; it is a timedelta of whole milliseconds: "
+                "timedelta(minutes=1)"
+            ),
+        ),
+        (
+            lambda logs: logs.take([None]),
+            "option 'indices' is '[None]'; give the numbers of rows, from 0 on",
+        ),
+        (
+            lambda logs: logs.scan(batch_size=0),
+            "option 'batch_size' is '0'; give a whole number from 1 to 9223372036854775807",
+        ),
+    ],
+)
+def test_the_sentence_names_argument_value_and_what_is_accepted(
+    example_data: str, call: Call, message: str
+) -> None:
+    """An argument is shown as Python writes it."""
+    with pytest.raises(OptionError) as caught:
+        call(segmentlog.dataset(example_data))
+
+    assert message == str(caught.value)
+
+
+def test_numbers_of_numpy_and_paths_of_bytes_are_taken(example_data: str) -> None:
+    """A number need not be Python's own, and a path may be bytes."""
+    log = segmentlog.open_log_dir(example_data.encode()).log("orders", np.int32(0))  # type: ignore[arg-type]
+
+    assert 5 == log.scan(np.int64(0), np.int64(5)).read_all().num_rows  # type: ignore[arg-type]
+
+
+def test_a_negative_bound_of_inflated_bytes_does_not_reach_the_kernels(example_data: str) -> None:
+    """Kernels took it as a size of memory, and the process ended by a signal."""
+    log = segmentlog.open_log_dir(example_data).log("orders", 0)
+
+    values: list[Any] = [-1, -(2**63), None, "5"]
+    for value in values:
+        with pytest.raises(OptionError, match="max_inflated_batch_bytes"):
+            log.scan(max_inflated_batch_bytes=value)
