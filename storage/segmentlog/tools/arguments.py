@@ -96,6 +96,7 @@ IndexInterval = Annotated[
         "--index-interval-bytes",
         help="Bytes of log from index entry to index entry: the topic's index.interval.bytes.",
         min=0,
+        max=2**31 - 1,
     ),
 ]
 

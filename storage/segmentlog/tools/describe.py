@@ -242,7 +242,7 @@ def write_table(rows: Iterator[Description], *, all_headers: bool) -> bool:
         left_out = _write_rich(heading, cells, right)
         if left_out:
             what = ", ".join(left_out)
-            sys.stderr.write(f"not shown, for a terminal this narrow: {what}; --json has all\n")
+            sys.stderr.write(f"not shown, for a terminal this narrow: {what}\n--json has all\n")
     else:
         sys.stdout.write(aligned(heading, cells, right))
     if not all_headers:

@@ -56,7 +56,11 @@ def dump_to(
     opened = open_sink(target.output_format, output, text, with_records=with_records)
     if output is None:
         with opened as sink:
-            return _dump(sink, target, paths, selection, topics, partitions)
+            count = CountingSink(sink)
+            is_valid = _dump(count, target, paths, selection, topics, partitions)
+        if not (count.batches or count.n_records or count.entries) and is_valid:
+            sys.stderr.write("nothing is selected: no batch is within the given bounds\n")
+        return is_valid
     total = size_of(paths, selection, topics, partitions) if sys.stderr.isatty() else None
     with progress("dump", total) as bar, opened as sink:
         count = CountingSink(sink)

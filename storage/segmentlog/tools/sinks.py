@@ -257,6 +257,12 @@ class ColumnSink:
         self._flush()
         self._writer.close()
 
+    def abandon(self) -> None:
+        """Give up while the file is open, which is removed then."""
+        # A writer of Parquet that is collected writes its footer: to a closed file by then.
+        with suppress(Exception):
+            self._writer.close()
+
 
 @contextmanager
 def open_sink(
@@ -298,8 +304,13 @@ def open_sink(
 
 
 def _closing(sink: Sink) -> Iterator[Sink]:
-    yield sink
-    sink.close()
+    try:
+        yield sink
+        sink.close()
+    except BaseException:
+        if isinstance(sink, ColumnSink):
+            sink.abandon()
+        raise
 
 
 def _sink(file: IO[Any], output_format: Format, text: RecordText, *, with_records: bool) -> Sink:

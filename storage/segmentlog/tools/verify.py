@@ -137,7 +137,8 @@ def verify_paths(
     if as_json:
         _write_line(to_json(read | totals))
     else:
-        _write_line(f"{counted(**read)}: {counted(**totals)}")
+        hint = " (--notes lists them)" if counts[Severity.NOTE] and not with_notes else ""
+        _write_line(f"{counted(**read)}: {counted(**totals)}{hint}")
         for advice, about in _ADVICE.items():
             if not kinds.isdisjoint(about):
                 _write_line(advice)

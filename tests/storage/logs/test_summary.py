@@ -87,3 +87,14 @@ def test_a_log_that_cannot_be_read_is_shown_with_the_reason(
         path.unlink()
     partition.rmdir()
     assert repr(segmentlog.Log(log.topic_partition, log.path)).startswith("Log('t-0', ")
+
+
+def test_the_heading_of_a_table_counts_its_rows(tmp_path: Path) -> None:
+    """Topics of brokers are counted, but not shown, and the heading says so."""
+    for name in ("a-0", "a-1", "b-0", "__consumer_offsets-0"):
+        (tmp_path / name).mkdir()
+    html = segmentlog.open_log_dir(tmp_path)._repr_html_()
+
+    assert 3 == html.count("<tr><td")
+    assert "topics=2, partitions=3" in html
+    assert "not shown: 1 of brokers" in html

@@ -266,3 +266,10 @@ def test_a_locale_without_unicode_gets_every_line(tmp_path: Path) -> None:
 
     assert 0 == done.returncode
     assert r"\u043a\u043b\u044e\u0447" in done.stdout
+
+
+def test_an_interval_beyond_kafkas_bound_is_refused(run: Run, example_data: str) -> None:
+    """A number beyond 64 bits ended in a traceback."""
+    for number in (2**31, 2**64, -1):
+        refused = run("reindex", example_data, "--index-interval-bytes", number, status=2)
+        assert "--index-interval-bytes" in refused.output

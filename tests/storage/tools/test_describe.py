@@ -204,7 +204,7 @@ def test_a_narrow_terminal_gets_fewer_columns(
 
     assert max(map(len, lines)) <= columns
     assert ["335", "317", "248"] == [row[4] for row in rows]
-    expected = f"not shown, for a terminal this narrow: {left_out}; --json has all\n"
+    expected = f"not shown, for a terminal this narrow: {left_out}\n--json has all\n"
     assert errors == (expected if left_out else "")
 
 

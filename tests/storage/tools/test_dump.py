@@ -3,6 +3,7 @@
 import io
 import os
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -341,3 +342,38 @@ def test_records_with_a_key(run: Run, example_data: str) -> None:
     assert len(found) > 5
     assert [] == json_rows(run("dump", example_data, *options, "--key", "customer-0"), "record")
     assert "give --records" in run("dump", example_data, "--key", "k", status=2).stderr
+
+
+def test_a_dump_of_nothing_says_so(run: Run, example_data: str) -> None:
+    """An offset beyond the end of the log selects nothing, which an empty output does not show."""
+    partition = f"{example_data}/orders-0"
+    nothing = run("dump", partition, "--from-offset", 10**6)
+    something = run("dump", partition, "--limit", 1)
+
+    assert "" == nothing.stdout
+    assert "nothing is selected" in nothing.stderr
+    assert "nothing is selected" not in something.stderr
+
+
+@pytest.mark.parametrize("output_format", ["parquet", "arrow", "json", "table"])
+def test_an_interrupted_dump_leaves_nothing_and_says_nothing(
+    tmp_path: Path, example_data: str, output_format: str
+) -> None:
+    """A writer of Parquet wrote its footer to the closed file when it was collected."""
+    code = (
+        "import sys, segmentlog.tools.sinks as sinks\n"
+        "def interrupted(*_):\n"
+        "    raise KeyboardInterrupt\n"
+        "sinks.CountingSink.records = interrupted\n"
+        "from segmentlog.tools.cli import main\n"
+        "main()\n"
+    )
+    arguments = ["dump", f"{example_data}/orders-0", "--records", "-f", output_format]
+    output = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments, "-o", str(output)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert (130, "", "") == (done.returncode, done.stdout, done.stderr)
+    assert [] == list(tmp_path.iterdir())

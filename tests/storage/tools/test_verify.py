@@ -51,7 +51,8 @@ def test_a_brokers_directory_has_no_faults(run: Run) -> None:
     listed = run("verify", GOLDEN, "--notes").stdout.splitlines()
 
     expected = "19 partitions, 36 segments, 34,191 bytes: 0 errors, 0 warnings, 5 notes\n"
-    assert (expected, "") == (result.stdout, result.stderr)
+    counted = expected.replace("5 notes", "5 notes (--notes lists them)")
+    assert (counted, "") == (result.stdout, result.stderr)
     assert [expected.strip()] == listed[5:]
     assert all(line.startswith("note    ") for line in listed[:5])
     assert (
@@ -70,7 +71,7 @@ def test_a_damaged_batch_is_named_by_byte_and_offset(run: Run, log_dir: Path) ->
     assert line.startswith(f"error   corrupt-batch: {file}, byte 345, offset 20: the batch has ")
     assert line.endswith("; restore the file from a replica or a backup "
                          "(the next good batch is at byte 690)")  # fmt: skip
-    assert last.endswith(": 1 error, 0 warnings, 5 notes")
+    assert last.endswith(": 1 error, 0 warnings, 5 notes (--notes lists them)")
 
 
 def test_json_has_the_same_in_fields(run: Run, log_dir: Path) -> None:
@@ -334,3 +335,12 @@ def test_the_bar_takes_nothing_away_from_a_pipe(log_dir: Path) -> None:
     assert 1 == rows[-1]["errors"]
     assert b"corrupt-batch" not in shown
     assert b"MiB/s" in shown
+
+
+def test_notes_that_are_only_counted_are_named(run: Run) -> None:
+    """A count of notes says how to list them; a list of notes does not."""
+    counted = run("verify", GOLDEN)
+    listed = run("verify", GOLDEN, "--notes")
+
+    assert "--notes lists" in counted.stdout
+    assert "--notes lists" not in listed.stdout
