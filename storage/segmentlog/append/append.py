@@ -24,7 +24,7 @@ from segmentlog.segments.listing import SegmentFiles
 from segmentlog.segments.segment import Segment
 from segmentlog.topic_config import TopicConfig
 
-__all__ = ["LogAppender", "limits_of"]
+__all__ = ["LogAppender", "create_segment", "limits_of"]
 
 _INDEXED = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
@@ -67,6 +67,12 @@ def _state_of(log_path: str, base_offset: int, size: int) -> Int64s:
                 state[growth.FIRST_MAX_TIMESTAMP] = first.header.max_timestamp
             break
     return state
+
+
+def create_segment(partition_path: str, base_offset: int) -> None:
+    """Make the files of a new segment, empty, and the ``.log`` last; the caller syncs names."""
+    for kind in reversed(_INDEXED):
+        os.close(create_file(os.path.join(partition_path, segment_file_name(base_offset, kind))))
 
 
 class LogAppender:

@@ -26,7 +26,14 @@ from segmentlog.names import (
     is_deleted_directory,
 )
 
-__all__ = ["CHECKPOINTS", "partition_directories", "remove_taken_out", "take_out", "taken_out"]
+__all__ = [
+    "CHECKPOINTS",
+    "is_known",
+    "partition_directories",
+    "remove_taken_out",
+    "take_out",
+    "taken_out",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +55,16 @@ def partition_directories(directory: str, topic: str) -> list[tuple[TopicPartiti
         for each in list_partitions(directory)
         if each.topic_partition.topic == topic and each.state in _OF_A_TOPIC
     ]
+
+
+def is_known(directory: str, topic: str) -> bool:
+    """Whether a topic has a partition, or an entry in a checkpoint although somebody removed them.
+
+    Without the partition, a writer refuses to make the topic again.
+    """
+    return bool(partition_directories(directory, topic)) or any(
+        each.topic == topic for name in CHECKPOINTS for each in read_offsets(directory, name)
+    )
 
 
 def taken_out(directory: str, topic: str) -> list[str]:

@@ -12,7 +12,6 @@ A broker refuses to start on a directory with a guard, because the name of a gua
 partition's, and prints that name.  Both files are JSON.
 """
 
-import errno
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 from segmentlog.commit.json_file import REMEDY, check_types, read_json, to_json
 from segmentlog.disk.readable import FileType, is_directory, list_names, status_of
+from segmentlog.disk.system_errors import FULL
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
 from segmentlog.names import CLEAN_SHUTDOWN_FILE
@@ -214,7 +214,7 @@ class Guard:
             except FileExistsError:  # the writer has just made the file
                 continue
             except OSError as error:
-                if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                if error.errno not in FULL:
                     raise
                 return  # a full disk takes no new state either, and an undo has to make room
 

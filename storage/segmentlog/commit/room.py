@@ -2,24 +2,23 @@
 
 A guard, an intent and a state take a few kilobytes.  Without them, a full disk would keep out the
 very commands that empty it.  The bytes come from the offset and time indexes of segments that are
-about to go.  If the commit fails all the same, these segments stay as a broker knows them from a
-crash: readers scan them without an index, and `segmentlog reindex` and brokers build it again
-(``LogLoader.recoverSegment``).
+about to go, the active one among them if the log keeps no segment.  If the commit fails all the
+same, these segments stay as a broker knows them from a crash: readers scan them without an index,
+and `segmentlog reindex` and brokers build it again (``LogLoader.recoverSegment``).
 """
 
 import contextlib
-import errno
 import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from segmentlog.disk.system_errors import FULL
 from segmentlog.names import FileKind, segment_file_name
 
 __all__ = ["drop_indexes", "with_room"]
 
 _T = TypeVar("_T")
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 _KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
@@ -34,7 +33,7 @@ def with_room(commit: Callable[[], _T], make_room: Callable[[], bool]) -> _T:
     try:
         return commit()
     except OSError as error:
-        if error.errno not in _FULL or not make_room():
+        if error.errno not in FULL or not make_room():
             raise
     return commit()
 

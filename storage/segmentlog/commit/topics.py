@@ -123,7 +123,10 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
         return
     for each in missing:
         if offsets.get(each, 0):
-            hint = f"its high watermark is {offsets[each]}, and its log is gone: put it back"
+            hint = (
+                f"its high watermark is {offsets[each]}, and its log is gone: put it back, or "
+                "give the whole topic up (segmentlog delete-topic)"
+            )
             raise UnknownTopicOrPartitionError(*each, directory, hint)
     offsets.update((each, 0) for each in missing)
     write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets)

@@ -18,8 +18,10 @@ from segmentlog.commit.guard import INTENT_FILE, Guard, Intent, SegmentSizes, li
 from segmentlog.commit.put_aside import put_aside
 from segmentlog.commit.stamp import renew_stamp
 from segmentlog.commit.state import State
+from segmentlog.disk.aside import remove_deleted
 from segmentlog.disk.durable import cut_file, sync_directory, sync_file, writable
 from segmentlog.disk.readable import exists, is_directory, list_names, status_of
+from segmentlog.disk.system_errors import FULL
 from segmentlog.errors import CorruptLogError, LogDirectoryError, UnsupportedFormatError
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
 from segmentlog.model import TopicPartition
@@ -107,15 +109,32 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
 
 
 def finish(directory: str, guard: Guard, intent: Intent) -> None:
-    """Derive the checkpoints of a decided commit, and remove its guard."""
+    """Derive the checkpoints of a decided commit, and remove its guard.
+
+    On a full disk, what the commit deletes goes first: the guard would otherwise stand until
+    somebody makes room, and keep out all that could.
+    """
+    try:
+        _derive(directory, intent)
+    except OSError as error:
+        if error.errno not in FULL or not (intent.deletes or intent.removes):
+            raise
+        _remove_now(directory, intent)
+        _derive(directory, intent)
+    # The guard goes last: without it, readers take the high watermarks of the checkpoint, and the
+    # earlier ones hide the records of the commit.  The mark vouches for all bytes, so it does not
+    # come back if some were not synced.
+    _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
+
+
+def _derive(directory: str, intent: Intent) -> None:
+    """The steps after the decision, but for the guard; all of them can be repeated."""
     if intent.deletes:
         take_out(directory, intent.deletes)
         # A reader that listed names meanwhile may find no guard any more, but finds a new stamp.
         renew_stamp(directory)
     ends = {each.topic_partition: each.new_end for each in intent.partitions}
-    starts = {
-        each.topic_partition: each.new_start for each in intent.partitions if each.new_start >= 0
-    }
+    starts = _new_starts(intent)
     news = {LOG_START_CHECKPOINT: starts, HIGH_WATERMARK_CHECKPOINT: ends}
     # The point moves only over synced bytes; all bytes before the commit's own are synced by then.
     # A power cut may take the others, and a loss below the point counts as damage.
@@ -129,10 +148,28 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
             put_aside(partition_path(directory, topic_partition), start)
     if intent.keeps_producers:
         _keep_producers(directory, ends)
-    # The guard goes last: without it, readers take the high watermarks of the checkpoint, and the
-    # earlier ones hide the records of the commit.  The mark vouches for all bytes, so it does not
-    # come back if some were not synced.
-    _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
+
+
+def _new_starts(intent: Intent) -> dict[TopicPartition, int]:
+    return {
+        each.topic_partition: each.new_start for each in intent.partitions if each.new_start >= 0
+    }
+
+
+def _remove_now(directory: str, intent: Intent) -> None:
+    """Remove what a decided commit deletes, without the delay that readers have otherwise.
+
+    The guard stands, so readers that come know the new bounds already.  A reader of the old ones
+    fails with `LogChangedError`.
+    """
+    logger.warning("%s: the disk is full, so deleted records are removed at once", directory)
+    if intent.deletes:
+        remove_taken_out(directory, intent.deletes)
+    for topic_partition, start in _new_starts(intent).items() if intent.removes else ():
+        path = partition_path(directory, topic_partition)
+        with contextlib.suppress(OSError):  # it renames first, and then takes some bytes, too
+            put_aside(path, start)
+        remove_deleted(path, 0, below=start)
 
 
 def _keep_producers(directory: str, ends: Mapping[TopicPartition, int]) -> None:

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from segmentlog.disk.owners import user
 from segmentlog.errors import SegmentLogError, StorageError
 
-__all__ = ["is_gone", "naming", "storage_error", "storage_errors"]
+__all__ = ["FULL", "is_gone", "naming", "storage_error", "storage_errors"]
 
+#: Errors of a write if the file system, or a quota, has no room.
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FORBIDDEN = {errno.EACCES, errno.EPERM}
 
 

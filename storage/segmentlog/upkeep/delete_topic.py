@@ -28,6 +28,7 @@ from typing import NamedTuple
 from segmentlog.commit.decision import decide, finish_decided, stand
 from segmentlog.commit.deleted import (
     CHECKPOINTS,
+    is_known,
     partition_directories,
     remove_taken_out,
     taken_out,
@@ -76,7 +77,8 @@ def delete_topic(
     Parameters
     ----------
     path : the log directory.
-    topic : its name.
+    topic : its name.  If somebody has removed its directories by hand, its entries in checkpoints
+        and settings go.
     dry_run : whether nothing is changed, and the result is what would be deleted.
     lock_timeout_seconds : how long to wait for a writer.
 
@@ -107,7 +109,7 @@ def delete_topic(
     ) as may_write:
         found = _found(directory, topic)
         is_gone = may_write and (
-            not partition_directories(directory, topic)
+            not is_known(directory, topic)
             or with_room(lambda: _delete(directory, topic), lambda: _make_room(directory, topic))
         )
         if is_gone:
@@ -127,7 +129,7 @@ def _found(directory: str, topic: str) -> DeletedTopic:
             reason = "is a mount of its own and cannot be renamed: empty and unmount it first"
             raise LogDirectoryError(path, reason)
     paths += taken_out(directory, topic)  # by a deletion that was cut off
-    if not paths:
+    if not paths and not is_known(directory, topic):
         open_log_dir(directory).log(topic, -1)  # raises, and names the nearest topic
     for name in CHECKPOINTS:
         read_offsets(directory, name)
@@ -146,11 +148,11 @@ def _counted(topic: str, paths: Iterable[str]) -> DeletedTopic:
 
 
 def _make_room(directory: str, topic: str) -> bool:
-    """Drop the indexes of all closed segments of the topic."""
+    """Drop the indexes of all segments of the topic."""
     is_freed = False
     for _, path in partition_directories(directory, topic):
-        closed = [each.base_offset for each in list_segments(path)[:-1]]
-        is_freed = drop_indexes(path, closed) or is_freed
+        segments = [each.base_offset for each in list_segments(path)]
+        is_freed = drop_indexes(path, segments) or is_freed
     return is_freed
 
 

@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby, pairwise
 
-from segmentlog.append.append import LogAppender
+from segmentlog.append.append import LogAppender, create_segment
 from segmentlog.append.prepare import ready_to_append, visible_ends
 from segmentlog.commit.decision import decide, finish_decided, stand
 from segmentlog.commit.delete_replaced import delete_due, delete_replaced
@@ -114,18 +114,23 @@ class LogStartMove:
         SyncFailedError, OSError
             If the disk is full or fails; no log start has moved then.
         """
-        with_room(lambda: self._commit(starts, rolls), lambda: self._make_room(starts))
+        with_room(lambda: self._commit(starts, rolls), lambda: self._make_room(starts, rolls))
 
-    def _make_room(self, starts: Mapping[TopicPartition, int]) -> bool:
-        """Drop the indexes of segments that are to go; the active one is still appended to."""
+    def _make_room(
+        self, starts: Mapping[TopicPartition, int], rolls: Collection[TopicPartition]
+    ) -> bool:
+        """Drop the indexes of segments that are to go: also of the active one if the log rolls."""
         is_freed = False
         for topic_partition, start in starts.items():
             path = partition_path(self._directory, topic_partition)
+            segments = list_segments(path)
             going = [
                 segment.base_offset
-                for segment, successor in pairwise(list_segments(path))
+                for segment, successor in pairwise(segments)
                 if successor.base_offset <= start
             ]
+            if topic_partition in rolls and segments[-1].base_offset < start:
+                going.append(segments[-1].base_offset)
             is_freed = drop_indexes(path, going) or is_freed
         return is_freed
 
@@ -184,6 +189,11 @@ class LogStartMove:
     def _roll(self, intent: PartitionIntent, syncs: SyncTogether) -> None:
         """Begin a new segment at the end of a log."""
         path = partition_path(self._directory, intent.topic_partition)
+        if intent.sizes.base_offset < intent.end_offset <= intent.new_start:
+            # The old segment goes: its time index needs no last entry, and may be gone already.
+            create_segment(path, intent.end_offset)
+            syncs.add_directory(path)
+            return
         config = self._config_of(intent.topic)
         appender = LogAppender(path, config, intent.sizes, syncs=syncs)
         try:

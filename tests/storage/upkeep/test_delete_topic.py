@@ -1,8 +1,10 @@
 """Deleting a topic: whole or not at all, whatever is cut off, and whoever reads meanwhile."""
 
+import errno
 import os
 import pickle
 import re
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,10 +16,12 @@ from crashing import CALLS, Crash, Forward, around_calls, crash_at
 from plain_writes import write
 
 import segmentlog
+from segmentlog.commit import deleted
 from segmentlog.commit.deleted import CHECKPOINTS
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
+from segmentlog.disk.readable import list_names
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogChangedError,
@@ -497,3 +501,40 @@ def test_settings_that_cannot_be_read_are_met_before_the_decision(directory: Pat
 
     assert WHOLE == seen(directory)
     assert [] == list_guards(str(directory))
+
+
+def test_a_full_disk_is_emptied_before_checkpoints_are_written(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the guard of a decided deletion would stand, and keep out what frees space."""
+
+    def full(path: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if any(is_deleted_directory(each, "t") for each in list_names(path)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+        write_offsets(path, name, offsets)
+
+    monkeypatch.setattr(deleted, "write_offsets", full)
+    segmentlog.delete_topic(directory, "t")
+
+    assert GONE == seen(directory)
+    assert WHOLE == seen(directory, "t-1")
+    assert not list_guards(str(directory))
+    assert not [each for each in read_offsets(str(directory), CHECKPOINTS[0]) if each.topic == "t"]
+
+
+def test_a_topic_whose_directories_were_removed_by_hand(directory: Path) -> None:
+    """Its entries in checkpoints would refuse every later write to that name."""
+    segmentlog.alter_settings(directory, "t", {"retention.ms": "1"})
+    for partition in range(3):
+        write_offsets(
+            str(directory),
+            CHECKPOINTS[-1],
+            {**read_offsets(str(directory), CHECKPOINTS[-1]), TopicPartition("t", partition): 1},
+        )
+        shutil.rmtree(directory / f"t-{partition}")
+
+    assert (0, 0, 0) == segmentlog.delete_topic(directory, "t")[1:]
+    write_three(directory)
+
+    assert WHOLE == seen(directory)
+    assert "-1" != segmentlog.topic_settings(directory, "t")["retention.ms"].value != "1"

@@ -18,6 +18,7 @@ from namespaces import in_namespace
 from plain_writes import write
 
 import segmentlog
+from segmentlog.commit import unfinished
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.settings_file import SettingsFile
 from segmentlog.commit.unfinished import recover_commits
@@ -638,7 +639,8 @@ os.system("mount -t tmpfs -o size=1M tmpfs /mnt")
 import pyarrow as pa, segmentlog
 
 path, act = "/mnt/logs", sys.argv[1]
-small = segmentlog.TopicConfig(segment_bytes=5000, index_interval_bytes=0)
+segment_bytes = 1_000_000 if act.startswith("only") else 5000
+small = segmentlog.TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=0)
 config = segmentlog.ProducerConfig(topic_config=small, batch_size=1)
 with segmentlog.open_writer(path, "t", config=config) as writer:
     writer.append(pa.table({"value": [os.urandom(4500) for _ in range(20)]}))
@@ -659,6 +661,8 @@ if act in ("retain", "due"):
     delay = {"file.delete.delay.ms": "0"} if act == "due" else {}
     limits = {"retention.ms": "-1", "retention.bytes": "20000"}
     segmentlog.retain(path, settings={**limits, **delay})
+elif act == "only retain":
+    segmentlog.retain(path, settings={"retention.ms": "0", "cleanup.policy": "delete"})
 elif act == "delete-records":
     segmentlog.delete_records(path, "t", 0, offset=15)
 else:
@@ -672,8 +676,37 @@ print(len(opened.unfinished_commits))
 @pytest.mark.linux
 @pytest.mark.parametrize(
     ("act", "expected"),
-    [("retain", "15"), ("due", "15"), ("delete-records", "15"), ("delete-topic", "gone")],
+    [
+        ("retain", "15"),
+        ("due", "15"),
+        ("delete-records", "15"),
+        ("delete-topic", "gone"),
+        ("only retain", "20"),
+        ("only delete-topic", "gone"),
+    ],
 )
 def test_a_full_disk_does_not_keep_out_a_command_that_frees_space(act: str, expected: str) -> None:
     """A guard and a state need some bytes: those of due files, or of indexes that go anyway."""
     assert f"{expected}\n0\n" == in_namespace(FULL_DISK, act)
+
+
+def test_a_full_disk_is_emptied_before_checkpoints_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise the guard of a decided retention would stand, and keep out what frees space."""
+    write_days(tmp_path)
+    real = write_offsets
+
+    def full(directory: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        left = [*tmp_path.glob("t-*/*.log"), *tmp_path.glob("t-*/*.log.deleted")]
+        if len(left) > 8:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+        real(directory, name, offsets)
+
+    monkeypatch.setattr(unfinished, "write_offsets", full)
+    limit = {"cleanup.policy": "delete", "retention.ms": str(int(3.5 * DAY_MS))}
+    segmentlog.retain(tmp_path, settings=limit)
+
+    assert both(4) == days(tmp_path)
+    assert not list_guards(str(tmp_path))
+    assert "removed at once" in caplog.text
