@@ -76,6 +76,7 @@ def count_by_headers(
     from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
     counts, ranges = _count_headers(log, offsets, interval_ms, policy)
+    log.check_topic(offsets)
     for start, end in ranges:
         for log_slice in log.slices(start, end):
             batches = scan_slice(log_slice, columns=["timestamp"], policy=policy)

@@ -58,7 +58,9 @@ class PartitionSnapshot:
         """`Log.newest_timestamp` of a slice, looked up once."""
         with self._lock:
             if log_slice not in self._newest:
-                self._newest[log_slice] = self.log.newest_timestamp(log_slice)
+                newest = self.log.newest_timestamp(log_slice)
+                self.log.check_topic(log_slice.offsets)
+                self._newest[log_slice] = newest
             return self._newest[log_slice]
 
 
@@ -70,18 +72,28 @@ class Snapshot(NamedTuple):
     policy: ScanPolicy
 
     def __reduce__(self) -> tuple[object, ...]:
-        """The offsets travel: the directory is opened again where they arrive."""
+        """The offsets travel: the directory is opened again where they arrive.
+
+        Topic ids travel with them: offsets mean nothing in a topic that was made again.
+        """
         ranges = {each.topic_partition: each.offsets for each in self.partitions}
-        return _open_again, (self.paths, ranges, self.policy)
+        ids = {each.topic_partition: each.log.known_topic_id for each in self.partitions}
+        return _open_again, (self.paths, ranges, self.policy, ids)
 
 
 def _open_again(
-    paths: tuple[str, ...], ranges: Mapping[TopicPartition, OffsetRange], policy: ScanPolicy
+    paths: tuple[str, ...],
+    ranges: Mapping[TopicPartition, OffsetRange],
+    policy: ScanPolicy,
+    ids: Mapping[TopicPartition, str],
 ) -> Snapshot:
     directory = open_log_dir(*paths)
-    partitions = (
-        PartitionSnapshot(directory.log(*each), offsets) for each, offsets in ranges.items()
-    )
+    partitions = []
+    for each, offsets in ranges.items():
+        log = directory.log(*each)
+        log.known_topic_id = ids[each]
+        log.check_topic(offsets)
+        partitions.append(PartitionSnapshot(log, offsets))
     return Snapshot(paths, tuple(partitions), policy)
 
 

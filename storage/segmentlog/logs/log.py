@@ -111,6 +111,9 @@ class Log:
     def _listed(self) -> ListedSegments:
         promised = self._high_watermark_checkpoint
         committed_to = promised if isinstance(promised, int) else -1
+        # Before the listing, which notices a deletion: an id that is read after it may be that of
+        # a topic that was made again, and the files of that topic would pass for those listed.
+        _ = self.known_topic_id
         listing = self._list_files(self.topic_partition, self._directory)
         if self._is_file:
             files = tuple(file for file in listing.files if file.path == self.path)
@@ -133,6 +136,27 @@ class Log:
     def topic_id(self) -> str | None:
         """Topic id from ``partition.metadata``, as Kafka prints it; None without that file."""
         return read_topic_id(self._directory)
+
+    @cached_property
+    def known_topic_id(self) -> str:
+        """`topic_id` as it was when the log was first listed; empty if nothing tells it."""
+        return known_topic_id(self._directory)
+
+    def check_topic(self, offsets: OffsetRange) -> None:
+        """Refuse what was just read from the files if they may be those of another topic.
+
+        Inodes do not tell: file systems reuse them.
+
+        Raises
+        ------
+        LogChangedError
+            If the topic was deleted, and made again under its name.
+        """
+        then = self.known_topic_id
+        now = known_topic_id(self._directory) if then else ""
+        if now and now != then:
+            reason = f"its topic was deleted, and another one made (id {now}, not {then})"
+            raise LogChangedError(self.path, *offsets, reason)
 
     @property
     def size_bytes(self) -> int:
@@ -329,11 +353,7 @@ class Log:
             reason = f"the log begins at offset {earliest} now"
             raise LogChangedError(self.path, start_offset, min(earliest, end_offset), reason)
         slices = cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
-        return [each._replace(topic_id=self._known_topic_id) for each in slices]
-
-    @cached_property
-    def _known_topic_id(self) -> str:
-        return known_topic_id(self._directory)
+        return [each._replace(topic_id=self.known_topic_id) for each in slices]
 
     def bounds(
         self,

@@ -154,10 +154,10 @@ class _SliceReader:
         self.next_offset = log_slice.start_offset
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for i, planned in enumerate(self._slice.files):
+        for planned in self._slice.files:
             with PlannedFile(planned) as file:
-                if i == 0:  # once it is open: a file of an earlier topic stays that topic's
-                    self._check_topic()
+                # Once it is open: a file of an earlier topic stays that topic's.
+                self._check_topic()
                 yield from self._file(file)
 
     def _check_topic(self) -> None:

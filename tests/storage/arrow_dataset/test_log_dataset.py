@@ -20,8 +20,9 @@ import pytest
 
 import segmentlog
 from segmentlog.arrow_dataset import narrowing
-from segmentlog.errors import OptionError
+from segmentlog.errors import LogChangedError, OptionError
 from segmentlog.reads import ordered_reads
+from segmentlog.reads.scan import scan_slice
 
 ORDERS = pc.field("topic") == "orders"
 
@@ -299,6 +300,50 @@ def test_a_dataset_is_a_snapshot_and_can_be_pickled(tmp_path: Path) -> None:
     assert 2 == pickle.loads(pickle.dumps(dataset)).count_rows()
     assert 1 == pickle.loads(pickle.dumps(dataset.filter(pc.field("offset") > 0))).count_rows()
     assert 4 == segmentlog.dataset(tmp_path).count_rows()
+
+
+def test_a_topic_that_was_made_again_has_none_of_its_rows(tmp_path: Path) -> None:
+    """Not even if its files have the sizes and the inodes of the old ones, as on tmpfs."""
+    old, new = (pa.table({"value": [value] * 10}) for value in (b"old", b"new"))
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(old)
+    dataset, pickled = segmentlog.dataset(tmp_path), pickle.dumps(segmentlog.dataset(tmp_path))
+    files = {each.name: each for each in (tmp_path / "t-0").iterdir()}
+    again = tmp_path / "again"
+    with segmentlog.open_writer(again, "t") as writer:
+        writer.append(new)
+    for name in ("partition.metadata", "00000000000000000000.log"):
+        files[name].write_bytes((again / "t-0" / name).read_bytes())
+
+    late = pc.field("timestamp") > datetime(2100, 1, 1, tzinfo=UTC)
+    for query in (
+        dataset.to_table,
+        dataset.count_rows,
+        lambda: dataset.count_by_time(timedelta(hours=1)),
+        lambda: dataset.to_table(filter=late),
+        lambda: pickle.loads(pickled),
+    ):
+        with pytest.raises(LogChangedError, match="another one made"):
+            query()
+
+
+def test_a_topic_that_was_made_again_during_a_read_has_none_of_its_rows(tmp_path: Path) -> None:
+    """Each file of a slice may be one of the new topic."""
+    small = segmentlog.TopicConfig(segment_bytes=200)
+    config = segmentlog.ProducerConfig(topic_config=small, batch_size=1)
+    with segmentlog.open_writer(tmp_path, "t", config=config) as writer:
+        writer.append(pa.table({"value": [b"old" * 40] * 3}))
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    (log_slice,) = log.slices(0, 3)
+    assert 3 == len(log_slice.files)
+
+    rows = scan_slice(log_slice)
+    assert 1 == next(rows).num_rows
+    metadata = tmp_path / "t-0" / "partition.metadata"
+    metadata.write_text("version: 0\ntopic_id: 0123456789012345678901\n")
+
+    with pytest.raises(LogChangedError, match="another one made"):
+        list(rows)
 
 
 def test_other_methods_of_pyarrow_work_too(example_data: str) -> None:
