@@ -124,7 +124,10 @@ def _plan_once(options: ReadOptions) -> list[_Planned]:
     for bound in (options.start, options.end):
         if isinstance(bound, OffsetBound | TimestampBound):
             bound.resolve(assigned)  # a map of other partitions is refused before a log is opened
-    latest = directory.end_offsets(assigned, options.read_up_to, options.policy.isolation_level)
+    policy = options.policy
+    latest = directory.end_offsets(
+        assigned, options.read_up_to, policy.isolation_level, policy.on_corrupt_batch
+    )
     asked = _asked(options, directory, assigned, latest)
     ranges = []
     for each in assigned:

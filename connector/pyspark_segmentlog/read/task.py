@@ -98,12 +98,13 @@ def read_late_range(
         As from `read_slice`.
     """
     topic_partition = late.topic_partition
-    asked = OffsetRange(late.start_offset, late.end_offset)
+    asked, policy = OffsetRange(late.start_offset, late.end_offset), options.policy
     log = _log(options, topic_partition, asked)
     if log is None:
         return
     there = OffsetRange(
-        log.log_start_offset, log.end_offset(options.read_up_to, options.policy.isolation_level)
+        log.log_start_offset,
+        log.end_offset(options.read_up_to, policy.isolation_level, policy.on_corrupt_batch),
     )
     left = available(
         topic_partition,

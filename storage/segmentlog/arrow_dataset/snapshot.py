@@ -125,7 +125,7 @@ def take_snapshot(
     missing = directory.missing_partitions(topics)
     report_missing(missing, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss)
     chosen = _choose(directory, topics, [*starting_offsets, *ending_offsets])
-    directory.end_offsets(chosen, read_up_to, policy.isolation_level)
+    directory.end_offsets(chosen, read_up_to, policy.isolation_level, policy.on_corrupt_batch)
     partitions = []
     for topic_partition in chosen:
         log = directory.log(*topic_partition)

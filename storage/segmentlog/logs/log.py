@@ -76,7 +76,7 @@ class Log:
         self._log_start_checkpoint = log_start_checkpoint
         self._high_watermark_checkpoint = high_watermark_checkpoint
         self._list_files = list_files or (lambda _, path: Listing(list_segments(path)))
-        self._open_transactions: dict[int, dict[int, int]] = {}
+        self._open_transactions: dict[tuple[int, bool], dict[int, int]] = {}
         if is_file is not None:
             self._is_file = is_file
 
@@ -198,17 +198,19 @@ class Log:
         self,
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
     ) -> int:
         """End of a read of the newest data: the high watermark if known, or the log end.
 
-        For committed data, it is the last stable offset.
+        For committed data, it is the last stable offset (`open_transactions` says what
+        `on_corrupt_batch` means for it).
 
         The end lies behind `log_end_offset` if a high watermark behind a torn tail has promised
         the tail.  A read up to this end reports the damage; it does not end before it in silence.
         With ``ReadUpTo.LOG_END``, a torn tail is left out.
         """
         if isolation_level == IsolationLevel.READ_COMMITTED:
-            return self.last_stable_offset(read_up_to)
+            return self.last_stable_offset(read_up_to, on_corrupt_batch)
         reads_all = read_up_to == ReadUpTo.LOG_END
         if reads_all and isinstance(self._high_watermark_checkpoint, CorruptCheckpointError):
             return self.log_end_offset
@@ -224,27 +226,46 @@ class Log:
         return self.log_end_offset if high_watermark is None or reads_all else high_watermark
 
     @looks_again
-    def open_transactions(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> dict[int, int]:
+    def open_transactions(
+        self,
+        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+    ) -> dict[int, int]:
         """Transactions that have no end marker below `end_offset`: first offsets by producer id.
 
-        Read from the newest producer snapshot and the batch headers behind it.
+        Read from the newest producer snapshot and the batch headers behind it.  If a transaction
+        is open, the checksums of all batches from its beginning on are verified.
+
+        Parameters
+        ----------
+        read_up_to : end markers beyond that end do not count.
+        on_corrupt_batch : ``skip`` leaves out corrupt batches, and logs their offsets.  A
+            transaction that begins before one of them, and that has no end marker after it, does
+            not count: the corrupt batch may have been its marker.
 
         Raises
         ------
         CorruptLogError, UnsupportedFormatError
-            If a header that has to be read cannot be true.
+            If a batch that has to be looked at cannot be read.
         """
-        from segmentlog.reads.read_committed import find_open_transactions  # kernels load here
+        from segmentlog.reads.open_transactions import find_open_transactions  # kernels load here
 
         end_offset = self.end_offset(read_up_to)
-        if end_offset not in self._open_transactions:
-            found = find_open_transactions(self._directory, self.untorn_segments, end_offset)
-            self._open_transactions[end_offset] = found
-        return self._open_transactions[end_offset]
+        skips = on_corrupt_batch == OnCorruptBatch.SKIP
+        if (end_offset, skips) not in self._open_transactions:
+            found = find_open_transactions(
+                self._directory, self.untorn_segments, end_offset, skips=skips
+            )
+            self._open_transactions[end_offset, skips] = found
+        return self._open_transactions[end_offset, skips]
 
-    def last_stable_offset(self, read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK) -> int:
+    def last_stable_offset(
+        self,
+        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+    ) -> int:
         """Offset below which every transaction is decided (``UnifiedLog.lastStableOffset``)."""
-        opened = self.open_transactions(read_up_to).values()
+        opened = self.open_transactions(read_up_to, on_corrupt_batch).values()
         first = min(opened, default=self.end_offset(read_up_to))
         return max(first, self.log_start_offset)
 
@@ -290,7 +311,7 @@ class Log:
             If records that were there when the directory was opened have gone.
         """
         timestamp_ms = whole_number("timestamp_ms", timestamp_ms, LEAST_LONG)
-        end_offset = self.end_offset(read_up_to, isolation_level)
+        end_offset = self.end_offset(read_up_to, isolation_level, on_corrupt_batch)
         newest = self._listed.newest_timestamps(skips=on_corrupt_batch == OnCorruptBatch.SKIP)
         return find_offset_by_timestamp(
             newest, timestamp_ms, self.log_start_offset, end_offset, one_segment=one_segment
@@ -378,7 +399,7 @@ class Log:
         isolation_level = one_of("isolation_level", isolation_level, IsolationLevel)
         read_up_to = one_of("read_up_to", read_up_to, ReadUpTo)
         on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
-        last = newest = self.end_offset(read_up_to, isolation_level)
+        last = newest = self.end_offset(read_up_to, isolation_level, on_corrupt)
         if isolation_level == IsolationLevel.READ_UNCOMMITTED:
             last = max(newest, self.log_end_offset)
 

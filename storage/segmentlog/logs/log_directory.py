@@ -29,6 +29,7 @@ from segmentlog.logs.summary import html_table
 from segmentlog.model import (
     INTERNAL_TOPICS,
     IsolationLevel,
+    OnCorruptBatch,
     ReadUpTo,
     TopicPartition,
 )
@@ -341,6 +342,7 @@ class LogDirectory:
         topic_partitions: Iterable[TopicPartition],
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
     ) -> dict[TopicPartition, int]:
         """`Log.end_offset` of several partitions, and one warning about what lies beyond.
 
@@ -360,7 +362,9 @@ class LogDirectory:
                 beyond.append(f"{topic_partition}: {log.log_end_offset - end} from {end}")
             ends[topic_partition] = end
             if isolation_level == IsolationLevel.READ_COMMITTED:
-                ends[topic_partition] = stable = log.last_stable_offset(read_up_to)
+                ends[topic_partition] = stable = log.last_stable_offset(
+                    read_up_to, on_corrupt_batch
+                )
                 if stable < end:
                     undecided.append(f"{topic_partition}: {end - stable} from {stable}")
         self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them")

@@ -1,21 +1,17 @@
-"""``read_committed``: find the start of undecided transactions, and the aborted batches.
+"""``read_committed``: find the aborted batches.
 
-Both answers come from the log itself.  A broker keeps aborted transactions in ``.txnindex``
+The answer comes from the log itself.  A broker keeps aborted transactions in ``.txnindex``
 files.  A missing file looks like a file without aborts, and a broker that starts cleanly does not
 rebuild it and serves aborted records.  A missing end marker is always noticed.  A reader looks
 ahead for end markers as far as the transactions that it has met reach.  In a log without
 transactions it looks at nothing.
-
-To find undecided transactions, the producers' state is read from the newest snapshot and updated
-from the headers behind it, as a starting broker does (``ProducerStateManager``).
 """
 
 import logging
-from collections.abc import Sequence
 
 import numpy as np
 
-from segmentlog.errors import CorruptLogError, TornTransactionError
+from segmentlog.errors import TornTransactionError
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
 from segmentlog.kernels.transactions import (
@@ -26,74 +22,18 @@ from segmentlog.kernels.transactions import (
     drop_aborted,
     find_undecided,
 )
-from segmentlog.producers.snapshot import newest_snapshot
 from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.segments.batches import WalkedBatches, markers_among, walk_batches
+from segmentlog.segments.batches import markers_among, walk_batches
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.segment import Segment
 
-__all__ = ["CommittedBatches", "find_open_transactions"]
+__all__ = ["CommittedBatches"]
 
 logger = logging.getLogger(__name__)
 
 _LARGEST_OFFSET = 2**63 - 1
 _NO_MARKERS: Int64s = np.empty((0, N_MARKER_COLUMNS), np.int64)
-
-
-def find_open_transactions(
-    partition_path: str, segments: Sequence[Segment], end_offset: int
-) -> dict[int, int]:
-    """Transactions that have no end marker below `end_offset`.
-
-    Returns
-    -------
-    dict of int to int
-        Their first offset by producer id.
-
-    Raises
-    ------
-    CorruptLogError, UnsupportedFormatError
-        If a header that has to be read is not plausible.
-    """
-    start_offset = segments[0].base_offset if segments else 0
-    found = newest_snapshot(partition_path, start_offset, end_offset)
-    replay_from, producers = found or (start_offset, [])
-    opened = {
-        each.producer_id: each.current_txn_first_offset
-        for each in producers
-        if each.current_txn_first_offset >= 0
-    }
-    for walked in walk_batches(segments, replay_from):
-        _replay(walked, opened, end_offset)
-        if walked.next_offset >= end_offset:
-            break
-    return opened
-
-
-def _replay(walked: WalkedBatches, opened: dict[int, int], end_offset: int) -> None:
-    """Update `opened` with the transactions that `walked` begins and ends."""
-    headers = walked.scanned.headers
-    headers = headers[headers[:, layout.BASE_OFFSET] < end_offset]
-    both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
-    is_begun = headers[:, layout.ATTRIBUTES] & both == layout.TRANSACTIONAL_MASK
-    begun = headers[is_begun][:, [layout.PRODUCER_ID, layout.BASE_OFFSET]]
-    markers = walked.markers[walked.markers[:, MARKER_OFFSET] < end_offset]
-    ended = markers[:, [MARKER_PRODUCER_ID, MARKER_OFFSET]]
-    if not len(begun) and not len(ended):
-        return
-    last_end: dict[int, int] = dict(
-        ended.tolist()
-    )  # the last marker of each producer, as the markers are in order
-    for producer_id in last_end:
-        opened.pop(producer_id, None)
-    if len(begun):
-        producers, which = np.unique(begun[:, 0], return_inverse=True)
-        ends = np.array([last_end.get(each, -1) for each in producers.tolist()], np.int64)
-        is_open = begun[:, 1] > ends[which]
-        for producer_id, offset in begun[is_open][::-1].tolist():
-            if opened.get(producer_id, offset) >= offset:
-                opened[producer_id] = offset
 
 
 class CommittedBatches:
@@ -153,17 +93,12 @@ class CommittedBatches:
         segments = [Segment(each, is_sealed=False) for each in list_segments(self._partition_path)]
         if segments:
             segments[-1].size = find_log_end(segments[-1]).position  # a torn tail decides nothing
-        try:
-            for walked in walk_batches(segments, self._seen_to):
-                self._add(walked.markers)
-                self._seen_to = walked.next_offset
-                undecided = find_undecided(batches.headers, undecided, self._markers)
-                if undecided == len(batches.headers):
-                    return
-        except CorruptLogError as error:
-            if not self._skips:
-                raise
-            logger.warning("%s; end markers behind it are not seen", error)
+        for walked in walk_batches(segments, self._seen_to, skips=self._skips):
+            self._add(walked.markers)
+            self._seen_to = walked.next_offset
+            undecided = find_undecided(batches.headers, undecided, self._markers)
+            if undecided == len(batches.headers):
+                return
         self._report_torn(batches, undecided)
 
     def _report_torn(self, batches: ScannedBatches, undecided: int) -> None:

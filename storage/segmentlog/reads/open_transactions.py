@@ -1,0 +1,138 @@
+"""``read_committed``: find the start of undecided transactions.
+
+The producers' state is read from the newest snapshot and updated from the headers behind it, as a
+starting broker does (``ProducerStateManager``).  A bit that turned in a header may make a batch
+look like the beginning of a transaction, or hide an end marker.  A read would then end there
+without an error.  So if a transaction is open, the checksums of all batches from its beginning on
+are verified.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from segmentlog.errors import CorruptLogError
+from segmentlog.kernels import layout
+from segmentlog.kernels.transactions import MARKER_OFFSET, MARKER_PRODUCER_ID
+from segmentlog.producers.snapshot import newest_snapshot
+from segmentlog.segments.batches import WalkedBatches, walk_batches
+from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
+from segmentlog.segments.sound_headers import sound_headers
+
+__all__ = ["find_open_transactions"]
+
+
+def find_open_transactions(
+    partition_path: str, segments: Sequence[Segment], end_offset: int, *, skips: bool = False
+) -> dict[int, int]:
+    """Transactions that have no end marker below `end_offset`.
+
+    Parameters
+    ----------
+    partition_path : with the snapshots.
+    segments : of the log, without a torn tail.
+    end_offset : batches that begin there do not count.
+    skips : whether damage is left out, and logged.  It may have been the end marker of any
+        transaction that is open before it.  Such a transaction does not count as open: the read
+        that meets its records finds no marker, says so, and leaves them out.
+
+    Returns
+    -------
+    dict of int to int
+        Their first offset by producer id.
+
+    Raises
+    ------
+    CorruptLogError, UnsupportedFormatError
+        At damage to a batch that may have decided.
+    """
+    start_offset = segments[0].base_offset if segments else 0
+    found = newest_snapshot(partition_path, start_offset, end_offset)
+    replay_from, producers = found or (start_offset, [])
+    known = {
+        each.producer_id: each.current_txn_first_offset
+        for each in producers
+        if each.current_txn_first_offset >= 0
+    }
+    opened = dict(known)
+    try:
+        for walked in walk_batches(segments, replay_from):
+            _replay(walked, opened, end_offset)
+            if walked.next_offset >= end_offset:
+                break
+    except CorruptLogError:
+        if not skips:
+            raise
+    else:
+        if not opened:
+            return opened
+        if not skips:  # a producer of the snapshot has begun before it
+            replay_from = max(replay_from, min(opened.values()))
+    sound = dict(known)
+    for placed in _sound_batches(segments, replay_from, end_offset, skips=skips):
+        if placed is None:
+            sound.clear()
+        elif placed.header.is_transactional and placed.header.is_control:
+            sound.pop(placed.header.producer_id, None)
+        elif placed.header.is_transactional:
+            sound.setdefault(placed.header.producer_id, placed.header.base_offset)
+    return sound if skips else opened
+
+
+def _replay(walked: WalkedBatches, opened: dict[int, int], end_offset: int) -> None:
+    """Update `opened` with the transactions that `walked` begins and ends."""
+    headers = walked.scanned.headers
+    headers = headers[headers[:, layout.BASE_OFFSET] < end_offset]
+    both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
+    is_begun = headers[:, layout.ATTRIBUTES] & both == layout.TRANSACTIONAL_MASK
+    begun = headers[is_begun][:, [layout.PRODUCER_ID, layout.BASE_OFFSET]]
+    markers = walked.markers[walked.markers[:, MARKER_OFFSET] < end_offset]
+    ended = markers[:, [MARKER_PRODUCER_ID, MARKER_OFFSET]]
+    if not len(begun) and not len(ended):
+        return
+    last_end: dict[int, int] = dict(
+        ended.tolist()
+    )  # the last marker of each producer, as the markers are in order
+    for producer_id in last_end:
+        opened.pop(producer_id, None)
+    if len(begun):
+        producers, which = np.unique(begun[:, 0], return_inverse=True)
+        ends = np.array([last_end.get(each, -1) for each in producers.tolist()], np.int64)
+        is_open = begun[:, 1] > ends[which]
+        for producer_id, offset in begun[is_open][::-1].tolist():
+            if opened.get(producer_id, offset) >= offset:
+                opened[producer_id] = offset
+
+
+def _sound_batches(
+    segments: Sequence[Segment], start_offset: int, end_offset: int, *, skips: bool
+) -> Iterator[PlacedHeader | None]:
+    """Sound batches of a range of offsets; None stands for damage that was left out."""
+    for i, segment in enumerate(segments):
+        if i + 1 < len(segments) and segments[i + 1].base_offset <= start_offset:
+            continue
+        with segment.opened() as opened:
+            begin = position = opened.floor_position(start_offset)
+            try:
+                for placed in sound_headers(opened, position, skips=skips):
+                    if placed.position != position:
+                        yield None
+                    if placed.header.base_offset >= end_offset:
+                        return
+                    position = placed.end
+                    if placed.header.last_offset >= start_offset:
+                        yield placed
+                        begin = position
+            except CorruptLogError as error:
+                if _reaches(opened, begin, error.position, end_offset):
+                    return
+                raise
+            if position < segment.size:
+                yield None
+
+
+def _reaches(opened: OpenSegment, position: int, damage: int, end_offset: int) -> bool:
+    """Whether the sound batches before byte `damage` reach `end_offset`."""
+    return any(
+        placed.header.last_offset + 1 >= end_offset for placed in opened.headers(position, damage)
+    )

@@ -1,0 +1,82 @@
+"""Damage to headers does not move the last stable offset without an error."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from producer_batches import COMMIT, batch, marker, plant
+
+import segmentlog
+from segmentlog.errors import ChecksumMismatchError, CorruptLogError
+from segmentlog.testing.damage import flip_bit, set_field
+
+PLAIN = -1
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Path:
+    """Two records of no transaction, four of a committed one, two more, and no checkpoint."""
+    plant(
+        tmp_path,
+        batch(PLAIN, -1, -1, 2),
+        batch(7, 0, 0, 2, base_offset=2, is_transactional=True),
+        batch(7, 0, 2, 2, base_offset=4, is_transactional=True),
+        batch(PLAIN, -1, -1, 1, base_offset=6),
+        marker(7, 0, base_offset=7, kind=COMMIT),
+        batch(PLAIN, -1, -1, 2, base_offset=8),
+    )
+    return tmp_path / "t-0" / f"{0:020d}.log"
+
+
+def committed(log_file: Path, **how: Any) -> list[int]:
+    log = segmentlog.open_log_dir(log_file.parents[1]).log("t", 0)
+    scan = log.scan(isolation_level="read_committed", **how)
+    return scan.read_all()["offset"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("number", "bit"), [(0, 4), (3, 4), (4, 5)],
+    ids=["a first batch looks transactional", "a later one does", "a marker looks like data"],
+)  # fmt: skip
+def test_a_header_that_looks_like_an_open_transaction_is_an_error(
+    log_file: Path, number: int, bit: int
+) -> None:
+    flip_bit(number, "attributes", bit)(log_file)
+
+    with pytest.raises(ChecksumMismatchError):
+        committed(log_file)
+
+
+def test_damage_behind_the_end_of_the_read_does_no_harm(log_file: Path) -> None:
+    data = log_file.read_bytes()
+    log_file.write_bytes(data + batch(9, 0, 0, 1, base_offset=10, is_transactional=True))
+    flip_bit(6, "crc")(log_file)
+    log_file.write_bytes(log_file.read_bytes() + batch(PLAIN, -1, -1, 1, base_offset=11))
+    checkpoint = log_file.parents[1] / "replication-offset-checkpoint"
+    checkpoint.write_text("0\n1\nt 0 6\n")
+
+    assert [0, 1] == committed(log_file)
+
+
+@pytest.mark.parametrize(
+    ("number", "left"),
+    [
+        (0, [2, 3, 4, 5, 6, 8, 9]),
+        (1, [0, 1, 4, 5, 6, 8, 9]),
+        (3, [0, 1, 2, 3, 4, 5, 8, 9]),
+        (4, [0, 1, 6, 8, 9]),  # without its marker, nothing of the transaction is committed
+    ],
+)
+@pytest.mark.parametrize("field", ["batch_length", "crc"])
+def test_skipping_leaves_out_the_damaged_batch_alone(
+    log_file: Path, number: int, left: list[int], field: str
+) -> None:
+    set_field(number, field, 3)(log_file)
+
+    with pytest.raises(CorruptLogError):
+        committed(log_file)
+    assert left == committed(log_file, on_corrupt_batch="skip")
+    dataset = segmentlog.dataset(
+        log_file.parents[1], isolation_level="read_committed", on_corrupt_batch="skip"
+    )
+    assert left == dataset.to_table(columns=["offset"])["offset"].to_pylist()
