@@ -1,6 +1,7 @@
 """The search for the next good batch behind damage."""
 
 import contextlib
+import os
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +11,8 @@ import numpy as np
 from segmentlog.disk.readable import ReadableFile
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
+from segmentlog.model import ALL_OFFSETS
+from segmentlog.names import parse_segment_file
 from segmentlog.records.header import BatchHeader, parse_header
 
 if TYPE_CHECKING:  # the compiler loads with the arrays' types
@@ -47,7 +50,8 @@ def behind_damage(
     next_offset : the least base offset that the good one may have.
     """
     claimed = _claimed_end(file, position, end, next_offset)
-    found = _first(file, position + 1, claimed.position if claimed else end, next_offset)
+    limit = _offset_limit(file)
+    found = _first(file, position + 1, claimed.position if claimed else end, next_offset, limit)
     if claimed is None:
         return found
     return found if found and found.base_offset < claimed.base_offset else claimed
@@ -66,11 +70,24 @@ def _claimed_end(
     return _found(file, at, next_offset) if _is_good(data, 0, next_offset) else None
 
 
-def _first(file: ReadableFile, at: int, end: int, next_offset: int) -> GoodBatch | None:
+def _offset_limit(file: ReadableFile) -> int:
+    """Offset that no batch of a segment reaches, by its name.
+
+    A compressor may leave a whole message of magic 0 or 1 as it was.  With its right checksum it
+    looks like a batch of the log, but the bytes before it, where its offset would stand, are the
+    compressor's.
+    """
+    name = parse_segment_file(os.path.basename(file.path))
+    return ALL_OFFSETS.end_offset if name is None else name.offset + layout.SEGMENT_OFFSETS
+
+
+def _first(
+    file: ReadableFile, at: int, end: int, next_offset: int, limit: int
+) -> GoodBatch | None:
     """First good batch that begins at byte `at` or behind it."""
     while at < end:
         data = file.read(at, min(_SEARCH_BYTES, end - at))
-        found = find_good_batch(data, 0, next_offset)
+        found = find_good_batch(data, 0, next_offset, limit)
         if found is not None:
             return _found(file, at + found, next_offset)
         at += _SEARCH_BYTES - _OVERLAP_BYTES
@@ -103,7 +120,9 @@ def first_offset(file: ReadableFile, position: int, header: BatchHeader) -> int:
     return header.last_offset
 
 
-def find_good_batch(data: bytes, start: int, next_offset: int) -> int | None:
+def find_good_batch(
+    data: bytes, start: int, next_offset: int, limit: int = ALL_OFFSETS.end_offset
+) -> int | None:
     """First byte from `start` on at which a whole batch with a correct checksum begins.
 
     Parameters
@@ -111,6 +130,7 @@ def find_good_batch(data: bytes, start: int, next_offset: int) -> int | None:
     data : bytes of a log.
     start : where to begin.
     next_offset : the least base offset that the batch may have.
+    limit : offset that its base offset does not reach.
     """
     candidates = np.frombuffer(data, np.uint8)
     n_starts = len(data) - layout.SMALLEST_BATCH_BYTES + 1
@@ -123,7 +143,8 @@ def find_good_batch(data: bytes, start: int, next_offset: int) -> int | None:
     fits = lengths >= np.array(layout.MIN_LENGTHS)[magics[starts]]
     fits &= lengths <= len(data) - layout.LOG_OVERHEAD - starts
     starts, lengths = starts[fits], lengths[fits]
-    fits = _big_endian(candidates, starts + layout.BASE_OFFSET_AT, 8) >= next_offset
+    offsets = _big_endian(candidates, starts + layout.BASE_OFFSET_AT, 8)
+    fits = (offsets >= next_offset) & (offsets < limit)
     is_affordable = np.cumsum(lengths[fits]) <= _MOST_CHECKED_BYTES
     for at in starts[fits][is_affordable].tolist():
         if _is_good(data, at, next_offset):

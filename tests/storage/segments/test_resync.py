@@ -8,6 +8,7 @@ import pytest
 
 from segmentlog.disk.readable import open_file
 from segmentlog.segments.resync import GoodBatch, behind_damage, find_good_batch
+from segmentlog.testing.legacy import encode_message
 from segmentlog.testing.reference import Record, encode_batch
 
 
@@ -47,6 +48,14 @@ def test_batches_that_a_length_jumps_over_are_found(path: Path) -> None:
     length = len(first) + len(second) - 12
     bad = first[:8] + struct.pack(">i", length) + first[12:]
     assert GoodBatch(len(first), 13) == behind(path, bad + second + third, 0, 10)
+
+
+def test_a_message_that_a_compressor_left_as_it_was_is_passed_over(path: Path) -> None:
+    """Snappy keeps what it cannot shrink; its own bytes stand where the offset would."""
+    message = encode_message(Record(0, 5, None, bytes(range(256))))
+    payload = b"\1" * 8 + message[8:]
+    bad = struct.pack(">qi", 10, 5) + bytes(20) + payload
+    assert GoodBatch(len(bad), 11) == behind(path, bad + batch(11), 0, 10)
 
 
 def test_a_batch_below_the_offset_is_passed_over(path: Path) -> None:
