@@ -252,6 +252,8 @@ class Log:
 
         end_offset = self.end_offset(read_up_to)
         skips = on_corrupt_batch == OnCorruptBatch.SKIP
+        if end_offset > self.tail.offset:  # a marker may be in the damage, which the read meets
+            return {}
         if (end_offset, skips) not in self._open_transactions:
             found = find_open_transactions(
                 self._directory, self.untorn_segments, end_offset, skips=skips

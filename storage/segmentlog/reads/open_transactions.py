@@ -72,8 +72,9 @@ def find_open_transactions(
     for placed in _sound_batches(segments, replay_from, end_offset, skips=skips):
         if placed is None:
             sound.clear()
-        elif placed.header.is_transactional and placed.header.is_control:
-            sound.pop(placed.header.producer_id, None)
+        elif placed.header.is_control:
+            if placed.header.is_transactional and placed.header.records_count:
+                sound.pop(placed.header.producer_id, None)
         elif placed.header.is_transactional:
             sound.setdefault(placed.header.producer_id, placed.header.base_offset)
     return sound if skips else opened

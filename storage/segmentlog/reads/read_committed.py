@@ -8,10 +8,11 @@ transactions it looks at nothing.
 """
 
 import logging
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from segmentlog.errors import TornTransactionError
+from segmentlog.errors import TornTransactionError, TruncatedBatchError
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
 from segmentlog.kernels.transactions import (
@@ -23,10 +24,11 @@ from segmentlog.kernels.transactions import (
     find_undecided,
 )
 from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.segments.batches import markers_among, walk_batches
+from segmentlog.segments.batches import WalkedBatches, markers_among, walk_file
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
-from segmentlog.segments.segment import Segment
+from segmentlog.segments.segment import OpenSegment, Segment
+from segmentlog.segments.sound_headers import sound_headers
 
 __all__ = ["CommittedBatches"]
 
@@ -93,13 +95,33 @@ class CommittedBatches:
         segments = [Segment(each, is_sealed=False) for each in list_segments(self._partition_path)]
         if segments:
             segments[-1].size = find_log_end(segments[-1]).position  # a torn tail decides nothing
-        for walked in walk_batches(segments, self._seen_to, skips=self._skips):
+        path, next_offset = "", self._seen_to
+        for walked in self._walk(segments):
+            found = walked.scanned
+            _check_offsets(found, next_offset if found.path == path else -1)
+            path, next_offset = found.path, walked.next_offset
             self._add(walked.markers)
-            self._seen_to = walked.next_offset
+            self._seen_to = max(self._seen_to, next_offset)
             undecided = find_undecided(batches.headers, undecided, self._markers)
             if undecided == len(batches.headers):
                 return
         self._report_torn(batches, undecided)
+
+    def _walk(self, segments: Sequence[Segment]) -> Iterator[WalkedBatches]:
+        """The batches that have not been seen; only sound ones if damage is left out."""
+        for i, segment in enumerate(segments):
+            if i + 1 < len(segments) and segments[i + 1].base_offset <= self._seen_to:
+                continue
+            with segment.opened() as opened:
+                begin = opened.floor_position(self._seen_to)
+                if not self._skips:
+                    yield from _whole_batches(opened, begin)
+                    continue
+                for placed in sound_headers(opened, begin, skips=True):
+                    if placed.header.is_control:
+                        yield from walk_file(
+                            segment.path, opened.file, placed.position, placed.end
+                        )
 
     def _report_torn(self, batches: ScannedBatches, undecided: int) -> None:
         """Raise for the first batch without a marker, or treat all such batches as aborted."""
@@ -115,3 +137,41 @@ class CommittedBatches:
             logger.warning("%s; what that producer wrote from there on is left out", error)
             self._add(np.array([[producer_id, _LARGEST_OFFSET, ABORT]], np.int64))
             undecided = find_undecided(headers, undecided, self._markers)
+
+
+def _whole_batches(opened: OpenSegment, position: int) -> Iterator[WalkedBatches]:
+    """Batches from byte `position` to the end of a segment.
+
+    Raises
+    ------
+    TruncatedBatchError
+        If a length reaches beyond that end: it may have hidden batches.
+    """
+    segment, last = opened.segment, position
+    for walked in walk_file(segment.path, opened.file, position, segment.size):
+        yield walked
+        last = walked.scanned.position_of(-1)
+        position = walked.scanned.file_position + walked.scanned.end
+    if position != segment.size:
+        begin = last if position > segment.size else position
+        left = segment.size - begin
+        raise TruncatedBatchError(segment.path, begin, -1, left + 1, left)
+
+
+def _check_offsets(batches: ScannedBatches, next_offset: int) -> None:
+    """Refuse batches of one file whose offsets do not rise.
+
+    No checksum covers a base offset, and a marker with a wrong one decides about other batches.
+
+    Raises
+    ------
+    MalformedBatchError
+        For the first batch that does not follow the batch before it.
+    """
+    headers = batches.headers
+    last = headers[:, layout.LAST_OFFSET]
+    begins = np.concatenate(([next_offset], last[:-1] + 1))
+    is_bad = headers[:, layout.BASE_OFFSET] < begins
+    if is_bad.any():
+        reason = "its base offset is not above the batch before it"
+        raise batches.malformed(int(is_bad.argmax()), reason)

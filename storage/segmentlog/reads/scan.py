@@ -138,6 +138,7 @@ class _SliceReader:
         if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
             partition_path = os.path.dirname(log_slice.files[0].path)
             self._committed = CommittedBatches(partition_path, skips=skips)
+        self._looks_ahead = False
         self._timestamps = policy.timestamps
         self._windows = BatchWindows(_WINDOW_BYTES)
         self._one_pass: OnePassDecoder | None = None
@@ -178,7 +179,8 @@ class _SliceReader:
                 position = None
             except CorruptLogError as error:
                 yield from self._flush()
-                if error.position < self._scanned_to:  # the damage is inside a batch of the range
+                # The damage is inside a batch of the range, or hides an end marker behind it.
+                if error.position < self._scanned_to or self._looks_ahead:
                     raise
                 position = self._damage.go_on_behind(error, scanner, file)
             except Exception:
@@ -266,7 +268,9 @@ class _SliceReader:
         batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= self._slice.start_offset)
         batches = self._damage.readable(batches, self._decoder)
         if self._committed is not None and len(batches.headers):
+            self._looks_ahead = True
             batches = self._committed.select(batches, next_offset)
+            self._looks_ahead = False
         return batches if self._timestamps is None else _of_times(batches, self._timestamps)
 
 

@@ -4,25 +4,20 @@ Bodies of large batches are not read, and no body is checked: headers and end ma
 questions about transactions and producers.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from segmentlog.disk.readable import ReadableFile, open_file
-from segmentlog.errors import CorruptLogError
 from segmentlog.kernels import layout, status
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.kernels.transactions import N_MARKER_COLUMNS, collect_markers, walk_headers
 from segmentlog.records.batch_error import batch_error
 from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.segments.resync import behind_damage
 from segmentlog.segments.segment import Segment
 
 __all__ = ["WalkedBatches", "markers_among", "walk_batches", "walk_file"]
-
-logger = logging.getLogger(__name__)
 
 _WINDOW_BYTES = 1 << 20
 _TABLE_ROWS = 1 << 14
@@ -48,18 +43,10 @@ class WalkedBatches(NamedTuple):
     next_offset: int
 
 
-def walk_batches(
-    segments: Sequence[Segment], start_offset: int, *, skips: bool = False
-) -> Iterator[WalkedBatches]:
+def walk_batches(segments: Sequence[Segment], start_offset: int) -> Iterator[WalkedBatches]:
     """Batches from the one that holds `start_offset`, or follows it, to the end of `segments`.
 
     A batch that is cut short by the end of its segment ends the walk through that segment.
-
-    Parameters
-    ----------
-    segments : of a log.
-    start_offset : offset at which to begin.
-    skips : whether a header that cannot be true is left out, and logged.
 
     Raises
     ------
@@ -75,18 +62,7 @@ def walk_batches(
         is_cut = segment.base_offset < start_offset
         position = segment.floor_position(start_offset) if is_cut else 0
         with open_file(segment.path) as file:
-            while position < segment.size:
-                try:
-                    yield from walk_file(
-                        segment.path, file, position, segment.size, start_offset, headers
-                    )
-                    break
-                except CorruptLogError as error:
-                    if not skips:
-                        raise
-                    logger.warning("%s; that batch is left out", error)
-                    found = behind_damage(file, error.position, segment.size, start_offset)
-                    position = segment.size if found is None else found.position
+            yield from walk_file(segment.path, file, position, segment.size, start_offset, headers)
 
 
 def walk_file(

@@ -8,7 +8,9 @@ from producer_batches import COMMIT, batch, marker, plant
 
 import segmentlog
 from segmentlog.errors import ChecksumMismatchError, CorruptLogError
-from segmentlog.testing.damage import flip_bit, set_field
+from segmentlog.model import IsolationLevel, ScanPolicy
+from segmentlog.reads.scan import scan_slice
+from segmentlog.testing.damage import Damage, flip_bit, set_field
 
 PLAIN = -1
 
@@ -80,3 +82,36 @@ def test_skipping_leaves_out_the_damaged_batch_alone(
         log_file.parents[1], isolation_level="read_committed", on_corrupt_batch="skip"
     )
     assert left == dataset.to_table(columns=["offset"])["offset"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    "spoil", [flip_bit(4, "base_offset", 33), set_field(4, "batch_length", 3)]
+)
+def test_a_damaged_marker_behind_a_range_is_an_error(log_file: Path, spoil: Damage) -> None:
+    """The records of the range are neither lost nor decided by a later marker."""
+    log = segmentlog.open_log_dir(log_file.parents[1]).log("t", 0)
+    slices = log.slices(0, 6)
+    spoil(log_file)
+    plant(log_file.parents[1], marker(7, 0, base_offset=10, kind=COMMIT), base_offset=10)
+
+    with pytest.raises(CorruptLogError):
+        list(scan_slice(slices[0], policy=ScanPolicy(IsolationLevel.READ_COMMITTED)))
+
+
+def test_a_marker_that_the_high_watermark_promises_is_an_error(log_file: Path) -> None:
+    """With its wrong offset, the last batch counts as damage behind the log end."""
+    data = log_file.read_bytes()
+    log_file.write_bytes(data[: -len(batch(PLAIN, -1, -1, 2))])
+    checkpoint = log_file.parents[1] / "replication-offset-checkpoint"
+    checkpoint.write_text("0\n1\nt 0 8\n")
+    flip_bit(4, "base_offset", 20)(log_file)
+
+    with pytest.raises(CorruptLogError):
+        committed(log_file)
+
+
+def test_skipping_a_length_that_hides_a_marker_keeps_the_transaction(log_file: Path) -> None:
+    """The length of the batch before the marker reaches beyond the file."""
+    set_field(3, "batch_length", 1 << 20)(log_file)
+
+    assert [0, 1, 2, 3, 4, 5, 8, 9] == committed(log_file, on_corrupt_batch="skip")
