@@ -23,6 +23,7 @@ from segmentlog.kernels.transactions import (
     drop_aborted,
     find_undecided,
 )
+from segmentlog.reads.planned_file import FileChangedError
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.batches import WalkedBatches, markers_among, walk_file
 from segmentlog.segments.listing import list_segments
@@ -92,7 +93,12 @@ class CommittedBatches:
 
     def _look_ahead(self, batches: ScannedBatches, undecided: int) -> None:
         """Walk on until each of `batches` is decided."""
-        segments = [Segment(each, is_sealed=False) for each in list_segments(self._partition_path)]
+        files = list_segments(self._partition_path)
+        limits: list[int | None] = [*(each.base_offset for each in files[1:]), None]
+        segments = [
+            Segment(each, is_sealed=False, is_active=limit is None, offset_limit=limit)
+            for each, limit in zip(files, limits, strict=False)
+        ]
         if segments:
             segments[-1].size = find_log_end(segments[-1]).position  # a torn tail decides nothing
         path, next_offset = "", self._seen_to
@@ -114,6 +120,8 @@ class CommittedBatches:
                 continue
             with segment.opened() as opened:
                 begin = opened.floor_position(self._seen_to)
+                if segment.inode not in (0, opened.file.status().inode):
+                    raise FileChangedError(f"{segment.path} was replaced since it was listed")
                 if not self._skips:
                     yield from _whole_batches(opened, begin)
                     continue
@@ -146,10 +154,19 @@ def _whole_batches(opened: OpenSegment, position: int) -> Iterator[WalkedBatches
     ------
     TruncatedBatchError
         If a length reaches beyond that end: it may have hidden batches.
+    MalformedBatchError
+        If the last batch alone reaches into the next segment.
     """
-    segment, last = opened.segment, position
+    segment, last, least = opened.segment, position, opened.segment.base_offset
     for walked in walk_file(segment.path, opened.file, position, segment.size):
+        ends = walked.scanned.headers[-2:, layout.LAST_OFFSET].tolist()
+        least = ends[0] + 1 if len(ends) > 1 else least
+        is_end = walked.scanned.file_position + walked.scanned.end == segment.size
+        if is_end and ends[-1] >= segment.offset_limit >= least:
+            reason = f"its offsets reach {segment.offset_limit}, where the next segment begins"
+            raise walked.scanned.malformed(-1, reason)
         yield walked
+        least = ends[-1] + 1
         last = walked.scanned.position_of(-1)
         position = walked.scanned.file_position + walked.scanned.end
     if position != segment.size:

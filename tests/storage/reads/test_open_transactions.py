@@ -10,6 +10,7 @@ import segmentlog
 from segmentlog.errors import ChecksumMismatchError, CorruptLogError
 from segmentlog.model import IsolationLevel, ScanPolicy
 from segmentlog.reads.scan import scan_slice
+from segmentlog.segments.listing import list_segments
 from segmentlog.testing.damage import Damage, flip_bit, set_field
 
 PLAIN = -1
@@ -98,6 +99,33 @@ def test_a_damaged_marker_behind_a_range_is_an_error(log_file: Path, spoil: Dama
         list(scan_slice(slices[0], policy=ScanPolicy(IsolationLevel.READ_COMMITTED)))
 
 
+def test_a_file_that_compaction_replaces_while_markers_are_sought_is_listed_again(
+    log_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new file is smaller than the listed one, and holds the marker at another byte."""
+    later = batch(PLAIN, -1, -1, 1, base_offset=8), marker(9, 0, base_offset=9, kind=COMMIT)
+    plant(log_file.parents[1], *later, base_offset=8)
+    cut = log_file.read_bytes()
+    end = len(cut) - len(batch(PLAIN, -1, -1, 2)) - len(marker(7, 0))
+    log_file.write_bytes(cut[:end])
+    place = log_file.with_name(f"{7:020d}.log")
+    place.write_bytes(marker(7, 0, base_offset=7, kind=COMMIT))
+    log = segmentlog.open_log_dir(log_file.parents[1]).log("t", 0)
+    slices = log.slices(0, 6)
+    stale = tuple(
+        each._replace(size=each.size + 50, inode=1) if each.path == str(place) else each
+        for each in list_segments(str(log_file.parent))
+    )
+    answers = [stale]
+    monkeypatch.setattr(
+        "segmentlog.reads.read_committed.list_segments",
+        lambda path: answers.pop() if answers else list_segments(path),
+    )
+
+    scan = scan_slice(slices[0], policy=ScanPolicy(IsolationLevel.READ_COMMITTED))
+    assert 6 == sum(each.num_rows for each in scan)
+
+
 def test_a_marker_that_the_high_watermark_promises_is_an_error(log_file: Path) -> None:
     """With its wrong offset, the last batch counts as damage behind the log end."""
     data = log_file.read_bytes()
@@ -108,6 +136,26 @@ def test_a_marker_that_the_high_watermark_promises_is_an_error(log_file: Path) -
 
     with pytest.raises(CorruptLogError):
         committed(log_file)
+
+
+def test_a_wrong_offset_at_the_end_of_a_segment_hides_no_later_marker(tmp_path: Path) -> None:
+    """The marker of a transaction stands in a later segment than a marker with a wrong offset."""
+    plant(
+        tmp_path,
+        batch(7, 0, 0, 1, is_transactional=True),
+        batch(8, 0, 0, 1, base_offset=1, is_transactional=True),
+        marker(7, 0, base_offset=2, kind=COMMIT),
+    )
+    plant(tmp_path, marker(8, 0, base_offset=3, kind=COMMIT), base_offset=3)
+    plant(tmp_path, batch(PLAIN, -1, -1, 1, base_offset=4), base_offset=4)
+    first = tmp_path / "t-0" / f"{0:020d}.log"
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    slices = log.slices(0, 2)
+    flip_bit(2, "base_offset", 13)(first)
+
+    with pytest.raises(CorruptLogError):
+        list(scan_slice(slices[0], policy=ScanPolicy(IsolationLevel.READ_COMMITTED)))
+    assert [1, 4] == committed(first, on_corrupt_batch="skip")
 
 
 def test_skipping_a_length_that_hides_a_marker_keeps_the_transaction(log_file: Path) -> None:
