@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from segmentlog.errors import TornTransactionError, TruncatedBatchError
+from segmentlog.errors import ChecksumMismatchError, TornTransactionError, TruncatedBatchError
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
 from segmentlog.kernels.transactions import (
@@ -24,17 +24,19 @@ from segmentlog.kernels.transactions import (
     find_undecided,
 )
 from segmentlog.reads.planned_file import FileChangedError
+from segmentlog.records.header import parse_header
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.batches import WalkedBatches, markers_among, walk_file
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
-from segmentlog.segments.segment import OpenSegment, Segment
+from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.segments.sound_headers import sound_headers
 
 __all__ = ["CommittedBatches"]
 
 logger = logging.getLogger(__name__)
 
+_MOST_MARKER_BYTES = 128  # an end marker has 78
 _LARGEST_OFFSET = 2**63 - 1
 _NO_MARKERS: Int64s = np.empty((0, N_MARKER_COLUMNS), np.int64)
 
@@ -165,6 +167,7 @@ def _whole_batches(opened: OpenSegment, position: int) -> Iterator[WalkedBatches
         if is_end and ends[-1] >= segment.offset_limit >= least:
             reason = f"its offsets reach {segment.offset_limit}, where the next segment begins"
             raise walked.scanned.malformed(-1, reason)
+        _check_small(walked.scanned, opened)
         yield walked
         least = ends[-1] + 1
         last = walked.scanned.position_of(-1)
@@ -173,6 +176,25 @@ def _whole_batches(opened: OpenSegment, position: int) -> Iterator[WalkedBatches
         begin = last if position > segment.size else position
         left = segment.size - begin
         raise TruncatedBatchError(segment.path, begin, -1, left + 1, left)
+
+
+def _check_small(batches: ScannedBatches, opened: OpenSegment) -> None:
+    """Refuse a damaged batch that may have been an end marker before a bit of it turned.
+
+    Raises
+    ------
+    ChecksumMismatchError
+        For the first such batch.
+    """
+    headers = batches.headers
+    flags = headers[:, layout.ATTRIBUTES] & (layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK)
+    is_small = headers[:, layout.SIZE] <= _MOST_MARKER_BYTES
+    for row in np.flatnonzero(is_small & (flags == layout.TRANSACTIONAL_MASK)).tolist():
+        at = batches.position_of(row)
+        header = parse_header(opened.file.read(at, layout.HEADER_BYTES))
+        found = PlacedHeader(at, header).checksum(opened.file)
+        if found != header.crc:
+            raise ChecksumMismatchError(batches.path, at, header.base_offset, header.crc, found)
 
 
 def _check_offsets(batches: ScannedBatches, next_offset: int) -> None:

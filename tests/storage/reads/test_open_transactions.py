@@ -86,7 +86,12 @@ def test_skipping_leaves_out_the_damaged_batch_alone(
 
 
 @pytest.mark.parametrize(
-    "spoil", [flip_bit(4, "base_offset", 33), set_field(4, "batch_length", 3)]
+    "spoil",
+    [
+        flip_bit(4, "base_offset", 33),
+        flip_bit(4, "attributes", 5),
+        set_field(4, "batch_length", 3),
+    ],
 )
 def test_a_damaged_marker_behind_a_range_is_an_error(log_file: Path, spoil: Damage) -> None:
     """The records of the range are neither lost nor decided by a later marker."""
