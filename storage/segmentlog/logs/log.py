@@ -31,7 +31,7 @@ from segmentlog.model import (
 )
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.look_again import looks_again
-from segmentlog.reads.lookup import find_offset_by_timestamp, offset_up_to_which_all_are_older
+from segmentlog.reads.lookup import find_offset_by_timestamp
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.plan import cut_slices
 from segmentlog.reads.time_range import one_bound
@@ -318,23 +318,6 @@ class Log:
         return find_offset_by_timestamp(
             newest, timestamp_ms, self.log_start_offset, end_offset, one_segment=one_segment
         )
-
-    def offset_up_to_which_all_are_older(self, timestamp_ms: int) -> int:
-        """An offset below which every record is older than `timestamp_ms`, near the first other.
-
-        It is the log end if all records are older, and the log start if damage hides that.  Time
-        indexes and batch headers determine it, and nothing is decoded.
-        """
-        timestamp_ms = whole_number("timestamp_ms", timestamp_ms, LEAST_LONG)
-        try:
-            return self._offset_up_to_which_all_are_older(timestamp_ms)
-        except (CorruptLogError, UnsupportedFormatError):  # the read decides about damage
-            return self.log_start_offset
-
-    @looks_again
-    def _offset_up_to_which_all_are_older(self, timestamp_ms: int) -> int:
-        found = offset_up_to_which_all_are_older(self._listed.newest_timestamps(), timestamp_ms)
-        return self.log_end_offset if found is None else max(found, self.log_start_offset)
 
     def newest_timestamp(self, log_slice: LogSlice) -> int | None:
         """Epoch milliseconds that no record of a slice is above, by time indexes and headers.

@@ -19,7 +19,7 @@ from segmentlog.model import TimestampAndOffset
 from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.segments.sound_headers import sound_headers
 
-__all__ = ["NewestTimestamps", "find_offset_by_timestamp", "offset_up_to_which_all_are_older"]
+__all__ = ["NewestTimestamps", "find_offset_by_timestamp"]
 
 
 class NewestTimestamps:
@@ -87,26 +87,6 @@ def find_offset_by_timestamp(
         if one_segment and not newest.skips:
             break
     return None
-
-
-def offset_up_to_which_all_are_older(newest: NewestTimestamps, timestamp_ms: int) -> int | None:
-    """An offset below which every record is older than `timestamp_ms`; None if all records are.
-
-    It is that of an entry of the time index, at most one interval of the index before the first
-    record that is not older.  No record is decoded.  Unlike `find_offset_by_timestamp`, it leaves
-    no newer record out: compaction may empty the batch to which a broker's look-up leads, which
-    then finds nothing, even if later segments hold newer records.
-
-    Parameters
-    ----------
-    newest : of the log's segments.
-    timestamp_ms : epoch milliseconds.
-    """
-    segment = next(newest.reaching(timestamp_ms), None)
-    if segment is None:
-        return None
-    with segment.opened() as opened:
-        return _offset_before(opened, timestamp_ms - 1)
 
 
 def _find_in_segment(

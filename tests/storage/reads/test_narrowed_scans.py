@@ -177,5 +177,3 @@ def test_an_emptied_batch_does_not_hide_newer_records(tmp_path: Path) -> None:
 
     assert log.offset_for_timestamp(1000, one_segment=True) is None
     assert (1500, 2) == log.offset_for_timestamp(1000)
-    assert log.offset_up_to_which_all_are_older(1000) <= 2
-    assert 3 == log.offset_up_to_which_all_are_older(2001)

@@ -77,6 +77,6 @@ def test_bytes_full_of_headers_do_not_cost_the_square_of_their_number(magic: int
     """The search gives up behind a gigabyte of checksums; here it would be half a terabyte."""
     header = struct.pack(">qiibI", 5, 1 << 20, 0, magic, 0) + bytes(5)
     data = header * (16 * (1 << 20) // len(header))
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert find_good_batch(data, 0, 0) is None
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
