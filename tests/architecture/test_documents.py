@@ -133,3 +133,31 @@ def test_a_sentence_begins_with_its_subject(name: str) -> None:
     )
 
     assert [] == [each for each in found if not each.endswith("?")]
+
+
+#: Words that a reader has to translate, and the plain ones.
+PATTERNS = {
+    r"\bbehind\b": "after, or beyond",
+    r"\bas new\b": "at or after that time",
+    r"\bits like\b": "similar",
+    r"\b(?:goes|go) by\b": "uses",
+    r"\bgets? over\b": "handles",
+    r"\btold by\b": "comes from",
+    r"\ball the same\b": "anyway",
+}
+
+
+@pytest.mark.parametrize("name", documents())
+def test_a_document_uses_plain_words(name: str) -> None:
+    """The table of measurements is what its script has written."""
+    text = _without_code(TOP / name)
+    text = re.sub(r"<!-- benchmarks:begin -->.*<!-- benchmarks:end -->", "", text, flags=re.S)
+    found = [
+        f"{match[0]!r} in {line!r}: {plain}"
+        for pattern, plain in PATTERNS.items()
+        for line in text.splitlines()
+        for match in [re.search(pattern, line)]
+        if match
+    ]
+
+    assert [] == found

@@ -86,8 +86,8 @@ OPTIONS = (
     Option("startingOffsets", "`earliest`", '`earliest`, or JSON such as '
            '`{"a":{"0":23,"1":-2},"b":"earliest"}`', "Where to start; -2 is earliest",
            partial(OffsetBound.parse, "startingOffsets", refused=LATEST)),
-    Option("startingOffsetsByTimestampStrategy", "`error`", "`error` or `latest`", "If a "
-           "partition has no record as new as its starting timestamp: `error` fails the query, "
+    Option("startingOffsetsByTimestampStrategy", "`error`", "`error` or `latest`", "If every "
+           "record of a partition is older than its starting timestamp: `error` fails the query, "
            "`latest` starts it at its end", one_of(NoMatch)),
     Option("lastRecords", "none", "a number from 1", "Starts each partition so many offsets "
            "before its end; instead of a starting option", positive(2**63 - 1)),

@@ -68,8 +68,8 @@ WRITE_OPTIONS = (
            "`includeTimestamp`"),
     Option("flush", "`commit`", "`commit` or `none`", "Whether everything is on the disk before "
            "a write succeeds, or left to the page cache as brokers do"),
-    Option("flush.messages", "no limit", "a number from 1", "With `flush=none`: a job of as many "
-           "records is synced all the same"),
+    Option("flush.messages", "no limit", "a number from 1", "With `flush=none`: a job with at "
+           "least this many records is synced anyway"),
     Option("lockTimeout", "`60`", "seconds", "How long to wait for another writer or a broker"),
     Option("txnAppId", "none", "a name", "With `txnVersion`: a topic to which this version, or a "
            "later one, was committed under this name is left out"),
