@@ -1,7 +1,7 @@
 """Kafka log directories as a Spark data source: ``spark.read.format("segmentlog").load(path)``.
 
 Spark imports every top-level ``pyspark_*`` module when it looks a format up, and one failing
-import breaks the look-up of all formats.  So this module, and `source` behind it, import only the
+import breaks the look-up of all formats.  So this module, and `source` after it, import only the
 standard library and ``pyspark.sql.datasource``.
 """
 

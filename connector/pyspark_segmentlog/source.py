@@ -72,7 +72,7 @@ class SegmentLogDataSource(DataSource):
         freeze_modules()
         return SegmentLogWriter(job)
 
-    # Without these methods, a stream fails with Spark's own error, behind two pages of the JVM.
+    # Without these methods, a stream fails with Spark's own error, after two pages of the JVM.
 
     @PlainErrors()
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":

@@ -106,7 +106,7 @@ class OnCorruptBatch(StrEnum):
     """The behaviour of a scan at a corrupt batch."""
 
     FAIL = "fail"
-    SKIP = "skip"  #: go on behind it, and log the offsets left out
+    SKIP = "skip"  #: go on after it, and log the offsets left out
 
 
 class OnInvalidUtf8(StrEnum):

@@ -51,7 +51,7 @@ class LastDuration:
 
 
 def check_order(start: object, end: OffsetBound | TimestampBound) -> None:
-    """Refuse two maps over different partitions, or with a start behind its end.
+    """Refuse two maps over different partitions, or with a start after its end.
 
     Raises
     ------
@@ -78,12 +78,12 @@ def check_start(
     last: int,
     behind: str,
 ) -> None:
-    """Refuse a start behind its end.
+    """Refuse a start after its end.
 
     Raises
     ------
     OptionError
-        If `first` lies behind `last`.
+        If `first` lies after `last`.
     """
     if first > last:
         accepted = (

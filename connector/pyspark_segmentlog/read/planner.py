@@ -74,7 +74,7 @@ def plan_slices(options: ReadOptions) -> list[LogSlice]:
     Raises
     ------
     OptionError
-        If offsets are given for partitions that are not read, a start lies behind its end, or
+        If offsets are given for partitions that are not read, a start lies after its end, or
         no record is as new as a starting timestamp.
     UnknownTopicOrPartitionError
         If a subscribed or assigned topic does not exist.
@@ -154,7 +154,7 @@ def _asked(
     Raises
     ------
     OptionError
-        If a start lies behind its end.
+        If a start lies after its end.
     """
 
     def by_time(
@@ -206,7 +206,7 @@ def _asked(
 def _check_single(paths: Iterable[str]) -> None:
     """Refuse a path that means several paths: only Spark's file sources expand it."""
     for path in paths:
-        found = readable_path(path)  # behind a URL stand options
+        found = readable_path(path)  # options follow a URL
         if _OF_SEVERAL & set(found) and not exists(found):
             accepted = (
                 "nothing has that name, and a path is neither expanded nor split: give one log "

@@ -60,7 +60,7 @@ def read_slice(
 
 
 def _rest(options: ReadOptions, log_slice: LogSlice, change: LogChangedError) -> list[LogSlice]:
-    """The rest of a slice behind its deleted records."""
+    """The rest of a slice after its deleted records."""
     topic_partition = log_slice.topic_partition
     asked = OffsetRange(change.next_offset, log_slice.end_offset)
     log = _log(options, topic_partition, asked)

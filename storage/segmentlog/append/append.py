@@ -1,4 +1,4 @@
-"""Append batches behind the end of a log: bytes, index entries, new segments.
+"""Append batches after the end of a log: bytes, index entries, new segments.
 
 Nothing here is ordered or durable: `segmentlog.append.commit_staged` decides when bytes may be
 written, and which step makes them part of the log.

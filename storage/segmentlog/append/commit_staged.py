@@ -7,13 +7,13 @@ The order of the durable steps gives this property; each is on the disk before t
 2. The mark of a clean stop moves into the guard: it must not vouch for the next steps.  The move
    is on the disk with step 4.  A power cut before that may bring the mark back, which does no
    harm: the guard stands, and the undo makes the mark true again.
-3. Batches and index entries are written behind the ends that the intent names.
+3. Batches and index entries are written after the ends that the intent names.
 4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.
 5. Kafka's checkpoints are derived from the intent, and snapshots of idempotent producers from the
    batches.  Then the mark comes back, and the guard goes.
 
 `segmentlog.commit.unfinished` undoes a commit that crashed before step 4, and finishes a commit
-that crashed behind it.
+that crashed after it.
 """
 
 import logging

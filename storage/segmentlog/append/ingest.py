@@ -194,7 +194,7 @@ def move_segment(
     extent: Extent,
     plan: SegmentPlan,
 ) -> SegmentSizes:
-    """Carry out the rest of a plan, behind `enter_partition`.
+    """Carry out the rest of a plan, after `enter_partition`.
 
     The caller syncs the files of the segment, and their directory.
 

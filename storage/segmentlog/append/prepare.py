@@ -1,7 +1,7 @@
 """Prepare logs for an append, as a starting broker would.
 
 In a directory without the mark of a clean stop, bytes that may not have reached the disk are
-recovered.  A writer recovers only if no promised byte is lost: at and behind the recovery point no
+recovered.  A writer recovers only if no promised byte is lost: at and after the recovery point no
 byte was ever known to be synced.  Damage below that point is left to `segmentlog recover`, and so
 are whole batches below the high watermark that follow a damaged one: readers have seen them.
 """

@@ -178,14 +178,14 @@ class _PartitionCheck:
         return fates
 
     def _decide(self, known: Int64s) -> tuple[int, Int64s, Int64s]:
-        """Number of batches that are decided, the states behind them, and the fates."""
+        """Number of batches that are decided, the states after them, and the fates."""
         states = self._log.producers.states.copy()
         fates: Int64s = np.full((len(self._batches), sequences.FATE_COLUMNS), -1, np.int64)
         n_decided = check_sequences(self._batches, self._rows, self._log.end, states, known, fates)
         return n_decided, states, fates
 
     def _is_behind(self, number: int, states: Int64s, fates: Int64s) -> bool:
-        """Whether the log may have a batch that is refused: its sequence lies behind the last."""
+        """Whether the log may have a batch that is refused: its sequence lies after the last."""
         found, expected = self._sequences(number, states)
         is_out_of_order = fates[number, sequences.FATE] == sequences.OUT_OF_ORDER
         return bool(is_out_of_order) and (found - expected) % _N_SEQUENCES >= _N_SEQUENCES // 2

@@ -102,7 +102,7 @@ def _count_headers(
             break
         # A copy may hold a merged segment, and the segments that were merged into it.
         headers = headers[headers[:, layout.LAST_OFFSET] >= reached]
-        # A wrapper does not tell its first offset: it is behind the batch before.
+        # A wrapper does not tell its first offset: it is after the batch before.
         begins = np.concatenate([[reached], headers[:-1, layout.LAST_OFFSET] + 1])
         reached = max(reached, walked.next_offset)
         has_records = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK == 0

@@ -199,7 +199,7 @@ class LogScanner:
         return pa.Table.from_batches(self.to_batches(), self.projected_schema)
 
     def head(self, num_rows: int) -> pa.Table:
-        """The first rows; nothing behind their batch is read."""
+        """The first rows; nothing after their batch is read."""
         taken: list[pa.RecordBatch] = []
         missing = whole_number("num_rows", num_rows)
         batches = self._batches(1)

@@ -3,7 +3,7 @@
 A partition has the order of its offsets, and its timestamps need not rise: producers set them, and
 clocks differ.  So a row takes its place by the largest timestamp up to it in its partition.  The
 rows of a partition keep their order, and a row that is older than one before it comes directly
-behind that time, not at its own.  If timestamps rise within each partition, the result is sorted
+after that time, not at its own.  If timestamps rise within each partition, the result is sorted
 by them.  Rows of the same place come in the order of topic, partition and offset.
 """
 
@@ -89,7 +89,7 @@ def merge_by_timestamp(
     """
     sources = [_Source(each) for each in partitions]
     # The partitions that are not read to their ends, by the places of the last rows read.  Unread
-    # rows of the first one are not below its place, and those of the others are behind it: above
+    # rows of the first one are not below its place, and those of the others are after it: above
     # the place, or equal to it in a later partition.
     unread = [(each.last, i) for i, each in enumerate(sources)]
     n_bytes = 0
@@ -156,7 +156,7 @@ class _Pieces:
         return rows
 
     def _joined(self, sources: NDArray[np.int64], lengths: NDArray[np.int64]) -> pa.Table:
-        """The next rows of these tables, so many of each, one run behind the other."""
+        """The next rows of these tables, so many of each, one run after the other."""
         runs = []
         for i, length in zip(sources.tolist(), lengths.tolist(), strict=True):
             table = self._tables[i]

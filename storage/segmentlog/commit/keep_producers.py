@@ -9,7 +9,7 @@ __all__ = ["keep_producers"]
 
 
 def keep_producers(path: str, end: int) -> None:
-    """Write snapshots at the log end, and at segments that begin behind the newest snapshot.
+    """Write snapshots at the log end, and at segments that begin after the newest snapshot.
 
     A broker that starts on a log without any snapshot, cleanly stopped, does not read its batches
     and forgets its producers (``UnifiedLog.rebuildProducerState``).  Other snapshots go, as a

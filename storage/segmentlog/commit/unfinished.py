@@ -1,6 +1,6 @@
 """Finish a decided commit, or undo an undecided one, of any writer.
 
-To undo, bytes behind the old ends are cut off.  To finish, Kafka's checkpoints are derived from
+To undo, bytes after the old ends are cut off.  To finish, Kafka's checkpoints are derived from
 the intent.  Both give the same result when they are repeated, so either can be begun again after
 a crash in the middle.
 """
@@ -224,7 +224,7 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
 
 
 def _cut_back(path: str, sizes: SegmentSizes) -> str:
-    """Remove the segments behind the active one, and cut its files back to their sizes.
+    """Remove the segments after the active one, and cut its files back to their sizes.
 
     An index that is missing or shorter is no loss: it goes, and the next writer builds it again.
 

@@ -91,7 +91,7 @@ class BatchFates:
         Parameters
         ----------
         begun : producer and base offset of aborted batches.
-        ended : the same for markers behind some of them.
+        ended : the same for markers after some of them.
         """
         entries = []
         both = [*((at, False, of) for of, at in begun), *((at, True, of) for of, at in ended)]

@@ -198,7 +198,7 @@ def _indexed(segments: Sequence[Segment]) -> list[AbortedTransaction]:
 def _summed(
     topic_partition: TopicPartition, first: Cleanable, passes: Sequence[_Pass]
 ) -> CompactedPartition:
-    """All passes together; "before" is the rest behind the last pass, and all that was removed."""
+    """All passes together; "before" is the rest after the last pass, and all that was removed."""
     last = passes[-1]
 
     def before_and_after(pairs: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -119,7 +119,7 @@ def build_offset_map(
 
     Parameters
     ----------
-    segments : all segments of the log; transactions may end behind the dirty part.
+    segments : all segments of the log; transactions may end after the dirty part.
     start_offset : at which the dirty part begins.
     end_offset : base of the segment at which it ends.
 

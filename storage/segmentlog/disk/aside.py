@@ -1,7 +1,7 @@
 """Files that leave the log: renamed, as a broker renames them, and removed after a while.
 
 A read that was planned before needs the bytes that it has planned.  Compaction puts another file
-under the name, in which records may have gone for newer ones behind the end of the read.
+under the name, in which records may have gone for newer ones after the end of the read.
 """
 
 import contextlib

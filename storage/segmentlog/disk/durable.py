@@ -113,7 +113,7 @@ def sync_ancestors(path: str) -> None:
     A writer that died makes directories only below the mount, on the disk of the log directory.
     Above the mount there may be an automounter or another server, which may not answer.
 
-    A directory that cannot be synced at all has no disk behind its names (autofs, proc, some FUSE
+    A directory that cannot be synced at all has no disk under its names (autofs, proc, some FUSE
     file systems), or is not ours to open, and then its names were there before us.
 
     Raises

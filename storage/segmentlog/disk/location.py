@@ -1,6 +1,6 @@
 """URLs of log directories in object stores, as paths that name one file each.
 
-A URL holds options behind its path: ``s3://bucket/kafka?endpoint_override=http://minio:9000``.  A
+A URL holds options after its path: ``s3://bucket/kafka?endpoint_override=http://minio:9000``.  A
 path has to end with the name of its file, so that names can be joined to it and cut off from it::
 
     s3://bucket;endpoint_override=http:%2F%2Fminio:9000/kafka/orders-0/00000000000000000000.log
@@ -46,7 +46,7 @@ _OF_ENVIRONMENT = (
     "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN",
 )  # fmt: skip
 
-#: Secrets behind a digest: user, password, and options that are not shown.
+#: Secrets that a digest replaces: user, password, and options that are not shown.
 _secrets: "dict[str, _Secrets]" = {}
 
 

@@ -1,6 +1,6 @@
 """The file system of a directory: object stores look like file systems, but are not.
 
-Behind a FUSE mount of an object store, a rename copies, locks hold on one machine only, and a sync
+On a FUSE mount of an object store, a rename copies, locks hold on one machine only, and a sync
 guarantees nothing.  A commit rests on all three.
 """
 

@@ -27,7 +27,7 @@ from segmentlog.names import parse_partition_directory
 
 __all__ = ["RemoteDisk", "RemoteFile", "remote_disk"]
 
-#: Bytes that a small read requests: the headers and entries behind it are often wanted next.  A
+#: Bytes that a small read requests: the headers and entries after it are often wanted next.  A
 #: read that goes on where the last one ended requests twice as much, up to `_LARGEST_KEPT`.
 _SMALL_BYTES = 64 << 10
 
@@ -75,7 +75,7 @@ class _Object:
         self._opened: Opened | None = None
         self._kept = kept
         self._wanted = _SMALL_BYTES
-        self._read_to = -1  # byte behind the last range that was requested
+        self._read_to = -1  # byte after the last range that was requested
 
     def opened(self) -> Opened:
         """The object; ``ESTALE`` if it is not the listed one any more."""

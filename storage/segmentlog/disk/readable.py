@@ -139,7 +139,7 @@ class ReadableFile(Protocol):
     def map(self) -> mmap.mmap | bytes | None:
         """All of the file as memory, or None if it cannot be mapped; outlives the context.
 
-        Map only files that nobody writes to any more: a process that touches a page behind the end
+        Map only files that nobody writes to any more: a process that touches a page after the end
         of a file that was cut dies of SIGBUS.
         """
 

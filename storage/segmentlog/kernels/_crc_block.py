@@ -7,7 +7,7 @@ four vectors take the first half of the block at the same time, in other units o
 kernel would have to hold the vectors in variables, and numba has no vector variables, so the loop
 is written as LLVM's own code.
 
-A checksum is carried over the bytes behind it by a multiplication by a power of x, modulo the
+A checksum is carried over the bytes after it by a multiplication by a power of x, modulo the
 polynomial (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ").  Numbers
 have their bits reversed throughout, as the crc32 instruction has them.
 """
@@ -52,7 +52,7 @@ _VECTOR_BYTES = 32
 def joints(n: int, n_bytes: int = LINE_BYTES) -> list[int]:
     """Factors that carry a checksum over 1 to `n` times `n_bytes`, without carry themselves.
 
-    The crc32 of the product is the checksum behind these bytes.
+    The crc32 of the product is the checksum after these bytes.
     """
     # A product of reversed numbers is x times too small; crc32 of a word adds 32 zeros.
     n_bits = 8 * n_bytes

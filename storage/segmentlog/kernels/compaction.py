@@ -26,7 +26,7 @@ from segmentlog.kernels.varint import varint_bytes, write_varint
 
 __all__ = ["N_OUT_COLUMNS", "filter_batches", "most_bytes", "seal_batches"]
 
-#: Column behind those of `layout`: the codec by which the records are still to be compressed.
+#: Column after those of `layout`: the codec by which the records are still to be compressed.
 CODEC = layout.N_HEADER_COLUMNS
 N_OUT_COLUMNS = CODEC + 1
 
@@ -140,7 +140,7 @@ def _choose(
     Returns the status, their number, and whether one of them has no value.
     """
     keeps_tombstones = _keeps_tombstones(header, rules)
-    # The map knows nothing of control records, nor of what comes behind its last offset.
+    # The map knows nothing of control records, nor of what comes after its last offset.
     is_control = header[layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
     last_known = -1 if is_control else rules[LATEST_OFFSET]
     at, previous = header[layout.RECORDS_START], header[layout.BASE_OFFSET] - 1
@@ -211,7 +211,7 @@ def _put_fields(
 
 @kernel
 def _put_emptied(window: Bytes, header: Int64s, out: Bytes, to: int) -> int:
-    """Write the header of a batch that keeps no record; return the position behind it."""
+    """Write the header of a batch that keeps no record; return the position after it."""
     _put_header(window, header, out, to)
     kept = layout.TIMESTAMP_TYPE_MASK | layout.TRANSACTIONAL_MASK | layout.CONTROL_MASK
     attributes = header[layout.ATTRIBUTES] & kept
@@ -222,7 +222,7 @@ def _put_emptied(window: Bytes, header: Int64s, out: Bytes, to: int) -> int:
 
 @inlined
 def _put_bytes(out: Bytes, to: int, source: Bytes, at: int, length: int) -> int:
-    """Write a key or value behind its length, which is negative for null."""
+    """Write a key or value after its length, which is negative for null."""
     to = write_varint(out, to, max(length, -1))
     if length <= 0:
         return to
@@ -235,7 +235,7 @@ def _put_records(
     source: Bytes, header: Int64s, kept: Int64s, n_kept: int, base_offset: int, base_ms: int,
     out: Bytes, to: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Write the records that stay; return the position behind them, and the largest timestamp."""
+    """Write the records that stay; return the position after them, and the largest timestamp."""
     max_ms = _NO_TIMESTAMP
     for i in range(n_kept):
         _, fields = parse_any(source, header, kept[i])
@@ -264,7 +264,7 @@ def _rebuild(
     window: Bytes, source: Bytes, header: Int64s, kept: Int64s, n_kept: int, horizon_ms: int,
     out: Bytes, to: int, line: Int64s,
 ) -> int:  # fmt: skip
-    """Write a batch of the records that stay; return the position behind it.
+    """Write a batch of the records that stay; return the position after it.
 
     A negative `horizon_ms` stands for no delete horizon.  A compressed batch is neither compressed
     nor sealed: its caller does both.
@@ -303,7 +303,7 @@ def _put_batch(
     secret: Bytes, waiting: Int64s, kept: Int64s, counts: Int64s, out: Bytes, to: int,
     line: Int64s,
 ) -> tuple[int, int]:  # fmt: skip
-    """Write what stays of one batch to byte `to`; the status, and the position behind it."""
+    """Write what stays of one batch to byte `to`; the status, and the position after it."""
     status, n_kept, has_tombstone = _choose(
         source, header, fate, rules, table, secret, waiting, kept, counts
     )
@@ -338,7 +338,7 @@ def filter_batches(
     table: Int64s, secret: Bytes, waiting: Int64s, kept: Int64s, counts: Int64s, out: Bytes,
     lines: Int64s,
 ) -> tuple[int, int, int, int]:  # fmt: skip
-    """Write what stays of batches, one behind the other.
+    """Write what stays of batches, one after the other.
 
     Parameters
     ----------
@@ -361,7 +361,7 @@ def filter_batches(
     status : `OK` when all batches are done, `OUTPUT_FULL`, or the fault of the batch in `row`
     row : of the next batch
     n_lines : number of `lines` that were filled
-    end : byte of `out` behind the last batch
+    end : byte of `out` after the last batch
     """
     n_lines = to = 0
     for row in range(begin, headers.shape[0]):

@@ -20,7 +20,7 @@ _ONES, _ZERO = np.uint64(0xFFFFFFFF), np.uint64(0)
 _ONE_BIT, _EIGHT_BITS, _ALL_BUT_ONE_BIT = np.uint64(1), np.uint64(8), np.uint64(63)
 _MOST_LINES = 64  # of a stream: blocks of 16 KiB with vectors
 _JOINTS = np.array([0, *_crc_block.joints(_MOST_LINES)], np.uint64)  # by the number of lines
-_MOST_WORDS = 31  # behind the blocks, the smallest of which has 32 words or 16
+_MOST_WORDS = 31  # after the blocks, the smallest of which has 32 words or 16
 _LEAST_WORDS = 9  # for streams side by side: with fewer, joining them takes longer than it saves
 _WORD_JOINTS = np.array([0, *_crc_block.joints(_MOST_WORDS, 8)], np.uint64)
 _TABLES = byte_tables(CASTAGNOLI)
@@ -28,7 +28,7 @@ _TABLES = byte_tables(CASTAGNOLI)
 
 @inlined
 def _take_words(buf, at, n_words, crc):
-    """Raw checksum behind up to `_MOST_WORDS` words: three streams, joined at once."""
+    """Raw checksum after up to `_MOST_WORDS` words: three streams, joined at once."""
     n = 0
     if n_words >= _LEAST_WORDS:
         n = n_words // 3
@@ -47,7 +47,7 @@ def _take_words(buf, at, n_words, crc):
 
 @inlined
 def _take_tail(buf, end, n_bytes, crc):
-    """Raw checksum behind the last bytes, fewer than eight, of eight or more."""
+    """Raw checksum after the last bytes, fewer than eight, of eight or more."""
     # The tail is the upper bytes of a word.  The checksum's bytes are added to the first of them,
     # and what the tail is too short for comes out as it is.
     n_bits = _EIGHT_BITS * np.uint64(n_bytes)

@@ -16,7 +16,7 @@ _ONES = np.uint64(0xFFFFFFFF)
 
 
 def byte_tables(polynomial: int) -> NDArray[np.uint64]:
-    """Row k holds the raw checksum of each byte with k zero bytes behind it; shape (8, 256).
+    """Row k holds the raw checksum of each byte with k zero bytes after it; shape (8, 256).
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ __all__ = [
     "write_batches",
 ]
 
-# Columns of the table of batches, behind those of `layout`.
+# Columns of the table of batches, after those of `layout`.
 FIRST_ROW = layout.N_HEADER_COLUMNS  #: position in `rows` of a batch's first record
 MAX_TIMESTAMP_OFFSET = FIRST_ROW + 1  #: offset of the first record with the largest timestamp
 N_BATCH_COLUMNS = FIRST_ROW + 2
@@ -57,7 +57,7 @@ _SPARSE = 6
 
 @inlined
 def _put_quickly(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
-    """Write a value that has `COPY_SLACK` bytes behind it; return the position behind it."""
+    """Write a value that has `COPY_SLACK` bytes after it; return the position after it."""
     start = load_item(column.ends, row)
     length = load_item(column.ends, row + 1) - start
     if is_null(column.valid, column.first_bit + row):
@@ -75,7 +75,7 @@ def _put_quickly(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
 
 @inlined
 def _put_headers_quickly(out: Bytes, to: int, source: SourceArrays, row: int) -> None:
-    """Write the headers of a record, all of which have `COPY_SLACK` bytes behind them."""
+    """Write the headers of a record, all of which have `COPY_SLACK` bytes after them."""
     if is_null(source.list_valid, source.list_first_bit + row):
         store_u8(out, to, 0)
         return
@@ -165,7 +165,7 @@ def _write_quickly(
 
 @kernel
 def _put(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
-    """Write any value behind its length; return the position behind it."""
+    """Write any value after its length; return the position after it."""
     length = length_of(column, row)
     to = write_varint(out, to, length)
     if length <= 0:
@@ -176,7 +176,7 @@ def _put(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
 
 @kernel
 def _put_headers(out: Bytes, to: int, source: SourceArrays, row: int) -> int:
-    """Write the headers of a record, which end it; return the position behind them."""
+    """Write the headers of a record, which end it; return the position after them."""
     if source.list_ends.shape[0] == 0 or is_null(source.list_valid, source.list_first_bit + row):
         store_u8(out, to, 0)
         return to + 1
@@ -193,7 +193,7 @@ def _write_carefully(
     source: SourceArrays, rows: Int64s, offsets: Int64s, batch: Int64s, at: int, to: int,
     end: int, out: Bytes,
 ) -> tuple[int, int]:  # fmt: skip
-    """Write one row, if the batch takes it; the status, and the position behind it in `out`.
+    """Write one row, if the batch takes it; the status, and the position after it in `out`.
 
     The status is `BATCH_FULL` where the row belongs to the next batch; with that, the position is
     where the record would have ended, or -1 if it is too far from the batch's first.

@@ -54,7 +54,7 @@ def take_batches(
 
     Returns
     -------
-    end : row behind the last batch that the segment takes
+    end : row after the last batch that the segment takes
     n_entries : rows of `entries` that were filled
     """
     n_entries = 0

@@ -98,7 +98,7 @@ def inflate(
     attributes : of the batch
     most_bytes : that a batch may inflate to
     codecs : int64 array, shape (`N_CODEC_COLUMNS`,); the addresses, and working memory
-    scratch : uint8 array with `COPY_SLACK` bytes behind its capacity; written
+    scratch : uint8 array with `COPY_SLACK` bytes after its capacity; written
 
     Returns
     -------

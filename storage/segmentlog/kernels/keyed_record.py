@@ -27,7 +27,7 @@ def parse_any(
     Returns
     -------
     status : `OK`, or the fault of the record
-    fields : position behind the record, offset, timestamp in epoch milliseconds, key length, key
+    fields : position after the record, offset, timestamp in epoch milliseconds, key length, key
         position, value length, value position, number of headers and their position; a negative
         length stands for null
     """

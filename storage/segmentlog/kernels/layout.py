@@ -78,7 +78,7 @@ SMALLEST_BATCH_BYTES = LOG_OVERHEAD + MIN_LEGACY_LENGTH
 LEGACY_CRC_AT = 12
 LEGACY_ATTRIBUTES_AT = 17
 LEGACY_TIMESTAMP_AT = 18
-#: Position of the key's length: in magic 1 behind the timestamp, in magic 0 in its place.
+#: Position of the key's length: in magic 1 after the timestamp, in magic 0 in its place.
 LEGACY_KEY_AT = (18, 26)
 
 CODEC_MASK = 0x07

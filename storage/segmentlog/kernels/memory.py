@@ -49,7 +49,7 @@ Int64s: TypeAlias = NDArray[np.int64]
 _C_5 = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)
 _C_6 = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 6)
 
-#: Bytes that `copy_wide` may touch behind the last requested one, in source and target.
+#: Bytes that `copy_wide` may touch after the last requested one, in source and target.
 COPY_SLACK = 128
 
 #: Most bytes that `copy_wide` copies; above it memcpy's own choice of instructions wins.
@@ -139,9 +139,9 @@ def copy_bytes(target: Bytes, to: int, source: Bytes, at: int, n_bytes: int) -> 
 
 
 def copy_wide(target: Bytes, to: int, source: Bytes, at: int, n_bytes: int) -> None:
-    """Copy up to `MOST_WIDE_BYTES` in whole vectors; bytes behind the target may change as well.
+    """Copy up to `MOST_WIDE_BYTES` in whole vectors; bytes after the target may change as well.
 
-    The caller has checked that source and target both have `COPY_SLACK` bytes behind the copy.
+    The caller has checked that source and target both have `COPY_SLACK` bytes after the copy.
     There are few sizes of copy and no loop: on short values a loop costs more than extra bytes.
     """
     target[to : to + n_bytes] = source[at : at + n_bytes]

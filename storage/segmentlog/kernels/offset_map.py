@@ -172,7 +172,7 @@ def put_keys(
     Returns
     -------
     status : `OK` when all batches are done, `TABLE_FULL`, or the fault of a batch
-    row : of `headers`, behind the batches that were read
+    row : of `headers`, after the batches that were read
     """
     state[_N_WAITING_NOW] = 0
     status, row = st.OK, 0

@@ -73,10 +73,10 @@ def _open(buf: Bytes, at: int, end: int) -> tuple[bool, int, int, int, int]:
     """The first fields of the record at byte `at`.
 
     One check, that the record ends at or before `end`, replaces a check of each varint: `end` has
-    slack behind it, so no read from inside the record leaves the buffer.
+    slack after it, so no read from inside the record leaves the buffer.
 
-    Returns whether they lie inside the record, the position behind the record, its timestamp delta
-    and its offset delta as groups of `read_groups_quick`, and the position behind these.
+    Returns whether they lie inside the record, the position after the record, its timestamp delta
+    and its offset delta as groups of `read_groups_quick`, and the position after these.
     """
     length, body = read_groups_quick(buf, at, INT_STOPS)
     record_end = body + (length >> 1)
@@ -91,7 +91,7 @@ def _open(buf: Bytes, at: int, end: int) -> tuple[bool, int, int, int, int]:
 
 @inlined
 def _has_headers(buf: Bytes, at: int, value_end: int, record_end: int) -> bool:
-    """Whether the record at byte `at` is sound, and merely has headers behind its value."""
+    """Whether the record at byte `at` is sound, and merely has headers after its value."""
     if value_end > record_end:
         return False  # `judge` drops bits of a length that the quick varint keeps
     _, body = read_groups_quick(buf, at, INT_STOPS)
@@ -123,7 +123,7 @@ def _fill(
 ) -> tuple[int, int, int, int, int]:
     """Write all records of one batch, but their deltas, as groups, for offsets and timestamps.
 
-    The caller has checked that the records fit the output, and that the buffer has slack behind
+    The caller has checked that the records fit the output, and that the buffer has slack after
     `end`.
 
     Returns the last offset delta, or -1 if one of the records is unusual; and what `state` is to
@@ -338,8 +338,8 @@ def decode_batches(
         `OUTPUT_FULL` before a batch that does not fit, with its records in ``state[DETAIL]`` and
         its bytes in ``state[DETAIL_2]``, or that has another timestamp type; `CODEC_NEEDED`, with
         the codec in ``state[DETAIL]``; `SCRATCH_FULL`; `UNUSUAL`
-    position : byte behind the last batch taken
-    next_offset : offset behind it
+    position : byte after the last batch taken
+    next_offset : offset after it
     """
     position = start
     while position < end:

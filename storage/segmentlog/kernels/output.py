@@ -51,7 +51,7 @@ class ColumnArrays(NamedTuple):
 
     Bitmaps (``…_valid``) come with every bit set; a null clears its bit.  ``…_ends`` are Arrow's
     bounds of shape (n_rows + 1,), whose entry 0 the caller has set to 0.  ``keys``, ``values``,
-    ``header_keys`` and ``header_values`` have room for `COPY_SLACK` bytes behind their capacity.
+    ``header_keys`` and ``header_values`` have room for `COPY_SLACK` bytes after their capacity.
     """
 
     offsets: Int64s
@@ -110,7 +110,7 @@ def put(
 
 @kernel
 def put_headers(buf: Bytes, at: int, end: int, columns: ColumnArrays, state: Int64s) -> None:
-    """Write record headers that `record.judge` has found sound; `at` is behind their count."""
+    """Write record headers that `record.judge` has found sound; `at` is after their count."""
     i, to_key, to_value = state[N_HEADERS], state[HEADER_KEY_BYTES], state[HEADER_VALUE_BYTES]
     while at < end:
         length, at = read_varint(buf, at, end)

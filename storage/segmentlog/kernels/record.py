@@ -27,7 +27,7 @@ __all__ = ["judge", "parse_quickly", "parse_record"]
 
 @kernel
 def _skip_headers(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:
-    """Walk `count` record headers; return the status, and the position behind them."""
+    """Walk `count` record headers; return the status, and the position after them."""
     if count < 0 or count > (end - at) // 2:
         return st.BAD_HEADERS_COUNT, at
     for _ in range(count):
@@ -103,9 +103,9 @@ def parse_quickly(buf: Bytes, at: int, end: int) -> tuple[bool, int, int, int, i
     """Fields of the record at byte `at`, if it has no headers and adds up.
 
     One check, that the record ends at or before `end`, replaces a check of each varint: `end` has
-    slack behind it, so no read from inside the record leaves the buffer.
+    slack after it, so no read from inside the record leaves the buffer.
 
-    Returns whether it adds up, the position behind the record, timestamp delta, offset delta,
+    Returns whether it adds up, the position after the record, timestamp delta, offset delta,
     key length, key position, value length and value position.
     """
     length, body = read_varint_quick(buf, at, INT_STOPS)

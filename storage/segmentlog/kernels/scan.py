@@ -44,7 +44,7 @@ def scan_batches(
     -------
     status : `OK` at the end of the buffer, `TABLE_FULL`, `NEED_MORE`, or the fault of the batch at
         `position`
-    position : byte behind the last good batch
+    position : byte after the last good batch
     n_batches : number of rows of `headers` that were filled
     """
     code, position, n_batches = _scan_batches(buf, start, end, next_offset, headers, 0)
@@ -61,7 +61,7 @@ def scan_batches(
 def _scan_batches(
     buf: Bytes, position: int, end: int, next_offset: int, headers: Int64s, n_batches: int
 ) -> tuple[int, int, int]:
-    """`scan_batches` up to the first message of magic 0 or 1, behind `n_batches` batches."""
+    """`scan_batches` up to the first message of magic 0 or 1, after `n_batches` batches."""
     while position < end:
         if n_batches == headers.shape[0]:
             return st.TABLE_FULL, position, n_batches
@@ -103,7 +103,7 @@ def _scan_messages(
 
 @inlined
 def _measure(buf: Bytes, position: int, end: int) -> tuple[int, int, int]:
-    """Whether a batch lies whole in front of `end`; its magic, and the byte behind it."""
+    """Whether a batch lies whole in front of `end`; its magic, and the byte after it."""
     if position + layout.MAGIC_PREFIX_BYTES > end:
         return st.NEED_MORE, 0, 0
     length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
@@ -221,7 +221,7 @@ def select_batches(headers: Int64s, range_start: int, range_end: int) -> tuple[i
     """Move the batches that can hold rows of a range of offsets to the front of the table.
 
     Control batches, batches outside the range, and batches that compaction has emptied are left
-    out.  Emptied batches have no bytes behind their header.
+    out.  Emptied batches have no bytes after their header.
 
     Parameters
     ----------

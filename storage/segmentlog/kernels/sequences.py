@@ -67,7 +67,7 @@ IN_TRANSACTION = 4
 
 @kernel
 def _advanced(sequence: int, n_records: int) -> int:
-    """The number so many records behind `sequence` (``incrementSequence``)."""
+    """The number so many records after `sequence` (``incrementSequence``)."""
     sequence += n_records
     return sequence - _LARGEST_SEQUENCE - 1 if sequence > _LARGEST_SEQUENCE else sequence
 
@@ -114,7 +114,7 @@ def assign_sequences(
 
     Returns
     -------
-    next_sequence : of the record behind the last batch
+    next_sequence : of the record after the last batch
     """
     sequence = first_sequence
     for i in range(table.shape[0]):
@@ -274,7 +274,7 @@ def _find(known: Int64s, row: int, epoch: int, first: int, last: int) -> int:
 
 @kernel
 def _order(known: Int64s, at: int, row: int, epoch: int, first: int, last: int) -> int:
-    """Whether a line of `known` sorts before these values (-1), behind them (1), or neither."""
+    """Whether a line of `known` sorts before these values (-1), after them (1), or neither."""
     for column, value in (
         (KNOWN_ROW, row), (KNOWN_EPOCH, epoch), (KNOWN_FIRST, first), (KNOWN_LAST, last)
     ):  # fmt: skip

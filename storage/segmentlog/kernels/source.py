@@ -44,7 +44,7 @@ class SourceArrays(NamedTuple):
     `list_ends`, `list_valid` and `list_first_bit` are as in `BinaryArrays`, and point into the two
     columns of headers; a null list counts as empty, and without any headers `list_ends` has length
     0.  `row_bytes` is filled by `measure_rows`.  Keys, values and headers of the first
-    `n_wide_rows` have `COPY_SLACK` bytes behind them, so they can be copied in vectors.
+    `n_wide_rows` have `COPY_SLACK` bytes after them, so they can be copied in vectors.
     """
 
     timestamps: Int64s
@@ -156,7 +156,7 @@ def measure_rows(source: SourceArrays) -> bool:
 
 @inlined
 def _are_neighbours(rows: Int64s) -> bool:
-    """Whether each row is the one behind the row before it; in vectors."""
+    """Whether each row is the one after the row before it; in vectors."""
     n_gaps = 0
     for at in range(1, rows.shape[0]):
         n_gaps += load_item(rows, at) != load_item(rows, at - 1) + 1

@@ -10,7 +10,7 @@ A transaction's end marker is a control batch with one record, whose key holds i
 
 Type 0 aborts and 1 commits.
 
-The producer's first marker behind a batch decides about the batch: a producer begins no other
+The producer's first marker after a batch decides about the batch: a producer begins no other
 transaction while one is open, and compaction removes a marker only after the data before it
 (``ProducerStateManager``, ``Cleaner.shouldDiscardBatch``).
 """
@@ -63,7 +63,7 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
 
     Returns
     -------
-    status : `OK` when the next batch begins at or behind `end`, `NEED_MORE` when its header (for a
+    status : `OK` when the next batch begins at or after `end`, `NEED_MORE` when its header (for a
         control batch, all of it) does not lie in the range, `TABLE_FULL`, or a fault
     position : where the next batch begins
     n_batches : rows filled
@@ -195,7 +195,7 @@ def collect_markers(buf: Bytes, headers: Int64s, markers: Int64s) -> tuple[int, 
 
 @kernel
 def _deciding(markers: Int64s, producer_id: int, offset: int) -> int:
-    """Row of the producer's first marker behind `offset`, or -1; `markers` is sorted."""
+    """Row of the producer's first marker after `offset`, or -1; `markers` is sorted."""
     low, high = 0, markers.shape[0]
     while low < high:
         middle = (low + high) // 2

@@ -44,14 +44,14 @@ _ODD_PAIRS, _EVEN_PAIRS = np.uint64(0x3FFF00003FFF0000), np.uint64(0x00003FFF000
 _HIGH_HALF, _LOW_HALF = np.uint64(0x0FFFFFFF00000000), np.uint64(0x000000000FFFFFFF)
 _ONE, _TWO, _FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
 
-#: Replaces the position behind a varint that does not end in time.  It lies behind every buffer,
+#: Replaces the position after a varint that does not end in time.  It lies after every buffer,
 #: so a read from it fails as well, and one check at the end of a record is enough.
 FAILED = 2**62
 
 
 @kernel
 def _read_long_form(buf: Bytes, at: int, end: int, max_bytes: int) -> tuple[int, int]:
-    """Unsigned value of a varint of any length, and the position behind it or `FAILED`."""
+    """Unsigned value of a varint of any length, and the position after it or `FAILED`."""
     value = 0
     for i in range(max_bytes):
         if at + i >= end:
@@ -65,7 +65,7 @@ def _read_long_form(buf: Bytes, at: int, end: int, max_bytes: int) -> tuple[int,
 
 @inlined
 def read_varint(buf: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Signed 32-bit value of the varint at byte `at`, and the position behind it or `FAILED`.
+    """Signed 32-bit value of the varint at byte `at`, and the position after it or `FAILED`.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def read_varint(buf: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @inlined
 def read_varlong(buf: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Signed 64-bit value of the varint at byte `at`, and the position behind it or `FAILED`.
+    """Signed 64-bit value of the varint at byte `at`, and the position after it or `FAILED`.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def signed(groups: int) -> int:
 
 @inlined
 def read_groups_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, int]:
-    """Groups of a varint of up to eight bytes, joined, and the position behind it or `FAILED`.
+    """Groups of a varint of up to eight bytes, joined, and the position after it or `FAILED`.
 
     `signed` has the number that they stand for.  The lowest bit is set if it is negative, and the
     other bits are the number if it is not: so a length takes less work.
@@ -153,7 +153,7 @@ def read_groups_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, i
 
 @inlined
 def read_varint_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, int]:
-    """Signed value of a varint, as `read_groups_quick` reads it, and the position behind it."""
+    """Signed value of a varint, as `read_groups_quick` reads it, and the position after it."""
     groups, behind = read_groups_quick(buf, at, stop_bits)
     return signed(groups), behind
 
@@ -184,7 +184,7 @@ def varint_bytes(number: int) -> int:
 
 @kernel
 def _write_long_form(buf: Bytes, at: int, groups: int) -> int:
-    """Write an unsigned number of any size; return the position behind it."""
+    """Write an unsigned number of any size; return the position after it."""
     while groups < 0 or groups >= 0x80:
         store_u8(buf, at, groups | 0x80)
         groups = (groups >> 7) & 0x1FFFFFFFFFFFFFF
@@ -195,7 +195,7 @@ def _write_long_form(buf: Bytes, at: int, groups: int) -> int:
 
 @inlined
 def write_varint(buf: Bytes, at: int, number: int) -> int:
-    """Write a signed number of up to 64 bits at byte `at`; return the position behind it.
+    """Write a signed number of up to 64 bits at byte `at`; return the position after it.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """A sorted array of fixed-size entries in a file, and Kafka's binary search over it.
 
 Offset and time index share everything but the entry: entries are appended, both fields grow, a
-file may be preallocated with zeros behind its last entry, and there is no checksum.  So an index
+file may be preallocated with zeros after its last entry, and there is no checksum.  So an index
 is a hint, and its users check each entry against the log.
 """
 

@@ -41,7 +41,7 @@ def read_transaction_index(path: str) -> Iterator[AbortedTransaction]:
     ------
     CorruptIndexError
         If its length is not a whole number of entries, or an entry has another version than 0; it
-        is raised behind the entries before.
+        is raised after the entries before.
     """
     try:
         data = read_whole(path, lambda reason: CorruptIndexError(path, reason))

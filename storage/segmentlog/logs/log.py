@@ -205,7 +205,7 @@ class Log:
         For committed data, it is the last stable offset (`open_transactions` says what
         `on_corrupt_batch` means for it).
 
-        The end lies behind `log_end_offset` if a high watermark behind a torn tail has promised
+        The end lies after `log_end_offset` if a high watermark after a torn tail has promised
         the tail.  A read up to this end reports the damage; it does not end before it in silence.
         With ``ReadUpTo.LOG_END``, a torn tail is left out.
         """
@@ -233,7 +233,7 @@ class Log:
     ) -> dict[int, int]:
         """Transactions that have no end marker below `end_offset`: first offsets by producer id.
 
-        Read from the newest producer snapshot and the batch headers behind it.  If a transaction
+        Read from the newest producer snapshot and the batch headers after it.  If a transaction
         is open, the checksums of all batches from its beginning on are verified.
 
         Parameters

@@ -347,7 +347,7 @@ class LogDirectory:
         """`Log.end_offset` of several partitions, and one warning about what lies beyond.
 
         A crashed broker's high watermarks are up to five seconds old, so whole batches may lie
-        behind them; ``readUpTo=logEnd`` reads these batches, too.  Records behind the last stable
+        after them; ``readUpTo=logEnd`` reads these batches, too.  Records beyond the last stable
         offset are held back by open transactions.
         """
         topic_partitions = list(topic_partitions)

@@ -1,6 +1,6 @@
 """The producers of a log, as a broker would know them at some offset.
 
-Their state comes from the newest snapshot at or below that offset, updated from the batches behind
+Their state comes from the newest snapshot at or below that offset, updated from the batches after
 it (``ProducerStateManager``).  Producers that have been idle for long are kept: the
 broker that loads a snapshot drops them by its own ``producer.id.expiration.ms``.  A snapshot at or
 below the log start counts, too.  A broker ignores it, and takes a repeat of a batch that was

@@ -35,7 +35,7 @@ from segmentlog.segments.listing import SegmentFiles, list_segments
 __all__ = ["Bounds", "Census", "Listing", "Moment", "take_moment"]
 
 _PUT_ASIDE = FileKind.LOG, FileState.DELETED
-_CLOCKS_NS = 10**8  # a file system's clock may be a little behind
+_CLOCKS_NS = 10**8  # a file system's clock may lag a little
 
 
 class Bounds(NamedTuple):
@@ -257,7 +257,7 @@ class Census:
         if self._is_compacted_beyond(topic_partition, path, files, then.high_watermark):
             reason = "it was compacted with records that came since"
             raise self._changed(topic_partition, path, reason)
-        # A commit of ours ends at the high watermark that it leaves.  Behind the high watermark of
+        # A commit of ours ends at the high watermark that it leaves.  After the high watermark of
         # a crashed broker there may have been more records, which cannot be told from later ones.
         return Listing(files, moment.is_clean, then.high_watermark)
 
@@ -268,7 +268,7 @@ class Census:
         files: tuple[SegmentFiles, ...],
         end_offset: int,
     ) -> bool:
-        """Whether compaction may have removed records because of others at or behind an offset.
+        """Whether compaction may have removed records because of others at or after an offset.
 
         A reader that ends there would find neither the former nor the latter, and a key would
         seem to have no value.  The checkpoint of the cleaner tells it, and before that is

@@ -93,7 +93,7 @@ class _Reads:
             raise StorageError(errno.EDEADLK, reason)
 
     def _next_queue(self) -> "_Queue | None":
-        """The queue of the next slice, or None behind the last."""
+        """The queue of the next slice, or None after the last."""
         self._refuse_in_fork()
         with self._changed:
             i = self._current
@@ -105,7 +105,7 @@ class _Reads:
             return self._queues.pop(i, None)
 
     def _take(self, queue: "_Queue") -> pa.RecordBatch | None:
-        """The next batch of a slice, or None behind its last."""
+        """The next batch of a slice, or None after its last."""
         self._refuse_in_fork()
         with self._changed:
             self._changed.wait_for(lambda: queue.batches or queue.is_done or self._is_closed)

@@ -136,7 +136,7 @@ def _cut_side_by_side(
 
 
 def _ceiling(opened: OpenSegment, end_offset: int, limit: _Cut) -> _Cut:
-    """A byte behind which no batch begins below `end_offset`, from the offset index.
+    """A byte after which no batch begins below `end_offset`, from the offset index.
 
     The first entry at or above that offset belongs to the append that reaches the offset, and this
     append may begin below it.  The second entry does not begin below it, unless the first is
@@ -158,7 +158,7 @@ def _pieces_of(
 
 
 def _first_piece(opened: OpenSegment, start_offset: int, end: _Cut) -> _Piece | None:
-    """The bytes of a segment up to `end`, from a batch that is not behind `start_offset`."""
+    """The bytes of a segment up to `end`, from a batch that is not after `start_offset`."""
     segment = opened.segment
     position, first_offset, crc = 0, segment.base_offset, UNCHECKED
     if start_offset > first_offset:
@@ -274,7 +274,7 @@ def cut_by_file(log_slice: LogSlice) -> list[LogSlice]:
 def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> LogSlice | None:
     """The rest of a slice from `next_offset` on, in the files that the partition has now.
 
-    None if the log begins behind `next_offset`, or ends before the slice does: records of the
+    None if the log begins after `next_offset`, or ends before the slice does: records of the
     slice have been deleted, or a broker has truncated its log.
 
     Raises

@@ -101,9 +101,9 @@ def _open(file: SliceFile) -> ReadableFile:
     """The file, opened, even if retention or compaction has just put it aside.
 
     Compaction puts another file under the name.  Records of that file do not do instead: one that
-    was the last of its key when the read was planned may have gone, because of a record behind
+    was the last of its key when the read was planned may have gone, because of a record after
     the end of the read.  Also, if the planned range of bytes ends between two batches of the new
-    file, the records behind its end would be lost without an error.
+    file, the records after its end would be lost without an error.
     """
     missing: dict[str, FileNotFoundError] = {}
     for path in (file.path, *names_aside(file.path, file.inode)):

@@ -62,7 +62,7 @@ class CommittedBatches:
         Parameters
         ----------
         batches : to select from; their headers are written to.
-        next_offset : offset behind the last batch that was scanned.
+        next_offset : offset after the last batch that was scanned.
 
         Raises
         ------

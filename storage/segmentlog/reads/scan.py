@@ -150,8 +150,8 @@ class _SliceReader:
             )  # fmt: skip
             self._windows.window_bytes = _SMALL_WINDOW_BYTES
         self._n_careful, self._careful_bytes = _FEW_BATCHES, 0
-        self._reached = -1  # offset behind the files that are done
-        self._scanned_to = 0  # byte of the file behind the last batch whose checksum is right
+        self._reached = -1  # offset after the files that are done
+        self._scanned_to = 0  # byte of the file after the last batch whose checksum is right
         self.next_offset = log_slice.start_offset
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -179,7 +179,7 @@ class _SliceReader:
                 position = None
             except CorruptLogError as error:
                 yield from self._flush()
-                # The damage is inside a batch of the range, or hides an end marker behind it.
+                # The damage is inside a batch of the range, or hides an end marker after it.
                 if error.position < self._scanned_to or self._looks_ahead:
                     raise
                 position = self._damage.go_on_behind(error, scanner, file)
@@ -194,7 +194,7 @@ class _SliceReader:
     ) -> Iterator[pa.RecordBatch]:
         """Rows of a file from byte `position` on, at which a batch begins.
 
-        Reading ends when two batches lie behind the range.  One batch is not enough: no checksum
+        Reading ends when two batches lie beyond the range.  One batch is not enough: no checksum
         covers a base offset, and only the batch that follows shows that a base offset was too
         high.
         """
@@ -262,7 +262,7 @@ class _SliceReader:
     def _selected(self, batches: ScannedBatches, next_offset: int) -> ScannedBatches:
         """The batches to decode: in the range, committed, and not left out as damaged."""
         is_below = batches.headers[:, layout.BASE_OFFSET] < self._slice.end_offset
-        if not is_below.all():  # the read does not see batches behind the range, nor their markers
+        if not is_below.all():  # the read does not see batches beyond the range, nor their markers
             batches = batches.only(is_below)
             next_offset = batches.next_offset if len(batches.headers) else 0
         batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= self._slice.start_offset)

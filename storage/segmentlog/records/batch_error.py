@@ -23,7 +23,7 @@ def batch_error(batches: ScannedBatches, position: int, end: int, code: int) -> 
     ----------
     batches : hold the buffer that the batch is in; it need not be one of them.
     position : byte of the buffer at which it begins.
-    end : byte behind the readable part of the buffer.
+    end : byte after the readable part of the buffer.
     code : from `segmentlog.kernels.status`.
     """
     path, buf = batches.path, batches.buf

@@ -35,10 +35,10 @@ _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 _ZSTD_FIRST_BYTE = 0x28
 _ZSTD_MOST_HEADER_BYTES = 18
 _FIRST_CAPACITY = 1 << 20
-#: Bytes given to gzip and lz4 at once.  Behind each frame they copy the rest of their input, so a
+#: Bytes given to gzip and lz4 at once.  After each frame they copy the rest of their input, so a
 #: large payload full of empty frames would otherwise take hours.
 _FEED_BYTES = 1 << 16
-_LZ4_DESCRIPTOR_AT = 4  # behind the magic number
+_LZ4_DESCRIPTOR_AT = 4  # after the magic number
 
 _ERRORS = (RuntimeError, zstandard.ZstdError, cramjam.DecompressionError, zlib.error)
 
@@ -48,7 +48,7 @@ class InflateError(Exception):
 
 
 class Inflater:
-    """A growing buffer for inflated batches, one behind the other.
+    """A growing buffer for inflated batches, one after the other.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Inflater:
     def append(
         self, codec: int, payload: memoryview, *, is_magic_0: bool = False
     ) -> tuple[int, int]:
-        """Inflate `payload` behind the bytes in the buffer.
+        """Inflate `payload` after the bytes in the buffer.
 
         Parameters
         ----------
@@ -201,7 +201,7 @@ class Inflater:
         target = self._buffer[self.end : self.end + n_bytes]
         if n_bytes:
             cramjam.snappy.decompress_raw_into(block, target.data)
-        else:  # an empty target is refused, and bytes behind an empty block's length must be, too
+        else:  # an empty target is refused, and bytes after an empty block's length must be, too
             cramjam.snappy.decompress_raw(block)
         self.end += n_bytes
 

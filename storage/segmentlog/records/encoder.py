@@ -43,7 +43,7 @@ _NO_TABLE: Int64s = np.empty((0, N_BATCH_COLUMNS), np.int64)
 
 
 class EncodedBatches(NamedTuple):
-    """Batches one behind the other, with the fields of each that an append needs.
+    """Batches one after the other, with the fields of each that an append needs.
 
     Parameters
     ----------

@@ -61,9 +61,9 @@ class OnePassDecoder:
 
     Attributes
     ----------
-    position : byte of the buffer behind the last batch taken.
-    next_offset : offset behind the last batch taken.
-    flushed_offset : offset behind the last batch whose rows were yielded.
+    position : byte of the buffer after the last batch taken.
+    next_offset : offset after the last batch taken.
+    flushed_offset : offset after the last batch whose rows were yielded.
     stop : why the last call of `decode` ended.
     """
 

@@ -81,7 +81,7 @@ def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
         kind = pa.large_binary() if _WIDE.search(written) else pa.binary()
         if name == "headers":
             kind = headers_type(column.type, kind)
-            # A cast of lists decodes everything behind the first list, and a slice shares this
+            # A cast of lists decodes everything after the first list, and a slice shares this
             # with its whole column.  A copy has only its own headers, still as indices.
             column = pa.concat_arrays([column])
         number = batch.schema.get_field_index(name)

@@ -39,12 +39,12 @@ class ScannedBatches(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Byte of `buf` behind the last batch; there must be at least one batch."""
+        """Byte of `buf` after the last batch; there must be at least one batch."""
         return int(self.headers[-1, layout.POSITION] + self.headers[-1, layout.SIZE])
 
     @property
     def next_offset(self) -> int:
-        """Offset behind the last batch; there must be at least one batch."""
+        """Offset after the last batch; there must be at least one batch."""
         return int(self.headers[-1, layout.LAST_OFFSET]) + 1
 
     def position_of(self, row: int) -> int:

@@ -22,7 +22,7 @@ _ACCEPTED = {
 _OUT_OF_ORDER = "bounds of a column of {} are not in order, or outside its values"
 #: Matches the names of Arrow's types that have bounds of 64 bits, or whose values may need them.
 _WIDE = re.compile("large|view")
-#: A column is copied, to get `COPY_SLACK` bytes behind it, if it has at most so many bytes for
+#: A column is copied, to get `COPY_SLACK` bytes after it, if it has at most so many bytes for
 #: each row that lacks them: keys that are nearly all null, for example.
 _SPARSE_BYTES = 16
 
@@ -175,7 +175,7 @@ def _binary(array: pa.Array) -> BinaryArrays:
 
 
 def _n_wide_rows(column: BinaryArrays) -> int:
-    """The number of rows that have `COPY_SLACK` bytes of the column behind them."""
+    """The number of rows that have `COPY_SLACK` bytes of the column after them."""
     return _n_below(column.ends, min(column.data.size - COPY_SLACK, int(column.ends[-1])))
 
 
@@ -220,7 +220,7 @@ def headers_type(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
 def _n_wide_lists(
     n_rows: int, ends: Ends, _bitmap: Bytes, _first: int, keys: BinaryArrays, values: BinaryArrays
 ) -> int:
-    """The number of rows without headers, or whose headers have `COPY_SLACK` bytes behind them."""
+    """The number of rows without headers, or whose headers have `COPY_SLACK` bytes after them."""
     if not len(ends):
         return n_rows
     return _n_below(ends, min(_n_wide_rows(keys), _n_wide_rows(values)))

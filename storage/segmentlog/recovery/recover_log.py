@@ -52,7 +52,7 @@ class RecoveryPlan(NamedTuple):
     first : number of the first segment that is read.
     last : number of the last segment that stays, or -1 if none stays.
     end : end of the last segment.
-    lost_to : offset behind the last good batch that is cut off, or the log end if none is.
+    lost_to : offset after the last good batch that is cut off, or the log end if none is.
     n_reached : number of segments up to the bad batch, or of all segments if none is bad.
     good_from : offset of the first whole batch after the bad one, which is cut off, too.  None if
         there is none: the bad bytes are a torn tail.
@@ -71,7 +71,7 @@ class RecoveryPlan(NamedTuple):
 
     @property
     def n_cut_bytes(self) -> int:
-        """Bytes behind the log end, zeros of preallocation included."""
+        """Bytes after the log end, zeros of preallocation included."""
         behind = sum(each.size for each in self.segments[self.last + 1 :])
         return behind + (
             self.segments[self.last].size - self.end.position if self.last >= 0 else 0
@@ -192,7 +192,7 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
     if is_cut and not is_zeros(stay[-1].path, plan.end.position):
         kept.append(keep_tail(stay[-1].path, plan.end.position))
     # The indexes go first.  A crash after their removal leaves segments without indexes.  These
-    # are legal, and the next recovery finds them again behind the same bad batch.  In the other
+    # are legal, and the next recovery finds them again after the same bad batch.  In the other
     # order a crash leaves indexes without a segment.  No recovery finds those by a segment, and a
     # segment that later begins at their offset fails, or takes a `.txnindex` for its own.
     for segment in go:
@@ -202,12 +202,12 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
                 os.unlink(os.path.join(plan.path, name))
     if go:
         sync_directory(plan.path)
-    # The segments behind the bad batch go next.  They are good by themselves: a recovery that
+    # The segments after the bad batch go next.  They are good by themselves: a recovery that
     # found them without the bad batch would take them for the log.  The sync also covers segments
     # that an interrupted recovery has renamed.
     kept += [keep_segment(segment.path) for segment in plan.segments[plan.n_reached :]]
     sync_directory(plan.path)
-    # The other segments go if the log start lies behind all of them.  Each of them ends below the
+    # The other segments go if the log start lies after all of them.  Each of them ends below the
     # log start, so a recovery that finds any of them empties the log again.
     if not stay:
         kept += [keep_segment(segment.path) for segment in plan.segments[: plan.n_reached]]
@@ -239,7 +239,7 @@ def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -
     """Step 4; snapshots are taken where a recovering broker takes them.
 
     A producer whose batches retention or compaction has removed is in snapshots alone, perhaps
-    only in one behind `first`, or behind the end.  Its last batch was synced before it was
+    only in one after `first`, or after the end.  Its last batch was synced before it was
     removed.  A batch at or after the recovery point that is missing may be lost: the producer may
     send it again.
     """

@@ -32,7 +32,7 @@ def rebuild_indexes(
 
     Parameters
     ----------
-    segment : segment to index; its size is the byte behind its last good batch.
+    segment : segment to index; its size is the byte after its last good batch.
     interval_bytes : bytes of log between entries (``index.interval.bytes``).
     producers : state at the segment's base offset; afterwards, at its end.
     epochs : takes the leader epochs that begin in the segment.

@@ -19,7 +19,7 @@ _WINDOW_BYTES = 4 << 20
 
 
 class GoodEnd(NamedTuple):
-    """Byte and offset behind the last good batch, and the damage there, if any."""
+    """Byte and offset after the last good batch, and the damage there, if any."""
 
     position: int
     offset: int

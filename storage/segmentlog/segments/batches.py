@@ -35,7 +35,7 @@ class WalkedBatches(NamedTuple):
     scanned : the batches, valid until the next step; their headers lie in its buffer, and control
         batches to their end.
     markers : int64 array, shape (n_markers, `N_MARKER_COLUMNS`); the end markers among them.
-    next_offset : the offset behind them.
+    next_offset : the offset after them.
     """
 
     scanned: ScannedBatches
@@ -78,7 +78,7 @@ def walk_file(
     Parameters
     ----------
     position : of a batch.
-    end : byte behind the last batch.
+    end : byte after the last batch.
     start_offset : batches that lie wholly below it are left out.
     headers : table to use for all batches; read and written.
     """

@@ -35,7 +35,7 @@ class EpochStarts:
         self._starts = list(self._read or ())
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget the epochs that begin at or behind the log end."""
+        """Forget the epochs that begin at or after the log end."""
         self._starts = [each for each in self._starts if each[1] < end_offset]
 
     def truncate_from_start(self, log_start: int) -> None:

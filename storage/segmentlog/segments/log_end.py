@@ -2,7 +2,7 @@
 
 The last write of a crashed broker may be cut short, or its pages lost.  Such a torn tail is not
 data and was never acknowledged on this disk, so a read ends before it.  Damage with good batches
-behind it is no torn tail.  It stays in the range to read, and the read fails there.
+after it is no torn tail.  It stays in the range to read, and the read fails there.
 """
 
 import contextlib
@@ -22,15 +22,15 @@ logger = logging.getLogger(__name__)
 
 _ENTRIES_TRIED = 4
 
-#: Bytes behind a bad batch that are searched for a good one.
+#: Bytes after a bad batch that are searched for a good one.
 _SEARCH_BYTES = 16 << 20
 
 
 class LogEnd(NamedTuple):
-    """End of the last segment: the next offset, and the byte behind the last good batch.
+    """End of the last segment: the next offset, and the byte after the last good batch.
 
     `damaged_from` is the first offset that bad bytes before the end have hidden, or None: the log
-    goes on behind the bad bytes, and a read reports them.
+    goes on after the bad bytes, and a read reports them.
     """
 
     offset: int
@@ -41,7 +41,7 @@ class LogEnd(NamedTuple):
 def find_log_end(segment: Segment, committed_to: int = -1, *, warns: bool = True) -> LogEnd:
     """End of the active segment; a torn tail is left out, with a warning unless it is all zeros.
 
-    Reads the bytes behind the last index entries, and verifies their checksums.  No checksum
+    Reads the bytes after the last index entries, and verifies their checksums.  No checksum
     covers base offsets.  They rise, stay within the span of one segment, and leave no gap at the
     high watermark, which is the end of a batch.
 
@@ -73,7 +73,7 @@ def _indexed(opened: OpenSegment) -> int:
     Of two batches with overlapping offsets, the batch before them shows which one is wrong.
     """
     index = opened.offset_index
-    # A writer may have appended behind the listed size of the segment.
+    # A writer may have appended after the listed size of the segment.
     last = index.slot_at_or_before_position(opened.segment.size - 1) - 2
     for entry in map(index.entry, range(last, max(last - _ENTRIES_TRIED, -1), -1)):
         if opened.header_at(entry.position, up_to_offset=entry.offset) is not None:

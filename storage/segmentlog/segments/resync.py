@@ -1,4 +1,4 @@
-"""The search for the next good batch behind damage."""
+"""The search for the next good batch after damage."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ class GoodBatch(NamedTuple):
 def behind_damage(
     file: ReadableFile, position: int, end: int, next_offset: int
 ) -> GoodBatch | None:
-    """First good batch behind the bad one at byte `position`, or None up to byte `end`.
+    """First good batch after the bad one at byte `position`, or None up to byte `end`.
 
     The claimed end of the bad batch is tried first: a record of the bad batch may hold a copy of a
     batch, which a search would take for a batch of the log.  A batch that a search finds before
@@ -84,7 +84,7 @@ def _offset_limit(file: ReadableFile) -> int:
 def _first(
     file: ReadableFile, at: int, end: int, next_offset: int, limit: int
 ) -> GoodBatch | None:
-    """First good batch that begins at byte `at` or behind it."""
+    """First good batch that begins at byte `at` or after it."""
     while at < end:
         data = file.read(at, min(_SEARCH_BYTES, end - at))
         found = find_good_batch(data, 0, next_offset, limit)

@@ -47,7 +47,7 @@ class PlacedHeader(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Byte behind the batch, by its own length."""
+        """Byte after the batch, by its own length."""
         return self.position + self.header.size_in_bytes
 
     def checksum(self, file: ReadableFile) -> int:

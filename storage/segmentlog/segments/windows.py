@@ -24,8 +24,8 @@ class Window:
 
     Attributes
     ----------
-    buf : uint8 array that holds them, with `COPY_SLACK` bytes behind them.
-    begin, end : half-open range of `buf`; a reader moves `begin` behind the batches it has taken.
+    buf : uint8 array that holds them, with `COPY_SLACK` bytes after them.
+    begin, end : half-open range of `buf`; a reader moves `begin` after the batches it has taken.
     file_position : byte of the file that ``buf[0]`` is.
     """
 
@@ -65,7 +65,7 @@ class BatchWindows:
         read_into : of the file; see `segmentlog.disk.readable.ReadableFile`.
         scanner : for the same file.
         start : byte at which a batch begins.
-        end : byte behind the last one.
+        end : byte after the last one.
 
         Yields
         ------
@@ -96,7 +96,7 @@ class BatchWindows:
         read_into : of the file; see `segmentlog.disk.readable.ReadableFile`.
         path : the file, for errors.
         start : byte at which a batch begins.
-        end : byte behind the last one.
+        end : byte after the last one.
 
         Yields
         ------

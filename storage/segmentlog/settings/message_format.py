@@ -1,7 +1,7 @@
 """Kafka's message format, as far as records of the cluster's metadata need it.
 
 A record's value is a frame: three unsigned varints (version of the frame, which is 1; api key;
-version of the message), then the fields of the message, one behind the other.  All messages here
+version of the message), then the fields of the message, one after the other.  All messages here
 are flexible: a string has its length plus 1 as an unsigned varint before it (0 is null), and
 tagged fields end the message.  A message has no length of its own, but its record has: a kind that
 nobody here needs is passed over as a whole.

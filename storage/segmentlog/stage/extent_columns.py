@@ -47,7 +47,7 @@ class TaskExtents:
     Parameters
     ----------
     topics, names : the rows refer to these by number.
-    rows : one behind the other, in the form of `_Layout`.
+    rows : one after the other, in the form of `_Layout`.
     has_offsets : whether the rows hold offsets; the offsets are `RELATIVE` otherwise.
     """
 

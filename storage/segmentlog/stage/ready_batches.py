@@ -38,7 +38,7 @@ def ready_batches(
 
     Parameters
     ----------
-    data : batches one behind the other; their offsets do not matter.
+    data : batches one after the other; their offsets do not matter.
     topic_partition : that they are for.
     config : its timestamp type and its limit of a batch's size count.
 

@@ -117,7 +117,7 @@ class _SharedFile(_File):
             data = data[n_whole:]
 
     def flush(self) -> None:
-        """Write what is left; nothing is appended behind it."""
+        """Write what is left; nothing is appended after it."""
         self._write_joined(self.size % _JOINED_BYTES)
 
     def _write_joined(self, n_bytes: int) -> None:
@@ -164,7 +164,7 @@ class TaskStage:
         batches: EncodedBatches,
         offsets: tuple[int, int] | None = None,
     ) -> None:
-        """Write batches of one partition behind its earlier batches.
+        """Write batches of one partition after its earlier batches.
 
         Parameters
         ----------

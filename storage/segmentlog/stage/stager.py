@@ -131,7 +131,7 @@ class RowStager:
             self._held[-1] = pa.concat_batches([rows])
 
     def add_batches(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
-        """Stage batches that are made already, behind the rows before them."""
+        """Stage batches that are made already, after the rows before them."""
         self._write_held()
         self._stage.add(topic_partition, batches)
 

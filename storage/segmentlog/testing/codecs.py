@@ -81,7 +81,7 @@ def _frames(codec: int, payload: bytes, bound: int) -> bytes:
 
 
 def _first_frame(codec: int, payload: bytes, limit: int) -> tuple[bytes, bytes]:
-    """The first frame inflated, or `limit` bytes of it, and the payload behind it."""
+    """The first frame inflated, or `limit` bytes of it, and the payload after it."""
     if codec == GZIP:
         member = zlib.decompressobj(31)
         data, ended, rest = member.decompress(payload, limit), member.eof, member.unused_data

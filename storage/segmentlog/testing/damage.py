@@ -54,7 +54,7 @@ FIELDS: dict[str, tuple[int, int]] = {
 
 
 def _bounds(data: bytes | bytearray, batch: int) -> tuple[int, int]:
-    """First byte of a batch, and the byte behind it."""
+    """First byte of a batch, and the byte after it."""
     start = 0
     for _ in range(batch + 1):
         begin = start

@@ -213,7 +213,7 @@ def _inflated(codec: int, payload: bytes, bound: int) -> bytes:
 
 
 def _read_record(cursor: _Cursor, base_offset: int, base_ms: int) -> tuple[int, Record]:
-    """Offset delta and record of the bytes behind a record's length."""
+    """Offset delta and record of the bytes after a record's length."""
     cursor.take(1)
     timestamp_ms = base_ms + cursor.varint(64)
     timestamp_ms = (timestamp_ms + 2**63) % 2**64 - 2**63  # wraps, as Java's long does

@@ -29,7 +29,7 @@ _LIBRARIES = ("numpy", "pyarrow", "numba", "crc32c", "lz4", "zstandard", "cramja
 _SECONDS = 60
 
 #: Spark's own search for data sources (``pyspark.sql.worker.lookup_data_sources``), except that it
-#: goes on behind a module that cannot be imported, to name all such modules.
+#: goes on after a module that cannot be imported, to name all such modules.
 _PROBE = """
 import importlib, json, pkgutil, sys
 answer, sys.stdout = sys.stdout, sys.stderr

@@ -89,7 +89,7 @@ def timestamp_type(header: BatchHeader) -> str:
 
 
 def sequence_after(base_sequence: int, delta: int) -> int:
-    """Sequence of the record `delta` behind the first; the largest number is followed by 0."""
+    """Sequence of the record `delta` after the first; the largest number is followed by 0."""
     if base_sequence < 0:
         return -1
     return (base_sequence + delta) % (_MOST_SEQUENCE + 1)

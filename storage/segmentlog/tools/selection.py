@@ -70,7 +70,7 @@ class Selection(NamedTuple):
         return not has_times or header.max_timestamp >= self.from_ms
 
     def is_behind(self, header: BatchHeader) -> bool:
-        """Whether the batch, and so every later batch, begins at or behind the last offset."""
+        """Whether the batch, and so every later batch, begins at or after the last offset."""
         is_wrapper = header.magic < layout.MAGIC and header.codec != 0
         return not is_wrapper and header.base_offset >= self.to_offset
 

@@ -70,7 +70,7 @@ _CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH}
 
 _MIB = 1 << 20
 
-#: The place in the library's errors, behind the path; a finding has fields of its own for it.
+#: The place in the library's errors, after the path; a finding has fields of its own for it.
 _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")
 
 

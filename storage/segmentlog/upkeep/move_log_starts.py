@@ -206,7 +206,7 @@ class LogStartMove:
 
 
 def _keep_producers(path: str, start: int, end: int) -> None:
-    """Write a snapshot at the log end, unless there is one behind the new log start.
+    """Write a snapshot at the log end, unless there is one after the new log start.
 
     Snapshots below the new start go with their segments.  A broker that starts ignores one at the
     log start, too (``ProducerStateManager.truncateAndReload``), and so it forgets the producers of

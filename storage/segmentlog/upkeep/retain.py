@@ -40,7 +40,7 @@ class RemovedSegment(NamedTuple):
 
     Attributes
     ----------
-    base_offset, end_offset : its first offset, and the offset behind it.
+    base_offset, end_offset : its first offset, and the offset after it.
     n_bytes : of its ``.log`` file.
     reason : the rule that removes it.
     newest_ms : its newest timestamp (epoch) if that is the reason, or else None.
@@ -225,7 +225,7 @@ def _plan(log: Log, config: TopicConfig, now_ms: int) -> _Plan:
 
 
 def spans_of(log: Log) -> list[SegmentSpan]:
-    """The segments of a log, each with the offset behind it; without a torn tail."""
+    """The segments of a log, each with the offset after it; without a torn tail."""
     segments = log.segments
     spans = [
         SegmentSpan(each.base_offset, behind.base_offset, each.size)

@@ -1,6 +1,6 @@
 """Compare every entry of a segment's offset and time index with its batch.
 
-An offset entry points to the first byte of an append, and names an offset at or behind the last
+An offset entry points to the first byte of an append, and names an offset at or after the last
 offset of the batch there.  A time entry names an offset, and the largest timestamp up to the end
 of the batch that holds the offset (``LogSegment.append``).
 """
@@ -39,7 +39,7 @@ class _Entries:
         self.n_bytes = len(data)
         rows = data[: len(data) // dtype.itemsize * dtype.itemsize].view(dtype)
         used = np.flatnonzero(rows.view((np.uint8, dtype.itemsize)).any(axis=1))
-        rows = rows[: int(used[-1]) + 1 if len(used) else 0]  # preallocated behind the last entry
+        rows = rows[: int(used[-1]) + 1 if len(used) else 0]  # preallocated after the last entry
         self.offsets: Int64s = rows["offset"].astype(np.int64) + base_offset
         second = "position" if "position" in (dtype.names or ()) else "timestamp"
         self.others: Int64s = rows[second].astype(np.int64)

@@ -22,10 +22,10 @@ class OffsetCheck:
 
     def __init__(self, finding: MakeFinding) -> None:
         self._finding = finding
-        self._reached = -1  # offset behind the segments that are done, if it is known
+        self._reached = -1  # offset after the segments that are done, if it is known
         self._expected = -1
         self._n_gaps = self._n_missing = 0
-        self._first_gap = (0, 0, 0)  # byte, and the offsets before and behind the gap
+        self._first_gap = (0, 0, 0)  # byte, and the offsets before and after the gap
 
     def begin(self, segment: Segment) -> Iterator[Finding]:
         """Take the step from one segment to the next."""
@@ -60,7 +60,7 @@ class OffsetCheck:
         self._n_missing += int((begins[rows] - ends[rows]).sum())
 
     def go_on_from(self, offset: int) -> None:
-        """Leave out damage; `offset` comes next behind it."""
+        """Leave out damage; `offset` comes next after it."""
         self._expected = offset
 
     def end(self, segment: Segment) -> Iterator[Finding]:

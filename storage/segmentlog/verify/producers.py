@@ -93,7 +93,7 @@ class ProducerCheck:
         )  # fmt: skip
 
     def go_on_from(self, offset: int) -> None:
-        """Leave out damage; `offset` comes next behind it."""
+        """Leave out damage; `offset` comes next after it."""
         if self._history is not None:
             self._history.go_on_from(offset)
 

@@ -45,7 +45,7 @@ class SegmentCheck:
     ----------
     segment : to verify.
     checks : of its log.
-    next_base_offset : of the segment behind it; None if it is the active segment, whose end may
+    next_base_offset : of the segment after it; None if it is the active segment, whose end may
         be half written.
     """
 
@@ -112,7 +112,7 @@ class SegmentCheck:
     def _behind(
         self, file: ReadableFile, error: CorruptLogError | UnsupportedFormatError
     ) -> tuple[GoodBatch | None, Finding]:
-        """Byte to go on from behind an unreadable batch, and the finding about the batch."""
+        """Byte to go on from after an unreadable batch, and the finding about the batch."""
         at, end, offset = error.position, self._segment.size, self._scanner.next_offset
         good = behind_damage(file, at, end, offset)
         self._checks.progress((good.position if good else end) - at)
@@ -135,7 +135,7 @@ class SegmentCheck:
         return good, self._checks.finding(severity, kind, path, at, offset, message)
 
     def _leave_out(self, good: GoodBatch | None, found: Finding) -> None:
-        """Move the checks on behind unreadable bytes."""
+        """Move the checks on after unreadable bytes."""
         if good:
             self._indexes.unreadable(good.position, good.base_offset)
             self._scanner.next_offset = good.base_offset

@@ -1,7 +1,7 @@
 """Read all of a log and compare its batches, indexes, markers and checkpoints.
 
 Verified are every checksum, the order of offsets, every entry of every index, and the ends of
-transactions.  Nothing is changed.  No finding ends the reading: it goes on behind the damage.
+transactions.  Nothing is changed.  No finding ends the reading: it goes on after the damage.
 """
 
 from collections.abc import Callable, Iterator

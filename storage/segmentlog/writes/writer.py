@@ -114,7 +114,7 @@ class LogWriter:
 
         Parameters
         ----------
-        batches : one behind the other, in the format of logs and produce requests, magic 2.
+        batches : one after the other, in the format of logs and produce requests, magic 2.
         partition : that all of them go to.
         topic : by default the writer's.
 
