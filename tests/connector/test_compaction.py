@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +103,14 @@ def values_of(directory: Path) -> dict[int, dict[bytes, bytes]]:
     }
 
 
+#: Functions of `os` by which a compaction changes files.
+CALLS = ("open", "pwrite", "fsync", "rename", "replace", "unlink", "utime")
+
+
 def stops_at(
-    stop: Callable[[CompactionTask], None], number_of: Callable[[int, int], int]
+    stop: Callable[[CompactionTask], None],
+    number_of: Callable[[int, int], int],
+    names: Sequence[str] = CALLS,
 ) -> Callable[[CompactionTask], object]:
     """A task that stops once at a call of `os`, whose number depends on the task and attempt."""
 
@@ -116,7 +122,6 @@ def stops_at(
         context = TaskContext.get()
         assert context is not None
         left = number_of(task.number, context.attemptNumber())
-        names = ("open", "pwrite", "fsync", "rename", "replace", "unlink", "utime")
         real = {name: getattr(os, name) for name in names}
 
         def wrapped(call: Callable[..., object]) -> Callable[..., object]:
@@ -187,11 +192,15 @@ def test_workers_that_are_killed_at_any_step(
 
 
 @pytest.mark.usefixtures("by_value")
-@pytest.mark.parametrize("number", [0, 75])
+@pytest.mark.parametrize(("names", "number"), [(CALLS, 0), (["rename"], 3)])
 def test_a_job_that_is_cancelled(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: Sequence[str],
+    number: int,
 ) -> None:
-    """The lock is held until Spark has ended the tasks; then another compaction may begin."""
+    """The lock is held until Spark has ended the tasks, here at the begin and inside a swap."""
     last = lay_out_many_keys(tmp_path)
     waiting = str(tmp_path / "waiting")
 
@@ -208,7 +217,7 @@ def test_a_job_that_is_cancelled(
             errors.append(error)
 
     with monkeypatch.context() as patch:
-        patch.setattr(compaction, "_outcome", stops_at(wait, lambda *_: number))
+        patch.setattr(compaction, "_outcome", stops_at(wait, lambda *_: number, names))
         job = threading.Thread(target=compact)
         job.start()
         while job.is_alive() and not Path(waiting).exists():
