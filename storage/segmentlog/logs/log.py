@@ -14,6 +14,7 @@ from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptLogError,
     LogChangedError,
+    LogDirectoryError,
     OffsetOutOfRangeError,
     UnsupportedFormatError,
 )
@@ -206,8 +207,9 @@ class Log:
         `on_corrupt_batch` means for it).
 
         The end lies after `log_end_offset` if a high watermark after a torn tail has promised
-        the tail.  A read up to this end reports the damage; it does not end before it in silence.
-        With ``ReadUpTo.LOG_END``, a torn tail is left out.
+        the tail, or if segments are gone from the end of a cleanly stopped log.  A read up to this
+        end reports the damage; it does not end before it in silence.  With ``ReadUpTo.LOG_END``,
+        both are left out.
         """
         if isolation_level == IsolationLevel.READ_COMMITTED:
             return self.last_stable_offset(read_up_to, on_corrupt_batch)
@@ -215,6 +217,8 @@ class Log:
         if reads_all and isinstance(self._high_watermark_checkpoint, CorruptCheckpointError):
             return self.log_end_offset
         promised = self.high_watermark_checkpoint
+        if self.lacks_its_end and not reads_all:
+            return promised or 0
         if promised is not None and promised > self.tail.offset and self.segments:
             is_torn = self.segments[-1].size > self.tail.position
             if is_torn and not reads_all:
@@ -224,6 +228,12 @@ class Log:
                 logger.warning(told, self.path, promised, self.log_end_offset)
         high_watermark = self.high_watermark
         return self.log_end_offset if high_watermark is None or reads_all else high_watermark
+
+    @property
+    @looks_again
+    def lacks_its_end(self) -> bool:
+        """Whether segments below the high watermark are gone from a cleanly stopped log."""
+        return self._listed.lacks_its_end
 
     @looks_again
     def open_transactions(
@@ -345,6 +355,8 @@ class Log:
         ------
         LogChangedError
             If records of the range are deleted while it is cut.
+        LogDirectoryError
+            If the log was cleanly stopped, and its segments at the end of the range are gone.
         """
         start_offset = whole_number("start_offset", start_offset, LEAST_LONG)
         end_offset = whole_number("end_offset", end_offset, LEAST_LONG)
@@ -358,6 +370,14 @@ class Log:
         if start_offset < min(earliest, end_offset):
             reason = f"the log begins at offset {earliest} now"
             raise LogChangedError(self.path, start_offset, min(earliest, end_offset), reason)
+        end = listed.log_end_offset
+        if end_offset > max(end, start_offset) and listed.lacks_its_end:
+            reason = (
+                f"its high watermark is {self.high_watermark_checkpoint}, and its log ends at "
+                f"{end}, although it was cleanly stopped: put the missing segments back; "
+                "readUpTo=logEnd reads what is there"
+            )
+            raise LogDirectoryError(self.path, reason)
         slices = cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
         return [each._replace(topic_id=self.known_topic_id) for each in slices]
 

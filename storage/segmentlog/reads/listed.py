@@ -37,6 +37,7 @@ class ListedSegments:
         # Neither of them touches a segment that a committed record follows.
         self._committed_to = committed_to
         self._newest_timestamps: dict[bool, NewestTimestamps] = {}
+        self._is_clean = listing.is_clean
         self._sealed_below = committed_to if listing.is_clean else -1
 
     def segment(self, i: int) -> Segment:
@@ -83,6 +84,17 @@ class ListedSegments:
         """The log end when the directory was opened."""
         end, known = self.tail.offset, self._known_end
         return max(end if known is None else min(end, known), self.log_start_offset)
+
+    @cached_property
+    def lacks_its_end(self) -> bool:
+        """Whether segments are gone from the end of the log.
+
+        A clean stop writes all of a log, and then its high watermark.  Without a clean stop, a
+        crash or a copy beside a broker may have left a newer high watermark than records.
+        """
+        if not self._is_clean or self.log_end_offset >= self._committed_to:
+            return False
+        return not self.files or self.segments[-1].size <= self.tail.position  # no torn tail
 
     def newest_timestamps(self, *, skips: bool = False) -> NewestTimestamps:
         """Largest timestamps of the segments that are not wholly below the log start."""

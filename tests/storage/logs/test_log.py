@@ -7,15 +7,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
+from plain_writes import write
 from reads import offsets_of
 
 import segmentlog
-from segmentlog.errors import LogChangedError, OffsetOutOfRangeError, OptionError
+from segmentlog.errors import (
+    LogChangedError,
+    LogDirectoryError,
+    OffsetOutOfRangeError,
+    OptionError,
+)
 from segmentlog.model import LogSlice, ReadUpTo, TopicPartition
 from segmentlog.reads import ordered_reads
 from segmentlog.reads.scan import scan_slice
+from segmentlog.stage.config import ProducerConfig
 from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.topic_config import TopicConfig
+from segmentlog.verify.findings import FindingKind, Severity
+from segmentlog.verify.verify_log import verify_log
 
 NAMES = [f"{base:020d}.log" for base in (0, 10, 20)]
 
@@ -124,6 +135,32 @@ def test_a_high_watermark_behind_the_log_end_is_said(
 
     assert 30 == end
     assert "high watermark is 99, the log ends at 30" in caplog.text
+
+
+@pytest.mark.parametrize("n_left", [2, 0])
+def test_a_cleanly_stopped_log_without_its_last_segments_is_an_error(
+    tmp_path: Path, n_left: int
+) -> None:
+    """A copy that was cut short, and a listing that was: no rows are missing in silence."""
+    config = ProducerConfig(TopicConfig(segment_bytes=300), batch_size=200)
+    write(tmp_path, pa.table({"value": [b"%d" % i * 20 for i in range(40)]}), config=config)
+    segments = sorted((tmp_path / "t-0").glob("*.log"))
+    for path in segments[n_left:]:
+        path.unlink()
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+    end = int(segments[n_left].stem)
+
+    for read in (log.scan, lambda: log.scan(isolation_level="read_committed")):
+        with pytest.raises(LogDirectoryError, match=f"is 40, and its log ends at {end},"):
+            read().read_all()
+    with pytest.raises(LogDirectoryError, match="put the missing segments back"):
+        segmentlog.dataset(tmp_path).count_rows()
+    with pytest.raises(LogDirectoryError, match="put the missing segments back"):
+        log.scan(starting_timestamp=2**62).read_all()
+    assert list(range(end)) == offsets_of(log.scan(end_offset=end))
+    assert list(range(end)) == offsets_of(log.scan(read_up_to=ReadUpTo.LOG_END))
+    (finding,) = [each for each in verify_log(log) if each.kind == FindingKind.HIGH_WATERMARK]
+    assert Severity.ERROR == finding.severity
 
 
 @pytest.mark.parametrize(
