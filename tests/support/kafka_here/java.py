@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JJavaError
 
 from kafka_here.broker import Broker
 from kafka_here.gateway import gateway
@@ -114,7 +115,16 @@ class JavaClient:
         asked = self.jvm.java.util.HashMap()
         for partition in range(partitions):
             asked.put(self._partition(topic, partition), latest)
-        self._wait(self._admin.listOffsets(asked).all())
+        deadline = time.monotonic() + _SECONDS
+        while (
+            True
+        ):  # a broker that is busy may not know the topic yet, which a client takes as final
+            try:
+                self._wait(self._admin.listOffsets(asked).all())
+                return
+            except Py4JJavaError as error:
+                if "UnknownTopicOrPartition" not in str(error) or time.monotonic() > deadline:
+                    raise
 
     def alter_topic(self, topic: str, **settings: object) -> None:
         """Change settings of a topic; underscores for Kafka's dots.

@@ -159,7 +159,9 @@ class Upkeep:
         )
 
     def _begin(self, of: _Command) -> None:
-        of.process = self.command(of.name, str(self._directory))
+        # The broker's own policy is Kafka's, and no file of the directory says so.
+        own = ["--kafka-defaults"] if of.name == "retain" else []
+        of.process = self.command(of.name, str(self._directory), *own)
         of.begun_at, of.kill_at = time.monotonic(), float("inf")
         if self._is_to_be_killed(of.name):
             if of.name == "compact" and self._rng.random() < 0.7:
