@@ -33,7 +33,7 @@ TESTS = {
     "`maxRecordsPerPartition` alone, from earliest to latest": (
         "test_differences:test_a_bound_on_records_divides_the_default_range"
     ),
-    "an offset to start at that is behind `latest`": (
+    "an offset to start at that is beyond `latest`": (
         "test_differences:test_a_start_behind_latest_is_refused"
     ),
     'a topic with `"earliest"` or `"latest"` in a map of offsets': (
