@@ -220,9 +220,10 @@ class Upkeep:
             self._bad(f"{name} has ended with {code}: {said[-2000:]} {complained[-2000:]}")
         else:
             self.counts[f"{name}: done"] += 1
-            last = said.strip().splitlines()[-1:] or [""]
+            # A line on when disk space is freed may follow the one that counts.
+            lines = [line for line in said.splitlines() if re.search(_DONE[name][0][0], line)]
             for word, noun in _DONE[name]:
-                found = re.search(word, last[0])
+                found = re.search(word, lines[-1]) if lines else None
                 if found:
                     self.counts[f"{name}: {noun}"] += int(found[1].replace(",", ""))
         for line in complained.splitlines():
