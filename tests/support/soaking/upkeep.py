@@ -106,8 +106,10 @@ class Upkeep:
 
     def command(self, *arguments: str) -> "subprocess.Popen[str]":
         """A command of segmentlog's, begun."""
+        # The broker's own policy is Kafka's, and no file of the directory says so.
+        own = ["--kafka-defaults"] if arguments[0] == "retain" else []
         return subprocess.Popen(
-            [sys.executable, "-m", "segmentlog", *arguments],
+            [sys.executable, "-m", "segmentlog", *arguments, *own],
             env=_environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
@@ -159,9 +161,7 @@ class Upkeep:
         )
 
     def _begin(self, of: _Command) -> None:
-        # The broker's own policy is Kafka's, and no file of the directory says so.
-        own = ["--kafka-defaults"] if of.name == "retain" else []
-        of.process = self.command(of.name, str(self._directory), *own)
+        of.process = self.command(of.name, str(self._directory))
         of.begun_at, of.kill_at = time.monotonic(), float("inf")
         if self._is_to_be_killed(of.name):
             if of.name == "compact" and self._rng.random() < 0.7:
