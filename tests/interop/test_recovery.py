@@ -33,7 +33,7 @@ def record(number: int) -> Outgoing:
 
 
 def run(*arguments: object, status: int = 0) -> str:
-    """A command of ours, which ends with this status; what it prints."""
+    """The output of a segmentlog command, which ends with this status."""
     result = CliRunner().invoke(app, list(map(str, arguments)))
     assert result.exit_code == status, result.output
     return result.output

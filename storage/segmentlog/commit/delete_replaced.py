@@ -51,7 +51,7 @@ def delete_replaced(
 ) -> list[Replaced]:
     """Delete what was replaced ``file.delete.delay.ms`` ago or longer; the caller holds the lock.
 
-    A file that cannot be removed is a warning: its log begins behind it already.
+    A file that cannot be removed is a warning: its log begins after that file already.
 
     Accepted: a clock that has jumped forward by the delay or more deletes files that readers of
     the old bounds still need.  Such a reader fails with `LogChangedError`, and reads nothing

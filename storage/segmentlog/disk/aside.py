@@ -25,7 +25,7 @@ def set_aside(directory: str, name: str) -> None:
 
     Two compactions within ``file.delete.delay.ms`` set aside two files of one name.  The earlier
     log gets a name with its inode, and stays as long as the later one.  Brokers remove both when
-    they start (``LogLoader`` goes by the ending).
+    they start (``LogLoader`` looks at the ending).
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ def delete_records(
     path : a log directory on which no broker is running.
     topic, partition : whose records.
     offset : the first offset that stays; -1 for the high watermark, as in Kafka's request.
-    before_ms : instead, a time (epoch): the first record that is as new, and all after it, stay.
+    before_ms : instead, a time (epoch): the first record at or after it, and all later ones, stay.
     settings : of the topic, by Kafka's names; only ``file.delete.delay.ms`` matters.
     purge : see `segmentlog.retain`.
     dry_run : whether nothing is changed, and the result is what would be deleted.

@@ -19,7 +19,7 @@ The order of the durable steps gives this property; each is on the disk before t
 8. The renamed files are removed ``file.delete.delay.ms`` later, by the next job or the next
    retention.  A starting broker removes them, too.
 
-A crash behind the decision is finished by the next writer (`segmentlog.commit.unfinished`).
+A crash after the decision is finished by the next writer (`segmentlog.commit.unfinished`).
 """
 
 import logging

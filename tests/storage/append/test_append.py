@@ -76,7 +76,7 @@ def test_a_time_index_that_belongs_to_another_log_is_built_again(
 def test_verify_finds_a_time_index_that_denies_earlier_times_and_reindex_mends_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A broker appends behind a time index that was cut short, and takes its last entry."""
+    """A broker appends after a time index that was cut short, and takes its last entry."""
     write(tmp_path, timed([*range(1000, 1050), *[1010] * 20]), config=CONFIG)
     (index,) = (tmp_path / "t-0").glob("*.timeindex")
     entries = index.read_bytes()[:ENTRY]

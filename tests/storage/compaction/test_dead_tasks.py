@@ -41,7 +41,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     segments = {}
     for base in range(0, 3 * N_SEGMENTS, 3):
         pairs = ((b"%d" % rng.randrange(N_KEYS), b"v%d" % (base + i)) for i in range(3))
-        # Of an idempotent producer: its snapshots are written and put aside, too.
+        # The producer is idempotent, so that its snapshots are written and put aside, too.
         segments[base] = [records_of(base, *pairs)._replace(producer_id=5, epoch=0, sequence=base)]
     lay_out(directory, segments)
     return directory
