@@ -39,7 +39,7 @@ def with_room(commit: Callable[[], _T], make_room: Callable[[], bool]) -> _T:
 
 
 def drop_indexes(path: str, base_offsets: Iterable[int]) -> bool:
-    """Remove the indexes of closed segments of a partition; whether there were any."""
+    """Remove the indexes of these segments of a partition; whether there were any."""
     is_freed = False
     for base_offset in base_offsets:
         for kind in _KINDS:

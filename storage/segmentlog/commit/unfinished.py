@@ -165,7 +165,8 @@ def _remove_now(directory: str, intent: Intent) -> None:
     logger.warning("%s: the disk is full, so deleted records are removed at once", directory)
     if intent.deletes:
         remove_taken_out(directory, intent.deletes)
-    for topic_partition, start in _new_starts(intent).items() if intent.removes else ():
+    starts = _new_starts(intent) if intent.removes else {}
+    for topic_partition, start in starts.items():
         path = partition_path(directory, topic_partition)
         with contextlib.suppress(OSError):  # it renames first, and then takes some bytes, too
             put_aside(path, start)

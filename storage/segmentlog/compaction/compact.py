@@ -7,19 +7,13 @@ durable steps.
 
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from segmentlog.arguments import whole_number
 from segmentlog.compaction.job import begin_compaction
 from segmentlog.compaction.plan import CompactedPartition
-from segmentlog.disk.aside import remove_deleted
 from segmentlog.disk.system_errors import storage_errors
-from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.model import TopicPartition
-from segmentlog.names import partition_path
-from segmentlog.settings.directory_settings import DirectorySettings
-from segmentlog.upkeep.places import locked, log_directory, partitions_of
 
 __all__ = ["compact"]
 
@@ -98,15 +92,10 @@ def compact(
     whole_number("producer_expiration_ms", producer_expiration_ms, what="milliseconds")
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     done: list[CompactedPartition] = []
-    if roll and not dry_run:
-        directory = log_directory(path)
-        with locked(directory, lock_timeout_seconds, dry_run=False):
-            known = DirectorySettings.read(directory, settings, metadata, server_properties)
-            _roll(directory, partitions_of(directory, topics, has_settings=bool(settings)), known)
     with begin_compaction(
         path, topics, settings, dry_run=dry_run, now_ms=now_ms,
         lock_timeout_seconds=lock_timeout_seconds, metadata=metadata,
-        server_properties=server_properties,
+        server_properties=server_properties, roll=roll,
     ) as job:  # fmt: skip
         if job.lock is None:
             return [each.summary for each in job.due]
@@ -123,25 +112,5 @@ def compact(
             done += [found] if found else []
             job.end(each)
         if purge:
-            for one in partitions_of(job.directory, topics, has_settings=bool(settings)):
-                # Readers tell by the checkpoint that they were overtaken, once files are gone.
-                remove_deleted(partition_path(job.directory, one), 0, job.cleaned.write)
+            job.purge()
     return done
-
-
-def _roll(
-    directory: str, partitions: Iterable[TopicPartition], settings: DirectorySettings
-) -> None:
-    """Begin a new segment in logs that are compacted and whose active segment has records."""
-    from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
-
-    opened = open_log_dir(directory)
-    rolls = [
-        each
-        for each in partitions
-        if "compact" in settings.config(each.topic).cleanup_policy
-        and opened.log(*each).segments
-        and opened.log(*each).tail.position
-    ]
-    if rolls:
-        LogStartMove(directory, rolls, settings.config).commit({}, rolls)

@@ -14,6 +14,7 @@ from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.readable import exists
 from segmentlog.errors import SegmentLogError
 from segmentlog.layout.checkpoint import OffsetCheckpoint, ReadCheckpoints
+from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import TopicPartition
 from segmentlog.names import CLEAN_SHUTDOWN_FILE, partition_path
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
@@ -33,13 +34,15 @@ class CompactionJob(NamedTuple):
     Attributes
     ----------
     directory : the absolute path of the log directory.
-    due : the partitions, in their order.
+    partitions : all that were looked at.
+    due : of these, the partitions to compact, in their order.
     lock : of the directory; None in a dry run, which changes no file.
     cleaned : ``cleaner-offset-checkpoint``.
     known : checkpoints that logs are prepared by.
     """
 
     directory: str
+    partitions: list[TopicPartition]
     due: list[PlannedPartition]
     lock: DirectoryLock | None
     cleaned: OffsetCheckpoint
@@ -77,6 +80,11 @@ class CompactionJob(NamedTuple):
         # Readers tell by the one or by the others that they were overtaken (`Census`).
         remove_deleted(where, planned.config.file_delete_delay_ms, self.cleaned.write)
 
+    def purge(self) -> None:
+        """Remove all files that left the logs, whenever that was."""
+        for each in self.partitions:
+            remove_deleted(partition_path(self.directory, each), 0, self.cleaned.write)
+
     def close(self) -> None:
         """Make durable how far all logs are compacted."""
         self.cleaned.write()
@@ -94,6 +102,7 @@ def begin_compaction(
     lock_timeout_seconds: float,
     metadata: str | os.PathLike[str] | None,
     server_properties: str | os.PathLike[str] | None,
+    roll: bool = False,
 ) -> Iterator[CompactionJob]:
     """Hold the lock of a log directory, and plan its compaction.
 
@@ -107,13 +116,15 @@ def begin_compaction(
         partitions = partitions_of(directory, topics, has_settings=bool(settings))
         if lock:
             _finish_earlier(directory, partitions, known)
+            if roll:
+                _roll(directory, partitions, known)
         checkpoints = ReadCheckpoints(directory)
         cleaned = checkpoints.cleaned
         planned = plan_compaction(directory, partitions, known, cleaned.offsets, now_ms)
         if lock:
             _reset(cleaned, planned)
         due = [each for each in planned if each.is_due]
-        job = CompactionJob(directory, due, lock, cleaned, checkpoints)
+        job = CompactionJob(directory, partitions, due, lock, cleaned, checkpoints)
         try:
             yield job
         except BaseException:
@@ -136,6 +147,24 @@ def _finish_earlier(
                 finish_swaps(where)
                 logger.warning("%s: finished or undid an interrupted compaction", where)
             remove_deleted(where, config.file_delete_delay_ms)
+
+
+def _roll(
+    directory: str, partitions: Iterable[TopicPartition], settings: DirectorySettings
+) -> None:
+    """Begin a new segment in logs that are compacted and whose active segment has records."""
+    from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
+
+    opened = open_log_dir(directory)
+    rolls = [
+        each
+        for each in partitions
+        if "compact" in settings.config(each.topic).cleanup_policy
+        and opened.log(*each).segments
+        and opened.log(*each).tail.position
+    ]
+    if rolls:
+        LogStartMove(directory, rolls, settings.config).commit({}, rolls)
 
 
 def _reset(cleaned: OffsetCheckpoint, planned: Iterable[PlannedPartition]) -> None:

@@ -79,12 +79,12 @@ class DamagePolicy:
         file : which they stand in.
         """
         limit = self.limit_of(file)
-        is_too_high = batches.headers[:, layout.LAST_OFFSET] >= limit
-        if is_too_high.any() and not self._is_merged(file):
+        reaches = batches.headers[:, layout.LAST_OFFSET] >= limit
+        if reaches.any() and not self._is_merged(file):
             reason = f"its offsets reach {limit}, where the next batch or segment begins"
-            self._leave_out(batches.malformed(int(is_too_high.argmax()), reason))
-            batches = batches.only(~is_too_high)
-        if self._skips and len(batches.headers) and not is_too_high[-1]:
+            self._leave_out(batches.malformed(int(reaches.argmax()), reason))
+            batches = batches.only(~reaches)
+        if self._skips and len(batches.headers) and not reaches[-1]:
             batches = self._without_overlap(batches, least_offset, file)
         return batches
 
