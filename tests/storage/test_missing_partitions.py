@@ -71,7 +71,7 @@ def test_a_topic_of_which_all_partitions_are_lost(log_dir: Path) -> None:
     """It is no unknown topic: its name is in the checkpoint."""
     for number in range(3):
         shutil.rmtree(log_dir / f"orders-{number}")
-    with pytest.raises(UnknownTopicOrPartitionError, match="and 2 partitions more"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="and 2 more partitions"):
         segmentlog.dataset(log_dir, topics="orders")
     with pytest.raises(UnknownTopicOrPartitionError, match="its high watermark is 30"):
         segmentlog.open_log_dir(log_dir).log("orders", 0)

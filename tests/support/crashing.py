@@ -3,13 +3,17 @@
 import hashlib
 import os
 import shutil
+import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-__all__ = ["Crash", "Forward", "act_at", "around_calls", "copy_states", "crash_at", "fail_at"]
+__all__ = [
+    "Crash", "Forward", "act_at", "around_calls", "copy_states", "crash_at", "fail_at", "in_child",
+]  # fmt: skip
 
 #: Every call of `os` by which the engine changes what is on a disk, but for opening a new file.
 CALLS = (
@@ -153,3 +157,20 @@ def _contents(directory: Path, passing: tuple[str, ...]) -> Iterator[tuple[str, 
         is_passing = path.is_dir() or path.name.endswith(passing)
         data = b"" if is_passing else hashlib.sha256(path.read_bytes()).digest()
         yield str(path.relative_to(directory)), data
+
+
+def in_child(run: Callable[[], object]) -> int:
+    """The id of a forked process that does something and ends, with 1 after an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
+        child = os.fork()
+    if not child:
+        status = 1
+        try:
+            run()
+            status = 0
+        except BaseException:  # noqa: BLE001 - it is to be seen in the test's output
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return child

@@ -62,10 +62,9 @@ def _state_of(log_path: str, base_offset: int, size: int) -> Int64s:
                 largest = times[newest]
                 offset = walked.scanned.headers[newest, layout.LAST_OFFSET]
         state[growth.MAX_TIMESTAMP], state[growth.MAX_TIMESTAMP_OFFSET] = largest, offset
-        for first in opened.headers(0):
-            if first.header.magic == layout.MAGIC:
-                state[growth.FIRST_MAX_TIMESTAMP] = first.header.max_timestamp
-            break
+        first = next(opened.headers(0), None)
+        if first is not None and first.header.magic == layout.MAGIC:
+            state[growth.FIRST_MAX_TIMESTAMP] = first.header.max_timestamp
     return state
 
 

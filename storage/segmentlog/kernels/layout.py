@@ -14,8 +14,8 @@
     +---------------+---------------+---------------+-----+-------+-------+----
 
 All integers are big-endian and signed, except the checksum.  ``batch length`` counts the bytes
-behind itself, so a batch is ``batch length + 12`` bytes long.  The checksum covers everything
-behind itself: base offset, length, leader epoch and magic may change in place, and no checksum
+after itself, so a batch is ``batch length + 12`` bytes long.  The checksum covers everything
+after itself: base offset, length, leader epoch and magic may change in place, and no checksum
 detects damage to them.
 
 Messages of magic 0 and 1 (``LegacyRecord``) share only offset, length and the place of the magic::

@@ -72,7 +72,7 @@ def parse_record(
 ) -> tuple[int, tuple[int, int, int, int, int, int, int, int, int, int]]:
     """Fields of the record at byte `at`, checked to lie inside ``buf[at:end]``.
 
-    Returns the status, and the fields: position behind the record, its length, timestamp delta,
+    Returns the status, and the fields: position after the record, its length, timestamp delta,
     offset delta, key length, key position, value length, value position, number of headers and
     their position.
     """

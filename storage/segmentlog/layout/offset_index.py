@@ -9,7 +9,7 @@
 
 An entry means: the batch at `position` and those before it in the same append end at or before
 ``base offset + relative offset``.  The offset is the last offset of the append, the position is
-its first byte.  So a record with a lower offset may still stand behind `position`; a record with
+its first byte.  So a record with a lower offset may still stand after `position`; a record with
 an equal or higher offset cannot stand before it.
 """
 

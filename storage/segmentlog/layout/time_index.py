@@ -8,7 +8,7 @@
     +------------------------+-----------------+
 
 An entry means: `timestamp` is the largest up to and including the batch that ends at ``base offset
-+ relative offset``.  So every record with a larger timestamp stands behind this batch.
++ relative offset``.  So every record with a larger timestamp stands after this batch.
 """
 
 import struct

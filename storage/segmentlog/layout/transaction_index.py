@@ -5,7 +5,7 @@
      0         2             10             18            26                   34
     +---------+-------------+--------------+-------------+--------------------+
     | version | producer id | first offset | last offset | last stable offset |
-    | 0       |             |              |             | behind it          |
+    | 0       |             |              |             | after it           |
     +---------+-------------+--------------+-------------+--------------------+
 
 The file has an entry for each abort marker of the segment; the last offset is the marker's.  A

@@ -217,8 +217,8 @@ class Log:
         if reads_all and isinstance(self._high_watermark_checkpoint, CorruptCheckpointError):
             return self.log_end_offset
         promised = self.high_watermark_checkpoint
-        if self.lacks_its_end and not reads_all:
-            return promised or 0
+        if promised is not None and not reads_all and self.lacks_its_end:
+            return promised
         if promised is not None and promised > self.tail.offset and self.segments:
             is_torn = self.segments[-1].size > self.tail.position
             if is_torn and not reads_all:
@@ -458,7 +458,7 @@ class Log:
         read_up_to : where the newest data ends.
         isolation_level : ``read_committed`` leaves out aborted records, and ends at the last
             stable offset.
-        on_corrupt_batch : ``skip`` goes on behind corrupt batches, and logs their offsets.
+        on_corrupt_batch : ``skip`` goes on after corrupt batches, and logs their offsets.
         max_inflated_batch_bytes : a compressed batch that inflates to more is corrupt.
         use_threads : whether threads read ahead, by up to 128 MiB, if there are more than 16 MiB.
 

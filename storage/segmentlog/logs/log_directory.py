@@ -94,7 +94,7 @@ def report_missing(
         return
     first, more = missing[0], len(missing) - 1
     if fail_on_data_loss:
-        also = f" (and {more} partitions more)" if more else ""
+        also = f" (and {more} more partitions)" if more else ""
         hint = (
             f"{first.reason}{also}: put it back, or read the directory that it was moved to as "
             f"well; {option} reads the other partitions"
@@ -106,7 +106,7 @@ def report_missing(
             "%s is left out, because of %s: %s", each.topic_partition, option, each.reason
         )
     if more >= _MOST_NAMED:
-        logger.warning("%d partitions more are left out", len(missing) - _MOST_NAMED)
+        logger.warning("%d more partitions are left out", len(missing) - _MOST_NAMED)
 
 
 class _Directory:
@@ -381,7 +381,7 @@ class LogDirectory:
                 ", ".join(self.paths),
                 where,
                 ", ".join(found[:_MOST_NAMED]),
-                f", and {more} partitions more" if more > 0 else "",
+                f", and {more} more partitions" if more > 0 else "",
                 remedy,
             )
 

@@ -62,7 +62,7 @@ def html_table(title: str, logs: Iterable[Summarized], n_left_out: int = 0) -> s
     """
     headings = "".join(f"<th>{each}</th>" for each in _HEADINGS)
     rows = "".join(f"<tr>{_row(log)}</tr>" for log in logs)
-    more = f"<div>and {n_left_out:,} partitions more</div>" if n_left_out else ""
+    more = f"<div>and {n_left_out:,} more partitions</div>" if n_left_out else ""
     return (
         f"<div>{html.escape(title)}</div>"
         f"<table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table>{more}"

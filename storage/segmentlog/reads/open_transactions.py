@@ -1,6 +1,6 @@
 """``read_committed``: find the start of undecided transactions.
 
-The producers' state is read from the newest snapshot and updated from the headers behind it, as a
+The producers' state is read from the newest snapshot and updated from the headers after it, as a
 starting broker does (``ProducerStateManager``).  A bit that turned in a header may make a batch
 look like the beginning of a transaction, or hide an end marker.  A read would then end there
 without an error.  So if a transaction is open, the checksums of all batches from its beginning on

@@ -6,10 +6,10 @@ the log.
 
 Each step is on the disk before the next begins, and all steps can be repeated from the start:
 
-1. The bytes behind the last good batch of its segment are copied to a ``.broken`` file.
+1. The bytes after the last good batch of its segment are copied to a ``.broken`` file.
 2. The indexes of later segments are removed, and then these segments are renamed to such files.
    Until all of them are out of the log, the bad batch that condemns them stays where it is.
-   If the log start lies behind that batch, its segment and the earlier ones go last.
+   If the log start lies after that batch, its segment and the earlier ones go last.
 3. The segment is cut.  Every segment that was read is synced.
 4. Indexes, producer snapshots and leader epochs are built again from the batches.
 """

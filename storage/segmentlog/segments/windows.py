@@ -101,7 +101,7 @@ class BatchWindows:
         Yields
         ------
         Window
-            Valid until the next step.  The reader moves its ``begin`` behind the last whole batch;
+            Valid until the next step.  The reader moves its ``begin`` after the last whole batch;
             the bytes from there on come again in the next window.
 
         Raises

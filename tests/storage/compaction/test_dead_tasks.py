@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from compaction.batches import lay_out, records_of
-from compaction.leading import NOW_MS, Leader, act_at_call, dies_at_call, in_child, leading
-from crashing import Forward, around_calls
+from compaction.leading import NOW_MS, Leader, act_at_call, dies_at_call, leading
+from crashing import Forward, around_calls, in_child
 from descriptors import descriptors_below
 
 import segmentlog

@@ -6,12 +6,10 @@ import os
 import signal
 import threading
 import time
-import traceback
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from crashing import in_child
 from descriptors import descriptors_below
 
 from segmentlog.disk.lock import DirectoryLock
@@ -52,23 +50,6 @@ def test_a_second_thread_of_the_process_waits(tmp_path: Path) -> None:
     """As another process does."""
     with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError, match="is in use"):
         DirectoryLock(str(tmp_path)).__enter__()
-
-
-def in_child(run: Callable[[], object]) -> int:
-    """The process that does this and ends."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
-        child = os.fork()
-    if not child:
-        status = 1
-        try:
-            run()
-            status = 0
-        except BaseException:  # noqa: BLE001 - to be seen in the test's output
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    return child
 
 
 def ended(child: int) -> int:

@@ -292,7 +292,7 @@ def test_the_warning_about_many_partitions_stays_short(
     directory = segmentlog.open_log_dir(tmp_path)
     directory.end_offsets(directory.topic_partitions())
 
-    assert "t-4: 3 from 0, and 3 partitions more" in caplog.text
+    assert "t-4: 3 from 0, and 3 more partitions" in caplog.text
     assert "t-5:" not in caplog.text
 
 

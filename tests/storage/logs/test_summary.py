@@ -69,7 +69,7 @@ def test_a_table_is_short_and_escaped(write_log: Callable[..., Path], tmp_path: 
     assert "<b>" not in named
     assert "<b>&" == Table(named).rows[1][0]
     assert {str(10**18)} == {row[-1] for row in rows}  # no calendar has that time
-    assert "and 3 partitions more" in text
+    assert "and 3 more partitions" in text
 
 
 def test_a_log_that_cannot_be_read_is_shown_with_the_reason(

@@ -4,41 +4,22 @@ import contextlib
 import os
 import pickle
 import signal
-import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
 import pytest
-from crashing import CALLS, Forward, around_calls
+from crashing import CALLS, Forward, around_calls, in_child
 
 from segmentlog.compaction.job import begin_compaction
 from segmentlog.compaction.shared import CompactionTask
 
-__all__ = ["NOW_MS", "Leader", "act_at_call", "dies_at_call", "in_child", "leading"]
+__all__ = ["NOW_MS", "Leader", "act_at_call", "dies_at_call", "leading"]
 
 NOW_MS = 10**12
 
 #: Every call by which a task changes what is on a disk, and those that open or list files.
 _ALL_CALLS = (*CALLS, "open", "utime", "stat", "scandir", "listdir")
-
-
-def in_child(run: Callable[[], object]) -> int:
-    """The id of a forked process that does something and ends, with 1 after an error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
-        child = os.fork()
-    if not child:
-        status = 1
-        try:
-            run()
-            status = 0
-        except BaseException:  # noqa: BLE001 - it is to be seen in the test's output
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    return child
 
 
 def act_at_call(patch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> list[str]:
