@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from segmentlog.consumer.assignors import assign_range, assign_round_robin, assign_sticky
+from pyspark_segmentlog.read.assignors import assign_range, assign_round_robin, assign_sticky
 from segmentlog.model import TopicPartition
 
 __all__ = ["PartitionAssignor", "group_slices"]

@@ -1,1 +1,0 @@
-"""Kafka's rules by which a group's members share partitions, as pure functions."""
