@@ -28,8 +28,8 @@ SHARING = {
     "interop/test_dump": "brokers", "interop/test_shapes": "brokers",
     "interop/test_legacy": "brokers", "interop/test_live": "brokers",
     "crash/test_crash_disk": "crash disk", "crash/test_sync_calls": "crash disk",
-    "connector/write/test_write_attempts": "cluster", "connector/test_plain_errors": "cluster",
-    "connector/write/test_writers_at_once": "cluster", "connector/write/test_writer": "cluster",
+    "connector/writes/test_write_attempts": "cluster", "connector/test_plain_errors": "cluster",
+    "connector/writes/test_writers_at_once": "cluster", "connector/write/test_writer": "cluster",
 }  # fmt: skip
 
 #: Rooms without Spark and brokers, and what takes long there: it starts processes or compiles.

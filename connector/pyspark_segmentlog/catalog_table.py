@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
 
-from pyspark_segmentlog.read.options import OPTIONS, STRATEGIES, ReadOptions
-from pyspark_segmentlog.read.schema import row_schema
+from pyspark_segmentlog.options.read_options import READ_OPTIONS, STRATEGIES, ReadOptions
+from pyspark_segmentlog.reads.schema import row_schema
 from segmentlog.disk.paths import readable_path
 from segmentlog.errors import OptionError
 
@@ -58,7 +58,7 @@ def _read_options(given: Mapping[str, str]) -> dict[str, str]:
     ``external``, ``comment``, …).  Properties may be notes for any purpose, so properties that are
     no option are left out.  Everything in ``OPTIONS`` is meant for this source, and is checked.
     """
-    names = {option.name.lower() for option in OPTIONS}
+    names = {option.name.lower() for option in READ_OPTIONS}
     options = {name: value for name, value in given.items() if name in names}
     for name, value in given.items():
         if name.startswith("option."):

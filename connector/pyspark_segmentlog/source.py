@@ -35,9 +35,9 @@ class SegmentLogDataSource(DataSource):
     def schema(self) -> "StructType":
         """Columns of the rows; the options are checked here, as early as Spark asks."""
         from pyspark_segmentlog.catalog_table import schema_of_table
+        from pyspark_segmentlog.options.read_options import ReadOptions
         from pyspark_segmentlog.python_worker import freeze_modules
-        from pyspark_segmentlog.read.options import ReadOptions
-        from pyspark_segmentlog.read.schema import row_schema
+        from pyspark_segmentlog.reads.schema import row_schema
 
         of_table = schema_of_table(self.options)
         if of_table is not None:
@@ -51,9 +51,9 @@ class SegmentLogDataSource(DataSource):
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Reader of a batch query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
-        from pyspark_segmentlog.read.options import ReadOptions, warn_of_unused
-        from pyspark_segmentlog.read.reader import SegmentLogReader
-        from pyspark_segmentlog.read.schema import selected_columns, text_columns
+        from pyspark_segmentlog.options.read_options import ReadOptions, warn_of_unused
+        from pyspark_segmentlog.reads.reader import SegmentLogReader
+        from pyspark_segmentlog.reads.schema import selected_columns, text_columns
 
         given = options_of_query(self.options, schema)
         options = ReadOptions.parse(given)
@@ -65,8 +65,8 @@ class SegmentLogDataSource(DataSource):
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         """Writer of a batch query; options and columns are checked here."""
         from pyspark_segmentlog.python_worker import freeze_modules
-        from pyspark_segmentlog.write.job import begin_write_job
-        from pyspark_segmentlog.write.writer import SegmentLogWriter
+        from pyspark_segmentlog.writes.job import begin_write_job
+        from pyspark_segmentlog.writes.writer import SegmentLogWriter
 
         job = begin_write_job(self.options, schema, overwrite=overwrite)
         freeze_modules()

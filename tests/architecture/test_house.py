@@ -11,8 +11,8 @@ import pytest
 
 import pyspark_segmentlog
 import segmentlog
-from pyspark_segmentlog.read.options import OPTIONS
-from pyspark_segmentlog.write.options import WRITE_OPTIONS
+from pyspark_segmentlog.options.read_options import READ_OPTIONS
+from pyspark_segmentlog.options.write_options import WRITE_OPTIONS
 
 TOP = Path(__file__).parents[2]
 ROOTS = (TOP / "storage" / "segmentlog", TOP / "connector" / "pyspark_segmentlog")
@@ -211,7 +211,7 @@ def test_the_option_reference_lists_what_the_parser_takes() -> None:
     """`connector/README.md` has a row for each option, with its default and its meaning."""
     text = (TOP / "connector" / "README.md").read_text()
     rows = re.findall(r"^\| `([\w.]+)` \| (.*?) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
-    options = (*OPTIONS, *WRITE_OPTIONS)
+    options = (*READ_OPTIONS, *WRITE_OPTIONS)
     expected = [(o.name, o.default, o.accepts, o.meaning) for o in options]
 
     assert expected == [tuple(row) for row in rows]

@@ -83,8 +83,8 @@ def peak():
 """
 
 _PLAN = """
-from pyspark_segmentlog.read.options import ReadOptions
-from pyspark_segmentlog.read.planner import plan_slices
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.reads.planner import plan_slices
 start = time.perf_counter()
 slices = plan_slices(ReadOptions.parse({"path": sys.argv[1]}))
 seconds = time.perf_counter() - start

@@ -8,25 +8,27 @@ import pytest
 from planned_reads import offsets_by_partition, plan, ranges, write_times
 
 import segmentlog
-from pyspark_segmentlog.read.options import ReadOptions
+from pyspark_segmentlog.options.read_options import ReadOptions
 from segmentlog.errors import OptionError
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
 
 #: A row by its first cell, and the test that shows our side of it.
 TESTS = {
-    "where the data is": "read/test_options:test_options_without_effect_are_named_in_one_warning",
+    "where the data is": (
+        "options/test_read_options:test_options_without_effect_are_named_in_one_warning"
+    ),
     "none of `subscribe`, `subscribePattern`, `assign`": (
-        "read/test_reader:test_all_topics_but_internal_ones_are_read"
+        "reads/test_reader:test_all_topics_but_internal_ones_are_read"
     ),
     "`assign` without a partition, such as `{}`": (
-        "read/test_offsets:test_another_form_of_assign_is_refused_with_an_example"
+        "options/test_offsets:test_another_form_of_assign_is_refused_with_an_example"
     ),
-    "`subscribePattern`": "read/test_reader:test_topics_are_chosen_as_by_the_kafka_source",
-    "a schema of your own": "read/test_reader:test_a_users_schema_selects_columns",
-    "when ends are fixed": "read/test_reader:test_a_data_frame_keeps_the_ends_of_its_first_query",
+    "`subscribePattern`": "reads/test_reader:test_topics_are_chosen_as_by_the_kafka_source",
+    "a schema of your own": "reads/test_reader:test_a_users_schema_selects_columns",
+    "when ends are fixed": "reads/test_reader:test_a_data_frame_keeps_the_ends_of_its_first_query",
     "deleted records below a start at `earliest`": (
-        "read/test_task:test_a_read_from_earliest_follows_retention_in_silence"
+        "reads/test_task:test_a_read_from_earliest_follows_retention_in_silence"
     ),
     "`latest`": "test_differences:test_latest_is_what_the_broker_has_checkpointed",
     "tasks": "test_differences:test_one_partition_is_read_by_many_tasks",
@@ -37,19 +39,21 @@ TESTS = {
         "test_differences:test_a_start_behind_latest_is_refused"
     ),
     'a topic with `"earliest"` or `"latest"` in a map of offsets': (
-        "read/test_offsets:test_a_topic_may_have_one_word_for_all_its_partitions"
+        "options/test_offsets:test_a_topic_may_have_one_word_for_all_its_partitions"
     ),
-    "timestamps": "read/test_timestamps:test_a_timestamp_is_milliseconds_or_a_time_with_its_zone",
+    "timestamps": (
+        "options/test_timestamps:test_a_timestamp_is_milliseconds_or_a_time_with_its_zone"
+    ),
     "a start before the end": "test_differences:test_the_last_records_of_each_partition",
     "a name that is nearly an option's": (
-        "read/test_options:test_an_unknown_name_is_answered_with_the_nearest"
+        "options/test_read_options:test_an_unknown_name_is_answered_with_the_nearest"
     ),
     "filters on `topic`, `partition`, `offset`, `timestamp`": (
-        "read/test_filtered_queries:test_queries_of_one_data_frame_do_not_share_a_filter"
+        "reads/test_filtered_queries:test_queries_of_one_data_frame_do_not_share_a_filter"
     ),
     "blanks around a value": "test_differences:test_blanks_around_a_value_do_not_count",
-    '`mode("overwrite")`': "write/test_writer:test_overwriting_has_to_be_meant",
-    "a bad option; an error in a task": "read/test_reader:test_a_bad_option_is_explained",
+    '`mode("overwrite")`': "writes/test_writer:test_overwriting_has_to_be_meant",
+    "a bad option; an error in a task": "reads/test_reader:test_a_bad_option_is_explained",
 }
 
 

@@ -80,7 +80,7 @@ def test_spark_is_asked_for_the_whole_traceback(
     finally:
         spark.conf.unset(SIMPLIFIED)
 
-    assert "pyspark_segmentlog/read/planner.py" in text
+    assert "pyspark_segmentlog/reads/planner.py" in text
 
 
 @pytest.mark.parametrize(

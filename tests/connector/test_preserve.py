@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 
 import segmentlog
 from pyspark_segmentlog import SegmentLogDataSource
-from pyspark_segmentlog.read.options import ReadOptions
-from pyspark_segmentlog.read.schema import row_schema
-from pyspark_segmentlog.write.options import WriteOptions
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.options.write_options import WriteOptions
+from pyspark_segmentlog.reads.schema import row_schema
 from segmentlog.errors import OptionError
 
 LOST = "the rows have timestamp, timestampType, offset, which this write does not keep"

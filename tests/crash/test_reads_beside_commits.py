@@ -30,8 +30,8 @@ from numbered_jobs import (
 from scanning import act_in_scan
 
 import segmentlog
-from pyspark_segmentlog.read.options import ReadOptions
-from pyspark_segmentlog.read.planner import plan_slices
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.reads.planner import plan_slices
 from segmentlog.errors import LogChangedError
 from segmentlog.model import LogSlice, TopicPartition
 

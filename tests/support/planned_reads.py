@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 
 import segmentlog
-from pyspark_segmentlog.read.options import ReadOptions
-from pyspark_segmentlog.read.planner import LateRange, plan_late_ranges, plan_slices
-from pyspark_segmentlog.read.task import read_late_range, read_slice
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.reads.planner import LateRange, plan_late_ranges, plan_slices
+from pyspark_segmentlog.reads.task import read_late_range, read_slice
 from segmentlog.model import LogSlice, TopicPartition
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig

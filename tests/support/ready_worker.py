@@ -27,7 +27,7 @@ def _load(module: str) -> None:
     importlib.import_module(module)
     importlib.import_module("pyspark_segmentlog.source")
     if module == "pyspark.worker":
-        for each in ("pandas", "pyarrow.compute", "pyspark_segmentlog.write.writer"):
+        for each in ("pandas", "pyarrow.compute", "pyspark_segmentlog.writes.writer"):
             importlib.import_module(each)
         list(importlib.import_module("segmentlog.tools.warmup").compile_kernels())
 

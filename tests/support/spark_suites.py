@@ -24,11 +24,12 @@ _ONE_VERSION = Unfit("the choice between two versions of Spark's own source")
 _BOTH = "interop/test_both_sources.py::"
 _RANDOM, _REFUSED = f"{_BOTH}test_random_options", f"{_BOTH}test_refusals_mean_the_same"
 _GROWS = f"{_BOTH}test_the_same_data_frames_see_what_a_topic_has_become"
-_READ = "connector/read/"
-_TIMES = f"{_READ}test_timestamps.py::"
+_READ = "connector/reads/"
+_OPTION = "connector/options/"
+_TIMES = f"{_OPTION}test_timestamps.py::"
 _BY_TIME = f"{_TIMES}test_ranges_by_time"
-_OFFSETS = f"{_READ}test_offsets.py::"
-_OPTIONS = f"{_READ}test_options.py::"
+_OFFSETS = f"{_OPTION}test_offsets.py::"
+_OPTIONS = f"{_OPTION}test_read_options.py::"
 _TASK = f"{_READ}test_task.py::"
 _READER = f"{_READ}test_reader.py::"
 _PLANNER = f"{_READ}test_planner.py::"
@@ -235,7 +236,7 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
         ),
         "subscribePattern: every partition of the topics that match": (
             f"{_PLANNER}test_every_partition_of_the_topics_is_read",
-            f"{_READ}test_topic_pattern.py::test_a_pattern_selects_what_it_selects_in_java",
+            f"{_OPTION}test_topic_pattern.py::test_a_pattern_selects_what_it_selects_in_java",
         ),
     },
 }  # fmt: skip

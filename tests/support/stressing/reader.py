@@ -24,8 +24,8 @@ import numpy as np
 from numbered_jobs import LEVELS, Found, Look, RowsError, options_of, read_partition, scan_log
 
 import segmentlog
-from pyspark_segmentlog.read.options import ReadOptions
-from pyspark_segmentlog.read.planner import plan_slices
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.reads.planner import plan_slices
 from segmentlog.errors import LogChangedError
 from segmentlog.logs.log import Log
 from segmentlog.model import LogSlice, TopicPartition

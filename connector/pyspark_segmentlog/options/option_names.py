@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping
 
-from pyspark_segmentlog.parsing import Option, nearest, refuse_client_option
+from pyspark_segmentlog.options.option import Option, nearest, refuse_client_option
 from segmentlog.errors import OptionError
 
 __all__ = ["check_names", "is_of_reads", "warn_of_unused"]

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from pyspark_segmentlog.parsing import Option
-from pyspark_segmentlog.read.bounds import LastDuration, LastRecords
-from pyspark_segmentlog.read.offsets import EARLIEST, LATEST, OffsetBound
-from pyspark_segmentlog.read.options import OPTIONS, ReadOptions, warn_of_unused
-from pyspark_segmentlog.read.timestamps import NoMatch, TimestampBound
-from pyspark_segmentlog.write.options import WRITE_OPTIONS
+from pyspark_segmentlog.options.bounds import LastDuration, LastRecords
+from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound
+from pyspark_segmentlog.options.option import Option
+from pyspark_segmentlog.options.read_options import READ_OPTIONS, ReadOptions, warn_of_unused
+from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound
+from pyspark_segmentlog.options.write_options import WRITE_OPTIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo, TopicPartition
 
@@ -86,15 +86,15 @@ GOOD_VALUES = {
     "maxPartitions": "8",
     "partitionAssignor": "range",
     "maxBytesPerPartition": "1m",
-} | {option.name: "1" for option in OPTIONS if not option.is_used}
+} | {option.name: "1" for option in READ_OPTIONS if not option.is_used}
 
 
-USED = {option.name for option in OPTIONS if option.is_used}
+USED = {option.name for option in READ_OPTIONS if option.is_used}
 
 
 def test_every_option_has_a_good_value_here() -> None:
     """A new option is tested, too."""
-    assert [option.name for option in OPTIONS] == list(GOOD_VALUES)
+    assert [option.name for option in READ_OPTIONS] == list(GOOD_VALUES)
 
 
 @pytest.mark.parametrize("name", GOOD_VALUES)
@@ -130,7 +130,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: str) -
     assert f"did you mean {nearest!r}?" in str(error)
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+@pytest.mark.parametrize("option", READ_OPTIONS, ids=lambda option: option.name)
 def test_a_refusal_says_what_the_reference_says(option: Option) -> None:
     """The third column of the table in the README, in words."""
     if option.parse is None:
@@ -539,7 +539,7 @@ def test_a_start_at_latest_and_an_end_at_earliest_are_refused() -> None:
 
 def test_options_of_writes_are_refused_as_such() -> None:
     """All of them, and by the word for a read: the nearest name would lead astray."""
-    of_reads = {option.name for option in OPTIONS}
+    of_reads = {option.name for option in READ_OPTIONS}
     of_writes = [option.name for option in WRITE_OPTIONS if option.name not in of_reads]
     for name in of_writes:
         if not name.startswith("kafka."):

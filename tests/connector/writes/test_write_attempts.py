@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 import segmentlog
 from pyspark_segmentlog import DefaultSource
-from pyspark_segmentlog.write.writer import SegmentLogWriter
+from pyspark_segmentlog.writes.writer import SegmentLogWriter
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogDirectoryError
 

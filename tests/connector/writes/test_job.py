@@ -8,7 +8,7 @@ import pytest
 from plain_writes import ONE, write
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StructType
 
-from pyspark_segmentlog.write.job import begin_write_job
+from pyspark_segmentlog.writes.job import begin_write_job
 from segmentlog.errors import ColumnError, OptionError
 
 VALUE = StructType().add("value", BinaryType())

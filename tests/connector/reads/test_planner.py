@@ -8,8 +8,8 @@ import pytest
 from planned_reads import ranges, write_times
 from stores_here import serve, store_of
 
-from pyspark_segmentlog.read.options import ReadOptions
-from pyspark_segmentlog.read.planner import plan_slices, plan_tasks
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.reads.planner import plan_slices, plan_tasks
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogDirectoryError,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from flipping import COLUMNS, FlippedLog, Rows, flips_of, is_hidden, plant, taken, wrong_reads
 
-from pyspark_segmentlog.read.options import ReadOptions
-from pyspark_segmentlog.read.planner import plan_tasks
-from pyspark_segmentlog.read.task import read_part
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.reads.planner import plan_tasks
+from pyspark_segmentlog.reads.task import read_part
 
 
 def by_tasks(**given: str) -> Callable[[FlippedLog, str], Rows]:

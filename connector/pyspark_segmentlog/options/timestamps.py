@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from pyspark_segmentlog.read.offsets import (
+from pyspark_segmentlog.options.offsets import (
     check_partitions,
     listed,
     load_object,

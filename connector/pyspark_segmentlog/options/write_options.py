@@ -4,14 +4,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark_segmentlog.parsing import (
+from pyspark_segmentlog.options.option import (
     Option,
     parse_boolean,
     parse_size,
     refuse_client_option,
     unknown_option,
 )
-from pyspark_segmentlog.read.options import is_of_reads
+from pyspark_segmentlog.options.read_options import is_of_reads
 from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.commit.topics import check_topic_name
 from segmentlog.disk.paths import local_path

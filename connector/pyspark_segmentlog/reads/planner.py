@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pyspark_segmentlog.read.bounds import LastDuration, LastRecords, available, check_start
-from pyspark_segmentlog.read.offset_ranges import PartitionRange, split_ranges
-from pyspark_segmentlog.read.offsets import EARLIEST, LATEST, OffsetBound
-from pyspark_segmentlog.read.options import ReadOptions
-from pyspark_segmentlog.read.task_groups import group_slices
-from pyspark_segmentlog.read.timestamps import TimestampBound
-from pyspark_segmentlog.read.topic_pattern import compile_topic_pattern
+from pyspark_segmentlog.options.bounds import LastDuration, LastRecords, check_start
+from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.options.timestamps import TimestampBound
+from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
+from pyspark_segmentlog.reads.available import available
+from pyspark_segmentlog.reads.offset_ranges import PartitionRange, split_ranges
+from pyspark_segmentlog.reads.task_groups import group_slices
 from segmentlog import LogDirectory, open_log_dir
 from segmentlog.disk.location import is_url
 from segmentlog.disk.paths import readable_path

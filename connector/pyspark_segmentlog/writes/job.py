@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructType
 
-from pyspark_segmentlog.write.options import WriteOptions
-from pyspark_segmentlog.write.schema import check_sink_schema
+from pyspark_segmentlog.options.write_options import WriteOptions
+from pyspark_segmentlog.writes.schema import check_sink_schema
 from segmentlog.errors import OptionError
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.left_out import warn_of_columns_left_out

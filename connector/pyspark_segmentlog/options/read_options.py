@@ -1,18 +1,18 @@
-"""Options of a read: strings in, one frozen, checked value out; `OPTIONS` is their only list."""
+"""Options of a read: strings in, one frozen, checked value out; `READ_OPTIONS` lists them."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import TypeAlias
 
-from pyspark_segmentlog.parsing import GivenOptions, Option, boolean, one_of, positive, size
-from pyspark_segmentlog.read import option_names
-from pyspark_segmentlog.read.bounds import LastDuration, LastRecords, check_order
-from pyspark_segmentlog.read.offsets import EARLIEST, LATEST, OffsetBound, parse_assign
-from pyspark_segmentlog.read.task_groups import PartitionAssignor
-from pyspark_segmentlog.read.timestamps import NoMatch, TimestampBound
-from pyspark_segmentlog.read.topic_pattern import compile_topic_pattern
+from pyspark_segmentlog.options import option_names
+from pyspark_segmentlog.options.bounds import LastDuration, LastRecords, check_order
+from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound, parse_assign
+from pyspark_segmentlog.options.option import GivenOptions, Option, boolean, one_of, positive, size
+from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound
+from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     IsolationLevel,
@@ -23,7 +23,20 @@ from segmentlog.model import (
     TopicPartition,
 )
 
-__all__ = ["OPTIONS", "STRATEGIES", "ReadOptions", "is_of_reads", "warn_of_unused"]
+__all__ = [
+    "READ_OPTIONS", "STRATEGIES", "PartitionAssignor", "ReadOptions", "is_of_reads",
+    "warn_of_unused",
+]  # fmt: skip
+
+
+class PartitionAssignor(StrEnum):
+    """The rule by which tasks share slices."""
+
+    BYTES = "bytes"  #: about as many bytes for each task
+    RANGE = "range"  #: Kafka's assignor of this name, with tasks as a group's members
+    ROUND_ROBIN = "roundrobin"
+    STICKY = "sticky"
+
 
 Start: TypeAlias = OffsetBound | TimestampBound | LastRecords | LastDuration
 End: TypeAlias = OffsetBound | TimestampBound
@@ -68,7 +81,7 @@ _TIMES = 'JSON such as `{"a":{"0":1767225600000,"1":"2026-01-31T10:00:00Z"}}`'
 _OF_STREAMS = "Not used: for streams"
 _OF_CLIENTS = "Not used: there is no client"
 
-OPTIONS = (
+READ_OPTIONS = (
     Option("path", "required", "a path", "A log directory, a partition directory or a `.log` "
            "file; what `load(path)` sets"),
     Option("paths", "none", 'a JSON list of paths such as `["/d1","/d2"]`', "Several log "
@@ -199,8 +212,8 @@ class ReadOptions:
         OptionError
             For the first option that is refused by its name, or whose value is not accepted.
         """
-        option_names.check_names(raw, OPTIONS)
-        given = GivenOptions(raw, OPTIONS)
+        option_names.check_names(raw, READ_OPTIONS)
+        given = GivenOptions(raw, READ_OPTIONS)
         _check_one(STRATEGIES, given)
         paths = (given["path"],) if "path" in given else ()
         paths += given["paths"] or ()
@@ -248,12 +261,12 @@ def _max_partitions(given: GivenOptions) -> int | None:
 
 def is_of_reads(name: str) -> bool:
     """Whether a read, here or of the ``kafka`` source, has an option of this lower-cased name."""
-    return option_names.is_of_reads(name, OPTIONS)
+    return option_names.is_of_reads(name, READ_OPTIONS)
 
 
 def warn_of_unused(raw: Mapping[str, str]) -> None:
     """Say once which of the given options have no effect."""
-    option_names.warn_of_unused(raw, OPTIONS)
+    option_names.warn_of_unused(raw, READ_OPTIONS)
 
 
 def _check_one(names: tuple[str, ...], given: GivenOptions) -> None:

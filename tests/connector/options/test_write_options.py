@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyspark_segmentlog.write.options import WriteOptions
+from pyspark_segmentlog.options.write_options import WriteOptions
 from segmentlog.errors import OptionError
 from segmentlog.model import Codec
 from segmentlog.stage.config import ProducerConfig

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafka_here.gateway import gateway
 
-from pyspark_segmentlog.read.topic_pattern import compile_topic_pattern
+from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
 from segmentlog.errors import OptionError
 
 NAMES = [

@@ -1,16 +1,13 @@
-"""Turn the start and the end that were asked for into offsets of one partition."""
+"""Starts before the end of a read, and the order of its start and its end."""
 
-import logging
 from dataclasses import dataclass
 
-from pyspark_segmentlog.read.offsets import EARLIEST, LATEST, OffsetBound
-from pyspark_segmentlog.read.timestamps import TimestampBound, parse_duration
-from segmentlog.errors import OffsetOutOfRangeError, OptionError
-from segmentlog.model import OffsetRange, TopicPartition
+from pyspark_segmentlog.options.offsets import OffsetBound
+from pyspark_segmentlog.options.timestamps import TimestampBound, parse_duration
+from segmentlog.errors import OptionError
+from segmentlog.model import TopicPartition
 
-__all__ = ["LastDuration", "LastRecords", "available", "check_order", "check_start"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["LastDuration", "LastRecords", "check_order", "check_start"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,57 +88,3 @@ def check_start(
             f"not behind the one of {behind}"
         )
         raise OptionError(start.option, start.text, accepted)
-
-
-def available(
-    topic_partition: TopicPartition,
-    asked: OffsetRange,
-    there: OffsetRange,
-    *,
-    fail_on_data_loss: bool,
-    follows_retention: bool = False,
-) -> OffsetRange:
-    """The part of a range that is there.
-
-    Parameters
-    ----------
-    topic_partition : partition of the range.
-    asked : its offsets; `EARLIEST` and `LATEST` stand for the bounds of `there`.
-    there : log start and end.
-    fail_on_data_loss : whether a part that is not there is an error, or is left out and logged.
-    follows_retention : whether offsets below the log start are left out in silence.
-
-    Raises
-    ------
-    OffsetOutOfRangeError
-        If a part is not there, and this is an error.
-    """
-    start = there.start_offset if asked.start_offset == EARLIEST else asked.start_offset
-    end = there.end_offset if asked.end_offset == LATEST else asked.end_offset
-    if follows_retention:
-        start = max(start, there.start_offset)
-        end = max(start, end)
-    missing = _missing(OffsetRange(start, end), there) if start < end else []
-    if not missing:
-        return OffsetRange(start, end)
-    if fail_on_data_loss:
-        at = start if not there.start_offset <= start <= there.end_offset else end
-        raise OffsetOutOfRangeError(str(topic_partition), at, *there)
-    logger.warning(
-        "%s: offsets %s are not there, and are skipped, because failOnDataLoss is false; the log "
-        "holds [%d, %d)",
-        topic_partition, " and ".join(f"[{first}, {last})" for first, last in missing), *there,
-    )  # fmt: skip
-    start = max(start, there.start_offset)
-    return OffsetRange(start, max(start, min(end, there.end_offset)))
-
-
-def _missing(asked: OffsetRange, there: OffsetRange) -> list[OffsetRange]:
-    """The parts of a range below and above `there`."""
-    start, end = asked
-    found = []
-    if start < there.start_offset:
-        found.append(OffsetRange(start, min(end, there.start_offset)))
-    if end > there.end_offset:
-        found.append(OffsetRange(max(start, there.end_offset), end))
-    return found

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark_segmentlog.read.bounds import available
-from pyspark_segmentlog.read.offsets import LATEST
-from pyspark_segmentlog.read.options import ReadOptions
+from pyspark_segmentlog.options.offsets import LATEST
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.reads.available import available
 from segmentlog import open_log_dir
 from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.model import LogSlice, OffsetRange, TopicPartition
@@ -14,7 +14,7 @@ from segmentlog.model import LogSlice, OffsetRange, TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_segmentlog.read.planner import LateRange
+    from pyspark_segmentlog.reads.planner import LateRange
     from segmentlog.logs.log import Log
 
 __all__ = ["read_late_range", "read_part", "read_slice"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_segmentlog.read.offset_ranges import PartitionRange, split_ranges
+from pyspark_segmentlog.reads.offset_ranges import PartitionRange, split_ranges
 from segmentlog.model import TopicPartition
 
 #: For each partition the bounds of its tasks: each one ends where the next one starts.

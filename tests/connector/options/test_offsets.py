@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from pyspark_segmentlog.read.offsets import EARLIEST, LATEST, OffsetBound
-from pyspark_segmentlog.read.options import OPTIONS
+from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound
+from pyspark_segmentlog.options.read_options import READ_OPTIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
-TABLE = {option.name: option for option in OPTIONS}
+TABLE = {option.name: option for option in READ_OPTIONS}
 
 
 def start(text: str) -> OffsetBound:

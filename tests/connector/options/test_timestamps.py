@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from planned_reads import offsets_by_partition, plan, ranges, write_times
 
-from pyspark_segmentlog.read.options import OPTIONS
-from pyspark_segmentlog.read.timestamps import NoMatch, TimestampBound, parse_duration
+from pyspark_segmentlog.options.bounds import LastDuration
+from pyspark_segmentlog.options.read_options import READ_OPTIONS
+from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound, parse_duration
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
-TABLE = {option.name: option for option in OPTIONS}
+TABLE = {option.name: option for option in READ_OPTIONS}
 ONE_O_CLOCK = 1_769_821_200_000  # 2026-01-31T01:00:00Z
 
 
@@ -237,3 +238,11 @@ def test_a_strategy_belongs_to_a_start() -> None:
 
     assert NoMatch.ERROR == bound.with_no_match(NoMatch.ERROR).no_match
     assert NoMatch.LATEST == bound.no_match
+
+
+def test_a_duration_ends_at_the_planning_of_the_read() -> None:
+    """It starts no earlier than 1970."""
+    duration = LastDuration.parse("lastDuration", "2 seconds")
+
+    assert 8000 == duration.before(10_000).everywhere
+    assert 0 == duration.before(1000).everywhere

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pyspark_segmentlog.read.bounds import LastDuration, available
-from pyspark_segmentlog.read.offsets import EARLIEST, LATEST
+from pyspark_segmentlog.options.offsets import EARLIEST, LATEST
+from pyspark_segmentlog.reads.available import available
 from segmentlog.errors import OffsetOutOfRangeError
 from segmentlog.model import OffsetRange, TopicPartition
 
@@ -78,11 +78,3 @@ def test_a_read_that_follows_retention_leaves_the_deleted_out_in_silence(
     assert [] == caplog.messages
     with pytest.raises(OffsetOutOfRangeError, match="offset 300"):
         available(T0, OffsetRange(20, 300), THERE, **follow)
-
-
-def test_a_duration_ends_at_the_planning_of_the_read() -> None:
-    """It starts no earlier than 1970."""
-    duration = LastDuration.parse("lastDuration", "2 seconds")
-
-    assert 8000 == duration.before(10_000).everywhere
-    assert 0 == duration.before(1000).everywhere

@@ -12,7 +12,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_segmentlog.read.schema import row_schema, selected_columns, text_columns
+from pyspark_segmentlog.reads.schema import row_schema, selected_columns, text_columns
 from segmentlog.errors import OptionError
 
 

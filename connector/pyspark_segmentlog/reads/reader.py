@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
-from pyspark_segmentlog.read.options import ReadOptions
 from segmentlog.disk.paths import readable_path
 from segmentlog.model import LogSlice
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_segmentlog.read.planner import LateRange
+    from pyspark_segmentlog.reads.planner import LateRange
 
 __all__ = ["SegmentLogReader", "TaskPartition"]
 
@@ -47,7 +47,7 @@ class SegmentLogReader(DataSourceReader):
     @PlainErrors()
     def partitions(self) -> Sequence[InputPartition]:
         """One partition for each task; for an empty list, Spark makes one that is None."""
-        from pyspark_segmentlog.read.planner import plan_tasks
+        from pyspark_segmentlog.reads.planner import plan_tasks
 
         planned = [TaskPartition(parts) for parts in plan_tasks(self._options)]
         freeze_modules()
@@ -69,7 +69,7 @@ class SegmentLogReader(DataSourceReader):
             readable_path(path)
 
     def _read(self, part: "LogSlice | LateRange") -> "Iterator[pa.RecordBatch]":
-        from pyspark_segmentlog.read.task import read_part
+        from pyspark_segmentlog.reads.task import read_part
         from segmentlog.records.text import TextColumns
 
         if not self._text:

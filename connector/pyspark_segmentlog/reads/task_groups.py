@@ -2,13 +2,13 @@
 
 import heapq
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from pyspark_segmentlog.read.assignors import assign_range, assign_round_robin, assign_sticky
+from pyspark_segmentlog.options.read_options import PartitionAssignor
+from pyspark_segmentlog.reads.assignors import assign_range, assign_round_robin, assign_sticky
 from segmentlog.model import TopicPartition
 
-__all__ = ["PartitionAssignor", "group_slices"]
+__all__ = ["group_slices"]
 
 
 class Part(Protocol):
@@ -24,15 +24,6 @@ class Part(Protocol):
 
 
 _Part = TypeVar("_Part", bound=Part)
-
-
-class PartitionAssignor(StrEnum):
-    """The rule by which tasks share slices."""
-
-    BYTES = "bytes"  #: about as many bytes for each task
-    RANGE = "range"  #: Kafka's assignor of this name, with tasks as a group's members
-    ROUND_ROBIN = "roundrobin"
-    STICKY = "sticky"
 
 
 def group_slices(

@@ -1,0 +1,1 @@
+"""Options of reads and writes: strings in, checked values out."""
