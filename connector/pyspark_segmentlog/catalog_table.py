@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
 
-from pyspark_segmentlog.options.read_options import READ_OPTIONS, STRATEGIES, ReadOptions
+from pyspark_segmentlog.options.read_options import STRATEGIES, ReadOptions
+from pyspark_segmentlog.options.reference import READ_OPTIONS
 from pyspark_segmentlog.reads.schema import row_schema
 from segmentlog.disk.paths import readable_path
 from segmentlog.errors import OptionError

@@ -51,7 +51,8 @@ class SegmentLogDataSource(DataSource):
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Reader of a batch query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
-        from pyspark_segmentlog.options.read_options import ReadOptions, warn_of_unused
+        from pyspark_segmentlog.options.names import warn_of_unused
+        from pyspark_segmentlog.options.read_options import ReadOptions
         from pyspark_segmentlog.reads.reader import SegmentLogReader
         from pyspark_segmentlog.reads.schema import selected_columns, text_columns
 

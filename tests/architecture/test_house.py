@@ -11,8 +11,7 @@ import pytest
 
 import pyspark_segmentlog
 import segmentlog
-from pyspark_segmentlog.options.read_options import READ_OPTIONS
-from pyspark_segmentlog.options.write_options import WRITE_OPTIONS
+from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
 
 TOP = Path(__file__).parents[2]
 ROOTS = (TOP / "storage" / "segmentlog", TOP / "connector" / "pyspark_segmentlog")

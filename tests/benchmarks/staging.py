@@ -13,6 +13,7 @@ from planning import run_program
 
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 _GIB = 1 << 30
 _EXTRAPOLATED_BYTES = 100e9
@@ -73,7 +74,7 @@ def _commit(scratch: Path, n_bytes: int, config: ProducerConfig, *, is_shared: b
     """Stage rows as two tasks do, commit them, and remove everything."""
     directory = scratch / "logs"
     _write_one_each(directory, config)
-    job = WriteJob.begin(str(directory), config, topic="t")
+    job = WriteJob.begin(WriteRequest(str(directory), config, topic="t"))
     values = _values(10_000, 1000)
     extents = []
     for task in range(2):
@@ -96,7 +97,9 @@ def _commit(scratch: Path, n_bytes: int, config: ProducerConfig, *, is_shared: b
 
 def _write_one_each(directory: Path, config: ProducerConfig) -> None:
     """Put a record into each partition: batches for an empty one are in their place as staged."""
-    job = WriteJob.begin(str(directory), config, topic="t", num_partitions=_PARTITIONS)
+    job = WriteJob.begin(
+        WriteRequest(str(directory), config, topic="t", num_partitions=_PARTITIONS)
+    )
     columns = {
         "value": pa.array([b"first"] * _PARTITIONS),
         "partition": pa.array(range(_PARTITIONS), pa.int32()),
@@ -140,7 +143,7 @@ from segmentlog.writes.job import WriteJob
 directory, n_partitions, size, n_bytes = sys.argv[1], *map(int, sys.argv[2:])
 n_rows = max(1, (1 << 20) // size)
 config = ProducerConfig(flush=False)
-job = WriteJob.begin(directory, config, topic="t")
+job = WriteJob.begin(WriteRequest(directory, config, topic="t"))
 topics = dataclasses.replace(job.topics, partitions={"t": n_partitions})
 job = dataclasses.replace(job, topics=topics)  # a task does not look for the partitions
 stager = job.stager(0)

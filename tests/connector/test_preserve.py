@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 import segmentlog
 from pyspark_segmentlog import SegmentLogDataSource
 from pyspark_segmentlog.options.read_options import ReadOptions
-from pyspark_segmentlog.options.write_options import WriteOptions
+from pyspark_segmentlog.options.write_options import write_request
 from pyspark_segmentlog.reads.schema import row_schema
 from segmentlog.errors import OptionError
 
@@ -48,17 +48,17 @@ def test_columns_that_a_write_does_not_keep_are_named(
 
 def test_preserve_is_the_default_of_what_it_stands_for() -> None:
     """Each option by itself comes before it."""
-    config = WriteOptions.parse({"path": "/d", "preserve": "true"}).config
+    config = write_request({"path": "/d", "preserve": "true"}).config
     assert (True, True, True) == (
         config.use_timestamps, config.use_timestamp_types, config.use_offsets,
     )  # fmt: skip
     raw = {"path": "/d", "preserve": "true", "includeOffset": "false"}
-    config = WriteOptions.parse(raw).config
+    config = write_request(raw).config
     assert (True, False) == (config.use_timestamp_types, config.use_offsets)
     assert ReadOptions.parse({"path": "/d", "preserve": "true"}).include_headers
     raw = {"path": "/d", "preserve": "true", "includeHeaders": "false"}
     assert not ReadOptions.parse(raw).include_headers
-    for parse in (ReadOptions.parse, WriteOptions.parse):
+    for parse in (ReadOptions.parse, write_request):
         with pytest.raises(OptionError, match="give true or false"):
             parse({"path": "/d", "preserve": "yes"})
 

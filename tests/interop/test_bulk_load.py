@@ -19,6 +19,7 @@ from segmentlog.model import Codec
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.interop
 
@@ -141,7 +142,7 @@ def test_a_broker_never_takes_half_a_job_for_data(
         shutil.rmtree(broker.log_dir)
         shutil.copytree(saved, broker.log_dir)
         config = moving if number % 2 else ProducerConfig()
-        job = WriteJob.begin(str(broker.log_dir), config, topic="t")
+        job = WriteJob.begin(WriteRequest(str(broker.log_dir), config, topic="t"))
         stager = job.stager(0)
         stager.add(mixed_rows(600).to_batches()[0])
         extents = stager.close()

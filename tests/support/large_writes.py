@@ -9,6 +9,7 @@ from segmentlog.stage.config import ProducerConfig
 from segmentlog.stage.staged_files import Extent
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 __all__ = ["LARGE", "pieces", "staged", "wide_rows"]
 
@@ -36,7 +37,9 @@ def staged(
     deletes_records: bool = False,
 ) -> tuple[WriteJob, list[Extent]]:
     """A job of some tasks that is ready to be committed."""
-    job = WriteJob.begin(str(directory), config, topic="t", deletes_records=deletes_records)
+    job = WriteJob.begin(
+        WriteRequest(str(directory), config, topic="t", overwrite=deletes_records)
+    )
     extents: list[Extent] = []
     for number, batches in enumerate(tasks):
         stager = job.stager(number)

@@ -1,6 +1,5 @@
-"""Option strings to values, for reads and writes."""
+"""One option, and the options that a user has given: texts to values, for reads and writes."""
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
@@ -8,14 +7,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from segmentlog.errors import OptionError
 
-__all__ = [
-    "GivenOptions", "Option", "boolean", "nearest", "one_of", "parse_boolean", "parse_size",
-    "positive", "refuse_client_option", "size", "unknown_option",
-]  # fmt: skip
+__all__ = ["GivenOptions", "Option", "boolean", "number", "one_of", "size"]
 
 _Word = TypeVar("_Word", bound=StrEnum)
 
-_BOOLEAN = "`true` or `false`"
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -66,6 +61,10 @@ class GivenOptions:
     ----------
     raw : texts by name, in any case.
     table : all options.
+
+    Attributes
+    ----------
+    texts : by lower-cased name.
     """
 
     def __init__(self, raw: Mapping[str, str], table: Iterable[Option]) -> None:
@@ -80,8 +79,8 @@ class GivenOptions:
         option = self._table[name]
         text = self.texts.get(name.lower())
         if text is None:
-            default = option.default.strip("`")
-            return option.value_of(default) if default != option.default else None
+            default = re.fullmatch("`([^`]*)`", option.default)
+            return option.value_of(default[1]) if default else None
         return option.value_of(text)
 
 
@@ -104,11 +103,11 @@ def one_of(words: type[_Word]) -> Callable[[str], _Word]:
     return parse
 
 
-def positive(largest: int) -> Callable[[str], int]:
-    """Parser of whole numbers from 1 to `largest`."""
+def number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """Parser of whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
-        if re.fullmatch(r"[0-9]{1,19}", text.strip()) is None or not 0 < int(text) <= largest:
+        if re.fullmatch(r"-?[0-9]{1,19}", text.strip()) is None or not least <= int(text) <= most:
             raise ValueError
         return int(text)
 
@@ -125,46 +124,3 @@ def size(*, zero: bool = False) -> Callable[[str], int]:
         return int(match[1]) * _UNITS[match[2]]
 
     return parse
-
-
-def unknown_option(name: str, value: str, names: Iterable[str]) -> OptionError:
-    """The error for an unknown name: silence would give other rows than the user meant."""
-    known = list(names)
-    near = nearest(name, known, cutoff=0.6)
-    accepted = f"did you mean {near!r}?" if near else f"those that there are: {', '.join(known)}"
-    return OptionError(name, value, f"there is no such option; {accepted}")
-
-
-def nearest(name: str, names: Iterable[str], *, cutoff: float) -> str | None:
-    """The name that is most like `name`, in any case, or None if none is."""
-    known = {each.lower(): each for each in names}
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=cutoff)
-    return known[near[0]] if near else None
-
-
-def refuse_client_option(name: str, value: str, forbidden: Mapping[str, str]) -> None:
-    """Refuse options of the Kafka client that show a misunderstanding; others are not used.
-
-    Raises
-    ------
-    OptionError
-        If the name, without ``kafka.``, is one of `forbidden`.
-    """
-    if name in forbidden:
-        raise OptionError(f"kafka.{name}", value, f"it is not supported: {forbidden[name]}")
-
-
-def parse_boolean(name: str, given: Mapping[str, str], *, default: bool) -> bool:
-    """True or false, in any case."""
-    text = given.get(name.lower())
-    return (
-        default if text is None else bool(Option(name, "", _BOOLEAN, "", boolean).value_of(text))
-    )
-
-
-def parse_size(name: str, given: Mapping[str, str], *, default: int, zero: str = "") -> int:
-    """Bytes, or a size such as ``64m``; 0 is allowed if `zero` describes its meaning."""
-    accepts = "bytes, or a size such as 64m" + (f"; 0 for {zero}" if zero else "")
-    option = Option(name, "", accepts, "", size(zero=bool(zero)))
-    text = given.get(name.lower())
-    return default if text is None else int(option.value_of(text))

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from pyspark_segmentlog.options.read_options import PartitionAssignor
+from pyspark_segmentlog.options.reference import PartitionAssignor
 from pyspark_segmentlog.reads.assignors import assign_range, assign_round_robin, assign_sticky
 from segmentlog.model import TopicPartition
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructType
 
-from pyspark_segmentlog.options.write_options import WriteOptions
+from pyspark_segmentlog.options.write_options import write_request
 from pyspark_segmentlog.writes.schema import check_sink_schema
 from segmentlog.errors import OptionError
-from segmentlog.writes.job import WriteJob
-from segmentlog.writes.left_out import warn_of_columns_left_out
+from segmentlog.writes import WriteJob, warn_of_columns_left_out
 
 __all__ = ["begin_write_job"]
 
@@ -29,20 +28,11 @@ def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bo
     LogDirectoryError, LogLockedError, UnknownTopicOrPartitionError, StorageError
         See `WriteJob.begin`.
     """
-    options = WriteOptions.parse(dict(raw))
-    check_sink_schema(schema, options.topic, options.config)
-    _check_mode(overwrite=overwrite, deletes_records=options.deletes_records)
     try:
-        job = WriteJob.begin(
-            options.directory,
-            options.config,
-            topic=options.topic,
-            num_partitions=options.num_partitions,
-            creates_topics=options.auto_create_topics,
-            lock_timeout_seconds=options.lock_timeout_seconds,
-            sink=options.sink,
-            deletes_records=options.deletes_records,
-        )
+        request = write_request(raw)
+        check_sink_schema(schema, request.topic, request.config)
+        _check_mode(overwrite=overwrite, deletes_records=request.overwrite)
+        job = WriteJob.begin(request)
     except OptionError as error:
         if error.option == "num_partitions":
             raise OptionError("numPartitions", error.value, error.accepted) from None

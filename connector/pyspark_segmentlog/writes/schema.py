@@ -2,8 +2,8 @@
 
 from pyspark.sql.types import StructType
 
+from segmentlog import ProducerConfig
 from segmentlog.errors import ColumnError, OptionError
-from segmentlog.stage.config import ProducerConfig
 
 __all__ = ["check_sink_schema"]
 

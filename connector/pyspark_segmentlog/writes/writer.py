@@ -12,8 +12,7 @@ from segmentlog.errors import LogDirectoryError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from segmentlog.stage.extent_columns import TaskExtents
-    from segmentlog.writes.job import WriteJob
+    from segmentlog.writes import TaskExtents, WriteJob
 
 __all__ = ["SegmentLogWriter", "StagedMessage"]
 
@@ -65,7 +64,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
         LogDirectoryError
             If the message of a task is missing: its rows would be left out.
         """
-        from segmentlog.stage.extent_columns import JobExtents
+        from segmentlog.writes import JobExtents
 
         staged = [each for each in messages if isinstance(each, StagedMessage)]
         if len(staged) < len(messages):

@@ -1,1 +1,36 @@
-"""Open a writer, and carry a write job from its beginning to its commit."""
+"""Open a writer, and carry a write job from its beginning to its commit.
+
+The names below are the door for a caller whose tasks run in other processes, such as a connector:
+it begins a `WriteJob` with a `WriteRequest`, each task stages rows and sends its `TaskExtents`,
+and the job commits all of them as `JobExtents`.
+"""
+
+from typing import TYPE_CHECKING
+
+from segmentlog.commit.sink_versions import SinkVersion
+from segmentlog.writes.job import WriteJob
+from segmentlog.writes.left_out import warn_of_columns_left_out
+from segmentlog.writes.request import WriteRequest, check_level
+
+if TYPE_CHECKING:
+    from segmentlog.stage.extent_columns import JobExtents, TaskExtents
+
+__all__ = [
+    "JobExtents",
+    "SinkVersion",
+    "TaskExtents",
+    "WriteJob",
+    "WriteRequest",
+    "check_level",
+    "warn_of_columns_left_out",
+]
+
+
+def __getattr__(name: str) -> object:
+    """`JobExtents` and `TaskExtents`, which load the compiler, when they are first asked for."""
+    if name not in {"JobExtents", "TaskExtents"}:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from segmentlog.stage import extent_columns
+
+    return getattr(extent_columns, name)

@@ -7,7 +7,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from segmentlog.commit.delete_replaced import delete_due
-from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.readable import exists
@@ -18,7 +17,8 @@ from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.stage.job_files import JobFiles, sweep_jobs
 from segmentlog.writes.directory import mark_new, prepare_directory
-from segmentlog.writes.job_topics import JobTopics, check_request, complete_topics
+from segmentlog.writes.job_topics import JobTopics, complete_topics
+from segmentlog.writes.request import WriteRequest
 
 if TYPE_CHECKING:
     from segmentlog.append.commit_staged import CommitSettings
@@ -38,37 +38,18 @@ class WriteJob:
 
     Attributes
     ----------
-    directory : absolute path of the log directory.
+    request : what the write asks for, with the settings of the directory in its `config`.
     token : random; part of the names of all files that the job makes there.
     topics : that it writes to, with their numbers of partitions.
-    config : how rows become batches.
-    lock_timeout_seconds : how long to wait for another writer.
-    sink : name and number of the write, if it is numbered.
-    deletes_records : whether the job's records replace all earlier records of its topic.
     """
 
-    directory: str
+    request: WriteRequest
     token: str
     topics: JobTopics
-    config: ProducerConfig
-    lock_timeout_seconds: float
-    sink: SinkVersion | None = None
-    deletes_records: bool = False
 
     @classmethod
     @storage_errors()
-    def begin(
-        cls,
-        directory: str,
-        config: ProducerConfig,
-        *,
-        topic: str | None = None,
-        num_partitions: int | None = None,
-        creates_topics: bool | None = None,
-        lock_timeout_seconds: float = 60.0,
-        sink: SinkVersion | None = None,
-        deletes_records: bool = False,
-    ) -> "WriteJob":
+    def begin(cls, request: WriteRequest) -> "WriteJob":
         """Recover from a crash, if there was one, and leave a mark for the tasks.
 
         The settings of each topic come from the directory, unless they are given.
@@ -76,27 +57,22 @@ class WriteJob:
         A missing topic is created when the job commits.  A job that fails before leaves no topic,
         which would bind the next job to a number of partitions that nobody chose.
 
-        Parameters
-        ----------
-        num_partitions : of topics that are created, one by default.
-        creates_topics : whether missing topics are created; by default they are, except in a
-            broker's own directory, where the broker would not know them.
-
         Raises
         ------
         LogLockedError
             If a broker is running on the directory, or another writer keeps it locked.
         OptionError, UnknownTopicOrPartitionError
-            See `check_request` and `JobTopics.found`.
+            See `JobTopics.found`.
         LogDirectoryError, StorageError
             See `prepare_directory`; if the disk is full or fails.
         """
-        check_request(topic, num_partitions, deletes_records=deletes_records)
+        directory, config, topic = request.directory, request.config, request.topic
         token = secrets.token_hex(8)
         prepare_directory(directory, token)
+        creates_topics = request.creates_topics
         if creates_topics is None:
             creates_topics = not exists(f"{directory}/{META_PROPERTIES_FILE}")
-        with storage_errors(directory), DirectoryLock(directory, lock_timeout_seconds):
+        with storage_errors(directory), DirectoryLock(directory, request.lock_timeout_seconds):
             mark_new(directory)
             recover_commits(directory)
             sweep_jobs(directory)
@@ -110,13 +86,23 @@ class WriteJob:
             topics = JobTopics.found(
                 directory,
                 topic,
-                asked=num_partitions,
+                asked=request.num_partitions,
                 creates_topics=creates_topics,
-                keeps_partitions=config.use_offsets and not deletes_records,
+                keeps_partitions=config.use_offsets and not request.overwrite,
             )
             # Before the lock goes: the sweep of another job removes staged files without a mark.
             JobFiles(directory, token).make_mark()
-        return cls(directory, token, topics, config, lock_timeout_seconds, sink, deletes_records)
+        return cls(replace(request, config=config), token, topics)
+
+    @property
+    def directory(self) -> str:
+        """Absolute path of the log directory."""
+        return self.request.directory
+
+    @property
+    def config(self) -> ProducerConfig:
+        """How rows become batches: what the write asks for, above the directory's settings."""
+        return self.request.config
 
     @storage_errors()
     def stager(self, task: int, numbers: "SequenceNumbers | None" = None) -> "RowStager":
@@ -171,7 +157,7 @@ class WriteJob:
         rolls: bool = False,
         sequences: "SequenceCheck | None" = None,
     ) -> bool:
-        """Make all rows visible at once; False if `sink` has already committed all of them.
+        """Make all rows visible at once; False if the request's `sink` has committed all of them.
 
         Parameters
         ----------
@@ -193,7 +179,7 @@ class WriteJob:
         staged, topic = JobExtents.of(extents), self.topics.topic
         with (
             storage_errors(self.directory),
-            DirectoryLock(self.directory, self.lock_timeout_seconds),
+            DirectoryLock(self.directory, self.request.lock_timeout_seconds),
         ):
             # Under the lock: no sweep can come between this look and the decision.
             self.check_begun()
@@ -217,9 +203,9 @@ class WriteJob:
             config,
             own=self.config.own,
             flush=self.config.flush or n_records >= config.flush_messages,
-            sink=self.sink,
+            sink=self.request.sink,
             topic=self.topics.topic,
-            emptied=self.topics.all_partitions() if self.deletes_records else (),
+            emptied=self.topics.all_partitions() if self.request.overwrite else (),
             rolls=rolls,
             sequences=sequences,
             delays=_delays(

@@ -5,30 +5,12 @@ import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from segmentlog.arguments import whole_number
-from segmentlog.commit.topics import MOST_PARTITIONS, check_topic_name, create_partitions
+from segmentlog.commit.topics import check_topic_name, create_partitions
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.layout.partitions import list_partitions
 from segmentlog.model import TopicPartition
 
-__all__ = ["JobTopics", "check_request", "complete_topics"]
-
-
-def check_request(topic: str | None, num_partitions: int | None, *, deletes_records: bool) -> None:
-    """Refuse a job that is wrong for every log directory.
-
-    Raises
-    ------
-    OptionError
-        If Kafka does not allow the topic's name, or as many partitions; if records are to be
-        deleted, and no topic is named.
-    """
-    if num_partitions is not None:
-        whole_number("num_partitions", num_partitions, 1, MOST_PARTITIONS)
-    if topic is not None:
-        check_topic_name(topic)
-    elif deletes_records:
-        raise OptionError("topic", "", "name the topic whose records are to be deleted")
+__all__ = ["JobTopics", "complete_topics"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,18 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from segmentlog.arguments import instance_of, refused, whole_number
 from segmentlog.commit.sink_versions import SinkVersion
-from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 from segmentlog.stage.config import Producer, ProducerConfig
 from segmentlog.writes.left_out import warn_of_columns_left_out
+from segmentlog.writes.request import WriteRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,7 +138,7 @@ class LogWriter:
         name = topic or job.topics.topic
         if name is None or (job.topics.topic or name) != name:
             raise OptionError("topic", topic or "", f"the writer has {job.topics.topic or 'none'}")
-        if job.deletes_records:
+        if job.request.overwrite:
             raise OptionError("batches", "given beside delete_records", _REPLACES)
         if job.config.use_offsets:
             raise OptionError("use_offsets", "True", "batches as they are get the next offsets")
@@ -325,7 +326,6 @@ def open_writer(
     from segmentlog.stage.numbering import SequenceNumbers
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
 
-    directory = local_path(path)
     if txn is not None:
         accepted = "give a name and a number: ('loader', 0)"
         instance_of("txn", txn, tuple, accepted)
@@ -340,26 +340,27 @@ def open_writer(
     settings = config or ProducerConfig()
     if preserve:
         settings = settings.preserving()
+    request = WriteRequest(
+        os.fsdecode(path),
+        settings,
+        topic=topic,
+        num_partitions=num_partitions,
+        creates_topics=creates_topics,
+        lock_timeout_seconds=lock_timeout_seconds,
+        sink=SinkVersion(*txn) if txn else None,
+        overwrite=delete_records,
+    )
     numbers = None
     if producer is not None:
         _check_producer(producer, topic, settings, deletes_records=delete_records)
-        after_the_log = numbers_after_the_log(directory, producer, lock_timeout_seconds)
+        after_the_log = numbers_after_the_log(request.directory, producer, lock_timeout_seconds)
         numbers = SequenceNumbers(producer, after_the_log)
 
     def begin(is_first: bool) -> WriteJob:
         if txn and not is_first:
             accepted = "one number is one commit: close the writer, and open one with the next"
             raise OptionError("txn", f"{txn[0]}, {txn[1]}", accepted)
-        return WriteJob.begin(
-            directory,
-            settings,
-            topic=topic,
-            num_partitions=num_partitions,
-            creates_topics=creates_topics,
-            lock_timeout_seconds=lock_timeout_seconds,
-            sink=SinkVersion(*txn) if txn else None,
-            deletes_records=delete_records and is_first,
-        )
+        return WriteJob.begin(replace(request, overwrite=delete_records and is_first))
 
     return LogWriter(begin, numbers)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound
-from pyspark_segmentlog.options.read_options import READ_OPTIONS
+from pyspark_segmentlog.options.reference import READ_OPTIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 

@@ -8,11 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from pyspark_segmentlog.options.bounds import LastDuration, LastRecords
+from pyspark_segmentlog.options.names import warn_of_unused
 from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound
 from pyspark_segmentlog.options.option import Option
-from pyspark_segmentlog.options.read_options import READ_OPTIONS, ReadOptions, warn_of_unused
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
 from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound
-from pyspark_segmentlog.options.write_options import WRITE_OPTIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo, TopicPartition
 

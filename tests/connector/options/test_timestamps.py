@@ -7,7 +7,7 @@ import pytest
 from planned_reads import offsets_by_partition, plan, ranges, write_times
 
 from pyspark_segmentlog.options.bounds import LastDuration
-from pyspark_segmentlog.options.read_options import READ_OPTIONS
+from pyspark_segmentlog.options.reference import READ_OPTIONS
 from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound, parse_duration
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition

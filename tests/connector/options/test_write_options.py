@@ -2,16 +2,18 @@
 
 import pytest
 
-from pyspark_segmentlog.options.write_options import WriteOptions
+from pyspark_segmentlog.options.reference import TOPIC_SETTINGS
+from pyspark_segmentlog.options.write_options import write_request
+from segmentlog import ProducerConfig, TopicConfig
 from segmentlog.errors import OptionError
 from segmentlog.model import Codec
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes import WriteRequest
 
 
 def config(**options: str) -> ProducerConfig:
     """The config of a write, by option names that Python could not write."""
     raw = {name.replace("__", "."): value for name, value in options.items()}
-    return WriteOptions.parse({"path": "/d", "topic": "t", **raw}).config
+    return write_request({"path": "/d", "topic": "t", **raw}).config
 
 
 def test_the_level_is_that_of_the_codec_that_is_used() -> None:
@@ -43,7 +45,7 @@ def test_no_bytes_are_a_size_where_they_mean_something() -> None:
     """In Kafka, a batch size of 0 makes batches of a record or two."""
     assert 0 == config(kafka__batch__size="0").batch_size
     assert config(kafka__max__request__size="0").max_request_size is None
-    with pytest.raises(OptionError, match="64m; 0 for the smallest batches"):
+    with pytest.raises(OptionError, match="64k; 0 for the smallest batches"):
         config(kafka__batch__size="x")
     with pytest.raises(OptionError, match=r"such as 64m$"):
         config(kafka__buffer__memory="0")
@@ -56,3 +58,16 @@ def test_an_option_of_reads_is_told_as_one(name: str) -> None:
         config(**{name: "1"})
 
     assert "numPartitions" not in str(refused.value)
+
+
+def test_the_defaults_of_the_reference_are_those_of_the_engine() -> None:
+    """The tables are parsed for options that are not given, and the engine has defaults, too."""
+    request = write_request({"path": "/d"})
+    settings = {
+        option.name: option.default.strip("`")
+        for option in TOPIC_SETTINGS
+        if option.default != "no limit"
+    }
+
+    assert WriteRequest("/d") == request
+    assert TopicConfig() == TopicConfig.parse(settings)

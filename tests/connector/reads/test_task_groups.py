@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_segmentlog.options.read_options import PartitionAssignor
+from pyspark_segmentlog.options.reference import PartitionAssignor
 from pyspark_segmentlog.reads.task_groups import group_slices
 from segmentlog.model import LogSlice, SliceFile
 

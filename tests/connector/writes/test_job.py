@@ -25,7 +25,9 @@ def test_a_job_has_what_the_options_say(tmp_path: Path) -> None:
     assert job.files.mark.exists()
     assert str(tmp_path) == job.directory
     assert ("t", 3) == (job.topics.topic, job.topics.n_partitions("t"))
-    assert (7, ("app", 4), False) == (job.lock_timeout_seconds, job.sink, job.deletes_records)
+    request = job.request
+    assert (7, ("app", 4)) == (request.lock_timeout_seconds, request.sink)
+    assert not request.overwrite
     assert 100 == job.config.batch_size
 
 
@@ -39,7 +41,7 @@ def test_the_mode_and_the_option_say_the_same(tmp_path: Path) -> None:
         begin_write_job(deletes, VALUE, overwrite=False)
     assert not (tmp_path / "logs").exists()
 
-    assert begin_write_job(deletes, VALUE, overwrite=True).deletes_records
+    assert begin_write_job(deletes, VALUE, overwrite=True).request.overwrite
 
 
 def test_columns_are_checked_before_anything_is_made(tmp_path: Path) -> None:

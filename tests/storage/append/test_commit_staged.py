@@ -15,13 +15,14 @@ from segmentlog.model import TopicPartition
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 
 def test_a_commit_empties_the_partitions_that_it_names_and_no_other(tmp_path: Path) -> None:
     """One of two that it appends to: the other keeps its records."""
     rows = pa.table({"topic": ["a", "b"], "value": [b"old", b"old"]})
     write(tmp_path, rows, topic=None)
-    job = WriteJob.begin(str(tmp_path), ProducerConfig())
+    job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig()))
     stager = job.stager(0)
     stager.add(pa.table({"topic": ["a", "b"], "value": [b"new", b"new"]}).to_batches()[0])
     extents = stager.close()

@@ -30,6 +30,7 @@ from segmentlog.stage import staged_files as stage
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.linux
 
@@ -217,7 +218,7 @@ def test_a_writer_that_was_taken_over_decides_nothing_by_its_handle(
 
 
 def _staged(directory: Path) -> tuple[WriteJob, tuple[stage.Extent, ...]]:
-    job = WriteJob.begin(str(directory), ProducerConfig(), topic="t")
+    job = WriteJob.begin(WriteRequest(str(directory), ProducerConfig(), topic="t"))
     stager = job.stager(0)
     stager.add(pa.RecordBatch.from_pydict({"value": [b"00009" * 40]}))
     return job, stager.close()

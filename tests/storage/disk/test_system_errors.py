@@ -21,6 +21,7 @@ from segmentlog.tools.recover import recover_directory
 from segmentlog.tools.reindex import reindex_paths
 from segmentlog.tools.verify import verify_paths
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.linux
 
@@ -155,7 +156,7 @@ def test_a_writer_in_a_process_with_too_many_files(
 ) -> None:
     """When it begins, when it stages, and when it commits."""
     write(tmp_path, ONE)
-    job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     stager, other = job.stager(0), job.stager(1)
     stager.add(ONE.to_batches()[0])
     other.add(ONE.to_batches()[0])
@@ -174,7 +175,9 @@ def test_a_writer_in_a_process_with_too_many_files(
 def test_a_commit_to_a_partition_that_is_gone(tmp_path: Path) -> None:
     """Nothing raw comes out of it."""
     write(tmp_path, ONE, num_partitions=2)
-    job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t", creates_topics=False)
+    job = WriteJob.begin(
+        WriteRequest(str(tmp_path), ProducerConfig(), topic="t", creates_topics=False)
+    )
     stager = job.stager(0)
     stager.add(ONE.to_batches()[0])
     extents = stager.close()

@@ -55,7 +55,8 @@ def test_a_commit_reads_a_few_headers(tmp_path: Path, monkeypatch: pytest.Monkey
     job, extents = staged(tmp_path / "a", [*pieces(0, 3300)])
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     there = str(tmp_path / "b")
-    other = replace(job, directory=there, topics=replace(job.topics, directory=there))
+    request = replace(job.request, directory=there)
+    other = replace(job, request=request, topics=replace(job.topics, directory=there))
     for path in (tmp_path / "b").glob("*.batches.stage"):
         path.unlink()
     name = own(extents).name

@@ -26,6 +26,7 @@ from segmentlog.stage.staged_files import TaskStage
 from segmentlog.stage.stager import RowStager
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.linux
 
@@ -48,7 +49,7 @@ def begin(directory: Path, n: int = 150, *, flush: bool = True) -> tuple[WriteJo
     config = ProducerConfig(
         TopicConfig(segment_bytes=400_000), batch_size=12_000, buffer_memory=7_500_000, flush=flush
     )
-    job = WriteJob.begin(str(directory), config, topic="t", num_partitions=n)
+    job = WriteJob.begin(WriteRequest(str(directory), config, topic="t", num_partitions=n))
     return job, job.stager(0)
 
 
@@ -197,7 +198,7 @@ def test_an_early_sync_that_fails_fails_the_task(
 def test_a_shared_file_that_is_damaged_before_it_is_grouped(tmp_path: Path, damage: str) -> None:
     """Is a task's to report as the commit would: the job is to be run again."""
     config = ProducerConfig(buffer_memory=1000, batch_size=100)
-    job = WriteJob.begin(str(tmp_path), config, topic="t", num_partitions=2)
+    job = WriteJob.begin(WriteRequest(str(tmp_path), config, topic="t", num_partitions=2))
     stager = job.stager(0)
     for _ in range(20):
         columns = {"value": [b"x" * 9000] * 2, "partition": pa.array([0, 1], pa.int32())}

@@ -38,6 +38,7 @@ from segmentlog.records.source import record_source
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.linux
 
@@ -163,7 +164,7 @@ def test_views_that_lead_outside_their_buffers_are_refused(column: str) -> None:
 
 def test_a_job_is_committed_once(tmp_path: Path) -> None:
     """Its token says that it is decided, and so would say it of the second commit."""
-    job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     first, second = job.stager(0), job.stager(1)
     first.add(ONE.to_batches()[0])
     second.add(ONE.to_batches()[0])
@@ -180,7 +181,7 @@ def test_a_topic_that_was_deleted_behind_an_unfinished_commit(
     write(tmp_path, ONE)
     with segmentlog.open_writer(tmp_path, "other") as writer:
         writer.append(ONE)
-    job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     stager = job.stager(0)
     stager.add(ONE.to_batches()[0])
     with monkeypatch.context() as patch:
@@ -372,7 +373,7 @@ def test_sizes_that_cannot_be(name: str, size: int) -> None:
 def test_two_jobs_that_create_a_topic_differently(tmp_path: Path, first: int, second: int) -> None:
     """The later one has spread its rows over a number that is not the topic's."""
     table = ONE.append_column("topic", pa.array(["t"]))
-    jobs = [WriteJob.begin(str(tmp_path), ProducerConfig(), num_partitions=n)
+    jobs = [WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), num_partitions=n))
             for n in (first, second)]  # fmt: skip
     staged = []
     for job in jobs:
@@ -390,7 +391,7 @@ def test_a_writer_that_lost_its_lock_withdraws(
 ) -> None:
     """Between its look at the logs and its guard; what the other has committed stays."""
     write(tmp_path, ONE)
-    late = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    late = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     stager = late.stager(0)
     stager.add(pa.RecordBatch.from_pydict({"value": [b"late"] * 5}))
     extents = stager.close()
@@ -435,7 +436,7 @@ def test_a_writer_that_lost_its_lock_withdraws(
 def test_a_stale_guard_undoes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its writer had lost the lock and died behind its guard, before it looked again."""
     write(tmp_path, ONE)
-    late = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    late = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     stager = late.stager(0)
     stager.add(pa.RecordBatch.from_pydict({"value": [b"late"] * 5}))
     extents = stager.close()

@@ -13,6 +13,7 @@ from segmentlog.commit.state import STATE_FILE
 from segmentlog.errors import LogDirectoryError
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 ONE = pa.table({"value": [b"v"]})
 HOUR, DAY = 3600, 24 * 3600
@@ -27,7 +28,7 @@ def _age(directory: Path, seconds: float) -> None:
 
 
 def _begin(directory: Path) -> WriteJob:
-    return WriteJob.begin(str(directory), ProducerConfig(), topic="t")
+    return WriteJob.begin(WriteRequest(str(directory), ProducerConfig(), topic="t"))
 
 
 def _other_job(directory: Path) -> None:

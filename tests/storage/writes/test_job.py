@@ -11,11 +11,12 @@ from soundness import assert_tidy
 from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 
 def test_a_job_travels_to_its_tasks_and_back(tmp_path: Path) -> None:
     """It is pickled for each; the driver commits what they staged, in their order."""
-    job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     extents = []
     for task in range(3):
         travelled = pickle.loads(pickle.dumps(job))
@@ -33,18 +34,20 @@ def test_a_job_travels_to_its_tasks_and_back(tmp_path: Path) -> None:
 def test_a_job_that_is_refused_leaves_no_mark(tmp_path: Path) -> None:
     """It would be swept only after two weeks."""
     with pytest.raises(UnknownTopicOrPartitionError):
-        WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t", creates_topics=False)
+        WriteJob.begin(
+            WriteRequest(str(tmp_path), ProducerConfig(), topic="t", creates_topics=False)
+        )
     write(tmp_path, ONE, num_partitions=2)
     (tmp_path / "t-0").rename(tmp_path / "elsewhere")
     with pytest.raises(UnknownTopicOrPartitionError):
-        WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+        WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
 
     assert [] == list(tmp_path.glob("*.job"))
 
 
 def test_a_job_ends_once(tmp_path: Path) -> None:
     """A task that comes late finds no job, and a second commit has nothing to commit."""
-    job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     stager = job.stager(0)
     stager.add(ONE.to_batches()[0])
     extents = stager.finish()

@@ -9,7 +9,8 @@ from segmentlog.commit.topics import create_partitions
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
-from segmentlog.writes.job_topics import JobTopics, check_request, complete_topics
+from segmentlog.writes.job_topics import JobTopics, complete_topics
+from segmentlog.writes.request import WriteRequest
 
 
 def found(
@@ -39,13 +40,13 @@ def make(directory: Path, topic: str, n_partitions: int) -> None:
 @pytest.mark.parametrize("number", [0, -1, 1_000_001])
 def test_a_number_of_partitions_that_no_topic_can_have(number: int) -> None:
     with pytest.raises(OptionError, match="give a whole number from 1 to 1000000"):
-        check_request("t", number, deletes_records=False)
+        WriteRequest("logs", topic="t", num_partitions=number)
 
 
 def test_records_are_deleted_of_a_topic_that_is_named() -> None:
     with pytest.raises(OptionError, match="name the topic whose records are to be deleted"):
-        check_request(None, None, deletes_records=True)
-    check_request("t", 1, deletes_records=True)
+        WriteRequest("logs", overwrite=True)
+    WriteRequest("logs", topic="t", num_partitions=1, overwrite=True)
 
 
 def test_numbers_of_partitions(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from segmentlog.errors import StagedFileError
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 
 @pytest.fixture(params=["tmpfs", "bind"])
@@ -113,7 +114,7 @@ def test_the_first_segment_of_a_new_log_is_moved_into_its_place(
     tmp_path: Path, moved: list[int]
 ) -> None:
     """The empty one that stands there gives way; its batches are in their place already."""
-    job = WriteJob.begin(str(tmp_path), CONFIG, topic="t")
+    job = WriteJob.begin(WriteRequest(str(tmp_path), CONFIG, topic="t"))
     stager = job.stager(0)
     for batch in pieces(0, 2000):
         stager.add(batch)
@@ -155,7 +156,7 @@ def test_a_file_in_which_a_segment_would_roll_is_copied(tmp_path: Path, moved: l
 def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: str) -> None:
     """Is refused, and nothing becomes visible."""
     write(tmp_path, *pieces(0, 50), num_partitions=2, config=CONFIG)
-    job = WriteJob.begin(str(tmp_path), CONFIG, topic="t")
+    job = WriteJob.begin(WriteRequest(str(tmp_path), CONFIG, topic="t"))
     stager = job.stager(0)
     for batch in pieces(50, 20 if damage in {"copied", "magic"} else 5000):
         stager.add(batch)
@@ -194,7 +195,7 @@ def test_a_crash_at_every_step_of_a_move(
         directory, kind = tmp_path / str(number), number % 3
         first = 50 if kind else 0
         write(directory, *pieces(0, first), num_partitions=2, config=CONFIG)
-        job = WriteJob.begin(str(directory), CONFIG, topic="t", num_partitions=2)
+        job = WriteJob.begin(WriteRequest(str(directory), CONFIG, topic="t", num_partitions=2))
         # Another job comes in between: the batches are staged for a place that is taken then.
         n_between = 100 if kind == 2 else 0
         stager = job.stager(0)

@@ -19,6 +19,7 @@ from segmentlog.errors import SyncFailedError
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.linux
 
@@ -94,7 +95,7 @@ def test_a_task_has_one_extent_for_each_partition_of_its_shared_file(
         buffer_memory=8000, batch_size=100, use_offsets=keeps_offsets,
         topic_config=TopicConfig(segment_bytes=4_000_000),
     )  # fmt: skip
-    job = WriteJob.begin(str(tmp_path), config, topic="t", num_partitions=3)
+    job = WriteJob.begin(WriteRequest(str(tmp_path), config, topic="t", num_partitions=3))
     stager = job.stager(0)
     for n in range(120):
         columns = {"value": [b"%04d" % n * 10] * 3, "partition": pa.array([0, 1, 2], pa.int32())}

@@ -8,8 +8,8 @@ from plain_writes import ONE, values, write
 
 import segmentlog
 from segmentlog.errors import InvalidRecordError, LogDirectoryError, OptionError
-from segmentlog.stage.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 SPREAD = pa.table({"value": [b"a", b"b", b"c"], "partition": [0, 1, 2]})
 
@@ -55,8 +55,10 @@ def test_another_number_of_partitions_than_the_topic_has(tmp_path: Path) -> None
 
 def test_two_jobs_may_create_a_topic_alike(tmp_path: Path) -> None:
     """The second finds the topic of the first; with another number it has to be run again."""
-    begun = [WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t", num_partitions=number)
-             for number in (3, 3, 2)]  # fmt: skip
+    begun = [
+        WriteJob.begin(WriteRequest(str(tmp_path), topic="t", num_partitions=number))
+        for number in (3, 3, 2)
+    ]
     staged = []
     for job in begun:
         stager = job.stager(0)

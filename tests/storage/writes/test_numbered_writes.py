@@ -21,6 +21,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 DAY = 24 * 3600
 LATER = 1_900_000_000_000  #: epoch ms, in 2030
@@ -125,7 +126,7 @@ def test_a_commit_says_whether_it_has_written_anything(tmp_path: Path) -> None:
 
     def committed(*topics: str, topic: str | None = None) -> bool:
         sink = SinkVersion("app", 1)
-        job = WriteJob.begin(str(tmp_path), ProducerConfig(), topic=topic, sink=sink)
+        job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic=topic, sink=sink))
         stager = job.stager(0)
         for batch in to_topics(*topics).to_batches() if topics else ():
             stager.add(batch)
@@ -164,7 +165,7 @@ def test_a_topic_that_is_left_out_beside_another_is_not_emptied(tmp_path: Path) 
     sink = SinkVersion("app", 1)
     write(tmp_path, ONE, topic="t", txn=sink)
     write(tmp_path, ONE, topic="u")
-    job = WriteJob.begin(str(tmp_path), ProducerConfig(), sink=sink)
+    job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), sink=sink))
     stager = job.stager(0)
     stager.add(to_topics("t", "u").to_batches()[0])
     emptied = [TopicPartition("t", 0), TopicPartition("u", 0)]

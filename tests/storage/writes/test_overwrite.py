@@ -17,6 +17,7 @@ from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 AT_ONCE = {"file.delete.delay.ms": "0"}
 CONFIG = ProducerConfig(TopicConfig(segment_bytes=2000), batch_size=300)
@@ -98,7 +99,7 @@ def test_a_crash_at_every_step_of_an_overwrite(
         write_here(directory, numbered_rows(0, 100), delete_records=bool(number % 2))
         write_here(directory, numbered_rows(100, 100), delete_records=bool(number % 2))
         before = dealt((100, 100)) if number % 2 else dealt((0, 200))
-        job = WriteJob.begin(str(directory), CONFIG, topic="t", deletes_records=True)
+        job = WriteJob.begin(WriteRequest(str(directory), CONFIG, topic="t", overwrite=True))
         stager = job.stager(0)
         stager.add(numbered_rows(1000, 50).to_batches()[0])
         extents = stager.close()
@@ -137,7 +138,7 @@ def test_a_failed_sync_keeps_the_guard(tmp_path: Path, monkeypatch: pytest.Monke
     write_here(tmp_path, numbered_rows(0, 100))
     first = tmp_path / "t-0" / f"{0:020d}.log"
     before = first.read_bytes()
-    job = WriteJob.begin(str(tmp_path), CONFIG, topic="t")
+    job = WriteJob.begin(WriteRequest(str(tmp_path), CONFIG, topic="t"))
     stager = job.stager(0)
     stager.add(numbered_rows(100, 100).to_batches()[0])
     extents = stager.close()
@@ -166,7 +167,7 @@ def test_overwritten_files_go_before_the_next_job_stages(tmp_path: Path) -> None
     write_here(tmp_path, numbered_rows(0, 500))
     write_here(tmp_path, numbered_rows(1000, 10), delete_records=True)
     segmentlog.alter_settings(tmp_path, "t", AT_ONCE)
-    job = WriteJob.begin(str(tmp_path), CONFIG, topic="t", deletes_records=True)
+    job = WriteJob.begin(WriteRequest(str(tmp_path), CONFIG, topic="t", overwrite=True))
 
     assert not [*tmp_path.glob(f"t-0/{0:020d}.*")]
     assert dealt((1000, 10)) == numbers(tmp_path)

@@ -16,6 +16,7 @@ import segmentlog
 from segmentlog.errors import LogDirectoryError, SyncFailedError
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.linux
 
@@ -190,7 +191,7 @@ def test_a_member_of_the_group_does_not_write_what_the_owner_cannot_use(
 def test_a_task_of_a_member_of_the_group_stages_nothing(shared: Path) -> None:
     """Spark's executors may run as another user than its driver."""
     with as_user(4711, 815, 0o002):
-        job = WriteJob.begin(str(shared), ProducerConfig(), topic="t")
+        job = WriteJob.begin(WriteRequest(str(shared), ProducerConfig(), topic="t"))
     before = left(shared)
     with as_user(MEMBER, 815, 0o002):
         stager = job.stager(0)

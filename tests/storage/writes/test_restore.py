@@ -12,6 +12,7 @@ from segmentlog.errors import InvalidRecordError, OffsetsOutOfOrderError, Option
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 GOLDEN = sorted(path for path in Path("tests/golden").glob("kafka-*") if path.is_dir())
 RESTORE = ProducerConfig(use_timestamps=True, use_timestamp_types=True, use_offsets=True)
@@ -66,7 +67,7 @@ def test_offsets_and_times_are_kept(tmp_path: Path) -> None:
 
 def test_tasks_are_put_in_the_order_of_their_offsets(tmp_path: Path) -> None:
     """Whichever comes first."""
-    job = WriteJob.begin(str(tmp_path), RESTORE, topic="t")
+    job = WriteJob.begin(WriteRequest(str(tmp_path), RESTORE, topic="t"))
     extents = []
     for task, offsets in enumerate([[20, 21], [0, 1], [10]]):
         stager = job.stager(task)
@@ -108,7 +109,7 @@ def test_offsets_out_of_order_are_refused_with_the_remedy(
 
 def test_tasks_whose_offsets_overlap_are_refused(tmp_path: Path) -> None:
     """Found when they are committed, before anything is touched."""
-    job = WriteJob.begin(str(tmp_path), RESTORE, topic="t")
+    job = WriteJob.begin(WriteRequest(str(tmp_path), RESTORE, topic="t"))
     extents = []
     for task, offsets in enumerate([[0, 10], [5]]):
         stager = job.stager(task)

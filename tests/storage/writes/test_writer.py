@@ -32,6 +32,7 @@ from segmentlog.stage.config import ProducerConfig
 from segmentlog.stage.staged_files import Extent
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
 
 
 def write_job(directory: Path, first: int, n_rows: int, **settings: Any) -> None:
@@ -126,7 +127,7 @@ def test_a_crash_at_every_step_leaves_the_job_whole_or_out(
     for number in range(1000):
         directory = tmp_path / str(number)
         write_job(directory, 0, 100, **settings)
-        job = WriteJob.begin(str(directory), ProducerConfig(**settings), topic="t")
+        job = WriteJob.begin(WriteRequest(str(directory), ProducerConfig(**settings), topic="t"))
         stager = job.stager(0)
         for batch in numbered_rows(100, 50).to_batches():
             stager.add(batch)
@@ -188,7 +189,7 @@ def test_two_writers_and_a_reader_never_meet_half_a_job(tmp_path: Path) -> None:
 
 def staged(directory: Path, first: int, **settings: Any) -> tuple[WriteJob, tuple[Extent, ...]]:
     """A job of twenty rows that is about to commit."""
-    job = WriteJob.begin(str(directory), ProducerConfig(**settings), topic="t")
+    job = WriteJob.begin(WriteRequest(str(directory), ProducerConfig(**settings), topic="t"))
     stager = job.stager(0)
     stager.add(numbered_rows(first, 20).to_batches()[0])
     return job, stager.close()
@@ -253,7 +254,7 @@ def test_what_a_task_left_that_was_killed_behind_its_job_is_removed_by_the_next(
 ) -> None:
     """Its job has ended and removed what stood there then; nobody else would come for a week."""
     write_job(tmp_path, 0, 2)
-    ended = WriteJob.begin(str(tmp_path), ProducerConfig(), topic="t")
+    ended = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     late = ended.stager(1)  # it has seen the mark
     ended.abort()
     late.add(numbered_rows(0, 20, 1).to_batches()[0])

@@ -1,0 +1,129 @@
+"""Names of options: which are known, which are refused, and which are accepted without effect."""
+
+import difflib
+import logging
+from collections.abc import Iterable, Mapping
+
+from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
+from segmentlog.errors import OptionError
+
+__all__ = ["check_read_names", "check_write_names", "warn_of_unused"]
+
+logger = logging.getLogger(__name__)
+
+#: By lower-cased name.
+_READS = {option.name.lower(): option.name for option in READ_OPTIONS}
+_WRITES = {option.name.lower(): option.name for option in WRITE_OPTIONS}
+_WRITES_ONLY = {lowered: name for lowered, name in _WRITES.items() if lowered not in _READS}
+
+#: Options of the ``kafka`` sink that mean nothing without a broker, and change no row.
+_IGNORED_BY_WRITES = {"includeheaders"}
+
+#: Options of Kafka's clients that show a misunderstanding; the others are not used.
+_FORBIDDEN_IN_READS = {
+    "auto.offset.reset": "use startingOffsets to say where to start",
+    "key.deserializer": "keys come as bytes; use DataFrame operations to decode them",
+    "value.deserializer": "values come as bytes; use DataFrame operations to decode them",
+    "enable.auto.commit": "nothing is committed; the range of a read is in its options",
+    "interceptor.classes": "there is no consumer that could be intercepted",
+}
+_FORBIDDEN_IN_WRITES = {
+    "key.serializer": "keys are written as they are; convert them with DataFrame operations",
+    "value.serializer": "values are written as they are; convert them with DataFrame operations",
+}
+
+#: Spark up to 4.3 keeps the reader that filters have narrowed for later queries of the same
+#: DataFrame, and for both sides of a union or join with itself, and makes no call to Python before
+#: the tasks of those read.  So a reader cannot know whose filters it has (SPARK-58551 mends it).
+_NO_PUSH_DOWN = (
+    "Spark would use the filters of one query for other queries, too, and their rows would be "
+    "missing: bound the read by topics (subscribe, assign), offsets (startingOffsets, "
+    "endingOffsets, lastRecords) or times (startingTimestamp, endingTimestamp, lastDuration)"
+)
+
+_OF_WRITES = "a read names its topics with subscribe"
+
+_OF_READS = (
+    "it is an option of reads, and a write takes none: it names its topic with the option topic; "
+    "in SQL, INSERT INTO a view that is made for it: CREATE TEMPORARY VIEW sink (key STRING, "
+    "value STRING) USING segmentlog OPTIONS (path '/data/logs', topic 'orders')"
+)
+
+#: The similarity to a known name above which an unknown name is taken for a typing mistake.  A
+#: read has unknown names from code for ``kafka``; a write refuses them all, and only suggests.
+_SIMILAR, _SUGGESTED = 0.8, 0.6
+
+
+def check_read_names(raw: Mapping[str, str]) -> None:
+    """Refuse names that would change rows if they were what the user believes.
+
+    These are client options that the ``kafka`` source refuses, options of writes, a push-down of
+    filters, and names that are nearly those of an option.
+
+    Raises
+    ------
+    OptionError
+        For the first one.
+    """
+    for name, value in raw.items():
+        lowered = name.lower()
+        if lowered in _READS:
+            continue
+        if lowered == "filterpushdown":
+            raise OptionError("filterPushdown", value, _NO_PUSH_DOWN)
+        _refuse_client_option(lowered, value, _FORBIDDEN_IN_READS)
+        if lowered in _WRITES_ONLY:
+            accepted = f"it is an option of writes; {_OF_WRITES}"
+            raise OptionError(_WRITES_ONLY[lowered], value, accepted)
+        near = _nearest(name, {*_READS.values(), *_WRITES_ONLY.values()}, _SIMILAR)
+        if near in _WRITES_ONLY.values():
+            accepted = f"there is no such option, and {near!r} is one of writes; {_OF_WRITES}"
+            raise OptionError(name, value, accepted)
+        if near:
+            raise OptionError(name, value, f"there is no such option; did you mean {near!r}?")
+
+
+def check_write_names(raw: Mapping[str, str]) -> None:
+    """Refuse each unknown name: silence would write other rows than the user meant.
+
+    Raises
+    ------
+    OptionError
+        For the first one.
+    """
+    for name, value in raw.items():
+        lowered = name.lower()
+        if lowered in _WRITES or lowered in _IGNORED_BY_WRITES:
+            continue
+        if lowered in _READS:
+            raise OptionError(name, value, _OF_READS)
+        if lowered.startswith("kafka."):
+            _refuse_client_option(lowered, value, _FORBIDDEN_IN_WRITES)
+            continue
+        near = _nearest(name, _WRITES.values(), _SUGGESTED)
+        known = f"the options are {', '.join(_WRITES.values())}"
+        hint = f"did you mean {near!r}?" if near else known
+        raise OptionError(name, value, f"there is no such option; {hint}")
+
+
+def warn_of_unused(raw: Mapping[str, str]) -> None:
+    """Say once which of the given options of a read have no effect."""
+    used = {option.name.lower() for option in READ_OPTIONS if option.is_used}
+    unused = sorted(name for name in raw if name.lower() not in used)
+    if unused:
+        logger.warning(
+            "options without effect on a batch read of a log directory: %s", ", ".join(unused)
+        )
+
+
+def _refuse_client_option(lowered: str, value: str, forbidden: Mapping[str, str]) -> None:
+    reason = forbidden.get(lowered.removeprefix("kafka."))
+    if lowered.startswith("kafka.") and reason:
+        raise OptionError(lowered, value, f"it is not supported: {reason}")
+
+
+def _nearest(name: str, names: Iterable[str], similarity: float) -> str | None:
+    """The most similar name, in any case, or None if no name is so similar."""
+    known = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=similarity)
+    return known[near[0]] if near else None

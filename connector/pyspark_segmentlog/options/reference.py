@@ -1,0 +1,228 @@
+"""The reference: every option of reads and of writes, as ``connector/README.md`` lists them.
+
+A row has an option's name, its default, what it accepts, its meaning and its parser.  The document
+is checked against these tables.
+"""
+
+import json
+from enum import StrEnum
+from functools import partial
+
+from pyspark_segmentlog.options.bounds import LastDuration
+from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound, parse_assign
+from pyspark_segmentlog.options.option import Option, boolean, number, one_of, size
+from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound
+from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
+from segmentlog.errors import OptionError
+from segmentlog.model import Codec, IsolationLevel, OnCorruptBatch, OnInvalidUtf8, ReadUpTo
+from segmentlog.writes import check_level
+
+__all__ = ["READ_OPTIONS", "TOPIC_SETTINGS", "WRITE_OPTIONS", "Flush", "PartitionAssignor"]
+
+
+class PartitionAssignor(StrEnum):
+    """The rule by which tasks share slices."""
+
+    BYTES = "bytes"  #: about as many bytes for each task
+    RANGE = "range"  #: Kafka's assignor of this name, with tasks as a group's members
+    ROUND_ROBIN = "roundrobin"
+    STICKY = "sticky"
+
+
+class Flush(StrEnum):
+    """When the records of a write are durable."""
+
+    COMMIT = "commit"  #: before the write succeeds
+    NONE = "none"  #: when the page cache is written
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    try:
+        listed = json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        raise ValueError from None
+    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        raise ValueError
+    return tuple(listed)
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
+    if not topics:
+        raise ValueError
+    return topics
+
+
+def _pattern(text: str) -> str:
+    pattern = text.strip()
+    if not pattern:
+        raise ValueError
+    compile_topic_pattern(pattern)
+    return pattern
+
+
+def _codec(text: str) -> Codec:
+    name = text.strip().upper()
+    if name not in Codec.__members__:
+        raise ValueError
+    return Codec[name]
+
+
+def _level(codec: Codec, text: str) -> int:
+    level = number(-(2**31), 2**31 - 1)(text)
+    try:
+        check_level(codec, level)
+    except OptionError as error:
+        raise OptionError(f"kafka.{error.option}", text, error.accepted) from None
+    return level
+
+
+_BOOLEAN = "`true` or `false`"
+_A_TIME = "milliseconds since 1970, or a time with its zone such as `2026-01-31T10:00:00Z`"
+_TIMES = 'JSON such as `{"a":{"0":1767225600000,"1":"2026-01-31T10:00:00Z"}}`'
+_OF_STREAMS = "Not used: for streams"
+_OF_CLIENTS = "Not used: there is no client"
+
+READ_OPTIONS = (
+    Option("path", "required", "a path", "A log directory, a partition directory or a `.log` "
+           "file; what `load(path)` sets"),
+    Option("paths", "none", 'a JSON list of paths such as `["/d1","/d2"]`', "Several log "
+           "directories of one broker; what `load([...])` sets", _paths),
+    Option("subscribe", "all topics", "topics such as `a,b`, at least one", "Topics to read",
+           _topics),
+    Option("subscribePattern", "all topics", "a Java regular expression", "Topics whose name "
+           "contains a match; never a broker's internal topics", _pattern),
+    Option("assign", "all topics", 'JSON such as `{"a":[0,1]}`', "Partitions to read; those that "
+           "do not exist are left out, with a warning", parse_assign),
+    Option("startingTimestamp", "none", _A_TIME, "Where to start: at the earliest offset whose "
+           "record is not older", partial(TimestampBound.parse, "startingTimestamp")),
+    Option("startingOffsetsByTimestamp", "none", _TIMES, "The same, for each partition",
+           partial(TimestampBound.parse_map, "startingOffsetsByTimestamp")),
+    Option("startingOffsets", "`earliest`", '`earliest`, or JSON such as '
+           '`{"a":{"0":23,"1":-2},"b":"earliest"}`', "Where to start; -2 is earliest",
+           partial(OffsetBound.parse, "startingOffsets", refused=LATEST)),
+    Option("startingOffsetsByTimestampStrategy", "`error`", "`error` or `latest`", "If every "
+           "record of a partition is older than its starting timestamp: `error` fails the query, "
+           "`latest` starts it at its end", one_of(NoMatch)),
+    Option("lastRecords", "none", "a number from 1", "Starts each partition so many offsets "
+           "before its end; instead of a starting option", number(1)),
+    Option("lastDuration", "none", "a duration such as `10 minutes` or `2 days`", "Starts at the "
+           "records of the time before the read is planned, by the clock of the driver; instead "
+           "of a starting option", partial(LastDuration.parse, "lastDuration")),
+    Option("endingTimestamp", "none", _A_TIME, "Where to end: before the earliest offset whose "
+           "record is not older; without such a record at latest",
+           partial(TimestampBound.parse, "endingTimestamp")),
+    Option("endingOffsetsByTimestamp", "none", _TIMES, "The same, for each partition",
+           partial(TimestampBound.parse_map, "endingOffsetsByTimestamp")),
+    Option("endingOffsets", "`latest`", '`latest`, or JSON such as '
+           '`{"a":{"0":50,"1":-1},"b":"latest"}`', "Where to end, exclusive; -1 is latest",
+           partial(OffsetBound.parse, "endingOffsets", refused=EARLIEST)),
+    Option("lateBinding", "`false`", _BOOLEAN, "`true`: earliest and latest are looked up by each "
+           "task, so that a DataFrame sees new records each time; `false`: a read is a snapshot",
+           boolean),
+    Option("includeHeaders", "`false`", _BOOLEAN, "Adds the column `headers`", boolean),
+    Option("preserve", "`false`", _BOOLEAN, "Reads all that a write with `preserve` "
+           "keeps: `includeHeaders` is then `true` unless it is given", boolean),
+    Option("failOnDataLoss", "`true`", _BOOLEAN, "If a part of the range is gone or not yet "
+           "written: `true` fails the query, `false` reads the rest, and logs the offsets that "
+           "are left out", boolean),
+    Option("kafka.isolation.level", "`read_uncommitted`", "`read_uncommitted` or "
+           "`read_committed`", "`read_committed` leaves out what transactions aborted, and ends "
+           "at the last stable offset", one_of(IsolationLevel)),
+    Option("onCorruptBatch", "`fail`", "`fail` or `skip`", "Whether a corrupt batch fails the "
+           "query, or is left out and its offsets logged by the task", one_of(OnCorruptBatch)),
+    Option("maxInflatedBatchBytes", "`256m`", "bytes, or a size such as `64m`", "A compressed "
+           "batch that inflates to more is corrupt", size()),
+    Option("onInvalidUtf8", "`fail`", "`fail`, `null` or `replace`", "What becomes of a key "
+           "or value that a schema of your own has as `string`, and that is not UTF-8: an error, "
+           "null, or U+FFFD in place of the bad bytes", one_of(OnInvalidUtf8)),
+    Option("readUpTo", "`highWatermark`", "`highWatermark` or `logEnd`", "What `latest` means: "
+           "the checkpointed high watermark where there is one, or the last whole batch",
+           one_of(ReadUpTo)),
+    Option("minPartitions", "none", "a number from 1", "A hint for the least number of tasks: "
+           "large partitions are divided by their offsets, as by `kafka`", number(1, 2**31 - 1)),
+    Option("maxRecordsPerPartition", "none", "a number from 1", "Most offsets that a task reads",
+           number(1)),
+    Option("maxPartitions", "none", "a number from 1", "Most tasks: each then reads several of "
+           "the pieces that the other options make", number(1, 2**31 - 1)),
+    Option("partitionAssignor", "`bytes`", "`bytes`, `range`, `roundrobin` or `sticky`", "With "
+           "`maxPartitions`: `bytes` gives tasks about as many bytes each; the others share "
+           "topic-partitions among tasks as Kafka's assignors of these names do among consumers",
+           one_of(PartitionAssignor)),
+    Option("maxBytesPerPartition", "`128m`", "bytes, or a size such as `64m`; 0 for one task a "
+           "partition", "About how many bytes of log a task reads; it divides further what "
+           "`minPartitions` and `maxRecordsPerPartition` leave", size(zero=True)),
+    Option("kafka.bootstrap.servers", "none", "anything", "Not used: the path takes its place",
+           is_used=False),
+    Option("groupIdPrefix", "none", "anything", _OF_CLIENTS, is_used=False),
+    Option("kafkaConsumer.pollTimeoutMs", "none", "anything", _OF_CLIENTS, is_used=False),
+    Option("fetchOffset.numRetries", "none", "anything", _OF_CLIENTS, is_used=False),
+    Option("fetchOffset.retryIntervalMs", "none", "anything", _OF_CLIENTS, is_used=False),
+    Option("maxOffsetsPerTrigger", "none", "anything", _OF_STREAMS, is_used=False),
+    Option("minOffsetsPerTrigger", "none", "anything", _OF_STREAMS, is_used=False),
+    Option("maxTriggerDelay", "none", "anything", _OF_STREAMS, is_used=False),
+)  # fmt: skip
+
+#: Settings of the topics, which `segmentlog.TopicConfig` parses.
+TOPIC_SETTINGS = (
+    Option("segment.bytes", "`1073741824`", "a number", "Size at which a segment rolls"),
+    Option("segment.ms", "`604800000`", "a number", "Age, in record time, at which it rolls"),
+    Option("segment.index.bytes", "`10485760`", "a number", "Size of an index at which it rolls"),
+    Option("index.interval.bytes", "`4096`", "a number", "Bytes from index entry to index entry"),
+    Option("max.message.bytes", "`1048588`", "a number", "Largest record batch"),
+    Option("compression.type", "`producer`", "`producer`, `uncompressed` or a codec", "Of the "
+           "topic: unless `producer`, it takes precedence over `kafka.compression.type`"),
+    Option("message.timestamp.type", "`CreateTime`", "`CreateTime` or `LogAppendTime`",
+           "Whose timestamps the records have; the latter is the time of writing, also with "
+           "`includeTimestamp`"),
+    Option("flush.messages", "no limit", "a number from 1", "With `flush=none`: a job with at "
+           "least this many records is synced anyway"),
+)  # fmt: skip
+
+WRITE_OPTIONS = (
+    Option("path", "required", "a path", "The log directory to append to, on a file system that "
+           "all machines share; what `save(path)` sets"),
+    Option("topic", "the column `topic`", "a topic's name", "Topic of all rows; takes precedence "
+           "over the column", str.strip),
+    Option("numPartitions", "1 for new topics", "a number from 1", "Number of partitions of a "
+           "topic that the job creates when it commits; if `topic` exists, it must have this "
+           "number", number(1)),
+    Option("autoCreateTopics", "`true`, in a broker's own directory `false`", _BOOLEAN,
+           "Whether topics that are missing are created; a broker moves topics that it does not "
+           "know aside", boolean),
+    Option("includeTimestamp", "`false`", _BOOLEAN, "Takes the column `timestamp`; "
+           "otherwise records get the time of writing, as from the `kafka` sink", boolean),
+    Option("includeTimestampType", "`false`", _BOOLEAN, "Takes the column "
+           "`timestampType` as well: rows of type 1 keep `timestamp` as the time of appending",
+           boolean),
+    Option("includeOffset", "`false`", _BOOLEAN, "Takes the columns `partition` and "
+           "`offset`: records keep the offsets that they had, to restore a log", boolean),
+    Option("preserve", "`false`", _BOOLEAN, "Keeps all that rows of a log have: "
+           "`includeTimestamp`, `includeTimestampType` and `includeOffset` are then `true` unless "
+           "they are given", boolean),
+    Option("deleteRecords", "`false`", _BOOLEAN, "What `mode(\"overwrite\")` asks "
+           "for: the topic's earlier records go when those of the job come", boolean),
+    Option("kafka.compression.type", "`none`", "`none`, `gzip`, `snappy`, `lz4` or `zstd`",
+           "Codec of the record batches", _codec),
+    Option("kafka.compression.gzip.level", "`-1`", "`-1`, or `1` to `9`", "Effort of gzip; -1 is "
+           "zlib's default", partial(_level, Codec.GZIP)),
+    Option("kafka.compression.lz4.level", "`9`", "`1` to `17`", "Effort of lz4",
+           partial(_level, Codec.LZ4)),
+    Option("kafka.compression.zstd.level", "`3`", "`-131072` to `22`", "Effort of zstd",
+           partial(_level, Codec.ZSTD)),
+    Option("kafka.batch.size", "`131072`", "bytes, or a size such as `64k`; 0 for the smallest "
+           "batches", "Size of a record batch before compression", size(zero=True)),
+    Option("kafka.buffer.memory", "`32m`", "bytes, or a size such as `64m`", "Rows that a task "
+           "holds before it writes batches", size()),
+    Option("kafka.max.request.size", "no limit", "bytes, or a size such as `1m`; 0 for no limit",
+           "Largest record batch, beside `max.message.bytes` and `segment.bytes`",
+           size(zero=True)),
+    *TOPIC_SETTINGS,
+    Option("flush", "`commit`", "`commit` or `none`", "Whether everything is on the disk before "
+           "a write succeeds, or left to the page cache as brokers do", one_of(Flush)),
+    Option("lockTimeout", "`60`", "seconds, from 0", "How long to wait for another writer or a broker",
+           number(0)),
+    Option("txnAppId", "none", "a name", "With `txnVersion`: a topic to which this version, or a "
+           "later one, was committed under this name is left out"),
+    Option("txnVersion", "none", "a number from 0", "See `txnAppId`", number(0)),
+)  # fmt: skip

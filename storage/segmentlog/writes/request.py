@@ -1,0 +1,74 @@
+"""What a write asks for, checked before anything is made: one value for each way in."""
+
+from dataclasses import KW_ONLY, dataclass, field
+
+from segmentlog.arguments import whole_number
+from segmentlog.commit.sink_versions import SinkVersion
+from segmentlog.commit.topics import MOST_PARTITIONS, check_topic_name
+from segmentlog.disk.paths import local_path
+from segmentlog.errors import OptionError
+from segmentlog.model import Codec
+from segmentlog.stage.config import ProducerConfig
+
+__all__ = ["WriteRequest", "check_level"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """A write to a log directory, as `segmentlog.open_writer` or Spark asks for it.
+
+    It is small and picklable, because it travels to every task as a part of its job.
+
+    Attributes
+    ----------
+    directory : the log directory, as a user writes its path; an absolute path here.
+    config : how rows become batches.
+    topic : of all rows, or None to take the column ``topic``.
+    num_partitions : of topics that are created, one by default; an existing `topic` must have this
+        number.
+    creates_topics : whether missing topics are created; by default they are, except in a broker's
+        own directory, where the broker would not know them.
+    lock_timeout_seconds : how long to wait for another writer or a broker.
+    sink : name and number of the write, if it is numbered.
+    overwrite : whether the records replace all earlier records of `topic`.
+
+    Raises
+    ------
+    OptionError
+        If Kafka does not allow the topic's name, or this number of partitions; if a write that
+        overwrites names no topic.
+    LogDirectoryError
+        If the path cannot be one.
+    """
+
+    directory: str
+    config: ProducerConfig = field(default_factory=ProducerConfig)
+    _: KW_ONLY
+    topic: str | None = None
+    num_partitions: int | None = None
+    creates_topics: bool | None = None
+    lock_timeout_seconds: float = 60.0
+    sink: SinkVersion | None = None
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "directory", local_path(self.directory))
+        if self.num_partitions is not None:
+            whole_number("num_partitions", self.num_partitions, 1, MOST_PARTITIONS)
+        if self.topic is not None:
+            check_topic_name(self.topic)
+        elif self.overwrite:
+            raise OptionError("topic", "", "name the topic whose records are to be deleted")
+
+
+def check_level(codec: Codec, level: int) -> None:
+    """Refuse a level of compression that a codec does not have.
+
+    Raises
+    ------
+    OptionError
+        With the levels that the codec has.
+    """
+    from segmentlog.records.deflater import Deflater  # its libraries load only for a level
+
+    Deflater(codec, level)
