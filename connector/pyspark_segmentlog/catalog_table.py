@@ -13,8 +13,8 @@ from pyspark.sql.types import StructField, StructType
 from pyspark_segmentlog.options.read_options import STRATEGIES, ReadOptions
 from pyspark_segmentlog.options.reference import READ_OPTIONS
 from pyspark_segmentlog.reads.schema import row_schema
-from segmentlog.disk.paths import readable_path
 from segmentlog.errors import OptionError
+from segmentlog.logs import readable_path
 
 __all__ = ["OPTIONS_KEY", "options_of_query", "schema_of_table"]
 

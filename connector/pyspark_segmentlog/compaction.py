@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from segmentlog.compaction.job import CompactionJob, begin_compaction
-from segmentlog.compaction.plan import CompactedPartition
-from segmentlog.compaction.shared import CompactionTask, clean_task
-from segmentlog.disk.system_errors import storage_errors
+from segmentlog.compaction import (
+    CompactedPartition,
+    CompactionJob,
+    CompactionTask,
+    begin_compaction,
+    clean_task,
+)
 from segmentlog.errors import SegmentLogError
 
 if TYPE_CHECKING:
@@ -25,7 +28,6 @@ logger = logging.getLogger(__name__)
 _OUTCOMES = "number long, outcome binary"
 
 
-@storage_errors()
 def compact(
     spark: "SparkSession",
     path: str | PathLike[str],
@@ -65,7 +67,7 @@ def compact(
         See `segmentlog.compact`; of several partitions that cannot be compacted, the error of the
         first, once all others are.
     """
-    from segmentlog.compaction.offset_map import MapBounds
+    from segmentlog.compaction import MapBounds
 
     MapBounds(dedupe_buffer_bytes, load_factor).check()
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms

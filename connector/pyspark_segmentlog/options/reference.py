@@ -220,8 +220,8 @@ WRITE_OPTIONS = (
     *TOPIC_SETTINGS,
     Option("flush", "`commit`", "`commit` or `none`", "Whether everything is on the disk before "
            "a write succeeds, or left to the page cache as brokers do", one_of(Flush)),
-    Option("lockTimeout", "`60`", "seconds, from 0", "How long to wait for another writer or a broker",
-           number(0)),
+    Option("lockTimeout", "`60`", "seconds, from 0", "How long to wait for another writer or a "
+           "broker", number(0)),
     Option("txnAppId", "none", "a name", "With `txnVersion`: a topic to which this version, or a "
            "later one, was committed under this name is left out"),
     Option("txnVersion", "none", "a number from 0", "See `txnAppId`", number(0)),

@@ -18,14 +18,17 @@ from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
 from pyspark_segmentlog.reads.available import available
 from pyspark_segmentlog.reads.offset_ranges import PartitionRange, split_ranges
 from pyspark_segmentlog.reads.task_groups import group_slices
-from segmentlog import LogDirectory, open_log_dir
-from segmentlog.disk.location import is_url
-from segmentlog.disk.paths import readable_path
-from segmentlog.disk.readable import exists
 from segmentlog.errors import LogChangedError, OptionError, UnknownTopicOrPartitionError
-from segmentlog.logs.log_directory import report_missing
+from segmentlog.logs import (
+    LogDirectory,
+    exists,
+    is_url,
+    open_log_dir,
+    readable_path,
+    report_missing,
+)
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, OffsetRange, TopicPartition
-from segmentlog.reads.without_collector import without_collector
+from segmentlog.reads import without_collector
 
 __all__ = ["LateRange", "plan_late_ranges", "plan_slices", "plan_tasks"]
 

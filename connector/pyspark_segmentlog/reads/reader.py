@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
-from segmentlog.disk.paths import readable_path
+from segmentlog.logs import readable_path
 from segmentlog.model import LogSlice
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class SegmentLogReader(DataSourceReader):
 
     def _read(self, part: "LogSlice | LateRange") -> "Iterator[pa.RecordBatch]":
         from pyspark_segmentlog.reads.task import read_part
-        from segmentlog.records.text import TextColumns
+        from segmentlog.reads import TextColumns
 
         if not self._text:
             yield from read_part(part, self._columns, self._options)

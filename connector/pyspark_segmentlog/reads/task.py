@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_segmentlog.reads.planner import LateRange
-    from segmentlog.logs.log import Log
+    from segmentlog.logs import Log
 
 __all__ = ["read_late_range", "read_part", "read_slice"]
 
@@ -46,7 +46,7 @@ def read_slice(
     CorruptLogError, UnsupportedFormatError, StorageError
         If records cannot be read.
     """
-    from segmentlog.reads.scan import scan_slice  # the compiled kernels load in the task
+    from segmentlog.reads import scan_slice  # the compiled kernels load in the task
 
     slices = [log_slice]
     while slices:

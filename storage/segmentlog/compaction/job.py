@@ -12,6 +12,7 @@ from segmentlog.compaction.plan import PlannedPartition, plan_compaction
 from segmentlog.disk.aside import remove_deleted
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.readable import exists
+from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import SegmentLogError
 from segmentlog.layout.checkpoint import OffsetCheckpoint, ReadCheckpoints
 from segmentlog.logs.log_directory import open_log_dir
@@ -110,7 +111,10 @@ def begin_compaction(
     """
     whole_number("now_ms", now_ms, what="epoch milliseconds")
     directory = log_directory(path)
-    with locked(directory, lock_timeout_seconds, dry_run=dry_run) as lock:
+    with (
+        storage_errors(directory),
+        locked(directory, lock_timeout_seconds, dry_run=dry_run) as lock,
+    ):
         # Under the lock: whoever had it may have changed the settings.
         known = DirectorySettings.read(directory, settings, metadata, server_properties)
         partitions = partitions_of(directory, topics, has_settings=bool(settings))

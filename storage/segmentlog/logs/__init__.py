@@ -1,1 +1,20 @@
-"""A log directory and its logs, to read."""
+"""A log directory and its logs, to read.
+
+The names below are the door for a caller that lists and plans by itself, such as a connector.
+"""
+
+from segmentlog.disk.location import is_url
+from segmentlog.disk.paths import readable_path
+from segmentlog.disk.readable import exists
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
+
+__all__ = [
+    "Log",
+    "LogDirectory",
+    "exists",
+    "is_url",
+    "open_log_dir",
+    "readable_path",
+    "report_missing",
+]

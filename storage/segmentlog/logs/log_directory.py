@@ -42,8 +42,8 @@ from segmentlog.names import (
     parse_partition_directory,
     partition_path,
 )
+from segmentlog.reads.collector import without_collector
 from segmentlog.reads.moment import Census
-from segmentlog.reads.without_collector import without_collector
 
 __all__ = ["LogDirectory", "MissingPartition", "open_log_dir", "report_missing"]
 
