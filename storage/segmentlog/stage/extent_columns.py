@@ -174,6 +174,11 @@ class JobExtents:
         return len(self._order)
 
     @property
+    def names(self) -> set[str]:
+        """Files that hold the extents."""
+        return {name for each in self._tasks for name in each.names}
+
+    @property
     def n_records(self) -> int:
         """Number of records in all extents."""
         return sum(self._n_records)

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,11 +57,32 @@ class JobFiles(NamedTuple):
         The job has ended in any case.  So a file that cannot be removed is only a warning: a later
         job sweeps it.
         """
-        try:
+        with self._warning():
             self.mark.unlink(missing_ok=True)  # first: a late task finds no job any more
-            for name in list_names(self.directory):
-                if name.startswith(f"segmentlog.{self.token}.") and name.endswith(STAGE_SUFFIX):
-                    Path(self.directory, name).unlink(missing_ok=True)
+            prefix = f"segmentlog.{self.token}."
+            self._unlink(
+                name
+                for name in list_names(self.directory)
+                if name.startswith(prefix) and name.endswith(STAGE_SUFFIX)
+            )
+
+    def remove_staged(self, names: Iterable[str]) -> None:
+        """Remove staged files of these names; the job goes on, with the files of later messages.
+
+        Files that were moved into a log are not there any more.  A file that cannot be removed is
+        a warning: the end of the job removes it.
+        """
+        with self._warning():
+            self._unlink(names)
+
+    def _unlink(self, names: Iterable[str]) -> None:
+        for name in names:
+            Path(self.directory, name).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _warning(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             logger.warning("what job %s has staged is not removed: %s", self.token, error)
 

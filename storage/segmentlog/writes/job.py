@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from segmentlog.commit.delete_replaced import delete_due
+from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.readable import exists
@@ -156,14 +157,21 @@ class WriteJob:
         *,
         rolls: bool = False,
         sequences: "SequenceCheck | None" = None,
+        sink: SinkVersion | None = None,
+        ends: bool = True,
     ) -> bool:
-        """Make all rows visible at once; False if the request's `sink` has committed all of them.
+        """Make all rows visible at once; False if its `sink` has committed all of them before.
+
+        A job ends with its commit unless the caller has more to commit, as a stream does: then
+        only the files of these extents are removed, and tasks stage for the next commit meanwhile.
 
         Parameters
         ----------
         extents : of all tasks, in the order in which their records are to follow each other.
         rolls : whether each partition begins a new segment first.
         sequences : checks the batches of idempotent producers.
+        sink : name and number of this commit; by default those of the request.
+        ends : whether the job ends with this commit.
 
         Raises
         ------
@@ -188,13 +196,23 @@ class WriteJob:
             if topic is not None:
                 topics[topic] = None  # even without rows
             self.topics.make(topics)
-            settings = self._settings(staged.n_records, rolls=rolls, sequences=sequences)
+            settings = self._settings(
+                staged.n_records, rolls=rolls, sequences=sequences, sink=sink or self.request.sink
+            )
             is_new = commit_staged(self.directory, self.token, staged, settings)
-        self.abort()  # removes the files of attempts that lost
+        if ends:
+            self.abort()  # removes the files of attempts that lost, too
+        else:
+            self.files.remove_staged(staged.names)
         return is_new
 
     def _settings(
-        self, n_records: int, *, rolls: bool, sequences: "SequenceCheck | None"
+        self,
+        n_records: int,
+        *,
+        rolls: bool,
+        sequences: "SequenceCheck | None",
+        sink: SinkVersion | None,
     ) -> "CommitSettings":
         from segmentlog.append.commit_staged import CommitSettings
 
@@ -203,7 +221,7 @@ class WriteJob:
             config,
             own=self.config.own,
             flush=self.config.flush or n_records >= config.flush_messages,
-            sink=self.request.sink,
+            sink=sink,
             topic=self.topics.topic,
             emptied=self.topics.all_partitions() if self.request.overwrite else (),
             rolls=rolls,
@@ -215,8 +233,14 @@ class WriteJob:
             ),
         )
 
+    def discard(self, extents: "Iterable[Extent] | JobExtents") -> None:
+        """Remove the staged files of these extents, which are not to be committed; go on."""
+        from segmentlog.stage.extent_columns import JobExtents
+
+        self.files.remove_staged(JobExtents.of(extents).names)
+
     def abort(self) -> None:
-        """Remove the job's mark and staged files; the log stays as it is."""
+        """End the job: remove its mark and all its staged files; the log stays as it is."""
         self.files.remove()
 
     @property

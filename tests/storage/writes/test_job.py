@@ -8,8 +8,10 @@ import pytest
 from plain_writes import ONE, values, write
 from soundness import assert_tidy
 
+from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.stage.config import ProducerConfig
+from segmentlog.stage.extent import Extent
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 
@@ -57,3 +59,52 @@ def test_a_job_ends_once(tmp_path: Path) -> None:
             late()
 
     assert [b"v"] == values(tmp_path)
+
+
+def staged(job: WriteJob, task: int, *texts: bytes) -> list[Extent]:
+    """The message of a task that has staged these values."""
+    stager = job.stager(task)
+    stager.add(pa.record_batch({"value": list(texts)}))
+    return list(stager.finish())
+
+
+def test_one_job_commits_many_times(tmp_path: Path) -> None:
+    """Each commit removes the files of its own messages, and leaves those of the next alone."""
+    job = WriteJob.begin(WriteRequest(str(tmp_path), topic="t"))
+    for number in range(3):
+        message = staged(job, 0, b"%d" % number)
+        of_next = staged(job, 1, b"next %d" % number)
+        assert job.commit(message, ends=False, sink=SinkVersion("query", number))
+        assert {each.name for each in of_next} == {
+            path.name for path in tmp_path.glob("segmentlog.*.stage")
+        }
+        assert not job.commit(of_next, ends=False, sink=SinkVersion("query", number))
+        assert [] == list(tmp_path.glob("segmentlog.*.stage"))
+        job.check_begun()
+    assert [b"0", b"1", b"2"] == values(tmp_path)
+
+    staged(job, 0, b"of an attempt that lost")
+    job.abort()
+    assert_tidy(tmp_path)
+
+
+def test_messages_that_are_not_committed_are_discarded(tmp_path: Path) -> None:
+    """A stream gives up one of its batches, and its job goes on."""
+    job = WriteJob.begin(WriteRequest(str(tmp_path), topic="t"))
+    given_up, kept = staged(job, 0, b"given up"), staged(job, 0, b"kept")
+    job.discard(given_up)
+
+    assert {each.name for each in kept} == {path.name for path in tmp_path.glob("*.stage")}
+    assert job.commit(kept)
+    assert [b"kept"] == values(tmp_path)
+    assert_tidy(tmp_path)
+
+
+def test_a_job_that_goes_on_appends_to_the_topic_that_it_made(tmp_path: Path) -> None:
+    """Its partitions stay those with which the job began to spread rows."""
+    job = WriteJob.begin(WriteRequest(str(tmp_path), topic="t", num_partitions=3))
+    assert job.commit(staged(job, 0, b"a", b"b", b"c"), ends=False)
+    assert job.commit(staged(job, 0, b"d", b"e", b"f"))
+
+    found = [value for number in range(3) for value in values(tmp_path, "t", number)]
+    assert [b"a", b"b", b"c", b"d", b"e", b"f"] == sorted(found)
