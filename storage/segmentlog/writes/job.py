@@ -199,10 +199,14 @@ class WriteJob:
             settings = self._settings(
                 staged.n_records, rolls=rolls, sequences=sequences, sink=sink or self.request.sink
             )
-            is_new = commit_staged(self.directory, self.token, staged, settings)
+            # The state names the last commit by its token.  With the token of the commit before,
+            # a commit that a crash cuts off would look as if it had been decided.
+            token = self.token if ends else secrets.token_hex(8)
+            is_new = commit_staged(self.directory, token, staged, settings)
         if ends:
             self.abort()  # removes the files of attempts that lost, too
         else:
+            JobFiles(self.directory, token).remove()
             self.files.remove_staged(staged.names)
         return is_new
 

@@ -8,8 +8,9 @@ import pytest
 from plain_writes import ONE, values, write
 from soundness import assert_tidy
 
+from segmentlog.append import commit_staged
 from segmentlog.commit.sink_versions import SinkVersion
-from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
+from segmentlog.errors import LogDirectoryError, StorageError, UnknownTopicOrPartitionError
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.stage.extent import Extent
 from segmentlog.writes.job import WriteJob
@@ -85,6 +86,29 @@ def test_one_job_commits_many_times(tmp_path: Path) -> None:
 
     staged(job, 0, b"of an attempt that lost")
     job.abort()
+    assert_tidy(tmp_path)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_later_commit_of_a_job_that_fails_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """It has not been decided, although the job's commit before was the last one decided."""
+    job = WriteJob.begin(WriteRequest(str(tmp_path), topic="t", num_partitions=2))
+    assert job.commit(staged(job, 0, b"a", b"b"), ends=False)
+    message = staged(job, 0, *[b"c"] * 10)
+
+    def interrupted(*_: object) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_staged, "plan_segment", interrupted)
+        with pytest.raises(StorageError):
+            job.commit(message, ends=ends)
+    assert [b"a", b"b"] == sorted(values(tmp_path) + values(tmp_path, "t", 1))
+    job.abort()
+    write(tmp_path, ONE)
+    assert [b"a", b"b", b"v"] == sorted(values(tmp_path) + values(tmp_path, "t", 1))
     assert_tidy(tmp_path)
 
 
