@@ -7,8 +7,9 @@ a partition are left to its first and its last task, as Spark's ``KafkaOffsetRea
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
 from pyspark_segmentlog.options.bounds import LastDuration, LastRecords, check_start
 from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound
@@ -30,9 +31,12 @@ from segmentlog.logs import (
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, OffsetRange, TopicPartition
 from segmentlog.reads import without_collector
 
-__all__ = ["LateRange", "plan_late_ranges", "plan_slices", "plan_tasks"]
+__all__ = ["LateRange", "PlannedMoment", "plan_late_ranges", "plan_slices", "plan_tasks"]
 
 logger = logging.getLogger(__name__)
+
+Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
+Cuts: TypeAlias = dict[TopicPartition, list[LogSlice]]
 
 _ATTEMPTS = 5
 _OF_SEVERAL = set("*?[{,")
@@ -49,14 +53,6 @@ class LateRange(NamedTuple):
     start_offset: int
     end_offset: int
     n_bytes: int = 0
-
-
-class _Planned(NamedTuple):
-    """A partition's part of a read: the range as it was asked for, and its slices."""
-
-    topic_partition: TopicPartition
-    asked: OffsetRange
-    slices: list[LogSlice]
 
 
 @without_collector()
@@ -79,7 +75,7 @@ def plan_slices(options: ReadOptions) -> list[LogSlice]:
     ------
     OptionError
         If offsets are given for partitions that are not read, a start lies after its end, or
-        no record is as new as a starting timestamp.
+        every record is older than a starting timestamp.
     UnknownTopicOrPartitionError
         If a subscribed or assigned topic does not exist.
     OffsetOutOfRangeError
@@ -89,7 +85,8 @@ def plan_slices(options: ReadOptions) -> list[LogSlice]:
     LogChangedError
         If records were removed during each attempt to plan.
     """
-    return [log_slice for planned in _plan(options) for log_slice in planned.slices]
+    _, cuts = _plan(options)
+    return [log_slice for slices in cuts.values() for log_slice in slices]
 
 
 def plan_late_ranges(options: ReadOptions) -> list[LateRange]:
@@ -97,114 +94,183 @@ def plan_late_ranges(options: ReadOptions) -> list[LateRange]:
 
     Raises the errors of `plan_slices`.
     """
-    return [late for planned in _plan(options) for late in _late(planned)]
+    asked, cuts = _plan(options)
+    return [late for each in asked for late in _late(each, asked[each], cuts[each])]
 
 
-def _late(planned: _Planned) -> list[LateRange]:
-    topic_partition, (start, end), slices = planned
+def _late(
+    topic_partition: TopicPartition, asked: OffsetRange, slices: Sequence[LogSlice]
+) -> list[LateRange]:
+    start, end = asked
     cuts = [each.start_offset for each in slices[1:]]
     sizes = [each.n_bytes for each in slices] or [0]
     return [
-        LateRange(topic_partition, first, behind, n_bytes)
-        for first, behind, n_bytes in zip([start, *cuts], [*cuts, end], sizes, strict=True)
-        if first < 0 or behind < 0 or first < behind
+        LateRange(topic_partition, first, last, n_bytes)
+        for first, last, n_bytes in zip([start, *cuts], [*cuts, end], sizes, strict=True)
+        if first < 0 or last < 0 or first < last
     ]
 
 
-def _plan(options: ReadOptions) -> list[_Planned]:
+def _plan(options: ReadOptions) -> tuple[Ranges, Cuts]:
+    """The range of each partition as it was asked for, and its slices, from one moment."""
+
+    def once() -> tuple[Ranges, Cuts]:
+        moment = PlannedMoment(options)
+        asked = moment.asked()
+        return asked, moment.cut(asked)
+
     for _ in range(_ATTEMPTS - 1):
         try:
-            return _plan_once(options)
+            return once()
         except LogChangedError as change:  # retention, or a first writer, has changed the log
             logger.info("planning again: %s", change)
-    return _plan_once(options)
+    return once()
 
 
-def _plan_once(options: ReadOptions) -> list[_Planned]:
-    """The parts of a read, from one moment of the whole directory."""
-    _check_single(options.paths)
-    directory = open_log_dir(*options.paths)
-    assigned = _assigned(options, directory)
-    for bound in (options.start, options.end):
-        if isinstance(bound, OffsetBound | TimestampBound):
-            bound.resolve(assigned)  # a map of other partitions is refused before a log is opened
-    policy = options.policy
-    latest = directory.end_offsets(
-        assigned, options.read_up_to, policy.isolation_level, policy.on_corrupt_batch
-    )
-    asked = _asked(options, directory, assigned, latest)
-    ranges = []
-    for each in assigned:
-        log = directory.log(*each)
-        there = OffsetRange(log.log_start_offset, latest[each])
-        left = available(each, asked[each], there, fail_on_data_loss=options.fail_on_data_loss)
-        ranges.append(PartitionRange(each, *left))
-    planned = {each: _Planned(each, asked[each], []) for each in assigned}
-    pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-    for topic_partition, start, end in pieces:
-        log, max_bytes = directory.log(*topic_partition), options.max_bytes_per_partition
-        planned[topic_partition].slices.extend(log.slices(start, end, max_bytes))
-    return list(planned.values())
+class PlannedMoment:
+    """The partitions of a read, as they are at one moment of the whole directory.
 
+    A batch query looks up the ranges that its options ask for, and cuts them.  A stream needs the
+    `ends` of each moment, and later cuts the range between the ends of two of them.
 
-def _asked(
-    options: ReadOptions,
-    directory: LogDirectory,
-    assigned: Iterable[TopicPartition],
-    latest: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, OffsetRange]:
-    """The range of each partition, with `EARLIEST` and `LATEST` where they were asked for.
+    Parameters
+    ----------
+    options : of the read.
+
+    Attributes
+    ----------
+    assigned : the partitions to read, sorted.
 
     Raises
     ------
-    OptionError
-        If a start lies after its end.
+    OptionError, UnknownTopicOrPartitionError, LogDirectoryError
+        See `plan_slices`.
     """
 
-    def by_time(
-        bound: TimestampBound, *, is_start: bool, one_segment: bool = True
+    def __init__(self, options: ReadOptions) -> None:
+        _check_single(options.paths)
+        self._options = options
+        self._directory = open_log_dir(*options.paths)
+        self.assigned = _assigned(options, self._directory)
+        for bound in (options.start, options.end):
+            if isinstance(bound, OffsetBound | TimestampBound):
+                bound.resolve(self.assigned)  # refuses other partitions before a log is opened
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """The latest offset of each partition, by ``readUpTo`` and the isolation level.
+
+        Raises
+        ------
+        LogDirectoryError, CorruptCheckpointError, CorruptLogError, LogChangedError
+            See `plan_slices`.
+        """
+        return dict(self._ends)
+
+    @cached_property
+    def _ends(self) -> Mapping[TopicPartition, int]:
+        policy = self._options.policy
+        return self._directory.end_offsets(
+            self.assigned,
+            self._options.read_up_to,
+            policy.isolation_level,
+            policy.on_corrupt_batch,
+        )
+
+    def _earliest(self, topic_partition: TopicPartition) -> int:
+        return self._directory.log(*topic_partition).log_start_offset
+
+    def asked(self) -> Ranges:
+        """The range of each partition that the options ask for.
+
+        It has `EARLIEST` and `LATEST` where they were asked for.
+
+        Raises
+        ------
+        OptionError
+            If a start lies after its end, or every record is older than a starting timestamp.
+        LogDirectoryError, CorruptCheckpointError, CorruptLogError, LogChangedError
+            See `plan_slices`.
+        """
+        start, end = self._options.start, self._options.end
+        latest = self._ends
+        ends = self._resolve(end, is_start=False)
+        known = {each: latest[each] if at == LATEST else at for each, at in ends.items()}
+        if isinstance(start, LastRecords):
+            starts = {
+                each: max(known[each] - start.n_offsets, self._earliest(each)) for each in known
+            }
+        elif isinstance(start, LastDuration):
+            since = start.before(time.time_ns() // 1_000_000)
+            starts = self._by_time(since, is_start=True, one_segment=False)
+        else:
+            starts = self._resolve(start, is_start=True)
+            for each, at in starts.items():
+                first = self._earliest(each) if at == EARLIEST else at
+                check_start(start, each, first, known[each], end.option)
+        return {each: OffsetRange(starts[each], ends[each]) for each in self.assigned}
+
+    def cut(self, asked: Ranges) -> Cuts:
+        """Slices of a range of each partition, as the options for the number of tasks ask.
+
+        Parameters
+        ----------
+        asked : by partition; `EARLIEST` and `LATEST` stand for the bounds of this moment.
+
+        Raises
+        ------
+        OffsetOutOfRangeError
+            If offsets are gone or do not exist yet, unless ``failOnDataLoss=false``.
+        LogDirectoryError, CorruptCheckpointError, CorruptLogError, LogChangedError
+            See `plan_slices`.
+        """
+        options = self._options
+        ranges = []
+        for each, range_asked in asked.items():
+            there = OffsetRange(self._earliest(each), self._ends[each])
+            left = available(each, range_asked, there, fail_on_data_loss=options.fail_on_data_loss)
+            ranges.append(PartitionRange(each, *left))
+        cuts: Cuts = {each: [] for each in asked}
+        pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+        for topic_partition, start, end in pieces:
+            log = self._directory.log(*topic_partition)
+            cuts[topic_partition] += log.slices(start, end, options.max_bytes_per_partition)
+        return cuts
+
+    def _resolve(
+        self, bound: OffsetBound | TimestampBound, *, is_start: bool
+    ) -> dict[TopicPartition, int]:
+        if isinstance(bound, OffsetBound):
+            return bound.resolve(self.assigned)
+        return self._by_time(bound, is_start=is_start)
+
+    def _by_time(
+        self, bound: TimestampBound, *, is_start: bool, one_segment: bool = True
     ) -> dict[TopicPartition, int]:
         """A partition without such a record is bound at its latest offset, as by ``kafka``.
 
         A torn tail may hold the record to start at: a read of the tail reports that.  The options
         of ``kafka`` get a broker's answer, from one segment.
         """
+        options, latest = self._options, self._ends
         level, on_corrupt = options.policy.isolation_level, options.policy.on_corrupt_batch
-        times = bound.resolve(assigned)
+        times = bound.resolve(self.assigned)
         found = {
-            each: directory.log(*each).offset_for_timestamp(
+            each: self._directory.log(*each).offset_for_timestamp(
                 times[each], options.read_up_to, level, on_corrupt, one_segment=one_segment
             )
             for each in times
         }
         bound.check_found(times, {each for each in found if found[each] is None})
         missing = {
-            each: min(latest[each], directory.log(*each).tail.offset) if is_start else latest[each]
+            each: (
+                min(latest[each], self._directory.log(*each).tail.offset)
+                if is_start
+                else latest[each]
+            )
             for each, at in found.items()
             if at is None
         }
         return missing | {each: at.offset for each, at in found.items() if at is not None}
-
-    start, end = options.start, options.end
-    ends = end.resolve(assigned) if isinstance(end, OffsetBound) else by_time(end, is_start=False)
-    known = {each: latest[each] if at == LATEST else at for each, at in ends.items()}
-    earliest = {each: directory.log(*each).log_start_offset for each in assigned}
-    if isinstance(start, LastRecords):
-        starts = {each: max(known[each] - start.n_offsets, earliest[each]) for each in known}
-    elif isinstance(start, LastDuration):
-        starts = by_time(
-            start.before(time.time_ns() // 1_000_000), is_start=True, one_segment=False
-        )
-    else:
-        starts = (
-            start.resolve(assigned)
-            if isinstance(start, OffsetBound)
-            else by_time(start, is_start=True)
-        )
-        for each, at in starts.items():
-            first = earliest[each] if at == EARLIEST else at
-            check_start(start, each, first, known[each], end.option)
-    return {each: OffsetRange(starts[each], ends[each]) for each in starts}
 
 
 def _check_single(paths: Iterable[str]) -> None:

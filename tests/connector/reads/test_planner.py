@@ -9,13 +9,15 @@ from planned_reads import ranges, write_times
 from stores_here import serve, store_of
 
 from pyspark_segmentlog.options.read_options import ReadOptions
-from pyspark_segmentlog.reads.planner import plan_slices, plan_tasks
+from pyspark_segmentlog.reads.planner import PlannedMoment, plan_slices, plan_tasks
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogDirectoryError,
+    OffsetOutOfRangeError,
     OptionError,
     UnknownTopicOrPartitionError,
 )
+from segmentlog.model import OffsetRange, TopicPartition
 
 
 def test_a_partition_that_is_not_read_may_be_in_two_directories(
@@ -218,3 +220,21 @@ def test_a_map_is_checked_before_a_log_is_opened(tmp_path: Path, option: str) ->
         plan_slices(ReadOptions.parse({"path": str(tmp_path), option: '{"t":{"0":0}}'}))
     with pytest.raises(CorruptCheckpointError):
         plan_slices(ReadOptions.parse({"path": str(tmp_path), option: '{"t":{"0":0,"1":0}}'}))
+
+
+def test_a_range_between_the_ends_of_two_moments_is_cut(tmp_path: Path) -> None:
+    """A stream asks for the latest offsets at each trigger, and reads what lies between them."""
+    options = ReadOptions.parse({"path": str(tmp_path), "maxRecordsPerPartition": "2"})
+    write_times(tmp_path, {0: [1, 2], 1: [1]})
+    first = PlannedMoment(options).ends()
+    write_times(tmp_path, {0: [3, 4, 5], 1: []})
+    moment = PlannedMoment(options)
+    asked = {each: OffsetRange(first[each], end) for each, end in moment.ends().items()}
+    cuts = moment.cut(asked)
+
+    assert [0, 1] == [each.partition for each in moment.assigned]
+    assert {0: [(2, 3), (3, 5)], 1: []} == {
+        each.partition: [(at.start_offset, at.end_offset) for at in cuts[each]] for each in cuts
+    }
+    with pytest.raises(OffsetOutOfRangeError, match="t-0: offset 9 "):
+        moment.cut({TopicPartition("t", 0): OffsetRange(0, 9)})
