@@ -1,4 +1,8 @@
-"""Spark with executors that are processes, beside the session that all tests share."""
+"""Spark with executors that are processes, beside the session that all tests share.
+
+Only thorough tests start it.  Each behaviour that is tested with it is tested with the shared
+session, too.
+"""
 
 from collections.abc import Iterator
 
@@ -17,7 +21,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session.stop()
 
 
-@pytest.fixture(params=["local", "cluster"])
+@pytest.fixture(params=["local", pytest.param("cluster", marks=pytest.mark.thorough)])
 def any_spark(request: pytest.FixtureRequest) -> SparkSession:
     """Tasks that are threads of the driver's JVM, and tasks in executors of their own."""
     name = {"local": "spark", "cluster": "cluster"}[request.param]

@@ -43,6 +43,7 @@ def test_what_python_shows(spark: SparkSession, places: dict[str, str], name: st
     check(name, traceback_of(name, spark, places), most=17)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MANY)
 def test_what_a_connect_client_shows(
     cluster: SparkSession, places: dict[str, str], name: str
@@ -51,6 +52,7 @@ def test_what_a_connect_client_shows(
     check(name, traceback_of(name, cluster, places), most=27)
 
 
+@pytest.mark.thorough
 def test_on_a_console(tmp_path: Path) -> None:
     """The last line of what a program shows but one; of a task, also the third."""
     shown = console(situations(tmp_path), MANY)

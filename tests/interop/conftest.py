@@ -1,8 +1,12 @@
-"""A real broker, shared by the tests of this directory."""
+"""Real brokers: directories that one has filled and left, and brokers that run."""
 
+import hashlib
 import os
-from collections.abc import Iterator
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka_here import (
@@ -14,6 +18,7 @@ from kafka_here import (
     legacy_shapes,
     shapes,
 )
+from kafka_here.artifacts import kept
 from kafka_here.gateway import Gateway, gateway
 
 pytestmark = pytest.mark.interop
@@ -52,13 +57,36 @@ def old_version() -> str:
     return "2.8.2"
 
 
+def _kept_broker(
+    broker: Broker, name: str, fill: Callable[[Broker, JavaClient], object]
+) -> tuple[Broker, Any]:
+    """A stopped broker whose log directory `fill` has filled, and what `fill` has returned.
+
+    The directory is filled once for each state of ``support/kafka_here`` and of this file, and kept beside the jars
+    of the brokers; tests get a copy.
+    """
+
+    def make(into: Path) -> None:
+        with broker, JavaClient(broker) as client:
+            found = fill(broker, client)
+        shutil.move(broker.log_dir, into / "logs")
+        (into / "found").write_bytes(pickle.dumps(found))
+
+    digest = hashlib.sha256()
+    for path in [Path(__file__), *sorted(Path(shapes.__file__).parent.glob("*.py"))]:
+        digest.update(path.read_bytes())
+    place = kept(f"{name}-{broker.version}-{digest.hexdigest()[:16]}", make)
+    broker.log_dir.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(place / "logs", broker.log_dir)
+    return broker, pickle.loads((place / "found").read_bytes())
+
+
 @pytest.fixture(scope="session")
 def filled(version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
-    """A broker of each version, stopped cleanly, and what it holds of every shape."""
+    """A broker of each version, stopped cleanly, and the rows that it has of every shape."""
     broker = Broker(tmp_path_factory.mktemp("kafka"), version)
-    with broker, JavaClient(broker) as client:
-        made = shapes.make(broker, client)
-    return broker, made
+    _, made = _kept_broker(broker, "filled", shapes.make)
+    return broker, made._replace(log_dir=broker.log_dir)
 
 
 @pytest.fixture(scope="session")
@@ -67,8 +95,8 @@ def legacy(old_version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
 
     That is the records of each topic, the dump of all files, and answers to look-ups by time.
     """
-    broker = OldBroker(tmp_path_factory.mktemp("kafka"), old_version)
-    with broker, JavaClient(broker) as client:
+
+    def fill(broker: Broker, client: JavaClient) -> tuple:
         for topic, shape in legacy_shapes.LEGACY_SHAPES.items():
             shape.make(broker, client, topic)
         records = client.consume_each(legacy_shapes.LEGACY_SHAPES)
@@ -76,8 +104,12 @@ def legacy(old_version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
         topics = [topic for topic in records if topic.startswith(("magic-1", "mixed", "segments"))]
         times = [(topic, 1_700_000_000_000 + t) for topic in topics for t in (-6000, 0, 150, 9000)]
         answers = [client.offset_for_timestamp(topic, 0, time) for topic, time in times]
+        looked_up = [(*asked, answer) for asked, answer in zip(times, answers, strict=True)]
+        return records, looked_up
+
+    broker = OldBroker(tmp_path_factory.mktemp("kafka"), old_version)
+    _, (records, looked_up) = _kept_broker(broker, "legacy", fill)
     dump = broker.dump(sorted(broker.log_dir.glob("*/*.log")))
-    looked_up = [(*asked, answer) for asked, answer in zip(times, answers, strict=True)]
     return broker.log_dir, records, dump, looked_up
 
 

@@ -57,11 +57,11 @@ def look(directory: Path) -> list[int]:
 
 
 def test_jobs_follow_each_other(
-    spark: SparkSession, cluster: SparkSession, tmp_path: Path
+    spark: SparkSession, any_spark: SparkSession, tmp_path: Path
 ) -> None:
     """None is lost or interleaved, and whoever reads sees whole ones in all partitions at once."""
     by_python(None, tmp_path, 0)
-    writers = [(by_spark, spark), (by_spark, spark), (by_spark, cluster), (by_python, None)]
+    writers = [(by_spark, spark), (by_spark, spark), (by_spark, any_spark), (by_python, None)]
     jobs = [range(100 * i, 100 * i + N_JOBS) for i in range(1, len(writers) + 1)]
     failed: list[BaseException] = []
 
