@@ -1,7 +1,9 @@
 """Spark sessions, on the Python that runs the tests; which tests share a process, and are fast."""
 
+import gc
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,14 +25,9 @@ TESTS = Path(__file__).parent
 EXAMPLE_DATA = TESTS.parent / "examples" / "data"
 
 
-#: Files of tests that share what takes long to make: brokers, a cluster, states of a disk.
-SHARING = {
-    "interop/test_dump": "brokers", "interop/test_shapes": "brokers",
-    "interop/test_legacy": "brokers", "interop/test_live": "brokers",
-    "crash/test_crash_disk": "crash disk", "crash/test_sync_calls": "crash disk",
-    "connector/writes/test_write_attempts": "cluster", "connector/test_plain_errors": "cluster",
-    "connector/writes/test_writers_at_once": "cluster", "connector/write/test_writer": "cluster",
-}  # fmt: skip
+#: Texts by which files of tests share what takes long to make: files of one folder with one of
+#: these texts run in one process, which makes it once.
+SHARING = {": SparkSession": "a session of Spark", "explorer: Explorer": "states of a disk"}
 
 #: Rooms without Spark and brokers, and what takes long there: it starts processes or compiles.
 FAST = ("storage", "properties", "architecture/test_house", "architecture/test_door",
@@ -67,20 +64,36 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     class BySharing(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
-            name = path.removeprefix("tests/").removesuffix(".py")
-            return SHARING.get(name, path)
+            source = (TESTS.parent / path).read_text()
+            folder = path.removeprefix("tests/").partition("/")[0]
+            sharing = (name for text, name in SHARING.items() if text in source)
+            return next((f"{name} of {folder}" for name in sharing), path)
 
     return BySharing(config, log)
+
+
+def pytest_unconfigure() -> None:
+    """Let Python free modules that the connector has frozen, or DuckDB reports them as leaks."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_kernels() -> None:
     """Kernels that are compiled before the first test: none meets the line that says so."""
     from segmentlog.kernel_cache import store_of
-    from segmentlog.tools.warmup import compile_kernels
+    from segmentlog.tools import warmup
 
-    if not store_of("segmentlog.kernels").is_warmed():
-        list(compile_kernels())
+    store = store_of("segmentlog.kernels")
+    if store.is_warmed():
+        return
+    # Each process begins with other kernels, and waits for those that another one compiles.
+    first = {"gw1": warmup._compact, "gw2": warmup._write}
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker in first:
+        store.say_nothing()
+        with tempfile.TemporaryDirectory() as directory:
+            first[worker](Path(directory, "first"))
+    list(warmup.compile_kernels())
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,16 @@ from first_hour.parts import PARTS, Hour
 
 TRANSCRIPTS = Path(__file__).parent / "first_hour"
 
+#: These parts start Spark several times, for minutes in all.
+LONG = {"connect", "spark_sql", "submit"}
+
 
 @pytest.mark.spark
 @pytest.mark.thorough
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "part",
+    [pytest.param(each, marks=[pytest.mark.slow] * (each in LONG)) for each in PARTS],
+)
 def test_it_reads_as_its_transcript(bare: Bare, tmp_path: Path, part: str) -> None:
     """Everything that is printed, but for noise, places and times."""
     printed = PARTS[part](Hour.begin(bare, tmp_path / "checkout"))

@@ -100,7 +100,7 @@ def test_a_first_query_says_once_that_it_compiles(machine: Machine) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "segmentlog.zip",
+        pytest.param("segmentlog.zip", marks=pytest.mark.slow),
         "pyspark_segmentlog-0-py3-none-any.whl",
     ],
 )
@@ -142,6 +142,7 @@ def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None
     assert "rows 1062" in printed
 
 
+@pytest.mark.slow
 def test_the_oldest_supported_spark_reads(wheel: Path, tmp_path: Path, example_data: str) -> None:
     """A smoke test on pyspark 4.2, whose download takes longer than the test."""
     python, site = environment_without_us(tmp_path / "venv")

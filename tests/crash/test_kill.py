@@ -34,7 +34,7 @@ for number in range(int(sys.argv[2]), 10**9):
 
 
 @pytest.mark.parametrize(
-    "n_kills", [10, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    "n_kills", [5, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
 def test_killed_writers_lose_and_repeat_nothing(tmp_path: Path, n_kills: int) -> None:
     """Each is killed, the directory looked at as it lies, and the next one goes on."""

@@ -108,7 +108,12 @@ def noticed(explorer: Explorer, site: Site, scenarios: list[Scenario]) -> tuple[
 
 
 @pytest.mark.parametrize(
-    "stride", [16, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    "stride",
+    [
+        64,
+        pytest.param(16, marks=pytest.mark.thorough),
+        pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+    ],
 )
 def test_each_call_that_does_nothing_is_noticed(
     explorer: Explorer, sites: Sites, table: list[tuple[Site, str, str]], stride: int

@@ -60,10 +60,10 @@ def old_version() -> str:
 def _kept_broker(
     broker: Broker, name: str, fill: Callable[[Broker, JavaClient], object]
 ) -> tuple[Broker, Any]:
-    """A stopped broker whose log directory `fill` has filled, and what `fill` has returned.
+    """A stopped broker whose log directory `fill` has filled, and the value that `fill` returned.
 
-    The directory is filled once for each state of ``support/kafka_here`` and of this file, and kept beside the jars
-    of the brokers; tests get a copy.
+    The directory is filled once for each state of ``support/kafka_here`` and of this file, and is
+    kept beside the jars of the brokers.  Tests get a copy.
     """
 
     def make(into: Path) -> None:

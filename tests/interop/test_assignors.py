@@ -60,7 +60,7 @@ class JavaGroup:
 def test_as_kafka_assigns(java: Gateway, name: str, assign: Any) -> None:
     """Random topics, members and subscriptions."""
     rng = random.Random(5)
-    for _ in range(25):
+    for _ in range(10):
         topics = rng.sample("abcde", rng.randint(1, 5))
         every = [TopicPartition(topic, i) for topic in topics for i in range(rng.randint(1, 8))]
         members = {
@@ -78,7 +78,7 @@ def test_sticky_as_kafka_assigns(java: Gateway) -> None:
     Kafka asks members in the order of a hash table, so it may keep other partitions.
     """
     rng = random.Random(6)
-    for _ in range(15):
+    for _ in range(6):
         topics = rng.sample("abcde", rng.randint(1, 5))
         every = sorted(TopicPartition(t, i) for t in topics for i in range(rng.randint(1, 8)))
         names = [f"m{i:02}" for i in range(rng.randint(1, 9))]

@@ -64,7 +64,7 @@ def test_a_broker_that_rolls_does_not_hurt_a_running_scan(
     produce = threading.Thread(
         target=lambda: [
             client.produce("rolling", records, compression_type="none", batch_size=2000)
-            for _ in range(8)
+            for _ in range(5)
         ]
     )
     client.produce("rolling", records, compression_type="none", batch_size=2000)

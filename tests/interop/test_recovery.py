@@ -156,7 +156,7 @@ def harm(directory: Path) -> None:
     checkpoint.write_text("\n".join(["0", str(len(kept)), *kept, ""]))
 
 
-@pytest.mark.parametrize("is_harmed", [False, True])
+@pytest.mark.parametrize("is_harmed", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
     killed: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_harmed: bool
 ) -> None:

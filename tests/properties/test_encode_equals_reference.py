@@ -94,7 +94,7 @@ def decoded(found: EncodedBatches) -> list[Record]:
 @given(
     inputs(), st.booleans(), st.integers(0, 3), st.sampled_from([1, 200, 1000, 20_000]), st.data()
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_bytes_are_those_of_the_reference(
     rows_in: tuple[list[Record], list[int]],
     is_wide: bool,

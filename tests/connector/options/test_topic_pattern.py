@@ -80,7 +80,7 @@ def found_here(text: str) -> list[str] | None:
 
 @given(PATTERNS | TEXTS)
 @settings(
-    max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_pattern_selects_what_it_selects_in_java(java: Any, text: str) -> None:
     """Or it is refused; and nothing is taken that Java refuses."""

@@ -60,6 +60,17 @@ def copies(template: Path, to: Path) -> Iterator[Path]:
         shutil.rmtree(to / str(number))
 
 
+#: Calls from one cut to the next.
+STEPS = pytest.mark.parametrize(
+    "step",
+    [
+        23,
+        pytest.param(7, marks=pytest.mark.thorough),
+        pytest.param(1, marks=pytest.mark.slow),
+    ],
+)
+
+
 def assert_compacted(directory: Path, expected: dict[bytes, bytes]) -> None:
     """All keys are there with their last values, and nothing is left of an attempt."""
     assert expected == values(directory)
@@ -68,7 +79,7 @@ def assert_compacted(directory: Path, expected: dict[bytes, bytes]) -> None:
     assert len([name for name in left if name.endswith(".log")]) < N_SEGMENTS
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.thorough)])
+@STEPS
 def test_a_second_attempt_after_one_that_was_killed_at_any_call(
     template: Path, tmp_path: Path, step: int
 ) -> None:
@@ -87,7 +98,7 @@ def test_a_second_attempt_after_one_that_was_killed_at_any_call(
     assert number > 100
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.thorough)])
+@STEPS
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()], ids=str)
 @pytest.mark.parametrize("is_task", [True, False])
 def test_an_attempt_that_fails_at_any_call(
@@ -145,7 +156,14 @@ def test_a_file_of_a_new_segment_that_cannot_be_made(
     assert 0 == descriptors_below(directory)
 
 
-@pytest.mark.parametrize("n_rounds", [6, pytest.param(200, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "n_rounds",
+    [
+        4,
+        pytest.param(30, marks=pytest.mark.thorough),
+        pytest.param(200, marks=pytest.mark.slow),
+    ],
+)
 def test_attempts_that_are_killed_one_after_the_other(
     template: Path, tmp_path: Path, n_rounds: int
 ) -> None:
@@ -161,7 +179,14 @@ def test_attempts_that_are_killed_one_after_the_other(
         assert_compacted(directory, expected)
 
 
-@pytest.mark.parametrize("n_rounds", [4, pytest.param(100, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "n_rounds",
+    [
+        3,
+        pytest.param(20, marks=pytest.mark.thorough),
+        pytest.param(100, marks=pytest.mark.slow),
+    ],
+)
 def test_attempts_at_once(template: Path, tmp_path: Path, n_rounds: int) -> None:
     """Speculation: some attempts are killed, the others take turns, and each ends well."""
     expected, rng = values(template), random.Random(6)
