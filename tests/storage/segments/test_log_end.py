@@ -128,19 +128,18 @@ def test_a_flipped_bit_in_the_last_batch_cuts_that_batch(
         assert LogEnd(48, ENDS[4]) == end_of(partition, flip(WHOLE, ENDS[4] + at), index=index), at
 
 
-@pytest.mark.parametrize("bit", [*range(7), *range(31, 64)])
 @pytest.mark.parametrize("batch", range(5))
-def test_a_wrong_base_offset_hides_no_other_batch(partition: Path, batch: int, bit: int) -> None:
+def test_a_wrong_base_offset_hides_no_other_batch(partition: Path, batch: int) -> None:
     """No checksum covers it; sound batches around it and the high watermark show the end."""
-    at = ENDS[batch] + 7 - bit // 8
-    data = bytearray(WHOLE)
-    data[at] ^= 1 << bit % 8
     indexes = [b"", b"".join(entry(40 + 2 * each + 1, ENDS[each]) for each in range(1, 5))]
-    for index in indexes:
-        found = end_of(partition, bytes(data), index=index, committed_to=50)
+    for bit in (*range(7), *range(31, 64)):
+        data = bytearray(WHOLE)
+        data[ENDS[batch] + 7 - bit // 8] ^= 1 << bit % 8
+        for index in indexes:
+            found = end_of(partition, bytes(data), index=index, committed_to=50)
 
-        assert found.offset == (48 if batch == 4 else 50)
-        assert found.position == (ENDS[4] if batch == 4 else ENDS[5])
+            assert found.offset == (48 if batch == 4 else 50), bit
+            assert found.position == (ENDS[4] if batch == 4 else ENDS[5]), bit
 
 
 @pytest.mark.parametrize("batch", [0, 1, 2, 3])
