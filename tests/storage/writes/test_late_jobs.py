@@ -1,0 +1,157 @@
+"""Jobs that commit late, twice, or after their lock or their topic is gone."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from plain_writes import ONE, values, write
+from soundness import assert_tidy
+
+import segmentlog
+from segmentlog.append import commit_staged as commit
+from segmentlog.commit.guard import Intent, list_guards
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.errors import (
+    LogDirectoryError,
+    LogLockedError,
+)
+from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
+
+pytestmark = pytest.mark.linux
+
+
+def _die(*_: Any) -> None:
+    raise ZeroDivisionError
+
+
+def test_a_job_is_committed_once(tmp_path: Path) -> None:
+    """Its token says that it is decided, and so would say it of the second commit."""
+    job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
+    first, second = job.stager(0), job.stager(1)
+    first.add(ONE.to_batches()[0])
+    second.add(ONE.to_batches()[0])
+    job.commit(first.close())
+    with pytest.raises(LogDirectoryError, match="the job has ended"):
+        job.commit(second.close())
+    assert [b"v"] == values(tmp_path)
+
+
+def test_a_topic_that_was_deleted_behind_an_unfinished_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Does not keep others from being written to."""
+    write(tmp_path, ONE)
+    with segmentlog.open_writer(tmp_path, "other") as writer:
+        writer.append(ONE)
+    job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
+    stager = job.stager(0)
+    stager.add(ONE.to_batches()[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(commit._Commit, "append", lambda *_: None)
+        patch.setattr(commit._Commit, "decide", _die)
+        patch.setattr(commit, "give_up", lambda *_: None)
+        with pytest.raises(ZeroDivisionError):
+            job.commit(stager.close())
+    assert list_guards(str(tmp_path))
+    for path in (tmp_path / "t-0").iterdir():
+        path.unlink()
+    (tmp_path / "t-0").rmdir()
+
+    with segmentlog.open_writer(tmp_path, "other") as writer:
+        writer.append(ONE)
+    assert [] == list_guards(str(tmp_path))
+    assert [b"v", b"v"] == values(tmp_path, "other")
+
+
+def test_a_writer_that_was_idle_for_weeks(tmp_path: Path) -> None:
+    """Another job has swept its mark; there was nothing in it, and it goes on."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        (mark,) = tmp_path.glob("*.job")
+        for _ in range(2):
+            os.utime(mark, (time.time() - 8 * 24 * 3600,) * 2)
+            write(tmp_path, ONE)
+        assert not mark.exists()
+        writer.append(ONE)
+    assert [b"v"] * 3 == values(tmp_path)
+
+
+@pytest.mark.parametrize("other", ["done", "unsynced", "about to decide"])
+def test_a_writer_that_lost_its_lock_withdraws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """Between its look at the logs and its guard; what the other has committed stays."""
+    write(tmp_path, ONE)
+    late = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
+    stager = late.stager(0)
+    stager.add(pa.RecordBatch.from_pydict({"value": [b"late"] * 5}))
+    extents = stager.close()
+    stand, decide = commit._Commit.stand, commit._Commit.decide
+    refused = []
+
+    def stands_late(self: commit._Commit, intent: Any) -> None:
+        with pytest.raises(LogLockedError):
+            stand(self, intent)
+        refused.append(self)
+
+    def decides_last(self: commit._Commit, state: Any) -> None:
+        stands_late(*held_up)
+        decide(self, state)
+
+    held_up: list = []
+
+    def is_held_up(self: commit._Commit, intent: Any) -> None:
+        held_up[:] = [self, intent]
+        with monkeypatch.context() as patch:
+            patch.setattr(commit._Commit, "stand", stand)
+            if other == "about to decide":
+                patch.setattr(commit._Commit, "decide", decides_last)
+            patch.setattr(DirectoryLock, "__enter__", lambda self: self)
+            patch.setattr(DirectoryLock, "__exit__", lambda *_: None)
+            config = ProducerConfig(flush=other != "unsynced")
+            write(tmp_path, pa.table({"value": [b"other"]}), config=config)
+        if not refused:
+            stands_late(self, intent)
+        raise LogLockedError(self.directory, 0, 0.0)
+
+    monkeypatch.setattr(commit._Commit, "stand", is_held_up)
+    with pytest.raises(LogLockedError):
+        late.commit(extents)
+    late.abort()
+    assert 1 == len(refused)
+    assert [b"v", b"other"] == values(tmp_path)
+    assert_tidy(tmp_path)
+    assert (other != "unsynced") == (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_stale_guard_undoes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writer had lost the lock and died behind its guard, before it looked again."""
+    write(tmp_path, ONE)
+    late = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
+    stager = late.stager(0)
+    stager.add(pa.RecordBatch.from_pydict({"value": [b"late"] * 5}))
+    extents = stager.close()
+    intents = []
+
+    def remembered(self: commit._Commit, intent: Intent) -> None:
+        intents.append((self.guard, intent))
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit._Commit, "stand", remembered)
+        with pytest.raises(ZeroDivisionError):
+            late.commit(extents)
+    write(tmp_path, pa.table({"value": [b"other"]}))
+    guard, intent = intents[0]
+    Path(guard.path).mkdir()
+    Path(guard.intent_path).write_bytes(intent.encode())
+
+    assert [b"v", b"other"] == values(tmp_path)
+    write(tmp_path, ONE)
+    late.abort()
+    assert [b"v", b"other", b"v"] == values(tmp_path)
+    assert_tidy(tmp_path)

@@ -1,0 +1,67 @@
+"""Rows, columns and sizes that a writer takes or refuses."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from plain_writes import write
+
+import segmentlog
+from segmentlog.errors import (
+    ColumnError,
+    InvalidRecordError,
+    OptionError,
+)
+from segmentlog.stage.config import ProducerConfig
+
+pytestmark = pytest.mark.linux
+
+
+def test_milliseconds_of_any_unit(tmp_path: Path) -> None:
+    """Also those that are too many to be microseconds; seconds may be too many themselves."""
+    config = ProducerConfig(use_timestamps=True)
+    for unit, count in (("s", 5), ("ms", 5_999), ("us", 5_999_999), ("ns", 5_999_999_999)):
+        times = pa.array([count, None], pa.timestamp(unit))
+        table = pa.table({"value": [unit.encode()] * 2, "timestamp": times})
+        write(tmp_path / unit, table, config=config)
+        (batch,) = segmentlog.open_log_dir(tmp_path / unit).log("t", 0).scan()
+        first, second = batch.column("timestamp").cast(pa.int64()).to_pylist()
+        assert (5000 if unit == "s" else 5999) * 1000 == first
+        assert second > 10**15
+    for count in (2**62, -(2**62)):
+        times = pa.array([0, count], pa.timestamp("s"))
+        table = pa.table({"value": [b"a", b"b"], "timestamp": times})
+        with pytest.raises(InvalidRecordError, match="64-bit milliseconds") as caught:
+            write(tmp_path / "large", table, config=config)
+        assert caught.value.row == 1
+
+
+@pytest.mark.parametrize("has_topics", [False, True])
+def test_a_row_is_named_as_the_task_has_counted_it(tmp_path: Path, has_topics: bool) -> None:
+    """Whichever rows are written together."""
+    first = pa.table({"value": [b"a"] * 10, "topic": ["t", "u"] * 5, "partition": [0] * 10})
+    names = [0, 0, 0, 7, 0, 0]
+    second = pa.table({"value": [b"b"] * 6, "topic": ["u", "t"] * 3, "partition": names})
+    config = ProducerConfig(buffer_memory=1)
+    writer = segmentlog.open_writer(tmp_path, None if has_topics else "t", config=config)
+    writer.append(first)
+    with pytest.raises(InvalidRecordError, match="row 13 of the task cannot") as caught:
+        writer.append(second)
+    writer.abort()
+    assert (13, "t", 7) == (caught.value.row, caught.value.topic, caught.value.partition)
+
+
+def test_columns_of_one_name(tmp_path: Path) -> None:
+    """Nobody can say which is meant."""
+    table = pa.Table.from_arrays([pa.array([b"a"]), pa.array([b"b"])], ["value", "value"])
+    with pytest.raises(ColumnError, match="there more than once"):
+        write(tmp_path, table)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "buffer_memory", "max_request_size"])
+@pytest.mark.parametrize("size", [-1, 2**63])
+def test_sizes_that_cannot_be(name: str, size: int) -> None:
+    """Refused where they are given."""
+    with pytest.raises(OptionError, match=f"option '{name}' is '{size}'"):
+        ProducerConfig(**cast("Any", {name: size}))
