@@ -8,6 +8,7 @@ what is clean.
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from segmentlog.compaction.batch_fates import BatchFates
@@ -18,7 +19,6 @@ from segmentlog.compaction.offset_map import MapBounds, build_offset_map
 from segmentlog.compaction.plan import CompactedPartition, PlannedPartition
 from segmentlog.compaction.segment_groups import SegmentSize, group_segments
 from segmentlog.compaction.swap_segments import swap_in
-from segmentlog.compaction.transactions import DecidedTransactions
 from segmentlog.disk.readable import status_of
 from segmentlog.errors import CorruptIndexError
 from segmentlog.layout.transaction_index import AbortedTransaction, read_transaction_index
@@ -28,6 +28,8 @@ from segmentlog.names import partition_path
 from segmentlog.producers.producer_state import ProducerStates
 from segmentlog.producers.snapshot import ProducerSnapshot
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
+from segmentlog.segments.batches import walk_batches
+from segmentlog.segments.end_markers import EndMarkers
 from segmentlog.segments.segment import Segment
 from segmentlog.topic_config import TopicConfig
 
@@ -151,7 +153,7 @@ def _clean_once(
     if clean_part:
         from_ms = _modified_ms(clean_part[-1]) - config.delete_retention_ms
     fates = BatchFates(active, _indexed(segments), end_offset, now_ms)
-    transactions = DecidedTransactions(segments)
+    transactions = EndMarkers(partial(walk_batches, segments))
     cleaning = Cleaning(path, config, known, fates, transactions, now_ms, from_ms)
     cleaner = SegmentCleaner(cleaning)
     made: list[CleanedSegment] = []

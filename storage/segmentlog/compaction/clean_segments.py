@@ -11,7 +11,6 @@ from segmentlog.compaction.cleaned_segment import CleanedSegment
 from segmentlog.compaction.inflated_runs import inflated_runs
 from segmentlog.compaction.offset_map import OffsetMap
 from segmentlog.compaction.recompress import Recompressor
-from segmentlog.compaction.transactions import DecidedTransactions
 from segmentlog.disk.readable import open_file, status_of
 from segmentlog.kernels import compaction, layout, status
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
@@ -19,6 +18,7 @@ from segmentlog.layout.transaction_index import AbortedTransaction
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.filler import RecordFiller
 from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.end_markers import EndMarkers
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
 from segmentlog.topic_config import TopicConfig
@@ -56,7 +56,7 @@ class Cleaning:
     config: TopicConfig
     offset_map: OffsetMap
     fates: BatchFates
-    transactions: DecidedTransactions
+    transactions: EndMarkers
     now_ms: int
     old_tombstones_from_ms: int
 
@@ -131,7 +131,7 @@ class SegmentCleaner:
                     row = int(np.argmax(batches.headers[:, layout.LAST_OFFSET] >= end_offset))
                     reason = f"it reaches behind {end_offset}, where the next segment begins"
                     raise batches.malformed(row, reason)
-                is_aborted = self._cleaning.transactions.find_aborted(batches)
+                is_aborted = self._cleaning.transactions.find_aborted(batches, batches.next_offset)
                 fates, found = self._cleaning.fates.judge(batches, is_aborted)
                 aborted += found
                 for run, rows in inflated_runs(self._filler, batches):

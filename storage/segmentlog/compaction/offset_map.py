@@ -6,19 +6,21 @@ pass where it stands, and leaves the rest of the log to the next pass (``Cleaner
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from segmentlog.arguments import instance_of, whole_number
 from segmentlog.compaction.inflated_runs import inflated_runs
-from segmentlog.compaction.transactions import DecidedTransactions
 from segmentlog.disk.readable import open_file
 from segmentlog.errors import OptionError
 from segmentlog.kernels import layout, offset_map, siphash, status
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.filler import RecordFiller
+from segmentlog.segments.batches import walk_batches
+from segmentlog.segments.end_markers import EndMarkers
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
 
@@ -129,7 +131,7 @@ def build_offset_map(
         If a batch is damaged; it names the place.
     """
     known = OffsetMap(bounds, end_offset - start_offset)
-    transactions = DecidedTransactions(segments)
+    transactions = EndMarkers(partial(walk_batches, segments))
     filler, windows = RecordFiller(), BatchWindows(_WINDOW_BYTES)
     bases = [each.base_offset for each in segments] + [end_offset]
     for segment, behind in zip(segments, bases[1:], strict=True):
@@ -139,7 +141,7 @@ def build_offset_map(
         scanner = BatchScanner(segment.path, 0 if begin else segment.base_offset)
         with open_file(segment.path) as file:
             for batches in windows.batches(file.read_into, scanner, begin, segment.size):
-                left_out = transactions.find_aborted(batches)
+                left_out = transactions.find_aborted(batches, batches.next_offset)
                 left_out |= batches.headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
                 for run, rows in inflated_runs(filler, batches):
                     code, row = offset_map.put_keys(

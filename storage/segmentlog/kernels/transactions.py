@@ -30,8 +30,6 @@ __all__ = [
     "MARKER_TYPE",
     "N_MARKER_COLUMNS",
     "collect_markers",
-    "drop_aborted",
-    "find_undecided",
     "flag_aborted",
     "read_end_marker",
     "walk_headers",
@@ -212,59 +210,10 @@ def _deciding(markers: Int64s, producer_id: int, offset: int) -> int:
 
 
 @kernel
-def find_undecided(headers: Int64s, begin: int, markers: Int64s) -> int:
-    """First row from `begin` on that belongs to a transaction without a marker, or the end.
-
-    Batches that compaction has emptied do not count: they have no records to decide about.
-
-    Parameters
-    ----------
-    headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read only
-    begin : the first row to look at
-    markers : int64 array, shape (n_markers, `N_MARKER_COLUMNS`), sorted by producer and offset
-    """
-    both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
-    for row in range(begin, headers.shape[0]):
-        if headers[row, layout.ATTRIBUTES] & both != layout.TRANSACTIONAL_MASK:
-            continue
-        producer_id = headers[row, layout.PRODUCER_ID]
-        marker = _deciding(markers, producer_id, headers[row, layout.LAST_OFFSET])
-        if marker < 0 and headers[row, layout.RECORDS_COUNT] > 0:
-            return row
-    return len(headers)
-
-
-@kernel
-def drop_aborted(headers: Int64s, markers: Int64s) -> int:
-    """Move the batches that no abort marker revokes to the front; return their number.
-
-    Parameters
-    ----------
-    headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read and written
-    markers : int64 array, shape (n_markers, `N_MARKER_COLUMNS`), sorted by producer and offset
-    """
-    both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
-    n_kept = 0
-    for row in range(headers.shape[0]):
-        if headers[row, layout.ATTRIBUTES] & both == layout.TRANSACTIONAL_MASK:
-            producer_id = headers[row, layout.PRODUCER_ID]
-            marker = _deciding(markers, producer_id, headers[row, layout.LAST_OFFSET])
-            if marker >= 0 and markers[marker, MARKER_TYPE] == ABORT:
-                continue
-        if n_kept != row:
-            for column in range(layout.N_HEADER_COLUMNS):
-                headers[n_kept, column] = headers[row, column]
-        n_kept += 1
-    return n_kept
-
-
-@kernel
 def flag_aborted(
-    headers: Int64s, begin: int, markers: Int64s, is_aborted: Bytes, is_all_known: bool
+    headers: Int64s, begin: int, markers: Int64s, is_aborted: Bytes, least_records: int
 ) -> int:
     """Set 1 for each batch that an abort marker revokes, up to the first undecided batch.
-
-    Batches that compaction has emptied count, too: their transaction's marker stays with them.
 
     Parameters
     ----------
@@ -272,7 +221,8 @@ def flag_aborted(
     begin : the first row to look at
     markers : int64 array, shape (n_markers, `N_MARKER_COLUMNS`), sorted by producer and offset
     is_aborted : uint8 array, shape (n_batches,); written
-    is_all_known : whether there are no further markers, and undecided batches are passed over
+    least_records : batches with fewer records need no marker; those that compaction has emptied
+        have 0
 
     Returns
     -------
@@ -285,6 +235,6 @@ def flag_aborted(
             marker = _deciding(markers, producer_id, headers[row, layout.LAST_OFFSET])
             if marker >= 0:
                 is_aborted[row] = markers[marker, MARKER_TYPE] == ABORT
-            elif not is_all_known:
+            elif headers[row, layout.RECORDS_COUNT] >= least_records:
                 return row
     return len(headers)

@@ -1,10 +1,8 @@
-"""``read_committed``: find the aborted batches.
+"""``read_committed``: leave the batches of aborted transactions out of a scan.
 
-The answer comes from the log itself.  A broker keeps aborted transactions in ``.txnindex``
-files.  A missing file looks like a file without aborts, and a broker that starts cleanly does not
-rebuild it and serves aborted records.  A missing end marker is always noticed.  A reader looks
-ahead for end markers as far as the transactions that it has met reach.  In a log without
-transactions it looks at nothing.
+`segmentlog.segments.end_markers` decides, by the log alone.  A missing end marker is always
+noticed: the look-ahead refuses what may have hidden one.  It goes as far as the transactions that
+a scan has met reach.
 """
 
 import logging
@@ -14,19 +12,12 @@ import numpy as np
 
 from segmentlog.errors import ChecksumMismatchError, TornTransactionError, TruncatedBatchError
 from segmentlog.kernels import layout
-from segmentlog.kernels.memory import Int64s
-from segmentlog.kernels.transactions import (
-    ABORT,
-    MARKER_OFFSET,
-    MARKER_PRODUCER_ID,
-    N_MARKER_COLUMNS,
-    drop_aborted,
-    find_undecided,
-)
+from segmentlog.kernels.transactions import ABORT
 from segmentlog.reads.planned_file import FileChangedError
 from segmentlog.records.header import parse_header
 from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.segments.batches import WalkedBatches, markers_among, walk_file
+from segmentlog.segments.batches import WalkedBatches, walk_file
+from segmentlog.segments.end_markers import EndMarkers
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
@@ -37,8 +28,6 @@ __all__ = ["CommittedBatches"]
 logger = logging.getLogger(__name__)
 
 _MOST_MARKER_BYTES = 128  # an end marker has 78
-_LARGEST_OFFSET = 2**63 - 1
-_NO_MARKERS: Int64s = np.empty((0, N_MARKER_COLUMNS), np.int64)
 
 
 class CommittedBatches:
@@ -53,15 +42,14 @@ class CommittedBatches:
     def __init__(self, partition_path: str, *, skips: bool = False) -> None:
         self._partition_path = partition_path
         self._skips = skips
-        self._markers = _NO_MARKERS  # sorted by producer and offset
-        self._seen_to = -1  # offset up to which markers are known
+        self._markers = EndMarkers(self._ahead, self._torn, least_records=1)
 
     def select(self, batches: ScannedBatches, next_offset: int) -> ScannedBatches:
         """The batches that were committed, or written outside of transactions.
 
         Parameters
         ----------
-        batches : to select from; their headers are written to.
+        batches : to select from.
         next_offset : offset after the last batch that was scanned.
 
         Raises
@@ -69,32 +57,11 @@ class CommittedBatches:
         TornTransactionError
             If the log ends before the end marker of a transaction.
         """
-        headers = batches.headers
-        if not np.bitwise_or.reduce(headers[:, layout.ATTRIBUTES]) & layout.TRANSACTIONAL_MASK:
-            self._seen_to = max(self._seen_to, next_offset)
-            return batches
-        if next_offset > self._seen_to:
-            unseen = batches.only(headers[:, layout.BASE_OFFSET] >= self._seen_to)
-            self._add(markers_among(unseen))
-            self._seen_to = next_offset
-        undecided = find_undecided(headers, 0, self._markers)
-        if undecided < len(headers):
-            self._look_ahead(batches, undecided)
-        self._forget_below(int(headers[0, layout.BASE_OFFSET]))
-        return batches.only(slice(drop_aborted(headers, self._markers)))
+        is_aborted = self._markers.find_aborted(batches, next_offset)
+        return batches.only(is_aborted == 0) if is_aborted.any() else batches
 
-    def _add(self, markers: Int64s) -> None:
-        if len(markers):
-            joined = np.concatenate([self._markers, markers])
-            order = np.lexsort((joined[:, MARKER_OFFSET], joined[:, MARKER_PRODUCER_ID]))
-            self._markers = joined[order]
-
-    def _forget_below(self, offset: int) -> None:
-        """Drop markers that no later batch needs."""
-        self._markers = self._markers[self._markers[:, MARKER_OFFSET] >= offset]
-
-    def _look_ahead(self, batches: ScannedBatches, undecided: int) -> None:
-        """Walk on until each of `batches` is decided."""
+    def _ahead(self, seen_to: int) -> Iterator[WalkedBatches]:
+        """The batches of the log from an offset on, whose offsets have to rise in each file."""
         files = list_segments(self._partition_path)
         limits: list[int | None] = [*(each.base_offset for each in files[1:]), None]
         segments = [
@@ -103,50 +70,47 @@ class CommittedBatches:
         ]
         if segments:
             segments[-1].size = find_log_end(segments[-1]).position  # a torn tail decides nothing
-        path, next_offset = "", self._seen_to
-        for walked in self._walk(segments):
+        path = ""
+        next_offset = seen_to
+        for walked in self._walk(segments, seen_to):
             found = walked.scanned
             _check_offsets(found, next_offset if found.path == path else -1)
             path, next_offset = found.path, walked.next_offset
-            self._add(walked.markers)
-            self._seen_to = max(self._seen_to, next_offset)
-            undecided = find_undecided(batches.headers, undecided, self._markers)
-            if undecided == len(batches.headers):
-                return
-        self._report_torn(batches, undecided)
+            yield walked
 
-    def _walk(self, segments: Sequence[Segment]) -> Iterator[WalkedBatches]:
+    def _walk(self, segments: Sequence[Segment], seen_to: int) -> Iterator[WalkedBatches]:
         """The batches that have not been seen; only sound ones if damage is left out."""
         for i, segment in enumerate(segments):
-            if i + 1 < len(segments) and segments[i + 1].base_offset <= self._seen_to:
+            if i + 1 < len(segments) and segments[i + 1].base_offset <= seen_to:
                 continue
             with segment.opened() as opened:
-                begin = opened.floor_position(self._seen_to)
+                begin = opened.floor_position(seen_to)
                 if segment.inode not in (0, opened.file.status().inode):
                     raise FileChangedError(f"{segment.path} was replaced since it was listed")
-                if not self._skips:
-                    yield from _whole_batches(opened, begin)
-                    continue
-                for placed in sound_headers(opened, begin, skips=True):
-                    if placed.header.is_control:
-                        yield from walk_file(
-                            segment.path, opened.file, placed.position, placed.end
-                        )
+                for walked in self._walk_segment(opened, begin):
+                    seen_to = max(seen_to, walked.next_offset)
+                    yield walked
 
-    def _report_torn(self, batches: ScannedBatches, undecided: int) -> None:
-        """Raise for the first batch without a marker, or treat all such batches as aborted."""
-        headers = batches.headers
-        while undecided < len(headers):
-            producer_id = int(headers[undecided, layout.PRODUCER_ID])
-            base_offset = int(headers[undecided, layout.BASE_OFFSET])
-            error = TornTransactionError(
-                batches.path, batches.position_of(undecided), base_offset, producer_id
-            )
-            if not self._skips:
-                raise error
-            logger.warning("%s; what that producer wrote from there on is left out", error)
-            self._add(np.array([[producer_id, _LARGEST_OFFSET, ABORT]], np.int64))
-            undecided = find_undecided(headers, undecided, self._markers)
+    def _walk_segment(self, opened: OpenSegment, begin: int) -> Iterator[WalkedBatches]:
+        if not self._skips:
+            yield from _whole_batches(opened, begin)
+            return
+        for placed in sound_headers(opened, begin, skips=True):
+            if placed.header.is_control:
+                path = opened.segment.path
+                yield from walk_file(path, opened.file, placed.position, placed.end)
+
+    def _torn(self, batches: ScannedBatches, row: int) -> int:
+        """Raise for a transaction without a marker, or treat it as aborted."""
+        producer_id = int(batches.headers[row, layout.PRODUCER_ID])
+        base_offset = int(batches.headers[row, layout.BASE_OFFSET])
+        error = TornTransactionError(
+            batches.path, batches.position_of(row), base_offset, producer_id
+        )
+        if not self._skips:
+            raise error
+        logger.warning("%s; what that producer wrote from there on is left out", error)
+        return ABORT
 
 
 def _whole_batches(opened: OpenSegment, position: int) -> Iterator[WalkedBatches]:

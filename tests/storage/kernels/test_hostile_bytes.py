@@ -218,7 +218,7 @@ print(all(status.OK in each and len(each) > 4 for each in codes.values()), True)
 MARKERS = """
 from segmentlog.kernels import layout, status
 from segmentlog.kernels.transactions import (
-    N_MARKER_COLUMNS, collect_markers, drop_aborted, find_undecided, walk_headers
+    N_MARKER_COLUMNS, collect_markers, flag_aborted, walk_headers
 )
 
 def walk(data, headers):
@@ -230,9 +230,10 @@ def walk(data, headers):
     markers = np.zeros((n_batches, N_MARKER_COLUMNS), np.int64)
     n_markers, bad_row = collect_markers(buf, headers, markers)
     markers = markers[:n_markers]
-    find_undecided(headers, 0, markers)
-    n_kept = drop_aborted(headers, markers)
-    return code, n_markers, bad_row, n_kept
+    is_aborted = np.zeros(n_batches, np.uint8)
+    flag_aborted(headers, 0, markers, is_aborted, 1)
+    flag_aborted(headers, 0, markers, is_aborted, 2**31)
+    return code, n_markers, bad_row, n_batches - int(is_aborted.sum())
 
 def end(offset, kind, attributes=48):
     key = bytes([0, 0, 0, kind])
