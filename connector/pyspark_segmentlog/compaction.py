@@ -2,8 +2,7 @@
 
 import logging
 import pickle
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,11 @@ import pyarrow as pa
 from segmentlog.compaction import (
     CompactedPartition,
     CompactionJob,
+    CompactionSettings,
     CompactionTask,
     begin_compaction,
     clean_task,
+    keywords_of,
 )
 from segmentlog.errors import SegmentLogError
 
@@ -28,19 +29,9 @@ logger = logging.getLogger(__name__)
 _OUTCOMES = "number long, outcome binary"
 
 
+@keywords_of(CompactionSettings)
 def compact(
-    spark: "SparkSession",
-    path: str | PathLike[str],
-    topics: str | Collection[str] = (),
-    *,
-    settings: Mapping[str, str] | None = None,
-    dedupe_buffer_bytes: int = 128 << 20,
-    load_factor: float = 0.9,
-    producer_expiration_ms: int = 24 * 3600 * 1000,
-    now_ms: int | None = None,
-    lock_timeout_seconds: float = 0.0,
-    metadata: str | PathLike[str] | None = None,
-    server_properties: str | PathLike[str] | None = None,
+    spark: "SparkSession", path: str | PathLike[str], given: CompactionSettings
 ) -> list[CompactedPartition]:
     """Compact the logs of a directory on the executors of Spark.
 
@@ -53,8 +44,7 @@ def compact(
     ----------
     spark : the session, classic or Spark Connect.
     dedupe_buffer_bytes : memory for keys of each task, beside the executor's own.
-    path, topics, settings, load_factor, producer_expiration_ms, now_ms : see `segmentlog.compact`.
-    lock_timeout_seconds, metadata, server_properties : the same.
+    path, and all other arguments : see `segmentlog.compact`.
 
     Returns
     -------
@@ -67,23 +57,16 @@ def compact(
         See `segmentlog.compact`; of several partitions that cannot be compacted, the error of the
         first, once all others are.
     """
-    from segmentlog.compaction import MapBounds
-
-    MapBounds(dedupe_buffer_bytes, load_factor).check()
-    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
-    limits = dedupe_buffer_bytes, load_factor, producer_expiration_ms, now_ms
-    with begin_compaction(
-        path, topics, settings, dry_run=False, now_ms=now_ms,
-        lock_timeout_seconds=lock_timeout_seconds, metadata=metadata,
-        server_properties=server_properties,
-    ) as job:  # fmt: skip
-        if job.lock is None or not job.due:
+    with begin_compaction(path, given) as job:
+        if job.lock is None:
+            return [each.summary for each in job.due]
+        if not job.due:
             return []
         for planned in job.due:
             job.begin(planned)
         with job.lock.shared(len(job.due)) as share:
             tasks = [
-                CompactionTask(job.directory, share, number, planned, *limits)
+                CompactionTask(job.directory, share, number, planned, job.limits)
                 for number, planned in enumerate(job.due, 1)
             ]
             outcomes = _run(spark, tasks)

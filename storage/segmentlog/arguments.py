@@ -1,19 +1,26 @@
 """Checks of arguments where users give them: a wrong one ends in one sentence that names it."""
 
-from collections.abc import Collection, Iterable
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 from operator import index
-from typing import SupportsIndex, TypeVar
+from typing import Concatenate, Generic, ParamSpec, SupportsIndex, TypeVar, overload
 
 from segmentlog.errors import OptionError
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ScanPolicy
 
 __all__ = [
-    "LARGEST_LONG", "LEAST_LONG", "instance_of", "one_of", "refused", "scan_policy", "seconds",
-    "texts", "topic_names", "whole_number",
+    "LARGEST_LONG", "LEAST_LONG", "instance_of", "keywords_of", "one_of", "refused", "scan_policy",
+    "seconds", "texts", "topic_names", "whole_number",
 ]  # fmt: skip
 
 _Word = TypeVar("_Word", bound=StrEnum)
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+_R = TypeVar("_R")
+_Settings = TypeVar("_Settings")
+_Fields = ParamSpec("_Fields")
 
 LEAST_LONG, LARGEST_LONG = -(2**63), 2**63 - 1
 
@@ -133,3 +140,45 @@ def scan_policy(
         one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch),
         whole_number("max_inflated_batch_bytes", max_inflated_batch_bytes, 1),
     )
+
+
+class keywords_of(Generic[_Fields, _Settings]):  # noqa: N801 - a decorator
+    """Give a function the fields of a dataclass as arguments, in place of its last parameter.
+
+    A list of arguments that several functions take stands once: in the dataclass, which they hand
+    on as one value.
+
+    Parameters
+    ----------
+    settings : the dataclass.
+    """
+
+    def __init__(self, settings: Callable[_Fields, _Settings]) -> None:
+        self._settings = settings
+
+    @overload
+    def __call__(
+        self, function: Callable[[_A, _Settings], _R]
+    ) -> Callable[Concatenate[_A, _Fields], _R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[_A, _B, _Settings], _R]
+    ) -> Callable[Concatenate[_A, _B, _Fields], _R]: ...
+
+    def __call__(self, function: Callable[..., _R]) -> Callable[..., _R]:
+        """The function that users call."""
+        signature = inspect.signature(function)
+        *own, last = signature.parameters.values()
+        fields = inspect.signature(self._settings).parameters.values()
+        settings: Callable[..., _Settings] = self._settings
+        outside = signature.replace(parameters=[*own, *fields])
+
+        @functools.wraps(function)
+        def called(*args: object, **kwargs: object) -> _R:
+            bound = outside.bind(*args, **kwargs).arguments
+            before = {each.name: bound.pop(each.name) for each in own}
+            return function(**before, **{last.name: settings(**bound)})
+
+        called.__dict__["__signature__"] = outside  # `help` and `inspect.signature` show it
+        return called

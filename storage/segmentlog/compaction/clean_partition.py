@@ -6,7 +6,6 @@ what is clean.
 """
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -15,9 +14,10 @@ from segmentlog.compaction.batch_fates import BatchFates
 from segmentlog.compaction.clean_segments import Cleaning, Counts, SegmentCleaner
 from segmentlog.compaction.cleanable import Cleanable, find_cleanable
 from segmentlog.compaction.cleaned_segment import CleanedSegment
-from segmentlog.compaction.offset_map import MapBounds, build_offset_map
+from segmentlog.compaction.offset_map import build_offset_map
 from segmentlog.compaction.plan import CompactedPartition, PlannedPartition
 from segmentlog.compaction.segment_groups import SegmentSize, group_segments
+from segmentlog.compaction.settings import CleanerLimits
 from segmentlog.compaction.swap_segments import swap_in
 from segmentlog.disk.readable import status_of
 from segmentlog.errors import CorruptIndexError
@@ -50,10 +50,8 @@ class _Pass(NamedTuple):
 def clean_partition(
     directory: str,
     planned: PlannedPartition,
+    limits: CleanerLimits,
     *,
-    bounds: MapBounds | None = None,
-    now_ms: int | None = None,
-    producer_expiration_ms: int = 24 * 3600 * 1000,
     on_pass: Callable[[int], None] | None = None,
     before_step: Callable[[], None] = lambda: None,
 ) -> CompactedPartition | None:
@@ -67,10 +65,7 @@ def clean_partition(
     directory : the log directory, without unfinished commits; the caller holds its lock, or its
         share of this partition (`segmentlog.disk.task_lock`).
     planned : by `segmentlog.compaction.plan`; it is looked at again.
-    bounds : of the offset map; a broker's by default.
-    now_ms : the time by which ages are computed (epoch); by default now.
-    producer_expiration_ms : time after which a producer is no longer active
-        (``producer.id.expiration.ms``).
+    limits : of all partitions of the compaction.
     on_pass : is called with the new first dirty offset once a pass is on the disk.
     before_step : is called before each segment is written, and before segments are replaced; with
         an error, none is.
@@ -82,8 +77,6 @@ def clean_partition(
     SyncFailedError, OSError
         If the disk is full or fails.
     """
-    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
-    bounds = bounds or MapBounds()
     config, checkpoint = planned.config, planned.checkpoint
     first, passes = planned.cleanable, list[_Pass]()
     path = partition_path(directory, planned.topic_partition)
@@ -101,12 +94,12 @@ def clean_partition(
             high_watermark_checkpoint=planned.high_watermark,
             is_file=False,
         )
-        cleanable = find_cleanable(log, checkpoint, config, now_ms)
+        cleanable = find_cleanable(log, checkpoint, config, limits.now_ms)
         if not cleanable.is_due(config.min_cleanable_dirty_ratio):
             break
         first = first if passes else cleanable
-        active = _active_producers(log, now_ms - producer_expiration_ms)
-        passes.append(_clean_once(log, cleanable, config, bounds, now_ms, active, before_step))
+        active = _active_producers(log, limits.now_ms - limits.producer_expiration_ms)
+        passes.append(_clean_once(log, cleanable, config, limits, active, before_step))
         checkpoint = passes[-1].clean_to
         if on_pass is not None:
             on_pass(checkpoint)
@@ -138,23 +131,22 @@ def _clean_once(
     log: Log,
     cleanable: Cleanable,
     config: TopicConfig,
-    bounds: MapBounds,
-    now_ms: int,
+    limits: CleanerLimits,
     active: Sequence[ProducerSnapshot],
     before_step: Callable[[], None],
 ) -> _Pass:
     """One pass (``Cleaner.doClean``)."""
     path, segments, end_offset = log.path, log.segments, cleanable.end_offset
-    known = build_offset_map(segments, cleanable.first_dirty_offset, end_offset, bounds)
+    known = build_offset_map(segments, cleanable.first_dirty_offset, end_offset, limits.bounds)
     clean_to = known.latest_offset + 1
     cleaned = [each for each in segments if each.base_offset < clean_to]
     clean_part = [each for each in segments if each.base_offset < cleanable.first_dirty_offset]
     from_ms = 0
     if clean_part:
         from_ms = _modified_ms(clean_part[-1]) - config.delete_retention_ms
-    fates = BatchFates(active, _indexed(segments), end_offset, now_ms)
+    fates = BatchFates(active, _indexed(segments), end_offset, limits.now_ms)
     transactions = EndMarkers(partial(walk_batches, segments))
-    cleaning = Cleaning(path, config, known, fates, transactions, now_ms, from_ms)
+    cleaning = Cleaning(path, config, known, fates, transactions, limits.now_ms, from_ms)
     cleaner = SegmentCleaner(cleaning)
     made: list[CleanedSegment] = []
     sizes = [_sizes_of(each) for each in cleaned]

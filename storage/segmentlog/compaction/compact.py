@@ -6,35 +6,20 @@ durable steps.
 """
 
 import os
-import time
-from collections.abc import Collection, Mapping
 from functools import partial
 
-from segmentlog.arguments import whole_number
+from segmentlog.arguments import keywords_of
 from segmentlog.compaction.job import begin_compaction
 from segmentlog.compaction.plan import CompactedPartition
+from segmentlog.compaction.settings import CompactionSettings
 from segmentlog.disk.system_errors import storage_errors
 
 __all__ = ["compact"]
 
 
 @storage_errors()
-def compact(
-    path: str | os.PathLike[str],
-    topics: str | Collection[str] = (),
-    *,
-    settings: Mapping[str, str] | None = None,
-    dry_run: bool = False,
-    dedupe_buffer_bytes: int = 128 << 20,
-    load_factor: float = 0.9,
-    producer_expiration_ms: int = 24 * 3600 * 1000,
-    now_ms: int | None = None,
-    lock_timeout_seconds: float = 0.0,
-    metadata: str | os.PathLike[str] | None = None,
-    server_properties: str | os.PathLike[str] | None = None,
-    roll: bool = False,
-    purge: bool = False,
-) -> list[CompactedPartition]:
+@keywords_of(CompactionSettings)
+def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[CompactedPartition]:
     """Compact the logs of a directory on which no broker is running, as far as a broker would now.
 
     Operations that a crash has interrupted are finished or undone first.  Each partition is
@@ -85,32 +70,15 @@ def compact(
         If the disk is full or fails, or if this user lacks a permission.
     """
     from segmentlog.compaction.clean_partition import clean_partition  # the kernels load here
-    from segmentlog.compaction.offset_map import MapBounds
 
-    bounds = MapBounds(dedupe_buffer_bytes, load_factor)
-    bounds.check()
-    whole_number("producer_expiration_ms", producer_expiration_ms, what="milliseconds")
-    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     done: list[CompactedPartition] = []
-    with begin_compaction(
-        path, topics, settings, dry_run=dry_run, now_ms=now_ms,
-        lock_timeout_seconds=lock_timeout_seconds, metadata=metadata,
-        server_properties=server_properties, roll=roll,
-    ) as job:  # fmt: skip
+    with begin_compaction(path, given) as job:
         if job.lock is None:
             return [each.summary for each in job.due]
         for each in job.due:
             job.begin(each)
-            found = clean_partition(
-                job.directory,
-                each,
-                bounds=bounds,
-                now_ms=now_ms,
-                producer_expiration_ms=producer_expiration_ms,
-                on_pass=partial(job.reached, each),
-            )
+            reached = partial(job.reached, each)
+            found = clean_partition(job.directory, each, job.limits, on_pass=reached)
             done += [found] if found else []
             job.end(each)
-        if purge:
-            job.purge()
     return done

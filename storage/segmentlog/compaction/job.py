@@ -3,12 +3,12 @@
 import contextlib
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from segmentlog.arguments import whole_number
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.compaction.plan import PlannedPartition, plan_compaction
+from segmentlog.compaction.settings import CleanerLimits, CompactionSettings
 from segmentlog.disk.aside import remove_deleted
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.readable import exists
@@ -37,6 +37,7 @@ class CompactionJob(NamedTuple):
     directory : the absolute path of the log directory.
     partitions : all that were looked at.
     due : of these, the partitions to compact, in their order.
+    limits : of all partitions.
     lock : of the directory; None in a dry run, which changes no file.
     cleaned : ``cleaner-offset-checkpoint``.
     known : checkpoints that logs are prepared by.
@@ -45,6 +46,7 @@ class CompactionJob(NamedTuple):
     directory: str
     partitions: list[TopicPartition]
     due: list[PlannedPartition]
+    limits: CleanerLimits
     lock: DirectoryLock | None
     cleaned: OffsetCheckpoint
     known: ReadCheckpoints
@@ -94,43 +96,38 @@ class CompactionJob(NamedTuple):
 
 @contextlib.contextmanager
 def begin_compaction(
-    path: str | os.PathLike[str],
-    topics: str | Collection[str],
-    settings: Mapping[str, str] | None,
-    *,
-    dry_run: bool,
-    now_ms: int,
-    lock_timeout_seconds: float,
-    metadata: str | os.PathLike[str] | None,
-    server_properties: str | os.PathLike[str] | None,
-    roll: bool = False,
+    path: str | os.PathLike[str], given: CompactionSettings
 ) -> Iterator[CompactionJob]:
     """Hold the lock of a log directory, and plan its compaction.
 
-    Parameters and errors are those of `segmentlog.compact`.
+    The errors are those of `segmentlog.compact`.
     """
-    whole_number("now_ms", now_ms, what="epoch milliseconds")
+    limits, settings = given.limits(), given.settings
     directory = log_directory(path)
     with (
         storage_errors(directory),
-        locked(directory, lock_timeout_seconds, dry_run=dry_run) as lock,
+        locked(directory, given.lock_timeout_seconds, dry_run=given.dry_run) as lock,
     ):
         # Under the lock: whoever had it may have changed the settings.
-        known = DirectorySettings.read(directory, settings, metadata, server_properties)
-        partitions = partitions_of(directory, topics, has_settings=bool(settings))
+        known = DirectorySettings.read(
+            directory, settings, given.metadata, given.server_properties
+        )
+        partitions = partitions_of(directory, given.topics, has_settings=bool(settings))
         if lock:
             _finish_earlier(directory, partitions, known)
-            if roll:
+            if given.roll:
                 _roll(directory, partitions, known)
         checkpoints = ReadCheckpoints(directory)
         cleaned = checkpoints.cleaned
-        planned = plan_compaction(directory, partitions, known, cleaned.offsets, now_ms)
+        planned = plan_compaction(directory, partitions, known, cleaned.offsets, limits.now_ms)
         if lock:
             _reset(cleaned, planned)
         due = [each for each in planned if each.is_due]
-        job = CompactionJob(directory, partitions, due, lock, cleaned, checkpoints)
+        job = CompactionJob(directory, partitions, due, limits, lock, cleaned, checkpoints)
         try:
             yield job
+            if lock and given.purge:
+                job.purge()
         except BaseException:
             with contextlib.suppress(SegmentLogError, OSError):  # the first error says more
                 job.close()

@@ -7,14 +7,12 @@ pass where it stands, and leaves the rest of the log to the next pass (``Cleaner
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.arguments import instance_of, whole_number
 from segmentlog.compaction.inflated_runs import inflated_runs
+from segmentlog.compaction.settings import MapBounds
 from segmentlog.disk.readable import open_file
-from segmentlog.errors import OptionError
 from segmentlog.kernels import layout, offset_map, siphash, status
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
@@ -24,53 +22,10 @@ from segmentlog.segments.end_markers import EndMarkers
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
 
-__all__ = ["MapBounds", "OffsetMap", "build_offset_map"]
+__all__ = ["OffsetMap", "build_offset_map"]
 
-#: Bytes of an entry in Kafka's map, and in ours: a hash of 16 bytes, and an offset.
-_ENTRY_BYTES = 24
-_MOST_ENTRIES = 2**31 - 1
 _LEAST_ENTRIES = 64
 _WINDOW_BYTES = 4 << 20
-
-
-class MapBounds(NamedTuple):
-    """The largest size of an offset map; the defaults are a broker's.
-
-    Attributes
-    ----------
-    dedupe_buffer_bytes : memory of the map (``log.cleaner.dedupe.buffer.size``).
-    load_factor : share of its entries that are used (``log.cleaner.io.buffer.load.factor``).
-    """
-
-    dedupe_buffer_bytes: int = 128 << 20
-    load_factor: float = 0.9
-
-    @property
-    def most_keys(self) -> int:
-        """Keys that a map takes."""
-        return int(self.n_entries * self.load_factor)
-
-    @property
-    def n_entries(self) -> int:
-        """Entries of its table."""
-        return min(self.dedupe_buffer_bytes // _ENTRY_BYTES, _MOST_ENTRIES)
-
-    def check(self) -> None:
-        """Refuse a map that would hold no key.
-
-        Raises
-        ------
-        OptionError
-            If the memory is too small, or the load factor is not between 0 and 1.
-        """
-        whole_number("dedupe_buffer_bytes", self.dedupe_buffer_bytes)
-        accepted = "give a share of the map above 0 and below 1"
-        instance_of("load_factor", self.load_factor, (float, int), accepted)
-        if not 0 < self.load_factor < 1:
-            raise OptionError("load_factor", str(self.load_factor), accepted)
-        if self.most_keys < 1:
-            accepted = f"give at least {int(_ENTRY_BYTES * (1 / self.load_factor + 1))} bytes"
-            raise OptionError("dedupe_buffer_bytes", str(self.dedupe_buffer_bytes), accepted)
 
 
 class OffsetMap:
@@ -78,7 +33,7 @@ class OffsetMap:
 
     Parameters
     ----------
-    bounds : checked by the caller.
+    bounds : its largest size.
     most_records : how many records may come; a small table stays in the processor's caches.
 
     Attributes

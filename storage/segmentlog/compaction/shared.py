@@ -16,6 +16,7 @@ import time
 from typing import NamedTuple
 
 from segmentlog.compaction.plan import CompactedPartition, PlannedPartition
+from segmentlog.compaction.settings import CleanerLimits
 from segmentlog.disk.lock import LockShare
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.disk.task_lock import TaskLock
@@ -35,17 +36,14 @@ class CompactionTask(NamedTuple):
     share : of the leader's lock, which tasks have.
     number : of the partition among those of the leader, from 1 on.
     planned : the partition.
-    dedupe_buffer_bytes, load_factor, producer_expiration_ms, now_ms : see `segmentlog.compact`.
+    limits : of all partitions.
     """
 
     directory: str
     share: LockShare
     number: int
     planned: PlannedPartition
-    dedupe_buffer_bytes: int
-    load_factor: float
-    producer_expiration_ms: int
-    now_ms: int
+    limits: CleanerLimits
 
 
 @storage_errors()
@@ -60,7 +58,6 @@ def clean_task(task: CompactionTask) -> CompactedPartition | None:
         See `segmentlog.compact`.
     """
     from segmentlog.compaction.clean_partition import clean_partition  # the kernels load here
-    from segmentlog.compaction.offset_map import MapBounds
 
     try:
         lock = TaskLock(task.share, task.number)
@@ -77,14 +74,7 @@ def clean_task(task: CompactionTask) -> CompactedPartition | None:
             time.sleep(_POLL_SECONDS)
             check_leader()
         check_leader()  # nobody else can have the directory from here on
-        return clean_partition(
-            task.directory,
-            task.planned,
-            bounds=MapBounds(task.dedupe_buffer_bytes, task.load_factor),
-            now_ms=task.now_ms,
-            producer_expiration_ms=task.producer_expiration_ms,
-            before_step=check_leader,
-        )
+        return clean_partition(task.directory, task.planned, task.limits, before_step=check_leader)
 
 
 def _ended(task: CompactionTask) -> LogDirectoryError:

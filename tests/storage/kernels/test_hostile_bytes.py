@@ -259,7 +259,8 @@ print({code for code, _, _ in seen} >= {status.OK}, {bad for _, _, bad in seen} 
 #: Every prefix and many mutations of batches whose checksums are right, through the kernels of
 #: compaction; its output ends in front of an unreadable page, too.
 COMPACTION = """
-from segmentlog.compaction.offset_map import MapBounds, OffsetMap
+from segmentlog.compaction.offset_map import OffsetMap
+from segmentlog.compaction.settings import MapBounds
 from segmentlog.kernels import batch_fates, compaction, layout, status
 from segmentlog.kernels.batch_fates import judge_batches
 from segmentlog.kernels.offset_map import put_keys
@@ -277,7 +278,7 @@ def compact(data, horizon_ms):
     code, _, n_batches = scan_batches(buf, 0, len(buf), 0, headers)
     headers = headers[:n_batches]
     headers = headers[headers[:, layout.ATTRIBUTES] & layout.CODEC_MASK == 0]
-    known, nothing = OffsetMap(MapBounds(24 * 6), 10), np.zeros(0, np.uint8)
+    known, nothing = OffsetMap(MapBounds(24 * 6, 0.9), 10), np.zeros(0, np.uint8)
     is_aborted = np.array([rng.randrange(4) == 0 for _ in headers], np.uint8)
     put_keys(buf, nothing, headers, is_aborted, 0, known.table, known.state, known.secret,
              known.waiting)

@@ -12,6 +12,7 @@ import pytest
 from crashing import CALLS, Forward, around_calls, in_child
 
 from segmentlog.compaction.job import begin_compaction
+from segmentlog.compaction.settings import CompactionSettings
 from segmentlog.compaction.shared import CompactionTask
 
 __all__ = ["NOW_MS", "Leader", "act_at_call", "dies_at_call", "leading"]
@@ -51,16 +52,17 @@ def dies_at_call(run: Callable[[], object], number: int) -> bool:
 @contextlib.contextmanager
 def leading(directory: Path, settings: Mapping[str, str]) -> Iterator[list[CompactionTask]]:
     """Lead a compaction; yields a task for each partition that is due."""
-    with begin_compaction(
-        directory, (), {"cleanup.policy": "compact", **settings}, dry_run=False, now_ms=NOW_MS,
-        lock_timeout_seconds=0, metadata=None, server_properties=None,
-    ) as job:  # fmt: skip
+    given = CompactionSettings(
+        settings={"cleanup.policy": "compact", **settings}, dedupe_buffer_bytes=1 << 20,
+        producer_expiration_ms=10**9, now_ms=NOW_MS,
+    )  # fmt: skip
+    with begin_compaction(directory, given) as job:
         assert job.lock is not None
         for each in job.due:
             job.begin(each)
         with job.lock.shared(len(job.due)) as share:
             yield [
-                CompactionTask(job.directory, share, number, each, 1 << 20, 0.9, 10**9, NOW_MS)
+                CompactionTask(job.directory, share, number, each, job.limits)
                 for number, each in enumerate(job.due, 1)
             ]
 
