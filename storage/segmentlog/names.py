@@ -17,23 +17,29 @@ import uuid
 from enum import StrEnum
 from typing import NamedTuple
 
-from segmentlog.model import TopicPartition
+from segmentlog.arguments import instance_of
+from segmentlog.errors import OptionError
+from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
 __all__ = [
     "CLEANER_OFFSET_CHECKPOINT",
     "CLEAN_SHUTDOWN_FILE",
     "HIGH_WATERMARK_CHECKPOINT",
+    "INDEXES",
     "LEADER_EPOCH_CHECKPOINT",
     "LOCK_FILE",
+    "LOG_AND_INDEXES",
     "LOG_START_CHECKPOINT",
     "META_PROPERTIES_FILE",
     "PARTITION_METADATA_FILE",
     "RECOVERY_POINT_CHECKPOINT",
     "SETTINGS_FILE",
+    "SPARSE_INDEXES",
     "DirectoryState",
     "FileKind",
     "FileState",
     "SegmentFileName",
+    "check_topic_name",
     "deleted_directory_name",
     "is_deleted_directory",
     "is_of_logs",
@@ -59,9 +65,11 @@ _LARGEST_PARTITION = 2**31 - 1
 _LONGEST_NAME = 255  #: of a file, in bytes, on every file system that brokers run on
 _LARGEST_OFFSET = 2**63 - 1
 
+_TOPIC = r"[a-zA-Z0-9._-]{1,249}"
+_LEGAL_TOPIC = re.compile(_TOPIC)
 _DIRECTORY = re.compile(
-    r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})"
-    r"(\.[0-9a-f]{32}-(?P<state>future|delete|stray))?"
+    rf"(?P<topic>{_TOPIC})-"
+    r"(?P<partition>[0-9]{1,10})(\.[0-9a-f]{32}-(?P<state>future|delete|stray))?"
 )
 _FILE = re.compile(
     r"(?P<offset>[0-9]{1,20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)"
@@ -88,6 +96,14 @@ class FileKind(StrEnum):
     SNAPSHOT = "snapshot"
 
 
+#: Indexes that each segment has.
+SPARSE_INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+#: All indexes of a segment; the last one is there only if a transaction was aborted.
+INDEXES = (*SPARSE_INDEXES, FileKind.TRANSACTION_INDEX)
+#: Files that each segment has.
+LOG_AND_INDEXES = (FileKind.LOG, *SPARSE_INDEXES)
+
+
 class FileState(StrEnum):
     """State of a file that enters or leaves the log."""
 
@@ -103,6 +119,22 @@ class SegmentFileName(NamedTuple):
     offset: int
     kind: FileKind
     state: FileState
+
+
+def check_topic_name(topic: str) -> None:
+    """Refuse names that Kafka refuses (``Topic.validate``), and names of brokers' own topics.
+
+    Raises
+    ------
+    OptionError
+        With the reason.
+    """
+    accepted = "a topic is 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+    instance_of("topic", topic, str, accepted)
+    if topic in {".", ".."} or _LEGAL_TOPIC.fullmatch(topic) is None:
+        raise OptionError("topic", topic, accepted)
+    if topic in INTERNAL_TOPICS or topic == METADATA_TOPIC:
+        raise OptionError("topic", topic, "brokers keep this topic for themselves")
 
 
 def parse_partition_directory(name: str) -> tuple[TopicPartition, DirectoryState] | None:

@@ -18,6 +18,7 @@ from segmentlog.disk.aside import remove_deleted
 from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.names import (
+    INDEXES,
     LOG_START_CHECKPOINT,
     FileKind,
     partition_path,
@@ -35,7 +36,7 @@ DelayOf: TypeAlias = Callable[[str], int]
 _MINUTE_MS = 60_000
 
 # The log goes last: a broker ignores indexes without a log.
-_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX, FileKind.LOG)
+_KINDS = (*INDEXES, FileKind.LOG)
 
 
 def delete_due(directory: str, delay_of: DelayOf) -> None:

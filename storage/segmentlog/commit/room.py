@@ -13,13 +13,11 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from segmentlog.disk.system_errors import FULL
-from segmentlog.names import FileKind, segment_file_name
+from segmentlog.names import SPARSE_INDEXES, segment_file_name
 
 __all__ = ["drop_indexes", "with_room"]
 
 _T = TypeVar("_T")
-
-_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
 def with_room(commit: Callable[[], _T], make_room: Callable[[], bool]) -> _T:
@@ -42,7 +40,7 @@ def drop_indexes(path: str, base_offsets: Iterable[int]) -> bool:
     """Remove the indexes of these segments of a partition; whether there were any."""
     is_freed = False
     for base_offset in base_offsets:
-        for kind in _KINDS:
+        for kind in SPARSE_INDEXES:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(path, segment_file_name(base_offset, kind)))
                 is_freed = True

@@ -10,47 +10,30 @@ import os
 import re
 import uuid
 
-from segmentlog.arguments import instance_of
 from segmentlog.disk.durable import adopt, create_file, replace_file, sync_directory
 from segmentlog.disk.owners import MAY_WRITE, may_write, why_not_written
 from segmentlog.disk.readable import FileType, exists, list_names, status_of
-from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.layout.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.layout.metadata import read_topic_id
 from segmentlog.layout.partitions import list_partitions
-from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
+from segmentlog.model import TopicPartition
 from segmentlog.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA_FILE,
+    SPARSE_INDEXES,
     FileKind,
     partition_path,
     segment_file_name,
 )
 
-__all__ = ["MOST_PARTITIONS", "check_partition_path", "check_topic_name", "create_partitions"]
+__all__ = ["MOST_PARTITIONS", "check_partition_path", "create_partitions"]
 
 MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker can serve
 
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SEGMENT = re.compile(r"\d{20}\.log")
-_FILES = (FileKind.TIME_INDEX, FileKind.OFFSET_INDEX, FileKind.LOG)  # a log is there when .log is
-
-
-def check_topic_name(topic: str) -> None:
-    """Refuse names that Kafka refuses (``Topic.validate``), and names of brokers' own topics.
-
-    Raises
-    ------
-    OptionError
-        With the reason.
-    """
-    accepted = "a topic is 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
-    instance_of("topic", topic, str, accepted)
-    if topic in {".", ".."} or _LEGAL.fullmatch(topic) is None:
-        raise OptionError("topic", topic, accepted)
-    if topic in INTERNAL_TOPICS or topic == METADATA_TOPIC:
-        raise OptionError("topic", topic, "brokers keep this topic for themselves")
+_FILES = (*SPARSE_INDEXES, FileKind.LOG)  # a log is there when .log is
 
 
 def check_partition_path(path: str) -> None:

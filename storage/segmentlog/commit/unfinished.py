@@ -28,6 +28,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
+    LOG_AND_INDEXES,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     FileKind,
@@ -44,8 +45,6 @@ logger = logging.getLogger(__name__)
 _IN_USE = {errno.EBUSY, errno.ENOTEMPTY, errno.EEXIST}
 _MOST_SECONDS = 5.0
 _POLL_SECONDS = 0.05
-
-_KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 
 
 class Fate(Enum):
@@ -234,9 +233,9 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
     lost = ""
     for name in list_names(path):
         parsed = parse_segment_file(name)
-        if parsed and parsed.kind in _KINDS and parsed.offset > sizes.base_offset:
+        if parsed and parsed.kind in LOG_AND_INDEXES and parsed.offset > sizes.base_offset:
             os.unlink(os.path.join(path, name))
-    for kind, size in zip(_KINDS, sizes[1:], strict=True):
+    for kind, size in zip(LOG_AND_INDEXES, sizes[1:], strict=True):
         file = os.path.join(path, segment_file_name(sizes.base_offset, kind))
         found = status_of(file).size if exists(file) else -1
         if kind is FileKind.LOG and found < size:

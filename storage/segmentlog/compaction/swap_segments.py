@@ -23,13 +23,13 @@ from segmentlog.disk.aside import set_aside
 from segmentlog.disk.durable import sync_directory
 from segmentlog.disk.readable import list_names
 from segmentlog.errors import LogDirectoryError
-from segmentlog.names import FileKind, FileState, parse_segment_file
+from segmentlog.names import INDEXES, FileKind, FileState, parse_segment_file
 from segmentlog.recovery.swaps import take_places
 
 __all__ = ["swap_in"]
 
 _LOG_CLEANED = f".{FileKind.LOG}.{FileState.CLEANED}"
-_KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
+_KINDS = (FileKind.LOG, *INDEXES)
 
 
 def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:

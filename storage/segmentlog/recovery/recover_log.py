@@ -22,7 +22,7 @@ from typing import NamedTuple
 from segmentlog.disk.durable import cut_file, sync_directory, sync_file, writable, write_new_file
 from segmentlog.disk.readable import exists, open_file
 from segmentlog.errors import UnsupportedFormatError
-from segmentlog.names import FileKind, segment_file_name
+from segmentlog.names import INDEXES, FileKind, segment_file_name
 from segmentlog.producers.producer_state import ProducerStates
 from segmentlog.producers.snapshot import list_snapshots, read_snapshots, remove_snapshots
 from segmentlog.recovery.broken import is_zeros, keep_segment, keep_tail
@@ -37,7 +37,6 @@ from segmentlog.segments.segment import Segment
 __all__ = ["RecoveryPlan", "plan_recovery", "recover_log"]
 
 _ANY_OFFSET = 2**63 - 1
-_INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 
 
 class RecoveryPlan(NamedTuple):
@@ -196,7 +195,7 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
     # order a crash leaves indexes without a segment.  No recovery finds those by a segment, and a
     # segment that later begins at their offset fails, or takes a `.txnindex` for its own.
     for segment in go:
-        for kind in _INDEXES:
+        for kind in INDEXES:
             name = segment_file_name(segment.base_offset, kind)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(plan.path, name))

@@ -9,11 +9,9 @@ import os
 
 from segmentlog.disk.durable import sync_directory
 from segmentlog.disk.readable import list_names
-from segmentlog.names import FileKind, FileState, parse_segment_file
+from segmentlog.names import INDEXES, FileKind, FileState, parse_segment_file
 
 __all__ = ["indexes_without_log", "remove_indexes_without_log"]
-
-_INDEXES = {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX}
 
 
 def indexes_without_log(path: str) -> list[tuple[int, str]]:
@@ -28,7 +26,7 @@ def indexes_without_log(path: str) -> list[tuple[int, str]]:
             continue
         if parsed.kind == FileKind.LOG and parsed.state in {FileState.LIVE, FileState.SWAP}:
             logs.add(parsed.offset)
-        elif parsed.kind in _INDEXES and parsed.state == FileState.LIVE:
+        elif parsed.kind in INDEXES and parsed.state == FileState.LIVE:
             indexes.append((parsed.offset, os.path.join(path, name)))
     return [each for each in indexes if each[0] not in logs]
 

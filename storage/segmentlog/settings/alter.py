@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping
 
 from segmentlog.arguments import instance_of, texts
 from segmentlog.commit.settings_file import SettingsFile
-from segmentlog.commit.topics import check_topic_name
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.durable import sync_ancestors
 from segmentlog.disk.lock import DirectoryLock
@@ -13,6 +12,7 @@ from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
 from segmentlog.layout.partitions import refuse_partition
+from segmentlog.names import check_topic_name
 from segmentlog.settings.directory_settings import DirectorySettings, Setting, is_of_a_broker
 from segmentlog.topic_config import TopicConfig, setting_names
 

@@ -37,14 +37,14 @@ from segmentlog.commit.guard import Guard, Intent
 from segmentlog.commit.room import drop_indexes, with_room
 from segmentlog.commit.settings_file import SettingsFile
 from segmentlog.commit.state import State
-from segmentlog.commit.topics import check_partition_path, check_topic_name
+from segmentlog.commit.topics import check_partition_path
 from segmentlog.commit.unfinished import give_up
 from segmentlog.disk.readable import exists
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import CorruptLogError, LogDirectoryError, LogLockedError, SyncFailedError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.names import CLEAN_SHUTDOWN_FILE, check_topic_name
 from segmentlog.segments.listing import list_segments
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.upkeep.places import locked, log_directory, remove_due

@@ -5,10 +5,11 @@ import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from segmentlog.commit.topics import check_topic_name, create_partitions
+from segmentlog.commit.topics import create_partitions
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.layout.partitions import list_partitions
 from segmentlog.model import TopicPartition
+from segmentlog.names import check_topic_name
 
 __all__ = ["JobTopics", "complete_topics"]
 

@@ -4,10 +4,11 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from segmentlog.arguments import whole_number
 from segmentlog.commit.sink_versions import SinkVersion
-from segmentlog.commit.topics import MOST_PARTITIONS, check_topic_name
+from segmentlog.commit.topics import MOST_PARTITIONS
 from segmentlog.disk.paths import local_path
 from segmentlog.errors import OptionError
 from segmentlog.model import Codec
+from segmentlog.names import check_topic_name
 from segmentlog.stage.config import ProducerConfig
 
 __all__ = ["WriteRequest", "check_level"]
