@@ -84,7 +84,7 @@ def _commit(scratch: Path, n_bytes: int, config: ProducerConfig, *, is_shared: b
         stager = job.stager(task)
         for _ in range(1 + n_bytes // 2 // values.nbytes):
             stager.add(rows)
-        extents += stager.close()
+        extents.append(stager.finish())
     os.sync()  # what a real job's tasks have left behind long ago is not the commit's
     start = time.perf_counter()
     job.commit(extents)
@@ -106,7 +106,7 @@ def _write_one_each(directory: Path, config: ProducerConfig) -> None:
     }
     stager = job.stager(0)
     stager.add(pa.RecordBatch.from_pydict(columns))
-    job.commit(stager.close())
+    job.commit([stager.finish()])
 
 
 def _values(n_rows: int, size: int) -> pa.Array:
@@ -152,7 +152,7 @@ while staged < n_bytes:
     keys = np.arange(staged, staged + n_rows).astype(bytes)
     stager.add(pa.RecordBatch.from_pydict({"key": pa.array(keys), "value": value}))
     staged += n_rows * size
-stager.close()
+stager.finish()
 print(peak() - before)
 """
 

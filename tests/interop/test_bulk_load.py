@@ -145,7 +145,7 @@ def test_a_broker_never_takes_half_a_job_for_data(
         job = WriteJob.begin(WriteRequest(str(broker.log_dir), config, topic="t"))
         stager = job.stager(0)
         stager.add(mixed_rows(600).to_batches()[0])
-        extents = stager.close()
+        extents = [stager.finish()]
         with monkeypatch.context() as patch:
             crash_at(patch, number)
             try:

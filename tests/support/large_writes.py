@@ -45,5 +45,5 @@ def staged(
         stager = job.stager(number)
         for batch in batches:
             stager.add(batch)
-        extents += stager.close()
+        extents += stager.finish()
     return job, extents

@@ -64,8 +64,6 @@ class SegmentLogWriter(DataSourceArrowWriter):
         LogDirectoryError
             If the message of a task is missing: its rows would be left out.
         """
-        from segmentlog.writes import JobExtents
-
         staged = [each for each in messages if isinstance(each, StagedMessage)]
         if len(staged) < len(messages):
             n_missing, n_tasks = len(messages) - len(staged), len(messages)
@@ -77,7 +75,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
         # A message that has come twice counts once: no two attempts have files of the same names.
         attempts = {(message.task, message.extents.names): message for message in staged}
         in_order = sorted(attempts.values(), key=lambda message: message.task)
-        self._job.commit(JobExtents(message.extents for message in in_order))
+        self._job.commit(message.extents for message in in_order)
         freeze_modules()
 
     @PlainErrors()

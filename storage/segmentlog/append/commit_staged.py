@@ -105,7 +105,7 @@ class CommitSettings:
 def commit_staged(
     directory: str,
     token: str,
-    extents: Iterable[Extent] | JobExtents,
+    staged: JobExtents,
     settings: CommitSettings,
 ) -> bool:
     """Commit staged batches; the caller holds the lock, and has recovered.
@@ -114,7 +114,7 @@ def commit_staged(
     ----------
     directory : the log directory.
     token : of the job, without a dash.
-    extents : in the order in which their records are to follow each other.
+    staged : in the order in which their records are to follow each other.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def commit_staged(
     OSError, StagedFileError
         If another step before the decision failed; nothing is visible then.
     """
-    state, staged = State.read(directory), JobExtents.of(extents)
+    state = State.read(directory)
     partitions = [*dict.fromkeys([*sorted(settings.emptied), *staged.topic_partitions])]
     topics = {each.topic for each in partitions}
     if settings.topic:

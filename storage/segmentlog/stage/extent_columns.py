@@ -163,13 +163,6 @@ class JobExtents:
         }
         self._bounds = [*begins.tolist(), len(places)]
 
-    @classmethod
-    def of(cls, extents: "JobExtents | Iterable[Extent]") -> "JobExtents":
-        """Extents in any form that a caller has."""
-        if isinstance(extents, JobExtents):
-            return extents
-        return cls([extents if isinstance(extents, TaskExtents) else TaskExtents.of(extents)])
-
     def __len__(self) -> int:
         return len(self._order)
 

@@ -29,7 +29,7 @@ from segmentlog.stage.sink_columns import (
     partition_numbers,
     restored,
 )
-from segmentlog.stage.staged_files import Extent, TaskStage
+from segmentlog.stage.staged_files import TaskStage
 
 __all__ = ["RowStager"]
 
@@ -145,10 +145,6 @@ class RowStager:
         """Write out the rest; return the staged extents, synced if the settings require it."""
         self._write_held()
         return self._stage.close()
-
-    def close(self) -> tuple[Extent, ...]:
-        """The same as `finish`, with extents as objects, for callers with few of them."""
-        return tuple(self.finish())
 
     def discard(self) -> None:
         """Forget everything: the task has failed."""

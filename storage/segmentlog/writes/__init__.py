@@ -2,7 +2,7 @@
 
 The names below are the door for a caller whose tasks run in other processes, such as a connector:
 it begins a `WriteJob` with a `WriteRequest`, each task stages rows and sends its `TaskExtents`,
-and the job commits all of them as `JobExtents`.
+and the job commits those of all tasks.
 """
 
 from typing import TYPE_CHECKING
@@ -13,10 +13,9 @@ from segmentlog.writes.left_out import warn_of_columns_left_out
 from segmentlog.writes.request import WriteRequest, check_level
 
 if TYPE_CHECKING:
-    from segmentlog.stage.extent_columns import JobExtents, TaskExtents
+    from segmentlog.stage.extent_columns import TaskExtents
 
 __all__ = [
-    "JobExtents",
     "SinkVersion",
     "TaskExtents",
     "WriteJob",
@@ -27,10 +26,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """`JobExtents` and `TaskExtents`, which load the compiler, when they are first asked for."""
-    if name not in {"JobExtents", "TaskExtents"}:
+    """`TaskExtents`, which loads the compiler, when it is first asked for."""
+    if name != "TaskExtents":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from segmentlog.stage import extent_columns
+    from segmentlog.stage.extent_columns import TaskExtents
 
-    return getattr(extent_columns, name)
+    return TaskExtents

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from segmentlog.append.commit_staged import CommitSettings
     from segmentlog.append.sequences import SequenceCheck
     from segmentlog.commit.delete_replaced import DelayOf
-    from segmentlog.stage.extent_columns import JobExtents
+    from segmentlog.stage.extent_columns import TaskExtents
     from segmentlog.stage.numbering import SequenceNumbers
-    from segmentlog.stage.staged_files import Extent
     from segmentlog.stage.stager import RowStager
 
 __all__ = ["WriteJob"]
@@ -153,7 +152,7 @@ class WriteJob:
 
     def commit(
         self,
-        extents: "Iterable[Extent] | JobExtents",
+        tasks: "Iterable[TaskExtents]",
         *,
         rolls: bool = False,
         sequences: "SequenceCheck | None" = None,
@@ -167,7 +166,7 @@ class WriteJob:
 
         Parameters
         ----------
-        extents : of all tasks, in the order in which their records are to follow each other.
+        tasks : the extents of each, in the order in which their records are to follow each other.
         rolls : whether each partition begins a new segment first.
         sequences : checks the batches of idempotent producers.
         sink : name and number of this commit; by default those of the request.
@@ -184,7 +183,7 @@ class WriteJob:
         from segmentlog.append.commit_staged import commit_staged
         from segmentlog.stage.extent_columns import JobExtents
 
-        staged, topic = JobExtents.of(extents), self.topics.topic
+        staged, topic = JobExtents(tasks), self.topics.topic
         with (
             storage_errors(self.directory),
             DirectoryLock(self.directory, self.request.lock_timeout_seconds),
@@ -237,11 +236,11 @@ class WriteJob:
             ),
         )
 
-    def discard(self, extents: "Iterable[Extent] | JobExtents") -> None:
-        """Remove the staged files of these extents, which are not to be committed; go on."""
+    def discard(self, tasks: "Iterable[TaskExtents]") -> None:
+        """Remove the staged files of these tasks, which are not to be committed; go on."""
         from segmentlog.stage.extent_columns import JobExtents
 
-        self.files.remove_staged(JobExtents.of(extents).names)
+        self.files.remove_staged(JobExtents(tasks).names)
 
     def abort(self) -> None:
         """End the job: remove its mark and all its staged files; the log stays as it is."""

@@ -177,7 +177,7 @@ class LogWriter:
             with self._refusing():
                 extents = self._stager.finish()
             sequences = self._sequences()
-            job.commit(extents, rolls=self._rolls, sequences=sequences)
+            job.commit([extents], rolls=self._rolls, sequences=sequences)
         except BaseException:
             self._stager.discard()
             self._forget()

@@ -13,6 +13,7 @@ from segmentlog.append.commit_staged import CommitSettings, commit_staged
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.model import TopicPartition
 from segmentlog.stage.config import ProducerConfig
+from segmentlog.stage.extent_columns import JobExtents
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
@@ -25,11 +26,11 @@ def test_a_commit_empties_the_partitions_that_it_names_and_no_other(tmp_path: Pa
     job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig()))
     stager = job.stager(0)
     stager.add(pa.table({"topic": ["a", "b"], "value": [b"new", b"new"]}).to_batches()[0])
-    extents = stager.close()
+    extents = [stager.finish()]
 
     with DirectoryLock(str(tmp_path), 1):
         settings = CommitSettings(TopicConfig(), emptied=[TopicPartition("a", 0)])
-        commit_staged(str(tmp_path), job.token, extents, settings)
+        commit_staged(str(tmp_path), job.token, JobExtents(extents), settings)
     job.abort()
 
     assert [b"new"] == values(tmp_path, "a")

@@ -26,8 +26,8 @@ from segmentlog.commit.guard import Guard
 from segmentlog.commit.state import State
 from segmentlog.errors import LogChangedError, SegmentLogError, StorageError, SyncFailedError
 from segmentlog.model import ReadUpTo
-from segmentlog.stage import staged_files as stage
 from segmentlog.stage.config import ProducerConfig
+from segmentlog.stage.extent_columns import TaskExtents
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
@@ -217,11 +217,11 @@ def test_a_writer_that_was_taken_over_decides_nothing_by_its_handle(
     assert _numbers_of(segmentlog.open_log_dir(server)) == [1, 2]
 
 
-def _staged(directory: Path) -> tuple[WriteJob, tuple[stage.Extent, ...]]:
+def _staged(directory: Path) -> tuple[WriteJob, list[TaskExtents]]:
     job = WriteJob.begin(WriteRequest(str(directory), ProducerConfig(), topic="t"))
     stager = job.stager(0)
     stager.add(pa.RecordBatch.from_pydict({"value": [b"00009" * 40]}))
-    return job, stager.close()
+    return job, [stager.finish()]
 
 
 def test_a_writer_on_a_mount_that_remembers_what_another_has_changed(

@@ -160,12 +160,12 @@ def test_a_writer_in_a_process_with_too_many_files(
     stager, other = job.stager(0), job.stager(1)
     stager.add(ONE.to_batches()[0])
     other.add(ONE.to_batches()[0])
-    extents = other.close()
+    extents = [other.finish()]
     writer = segmentlog.open_writer(tmp_path, "t")
     writer.append(ONE)
     request.getfixturevalue("few_files")
     for door in (
-        lambda: segmentlog.open_writer(tmp_path, "t"), stager.close, lambda: job.commit(extents),
+        lambda: segmentlog.open_writer(tmp_path, "t"), stager.finish, lambda: job.commit(extents),
         writer.flush,
     ):  # fmt: skip
         with pytest.raises(StorageError, match=f"^{tmp_path}.*: Too many open files: .*ulimit"):
@@ -180,7 +180,7 @@ def test_a_commit_to_a_partition_that_is_gone(tmp_path: Path) -> None:
     )
     stager = job.stager(0)
     stager.add(ONE.to_batches()[0])
-    extents = stager.close()
+    extents = [stager.finish()]
     for staged in tmp_path.glob("*.stage"):
         staged.unlink()
     with pytest.raises(SegmentLogError):

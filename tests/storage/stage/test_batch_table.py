@@ -20,6 +20,7 @@ from segmentlog.errors import StagedFileError, StorageError
 from segmentlog.kernels.crc32c import checksum
 from segmentlog.stage.batch_table import read_table, table_name
 from segmentlog.stage.extent import Extent
+from segmentlog.stage.extent_columns import TaskExtents
 
 
 def own(extents: list[Extent]) -> Extent:
@@ -62,12 +63,12 @@ def test_a_commit_reads_a_few_headers(tmp_path: Path, monkeypatch: pytest.Monkey
     name = own(extents).name
     with monkeypatch.context() as patch:
         found = reads(patch)
-        job.commit(extents)
+        job.commit([TaskExtents.of(extents)])
     n_with, n_table = found[name], found[table_name(name)]
     found.clear()
     with monkeypatch.context() as patch:
         found = reads(patch)
-        other.commit(extents)
+        other.commit([TaskExtents.of(extents)])
 
     assert (16, 1) == (n_with, n_table)
     assert found[name] > 2 * n_with
@@ -118,7 +119,7 @@ def test_a_damaged_table_is_not_used(
     assert plan == plan_segment(job.directory, extent, 0, 5, 3, LARGE.topic_config)
     if damage == "directory":
         path.rmdir()
-    job.commit(extents)
+    job.commit([TaskExtents.of(extents)])
 
     assert [*range(3300)] == numbers(tmp_path)[0]
     assert_tidy(tmp_path)
@@ -136,7 +137,7 @@ def test_a_table_that_is_whole_and_wrong(tmp_path: Path, at: int) -> None:
     path.write_bytes(data + checksum(named, 0, len(named)).to_bytes(4, "little"))
 
     assert read_table(job.directory, extent) is None
-    job.commit(extents)
+    job.commit([TaskExtents.of(extents)])
     assert [*range(3300)] == numbers(tmp_path)[0]
     assert_tidy(tmp_path)
 
@@ -175,7 +176,7 @@ def test_a_file_that_is_not_what_its_table_says(tmp_path: Path, damage: str) -> 
     if damage == "gone":
         path.unlink()
     with pytest.raises(StorageError if damage == "gone" else StagedFileError):
-        job.commit(extents)
+        job.commit([TaskExtents.of(extents)])
     job.abort()
 
     assert [*range(50)] == numbers(tmp_path)[0]

@@ -60,7 +60,9 @@ def test_extents_come_back_by_topic_partition_in_the_order_of_the_tasks() -> Non
         assert {"b", "c"} | {each.topic for each in flat} == set(job.topics)
         assert expected.keys() == set(job.topic_partitions)
         assert expected == {each: job.extents(each) for each in job.topic_partitions}
-        assert expected == {each: JobExtents.of(flat).extents(each) for each in expected}
+        assert expected == {
+            each: JobExtents([TaskExtents.of(flat)]).extents(each) for each in expected
+        }
         for topic_partition, extents in expected.items():
             end = until = 7
             for extent in extents:
@@ -72,7 +74,7 @@ def test_extents_come_back_by_topic_partition_in_the_order_of_the_tasks() -> Non
 
 def test_nothing_is_staged() -> None:
     """By no task, by tasks without rows."""
-    for job in (JobExtents([]), JobExtents([TaskExtents.of([])] * 2), JobExtents.of([])):
+    for job in (JobExtents([]), JobExtents([TaskExtents.of([])] * 2)):
         assert (0, 0, (), ()) == (len(job), job.n_records, job.topics, job.topic_partitions)
         assert [] == job.extents(TopicPartition("t", 0)) == job.spans(TopicPartition("t", 0))
 

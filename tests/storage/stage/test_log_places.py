@@ -14,6 +14,7 @@ import segmentlog
 from segmentlog import Producer
 from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.model import TopicPartition
+from segmentlog.stage.extent_columns import TaskExtents
 from segmentlog.stage.log_places import LogPlaces
 from segmentlog.topic_config import TopicConfig
 
@@ -76,7 +77,7 @@ def test_a_partition_of_one_task_is_staged_in_its_place(tmp_path: Path) -> None:
     set_epoch(tmp_path, 7, 50)
     job, extents = staged(tmp_path, [*pieces(50, 9000)])
     age(tmp_path)
-    job.commit(extents)
+    job.commit([TaskExtents.of(extents)])
 
     moved = untouched(tmp_path)
     assert len(moved) > 2
@@ -97,7 +98,7 @@ def test_a_log_that_has_gone_on_since(tmp_path: Path, change: str) -> None:
     write(tmp_path, *pieces(50, between), config=LARGE)
     if change != "end":
         set_epoch(tmp_path, 9, 50 + between)
-    job.commit(extents)
+    job.commit([TaskExtents.of(extents)])
 
     assert [] == untouched(tmp_path)
     found = epochs(tmp_path)
@@ -113,7 +114,7 @@ def test_the_second_task_of_a_partition_is_moved_behind_the_first(tmp_path: Path
         tmp_path, [*pieces(50, 3300)], [*pieces(3350, 3300), *pieces(50, 3300, 1)]
     )
     age(tmp_path)
-    job.commit(extents)
+    job.commit([TaskExtents.of(extents)])
 
     assert ([50], [50]) == (untouched(tmp_path), untouched(tmp_path, 1))
     assert {0: [*range(6650)], 1: [*range(3350)]} == numbers(tmp_path)
@@ -127,7 +128,8 @@ def test_the_attempt_that_is_committed_counts(tmp_path: Path) -> None:
     names = [each.name for each in both]
     (second,) = {name.split(".")[3] for name in names} - {names[0].split(".")[3]}
     age(tmp_path)
-    job.commit([each for each in both if each.name.split(".")[3] == second])
+    mine = [each for each in both if each.name.split(".")[3] == second]
+    job.commit([TaskExtents.of(mine)])
 
     assert [50] == untouched(tmp_path)
     assert [*range(3350)] == numbers(tmp_path)[0]
@@ -139,7 +141,7 @@ def test_records_that_replace_the_earlier_ones_are_in_their_place(tmp_path: Path
     write(tmp_path, *pieces(0, 50), config=LARGE)
     job, extents = staged(tmp_path, [*pieces(50, 3000)], deletes_records=True)
     age(tmp_path)
-    job.commit(extents)
+    job.commit([TaskExtents.of(extents)])
 
     assert [50] == untouched(tmp_path)
     assert [*range(50, 3050)] == numbers(tmp_path)[0]
@@ -160,7 +162,7 @@ def test_records_that_keep_their_offsets_have_the_epoch(tmp_path: Path, epoch: i
     config = dataclasses.replace(LARGE, use_offsets=True)
     job, extents = staged(tmp_path, kept, config=config)
     age(tmp_path)
-    job.commit(extents)
+    job.commit([TaskExtents.of(extents)])
 
     assert [1000] == untouched(tmp_path)
     assert {epoch} == epochs(tmp_path)[1000]
@@ -174,7 +176,7 @@ def test_a_log_that_has_become_shorter(tmp_path: Path) -> None:
     job, extents = staged(tmp_path, [*pieces(10, 4000)])
     segmentlog.delete_topic(tmp_path, "t")
     write(tmp_path, *pieces(0, 10), config=LARGE)
-    job.commit(extents)
+    job.commit([TaskExtents.of(extents)])
 
     assert [*range(4010)] == numbers(tmp_path)[0]
     assert_tidy(tmp_path)
@@ -195,7 +197,7 @@ def test_a_file_that_is_copied_leaves_its_place(tmp_path: Path) -> None:
     write(tmp_path, *pieces(0, 50), config=LARGE)
     job, extents = staged(tmp_path, days, config=config)
     write(tmp_path, *pieces(50, 100), config=LARGE)
-    job.commit(extents)
+    job.commit([TaskExtents.of(extents)])
 
     assert [*range(4150)] == numbers(tmp_path)[0]
     assert len(segmentlog.open_log_dir(tmp_path).log("t", 0).segments) > 4

@@ -107,12 +107,12 @@ def test_each_of_many_partitions_with_much_is_moved_in_files_of_its_own(
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", counted)
         stage_much(stager, N)
-    extents = stager.close()
+    extents = stager.finish()
     assert 0 == descriptors_below(tmp_path)
     assert 32 < most <= (DESCRIPTORS + before) // 2 + 4
     own = Counter(each.partition for each in extents if each.is_own)
     assert [*range(N)] == sorted(own)
-    job.commit(extents)
+    job.commit([extents])
 
     assert N == len(moved)
     assert_all_there(tmp_path)
@@ -122,7 +122,7 @@ def test_a_few_rows_for_each_of_many_partitions_make_few_files(tmp_path: Path) -
     """Each has a piece that lets more be expected, and none comes."""
     job, stager = begin(tmp_path, N)
     stager.add(dealt_rows(0, N, each=1))
-    extents = stager.close()
+    extents = stager.finish()
     assert N == len(extents)
     assert len(list(tmp_path.glob("*.stage"))) < 300
     job.abort()
@@ -162,7 +162,7 @@ def test_a_file_that_is_closed_early_is_synced_first(
         patch.setattr(os, "close", closes)
         stage_much(stager)
         assert len(lost) == 0 if flush else len(lost) > 150
-        stager.close()
+        stager.finish()
     assert not dirty
     assert (n_synced > 150) == flush
     # A table of batches may be lost: the headers tell the same.
@@ -215,7 +215,7 @@ def test_a_shared_file_that_is_damaged_before_it_is_grouped(tmp_path: Path, dama
     path.write_bytes(data)
 
     with pytest.raises(StagedFileError, match="run the job again") as caught:
-        stager.close()
+        stager.finish()
     assert path.name in str(caught.value)
     stager.discard()
     assert [] == list(tmp_path.glob("*.stage"))

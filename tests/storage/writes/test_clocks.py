@@ -50,7 +50,7 @@ def test_a_clock_that_jumps_while_a_job_runs(tmp_path: Path, jump: int) -> None:
     job = _begin(tmp_path)
     stager = job.stager(0)
     stager.add(ONE.to_batches()[0])
-    extents = stager.close()
+    extents = [stager.finish()]
     _age(tmp_path, jump)
     _other_job(tmp_path)
     job.check_begun()
@@ -66,7 +66,7 @@ def test_a_clock_that_jumps_between_the_tasks_of_a_job(tmp_path: Path) -> None:
     for task in range(4):
         stager = job.stager(task)
         stager.add(ONE.to_batches()[0])
-        extents += stager.close()
+        extents.append(stager.finish())
         _age(tmp_path, WEEK + HOUR)
         _other_job(tmp_path)
     assert job.commit(extents)
@@ -84,7 +84,7 @@ def test_a_task_that_runs_for_eight_days(tmp_path: Path) -> None:
     for _ in range(8):
         _age(tmp_path, DAY)
         _other_job(tmp_path)
-    extents = stager.close()
+    extents = [stager.finish()]
     job.check_begun()
     assert job.commit(extents)
     assert _n_records(tmp_path) == 16
@@ -110,7 +110,7 @@ def test_what_a_dead_driver_has_left_goes_in_two_steps(
     job = _begin(tmp_path)
     stager = job.stager(0)
     stager.add(ONE.to_batches()[0])
-    extents = stager.close()
+    extents = [stager.finish()]
     for age in (WEEK + HOUR, WEEK - HOUR):
         _age(tmp_path, age)
         _other_job(tmp_path)

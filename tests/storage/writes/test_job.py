@@ -12,7 +12,7 @@ from segmentlog.append import commit_staged
 from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.errors import LogDirectoryError, StorageError, UnknownTopicOrPartitionError
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.extent import Extent
+from segmentlog.stage.extent_columns import TaskExtents
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 
@@ -25,7 +25,7 @@ def test_a_job_travels_to_its_tasks_and_back(tmp_path: Path) -> None:
         travelled = pickle.loads(pickle.dumps(job))
         stager = travelled.stager(task)
         stager.add(pa.record_batch({"value": [b"%d" % task]}))
-        extents += stager.finish()
+        extents.append(stager.finish())
         travelled.check_begun()
     assert len(pickle.dumps(job)) < 2_000
 
@@ -54,19 +54,19 @@ def test_a_job_ends_once(tmp_path: Path) -> None:
     stager = job.stager(0)
     stager.add(ONE.to_batches()[0])
     extents = stager.finish()
-    assert job.commit(extents)
-    for late in (job.check_begun, lambda: job.stager(1), lambda: job.commit(extents)):
+    assert job.commit([extents])
+    for late in (job.check_begun, lambda: job.stager(1), lambda: job.commit([extents])):
         with pytest.raises(LogDirectoryError, match="the job has ended"):
             late()
 
     assert [b"v"] == values(tmp_path)
 
 
-def staged(job: WriteJob, task: int, *texts: bytes) -> list[Extent]:
+def staged(job: WriteJob, task: int, *texts: bytes) -> TaskExtents:
     """The message of a task that has staged these values."""
     stager = job.stager(task)
     stager.add(pa.record_batch({"value": list(texts)}))
-    return list(stager.finish())
+    return stager.finish()
 
 
 def test_one_job_commits_many_times(tmp_path: Path) -> None:
@@ -75,11 +75,11 @@ def test_one_job_commits_many_times(tmp_path: Path) -> None:
     for number in range(3):
         message = staged(job, 0, b"%d" % number)
         of_next = staged(job, 1, b"next %d" % number)
-        assert job.commit(message, ends=False, sink=SinkVersion("query", number))
+        assert job.commit([message], ends=False, sink=SinkVersion("query", number))
         assert {each.name for each in of_next} == {
             path.name for path in tmp_path.glob("segmentlog.*.stage")
         }
-        assert not job.commit(of_next, ends=False, sink=SinkVersion("query", number))
+        assert not job.commit([of_next], ends=False, sink=SinkVersion("query", number))
         assert [] == list(tmp_path.glob("segmentlog.*.stage"))
         job.check_begun()
     assert [b"0", b"1", b"2"] == values(tmp_path)
@@ -95,7 +95,7 @@ def test_a_later_commit_of_a_job_that_fails_is_undone(
 ) -> None:
     """It has not been decided, although the job's commit before was the last one decided."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), topic="t", num_partitions=2))
-    assert job.commit(staged(job, 0, b"a", b"b"), ends=False)
+    assert job.commit([staged(job, 0, b"a", b"b")], ends=False)
     message = staged(job, 0, *[b"c"] * 10)
 
     def interrupted(*_: object) -> None:
@@ -104,7 +104,7 @@ def test_a_later_commit_of_a_job_that_fails_is_undone(
     with monkeypatch.context() as patch:
         patch.setattr(commit_staged, "plan_segment", interrupted)
         with pytest.raises(StorageError):
-            job.commit(message, ends=ends)
+            job.commit([message], ends=ends)
     assert [b"a", b"b"] == sorted(values(tmp_path) + values(tmp_path, "t", 1))
     job.abort()
     write(tmp_path, ONE)
@@ -116,10 +116,10 @@ def test_messages_that_are_not_committed_are_discarded(tmp_path: Path) -> None:
     """A stream gives up one of its batches, and its job goes on."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), topic="t"))
     given_up, kept = staged(job, 0, b"given up"), staged(job, 0, b"kept")
-    job.discard(given_up)
+    job.discard([given_up])
 
     assert {each.name for each in kept} == {path.name for path in tmp_path.glob("*.stage")}
-    assert job.commit(kept)
+    assert job.commit([kept])
     assert [b"kept"] == values(tmp_path)
     assert_tidy(tmp_path)
 
@@ -127,8 +127,8 @@ def test_messages_that_are_not_committed_are_discarded(tmp_path: Path) -> None:
 def test_a_job_that_goes_on_appends_to_the_topic_that_it_made(tmp_path: Path) -> None:
     """Its partitions stay those with which the job began to spread rows."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), topic="t", num_partitions=3))
-    assert job.commit(staged(job, 0, b"a", b"b", b"c"), ends=False)
-    assert job.commit(staged(job, 0, b"d", b"e", b"f"))
+    assert job.commit([staged(job, 0, b"a", b"b", b"c")], ends=False)
+    assert job.commit([staged(job, 0, b"d", b"e", b"f")])
 
     found = [value for number in range(3) for value in values(tmp_path, "t", number)]
     assert [b"a", b"b", b"c", b"d", b"e", b"f"] == sorted(found)

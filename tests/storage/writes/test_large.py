@@ -118,10 +118,10 @@ def test_the_first_segment_of_a_new_log_is_moved_into_its_place(
     stager = job.stager(0)
     for batch in pieces(0, 2000):
         stager.add(batch)
-    extents = stager.close()
+    extents = stager.finish()
     long_ago = 1_600_000_000_000_000_000
-    os.utime(tmp_path / extents[0].name, ns=(long_ago, long_ago))
-    job.commit(extents)
+    os.utime(tmp_path / next(iter(extents)).name, ns=(long_ago, long_ago))
+    job.commit([extents])
 
     assert moved == [0]
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
@@ -160,7 +160,7 @@ def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: s
     stager = job.stager(0)
     for batch in pieces(50, 20 if damage in {"copied", "magic"} else 5000):
         stager.add(batch)
-    extents = stager.close()
+    extents = stager.finish()
     own = max(extents, key=lambda extent: extent.end)
     path = tmp_path / own.name
     data = bytearray(path.read_bytes())
@@ -178,7 +178,7 @@ def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: s
         data = bytearray(len(data))
     path.write_bytes(data)
     with pytest.raises(StagedFileError, match="run the job again") as caught:
-        job.commit(extents)
+        job.commit([extents])
     assert own.name in str(caught.value)
     job.abort()
 
@@ -201,14 +201,14 @@ def test_a_crash_at_every_step_of_a_move(
         stager = job.stager(0)
         for batch in (*pieces(first + n_between, 4000), *pieces(0, 50, 1)):
             stager.add(batch)
-        extents = stager.close()
+        extents = stager.finish()
         if n_between:
             write(directory, *pieces(first, n_between), num_partitions=2, config=CONFIG)
             first += n_between
         with monkeypatch.context() as patch:
             crash_at(patch, number)
             try:
-                job.commit(extents)
+                job.commit([extents])
                 done.add(kind)
             except Crash:
                 pass

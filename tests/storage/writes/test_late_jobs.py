@@ -35,9 +35,9 @@ def test_a_job_is_committed_once(tmp_path: Path) -> None:
     first, second = job.stager(0), job.stager(1)
     first.add(ONE.to_batches()[0])
     second.add(ONE.to_batches()[0])
-    job.commit(first.close())
+    job.commit([first.finish()])
     with pytest.raises(LogDirectoryError, match="the job has ended"):
-        job.commit(second.close())
+        job.commit([second.finish()])
     assert [b"v"] == values(tmp_path)
 
 
@@ -56,7 +56,7 @@ def test_a_topic_that_was_deleted_behind_an_unfinished_commit(
         patch.setattr(commit._Commit, "decide", _die)
         patch.setattr(commit, "give_up", lambda *_: None)
         with pytest.raises(ZeroDivisionError):
-            job.commit(stager.close())
+            job.commit([stager.finish()])
     assert list_guards(str(tmp_path))
     for path in (tmp_path / "t-0").iterdir():
         path.unlink()
@@ -89,7 +89,7 @@ def test_a_writer_that_lost_its_lock_withdraws(
     late = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     stager = late.stager(0)
     stager.add(pa.RecordBatch.from_pydict({"value": [b"late"] * 5}))
-    extents = stager.close()
+    extents = [stager.finish()]
     stand, decide = commit._Commit.stand, commit._Commit.decide
     refused = []
 
@@ -134,7 +134,7 @@ def test_a_stale_guard_undoes_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     late = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     stager = late.stager(0)
     stager.add(pa.RecordBatch.from_pydict({"value": [b"late"] * 5}))
-    extents = stager.close()
+    extents = [stager.finish()]
     intents = []
 
     def remembered(self: commit._Commit, intent: Intent) -> None:

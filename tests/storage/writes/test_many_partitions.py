@@ -105,11 +105,11 @@ def test_a_task_has_one_extent_for_each_partition_of_its_shared_file(
             rows = {"value": [b"x" * 90] * 200, "partition": pa.array([1] * 200, pa.int32())}
             if not keeps_offsets:
                 stager.add(pa.RecordBatch.from_pydict({**rows, "offset": [0] * 200}))
-    extents = stager.close()
+    extents = stager.finish()
     assert 3 <= len(extents) <= (3 if keeps_offsets else 5)
     names = {extent.name for extent in extents} | {job.files.mark.name}
     assert names == {path.name for path in tmp_path.glob("segmentlog.*")}
-    job.commit(extents)
+    job.commit([extents])
 
     expected = [b"%04d" % n * 10 for n in range(120)]
     for partition in range(3):

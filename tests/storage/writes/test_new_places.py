@@ -108,7 +108,7 @@ def test_two_jobs_that_create_a_topic_differently(tmp_path: Path, first: int, se
     for job in jobs:
         stager = job.stager(0)
         stager.add(table.to_batches()[0])
-        staged.append(stager.close())
+        staged.append([stager.finish()])
     jobs[0].commit(staged[0])
     with pytest.raises(LogDirectoryError, match="run the job again"):
         jobs[1].commit(staged[1])

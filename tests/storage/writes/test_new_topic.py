@@ -63,7 +63,7 @@ def test_two_jobs_may_create_a_topic_alike(tmp_path: Path) -> None:
     for job in begun:
         stager = job.stager(0)
         stager.add(ONE.to_batches()[0])
-        staged.append(stager.close())
+        staged.append([stager.finish()])
     begun[0].commit(staged[0])
     begun[1].commit(staged[1])
     with pytest.raises(LogDirectoryError, match="run the job again"):

@@ -19,6 +19,7 @@ from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
 from segmentlog.stage.config import ProducerConfig
+from segmentlog.stage.extent_columns import JobExtents
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
@@ -130,7 +131,7 @@ def test_a_commit_says_whether_it_has_written_anything(tmp_path: Path) -> None:
         stager = job.stager(0)
         for batch in to_topics(*topics).to_batches() if topics else ():
             stager.add(batch)
-        return job.commit(stager.close())
+        return job.commit([stager.finish()])
 
     done = [committed(*topics) for topics in ("a", "a", "ab", "ba")]
     assert [True, False, True, False] == done
@@ -171,7 +172,7 @@ def test_a_topic_that_is_left_out_beside_another_is_not_emptied(tmp_path: Path) 
     emptied = [TopicPartition("t", 0), TopicPartition("u", 0)]
     settings = commit.CommitSettings(TopicConfig(), sink=sink, emptied=emptied)
     with DirectoryLock(str(tmp_path)):
-        commit.commit_staged(str(tmp_path), job.token, stager.close(), settings)
+        commit.commit_staged(str(tmp_path), job.token, JobExtents([stager.finish()]), settings)
     job.abort()
     logs = [segmentlog.open_log_dir(tmp_path).log(topic, 0) for topic in ("t", "u")]
     assert [(0, 1), (1, 2)] == [(log.log_start_offset, log.log_end_offset) for log in logs]

@@ -102,7 +102,7 @@ def test_a_crash_at_every_step_of_an_overwrite(
         job = WriteJob.begin(WriteRequest(str(directory), CONFIG, topic="t", overwrite=True))
         stager = job.stager(0)
         stager.add(numbered_rows(1000, 50).to_batches()[0])
-        extents = stager.close()
+        extents = [stager.finish()]
         is_done = False
         with monkeypatch.context() as patch:
             crash_at(patch, number)
@@ -141,7 +141,7 @@ def test_a_failed_sync_keeps_the_guard(tmp_path: Path, monkeypatch: pytest.Monke
     job = WriteJob.begin(WriteRequest(str(tmp_path), CONFIG, topic="t"))
     stager = job.stager(0)
     stager.add(numbered_rows(100, 100).to_batches()[0])
-    extents = stager.close()
+    extents = [stager.finish()]
 
     def failing(descriptor: int, path: str) -> None:
         raise SyncFailedError(path, "Input/output error")

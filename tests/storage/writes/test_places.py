@@ -197,7 +197,7 @@ def test_a_task_of_a_member_of_the_group_stages_nothing(shared: Path) -> None:
         stager = job.stager(0)
         stager.add(ONE.to_batches()[0])
         with pytest.raises(LogDirectoryError, match=r"belongs to user 4711.* chown"):
-            stager.close()
+            stager.finish()
         assert before == left(shared)
         stager.discard()
     with as_user(4711, 815):

@@ -73,7 +73,7 @@ def test_tasks_are_put_in_the_order_of_their_offsets(tmp_path: Path) -> None:
         stager = job.stager(task)
         for batch in placed_rows(offsets).to_batches():
             stager.add(batch)
-        extents += stager.close()
+        extents.append(stager.finish())
     job.commit(extents)
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
 
@@ -114,7 +114,7 @@ def test_tasks_whose_offsets_overlap_are_refused(tmp_path: Path) -> None:
     for task, offsets in enumerate([[0, 10], [5]]):
         stager = job.stager(task)
         stager.add(placed_rows(offsets).to_batches()[0])
-        extents += stager.close()
+        extents.append(stager.finish())
     with pytest.raises(OffsetsOutOfOrderError):
         job.commit(extents)
     job.abort()

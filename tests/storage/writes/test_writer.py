@@ -29,7 +29,7 @@ from segmentlog.errors import (
 )
 from segmentlog.model import Codec
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.staged_files import Extent
+from segmentlog.stage.extent_columns import JobExtents, TaskExtents
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
@@ -131,7 +131,7 @@ def test_a_crash_at_every_step_leaves_the_job_whole_or_out(
         stager = job.stager(0)
         for batch in numbered_rows(100, 50).to_batches():
             stager.add(batch)
-        extents = stager.close()
+        extents = [stager.finish()]
         with monkeypatch.context() as patch:
             made = crash_at(patch, number)
             try:
@@ -187,12 +187,12 @@ def test_two_writers_and_a_reader_never_meet_half_a_job(tmp_path: Path) -> None:
     assert_tidy(tmp_path)
 
 
-def staged(directory: Path, first: int, **settings: Any) -> tuple[WriteJob, tuple[Extent, ...]]:
+def staged(directory: Path, first: int, **settings: Any) -> tuple[WriteJob, list[TaskExtents]]:
     """A job of twenty rows that is about to commit."""
     job = WriteJob.begin(WriteRequest(str(directory), ProducerConfig(**settings), topic="t"))
     stager = job.stager(0)
     stager.add(numbered_rows(first, 20).to_batches()[0])
-    return job, stager.close()
+    return job, [stager.finish()]
 
 
 @pytest.mark.parametrize("flush", [True, False])
@@ -280,7 +280,7 @@ def test_a_writer_that_was_taken_over_undoes_nothing(
         monkeypatch.setattr(commit._Commit, "decide", decide)
         recover_commits(itself.directory)
         settings = commit.CommitSettings(TopicConfig())
-        commit.commit_staged(itself.directory, other.token, other_extents, settings)
+        commit.commit_staged(itself.directory, other.token, JobExtents(other_extents), settings)
         decide(itself, state)
 
     monkeypatch.setattr(commit._Commit, "decide", overtaken)
