@@ -8,6 +8,7 @@ from segmentlog.disk.aside import set_aside
 from segmentlog.disk.durable import sync_directory
 from segmentlog.disk.readable import list_names
 from segmentlog.names import FileState, parse_segment_file
+from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments
 
 __all__ = ["put_aside"]
@@ -26,8 +27,6 @@ def put_aside(path: str, log_start: int) -> None:
     path : of the partition's directory.
     log_start : the log start, which is on the disk as such.
     """
-    from segmentlog.segments.leader_epochs import EpochStarts  # the compiled kernels load here
-
     kept = max(
         (each.base_offset for each in list_segments(path) if each.base_offset <= log_start),
         default=0,

@@ -1,7 +1,6 @@
 """One topic-partition on disk: its segments, its offsets, and reads of it."""
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property, partial
@@ -18,7 +17,6 @@ from segmentlog.errors import (
     OffsetOutOfRangeError,
     UnsupportedFormatError,
 )
-from segmentlog.layout.metadata import known_topic_id, read_topic_id
 from segmentlog.logs.summary import html_table, in_a_line
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
@@ -34,9 +32,10 @@ from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.look_again import looks_again
 from segmentlog.reads.lookup import find_offset_by_timestamp
 from segmentlog.reads.moment import Listing
+from segmentlog.reads.partition import Partition
 from segmentlog.reads.plan import cut_slices
 from segmentlog.reads.time_range import one_bound
-from segmentlog.segments.listing import list_segments, lone_segment
+from segmentlog.segments.listing import lone_segment
 from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
 
@@ -76,7 +75,7 @@ class Log:
         self.path = path
         self._log_start_checkpoint = log_start_checkpoint
         self._high_watermark_checkpoint = high_watermark_checkpoint
-        self._list_files = list_files or (lambda _, path: Listing(list_segments(path)))
+        self._list_files = list_files or (lambda _, path: Listing(Partition(path).files()))
         self._open_transactions: dict[tuple[int, bool], dict[int, int]] = {}
         if is_file is not None:
             self._is_file = is_file
@@ -104,9 +103,10 @@ class Log:
     def _is_file(self) -> bool:
         return is_file(self.path)
 
-    @property
-    def _directory(self) -> str:
-        return os.path.dirname(self.path) if self._is_file else self.path
+    @cached_property
+    def partition(self) -> Partition:
+        """The files of the log, wherever they lie."""
+        return Partition.of_file(self.path) if self._is_file else Partition(self.path)
 
     @cached_property
     def _listed(self) -> ListedSegments:
@@ -115,7 +115,7 @@ class Log:
         # Before the listing, which notices a deletion: an id that is read after it may be that of
         # a topic that was made again, and the files of that topic would pass for those listed.
         _ = self.known_topic_id
-        listing = self._list_files(self.topic_partition, self._directory)
+        listing = self._list_files(self.topic_partition, self.partition.path)
         if self._is_file:
             files = tuple(file for file in listing.files if file.path == self.path)
             listing = Listing(files or (lone_segment(self.path),))
@@ -136,12 +136,12 @@ class Log:
     @property
     def topic_id(self) -> str | None:
         """Topic id from ``partition.metadata``, as Kafka prints it; None without that file."""
-        return read_topic_id(self._directory)
+        return self.partition.topic_id()
 
     @cached_property
     def known_topic_id(self) -> str:
         """`topic_id` as it was when the log was first listed; empty if nothing tells it."""
-        return known_topic_id(self._directory)
+        return self.partition.known_topic_id()
 
     def check_topic(self, offsets: OffsetRange) -> None:
         """Refuse what was just read from the files if they may be those of another topic.
@@ -154,7 +154,7 @@ class Log:
             If the topic was deleted, and made again under its name.
         """
         then = self.known_topic_id
-        now = known_topic_id(self._directory) if then else ""
+        now = self.partition.known_topic_id() if then else ""
         if now and now != then:
             reason = f"its topic was deleted, and another one made (id {now}, not {then})"
             raise LogChangedError(self.path, *offsets, reason)
@@ -266,7 +266,7 @@ class Log:
             return {}
         if (end_offset, skips) not in self._open_transactions:
             found = find_open_transactions(
-                self._directory, self.untorn_segments, end_offset, skips=skips
+                self.partition, self.untorn_segments, end_offset, skips=skips
             )
             self._open_transactions[end_offset, skips] = found
         return self._open_transactions[end_offset, skips]

@@ -1,16 +1,15 @@
 """Damage met by a scan: it ends the read, or is left out and logged, as the user chose."""
 
 import logging
-import os
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.model import ALL_OFFSETS, OffsetRange
+from segmentlog.reads.partition import Partition
 from segmentlog.reads.planned_file import PlannedFile
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.header import is_too_high, parse_header
 from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.segments.listing import list_segments
 from segmentlog.segments.overlap import reach
 from segmentlog.segments.resync import behind_damage, first_offset
 from segmentlog.segments.segment import PlacedHeader
@@ -116,7 +115,7 @@ class DamagePolicy:
         """Whether a file reaches into the next segment because compaction has merged them."""
         path = file.planned.path
         if path != self._merged:
-            files = list_segments(os.path.dirname(path))
+            files = Partition.of_file(path).files()
             i = next((i for i, each in enumerate(files) if each.path == path), len(files))
             if i + 1 >= len(files):
                 return False

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from segmentlog.commit.guard import PartitionIntent, list_guards
 from segmentlog.commit.stamp import Stamp, read_stamp
 from segmentlog.commit.state import State, UnreadState
-from segmentlog.disk.readable import exists, is_directory, list_names, status_of
+from segmentlog.disk.readable import exists, list_names, status_of
 from segmentlog.errors import CorruptCheckpointError, LogChangedError, LogDirectoryError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.model import TopicPartition
@@ -30,7 +30,8 @@ from segmentlog.names import (
     FileState,
     parse_segment_file,
 )
-from segmentlog.segments.listing import SegmentFiles, list_segments
+from segmentlog.reads.partition import Partition
+from segmentlog.segments.listing import SegmentFiles
 
 __all__ = ["Bounds", "Census", "Listing", "Moment", "take_moment"]
 
@@ -211,7 +212,7 @@ class Census:
         listed = {}
         for each, path in unbounded.items():
             with contextlib.suppress(LogDirectoryError):  # said when somebody asks for it
-                listed[each] = Listing(list_segments(path), self.opened.is_clean)
+                listed[each] = Listing(Partition(path).files(), self.opened.is_clean)
         return listed
 
     def list_partition(self, topic_partition: TopicPartition, path: str) -> Listing:
@@ -297,11 +298,12 @@ class Census:
         No stamp comes a second time.  If the stamp is the newest moment's after the listing, it
         was so before the listing, too.
         """
+        partition = Partition(path)
         while True:
             try:
-                files = list_segments(path)
+                files = partition.files()
             except LogDirectoryError as error:
-                if is_directory(path):
+                if partition.is_there():
                     raise
                 raise self._changed(topic_partition, path, "the partition is gone") from error
             if read_stamp(self.path) == self._newest.stamp:

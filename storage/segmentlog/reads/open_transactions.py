@@ -14,7 +14,7 @@ import numpy as np
 from segmentlog.errors import CorruptLogError
 from segmentlog.kernels import layout
 from segmentlog.kernels.transactions import MARKER_OFFSET, MARKER_PRODUCER_ID
-from segmentlog.producers.snapshot import newest_snapshot
+from segmentlog.reads.partition import Partition
 from segmentlog.segments.batches import WalkedBatches, walk_batches
 from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.segments.sound_headers import sound_headers
@@ -23,13 +23,13 @@ __all__ = ["find_open_transactions"]
 
 
 def find_open_transactions(
-    partition_path: str, segments: Sequence[Segment], end_offset: int, *, skips: bool = False
+    partition: Partition, segments: Sequence[Segment], end_offset: int, *, skips: bool = False
 ) -> dict[int, int]:
     """Transactions that have no end marker below `end_offset`.
 
     Parameters
     ----------
-    partition_path : with the snapshots.
+    partition : with the snapshots.
     segments : of the log, without a torn tail.
     end_offset : batches that begin there do not count.
     skips : whether damage is left out, and logged.  It may have been the end marker of any
@@ -47,7 +47,7 @@ def find_open_transactions(
         At damage to a batch that may have decided.
     """
     start_offset = segments[0].base_offset if segments else 0
-    found = newest_snapshot(partition_path, start_offset, end_offset)
+    found = partition.snapshot(start_offset, end_offset)
     replay_from, producers = found or (start_offset, [])
     known = {
         each.producer_id: each.current_txn_first_offset

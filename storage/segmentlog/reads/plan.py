@@ -23,8 +23,9 @@ from segmentlog.layout.offset_index import OffsetPosition
 from segmentlog.model import LogSlice, SliceFile, TopicPartition
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.moment import Listing
+from segmentlog.reads.partition import Partition
 from segmentlog.records.header import BatchHeader
-from segmentlog.segments.listing import SegmentFiles, list_segments
+from segmentlog.segments.listing import SegmentFiles
 from segmentlog.segments.segment import OpenSegment
 
 __all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
@@ -271,7 +272,7 @@ def cut_by_file(log_slice: LogSlice) -> list[LogSlice]:
     ]
 
 
-def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> LogSlice | None:
+def find_again(log_slice: LogSlice, partition: Partition, next_offset: int) -> LogSlice | None:
     """The rest of a slice from `next_offset` on, in the files that the partition has now.
 
     None if the log begins after `next_offset`, or ends before the slice does: records of the
@@ -282,7 +283,7 @@ def find_again(log_slice: LogSlice, partition_path: str, next_offset: int) -> Lo
     LogDirectoryError
         If the partition is gone.
     """
-    files = list_segments(partition_path)
+    files = partition.files()
     if not files or files[0].base_offset > next_offset:
         return None
     listed = ListedSegments(Listing(files), 0, -1)

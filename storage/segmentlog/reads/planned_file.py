@@ -6,19 +6,14 @@ safe.  The rest of the slice is planned again.
 
 from types import TracebackType
 
-from segmentlog.disk.aside import names_aside
 from segmentlog.disk.closing import Closing
-from segmentlog.disk.readable import ReadableFile, open_file
 from segmentlog.kernels import layout
 from segmentlog.model import SliceFile
+from segmentlog.reads.partition import FileChangedError, open_planned
 from segmentlog.reads.plan import UNCHECKED
 from segmentlog.records.header import parse_header
 
-__all__ = ["FileChangedError", "PlannedFile"]
-
-
-class FileChangedError(Exception):
-    """A file has changed since planning."""
+__all__ = ["PlannedFile"]
 
 
 class PlannedFile(Closing):
@@ -42,7 +37,7 @@ class PlannedFile(Closing):
 
     def __init__(self, planned: SliceFile) -> None:
         self.planned = planned
-        self.opened = _open(planned)
+        self.opened = open_planned(planned)
 
     def close(self) -> None:
         """Close the file."""
@@ -95,28 +90,3 @@ class PlannedFile(Closing):
                 return file.first_offset
         message = f"{file.path} has another batch at byte {file.start} than when it was planned"
         raise FileChangedError(message)
-
-
-def _open(file: SliceFile) -> ReadableFile:
-    """The file, opened, even if retention or compaction has just put it aside.
-
-    Compaction puts another file under the name.  Records of that file do not do instead: one that
-    was the last of its key when the read was planned may have gone, because of a record after
-    the end of the read.  Also, if the planned range of bytes ends between two batches of the new
-    file, the records after its end would be lost without an error.
-    """
-    missing: dict[str, FileNotFoundError] = {}
-    for path in (file.path, *names_aside(file.path, file.inode)):
-        try:
-            opened = open_file(path)
-        except FileNotFoundError as error:
-            missing[path] = error
-            continue
-        opened.expect(file.start, file.end)  # an object's state is that of this moment then
-        if file.inode in (0, opened.status().inode):
-            return opened
-        opened.close()
-    if file.path in missing:
-        raise missing[file.path]  # users know this name, not the renamed file's
-    message = f"{file.path} is another file than when it was planned"
-    raise FileChangedError(message)

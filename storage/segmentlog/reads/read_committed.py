@@ -13,12 +13,11 @@ import numpy as np
 from segmentlog.errors import ChecksumMismatchError, TornTransactionError, TruncatedBatchError
 from segmentlog.kernels import layout
 from segmentlog.kernels.transactions import ABORT
-from segmentlog.reads.planned_file import FileChangedError
+from segmentlog.reads.partition import FileChangedError, Partition
 from segmentlog.records.header import parse_header
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.batches import WalkedBatches, walk_file
 from segmentlog.segments.end_markers import EndMarkers
-from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.segments.sound_headers import sound_headers
@@ -35,12 +34,12 @@ class CommittedBatches:
 
     Parameters
     ----------
-    partition_path : directory to look ahead in.
+    partition : to look ahead in.
     skips : whether batches of transactions that were never ended are left out, with a warning.
     """
 
-    def __init__(self, partition_path: str, *, skips: bool = False) -> None:
-        self._partition_path = partition_path
+    def __init__(self, partition: Partition, *, skips: bool = False) -> None:
+        self._partition = partition
         self._skips = skips
         self._markers = EndMarkers(self._ahead, self._torn, least_records=1)
 
@@ -62,12 +61,7 @@ class CommittedBatches:
 
     def _ahead(self, seen_to: int) -> Iterator[WalkedBatches]:
         """The batches of the log from an offset on, whose offsets have to rise in each file."""
-        files = list_segments(self._partition_path)
-        limits: list[int | None] = [*(each.base_offset for each in files[1:]), None]
-        segments = [
-            Segment(each, is_sealed=False, is_active=limit is None, offset_limit=limit)
-            for each, limit in zip(files, limits, strict=False)
-        ]
+        segments = self._partition.segments()
         if segments:
             segments[-1].size = find_log_end(segments[-1]).position  # a torn tail decides nothing
         path = ""

@@ -8,13 +8,11 @@ A corrupt batch ends the read with an error, or, on request, is left out and log
 """
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.disk.readable import is_directory
 from segmentlog.disk.system_errors import is_gone, storage_errors
 from segmentlog.errors import (
     CorruptLogError,
@@ -22,7 +20,6 @@ from segmentlog.errors import (
     LogDirectoryError,
 )
 from segmentlog.kernels import layout
-from segmentlog.layout.metadata import known_topic_id
 from segmentlog.model import (
     IsolationLevel,
     LogSlice,
@@ -31,8 +28,9 @@ from segmentlog.model import (
     TimestampRange,
 )
 from segmentlog.reads.damage import DamagePolicy
+from segmentlog.reads.partition import FileChangedError, Partition
 from segmentlog.reads.plan import find_again
-from segmentlog.reads.planned_file import FileChangedError, PlannedFile
+from segmentlog.reads.planned_file import PlannedFile
 from segmentlog.reads.read_committed import CommittedBatches
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
@@ -104,15 +102,16 @@ def _find_again(
     log_slice: LogSlice, next_offset: int, attempt: int, change: Exception
 ) -> LogSlice:
     """The rest of the slice, in the files that now hold it."""
-    path = os.path.dirname(log_slice.files[0].path)
+    partition = Partition.of_slice(log_slice)
+    path = partition.path
     logger.info("looking up offset %d of %s again: %s", next_offset, path, change)
     end_offset = log_slice.end_offset
     if next_offset >= end_offset:
         return log_slice._replace(start_offset=end_offset, files=())
     try:
-        found = find_again(log_slice, path, next_offset) if attempt <= _ATTEMPTS else None
+        found = find_again(log_slice, partition, next_offset) if attempt <= _ATTEMPTS else None
     except LogDirectoryError:
-        if is_directory(path):
+        if partition.is_there():
             raise
         found = None  # the topic was deleted, or the partition moved away
     except OSError as error:  # tried again: the file was there when the directory was listed
@@ -136,8 +135,8 @@ class _SliceReader:
         self._damage = DamagePolicy(log_slice.offsets, skips=skips)
         self._committed: CommittedBatches | None = None
         if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
-            partition_path = os.path.dirname(log_slice.files[0].path)
-            self._committed = CommittedBatches(partition_path, skips=skips)
+            partition = Partition.of_slice(log_slice)
+            self._committed = CommittedBatches(partition, skips=skips)
         self._looks_ahead = False
         self._timestamps = policy.timestamps
         self._windows = BatchWindows(_WINDOW_BYTES)
@@ -163,11 +162,11 @@ class _SliceReader:
 
     def _check_topic(self) -> None:
         """Refuse a topic that was made since planning, with the name of a deleted one."""
-        planned, path = self._slice.topic_id, os.path.dirname(self._slice.files[0].path)
-        found = known_topic_id(path) if planned else ""
+        planned, partition = self._slice.topic_id, Partition.of_slice(self._slice)
+        found = partition.known_topic_id() if planned else ""
         if found and found != planned:
             reason = f"its topic was deleted, and another one made (id {found}, not {planned})"
-            raise LogChangedError(path, *self._slice.offsets, reason)
+            raise LogChangedError(partition.path, *self._slice.offsets, reason)
 
     def _file(self, file: PlannedFile) -> Iterator[pa.RecordBatch]:
         scanner = BatchScanner(file.planned.path, file.least_offset())

@@ -9,18 +9,17 @@ A guess takes no lock and need not be true: the commit compares it with the log,
 two fields where they differ.
 """
 
-import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from segmentlog.errors import SegmentLogError
-from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.names import (
     HIGH_WATERMARK_CHECKPOINT,
-    LEADER_EPOCH_CHECKPOINT,
     partition_path,
 )
+from segmentlog.reads.partition import Partition
 
 __all__ = ["LogPlace", "LogPlaces"]
 
@@ -62,7 +61,7 @@ class LogPlaces:
         try:
             if self._ends is None:
                 self._ends = read_offsets(self._directory, HIGH_WATERMARK_CHECKPOINT)
-            epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
+            epochs = Partition(path).leader_epochs()
         except (OSError, SegmentLogError):
             # The commit reads both again, and tells what is wrong with them.
             return LogPlace(0, 0)

@@ -1,0 +1,138 @@
+"""The files of one log, wherever they lie.
+
+Readers ask a partition for its segments, its snapshots and its checkpoints, and never compute a
+path themselves.  Here all files of a log lie in one directory, on a mounted file system or in an
+object store (`segmentlog.disk.readable` tells them apart).  Another place of segments is another
+answer of this class.
+"""
+
+import os
+from collections.abc import Sequence
+
+from segmentlog.disk.aside import names_aside
+from segmentlog.disk.readable import ReadableFile, is_directory, open_file
+from segmentlog.layout.checkpoint import read_leader_epochs
+from segmentlog.layout.metadata import known_topic_id, read_topic_id
+from segmentlog.model import LogSlice, SliceFile
+from segmentlog.names import LEADER_EPOCH_CHECKPOINT
+from segmentlog.producers.snapshot import ProducerSnapshot, newest_snapshot
+from segmentlog.segments.listing import SegmentFiles, list_segments
+from segmentlog.segments.segment import Segment
+
+__all__ = ["FileChangedError", "Partition", "open_planned"]
+
+
+class FileChangedError(Exception):
+    """A file has changed since planning."""
+
+
+class Partition:
+    """The files of one log.
+
+    Parameters
+    ----------
+    path : the directory of its files; errors name it.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"Partition({self.path!r})"
+
+    @classmethod
+    def of_file(cls, path: str) -> "Partition":
+        """The partition that holds a ``.log`` file."""
+        return cls(os.path.dirname(path))
+
+    @classmethod
+    def of_slice(cls, log_slice: LogSlice) -> "Partition":
+        """The partition that a slice with files was cut from."""
+        return cls.of_file(log_slice.files[0].path)
+
+    def is_there(self) -> bool:
+        """Whether the partition still exists: it may have been deleted, or moved away."""
+        return is_directory(self.path)
+
+    def files(self) -> tuple[SegmentFiles, ...]:
+        """Its ``.log`` files now; see `segmentlog.segments.listing.list_segments`.
+
+        Raises
+        ------
+        LogDirectoryError
+            If they cannot be listed.
+        """
+        return list_segments(self.path)
+
+    def segments(self) -> tuple[Segment, ...]:
+        """Its segments now, beside a writer: no index is mapped, and the last one is active."""
+        files = self.files()
+        limits: Sequence[int | None] = [*(each.base_offset for each in files[1:]), None]
+        return tuple(
+            Segment(each, is_sealed=False, is_active=limit is None, offset_limit=limit)
+            for each, limit in zip(files, limits, strict=False)
+        )
+
+    def snapshot(
+        self, first_offset: int, last_offset: int
+    ) -> tuple[int, list[ProducerSnapshot]] | None:
+        """Offset and producers of the newest readable snapshot between two offsets, or None."""
+        return newest_snapshot(self.path, first_offset, last_offset)
+
+    def leader_epochs(self) -> tuple[tuple[int, int], ...]:
+        """Leader epochs and their start offsets, by ``leader-epoch-checkpoint``.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If the checkpoint cannot be read.
+        """
+        return read_leader_epochs(os.path.join(self.path, LEADER_EPOCH_CHECKPOINT))
+
+    def topic_id(self) -> str | None:
+        """Topic id as Kafka prints it; None without ``partition.metadata``.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If the file cannot be read.
+        """
+        return read_topic_id(self.path)
+
+    def known_topic_id(self) -> str:
+        """`topic_id`; empty if nothing shows it, if the file cannot be read, and at a URL."""
+        return known_topic_id(self.path)
+
+
+def open_planned(file: SliceFile) -> ReadableFile:
+    """A file of a slice, opened, even if retention or compaction has just put it aside.
+
+    Compaction puts another file under the name.  Records of that file do not do instead: one that
+    was the last of its key when the read was planned may have gone, because of a record after
+    the end of the read.  Also, if the planned range of bytes ends between two batches of the new
+    file, the records after its end would be lost without an error.
+
+    Raises
+    ------
+    FileChangedError
+        If another file has taken its name.
+    OSError
+        If it cannot be opened.
+    """
+    missing: dict[str, FileNotFoundError] = {}
+    for path in (file.path, *names_aside(file.path, file.inode)):
+        try:
+            opened = open_file(path)
+        except FileNotFoundError as error:
+            missing[path] = error
+            continue
+        opened.expect(file.start, file.end)  # an object's state is that of this moment then
+        if file.inode in (0, opened.status().inode):
+            return opened
+        opened.close()
+    if file.path in missing:
+        raise missing[file.path]  # users know this name, not the renamed file's
+    message = f"{file.path} is another file than when it was planned"
+    raise FileChangedError(message)
