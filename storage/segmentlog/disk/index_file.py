@@ -4,7 +4,8 @@ A broker trims the index of its active segment in place, and a process that has 
 then dies of SIGBUS at the next touch.  So only indexes of closed segments in a directory that was
 cleanly shut down are mapped; all others are read with ``pread``, an entry at a time, and a file
 that shrinks under the reader gives a short answer instead of a signal.  An index at a URL is one
-read, if it is not large.
+read, if it is not large; of a larger one, a search reads some blocks.  A block is large, because a
+request takes longer than its bytes.
 
 Up to `SMALL_BYTES`, one read of the whole file takes less than a map or a few reads of entries.
 """
@@ -14,10 +15,13 @@ import mmap
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.readable import FileType, ReadableFile, open_file
 
-__all__ = ["SMALL_BYTES", "IndexFile"]
+__all__ = ["BLOCK_BYTES", "SMALL_BYTES", "IndexFile"]
 
 #: Largest index that is read whole.
 SMALL_BYTES = 16 << 10
+
+#: Bytes of a block of a large index at a URL: whole entries of 8 and of 12 bytes.
+BLOCK_BYTES = 24 * 10_000
 
 
 class IndexFile(Closing):
@@ -33,6 +37,7 @@ class IndexFile(Closing):
         self.size = 0
         self._map: mmap.mmap | bytes | None = None
         self._file: ReadableFile | None = None
+        self._block: tuple[int, bytes] | None = None  # the last one, and its first byte
         try:
             file = open_file(path)
         except OSError:  # an index that cannot be opened costs a scan, not the read
@@ -55,10 +60,19 @@ class IndexFile(Closing):
         if self._map is not None:
             piece = self._map[at : at + n_bytes]
         elif self._file is not None:
-            piece = self._file.read(at, n_bytes)
+            piece = self._piece(self._file, at, n_bytes)
         else:
             piece = b""
         return piece if len(piece) == n_bytes else piece.ljust(n_bytes, b"\0")
+
+    def _piece(self, file: ReadableFile, at: int, n_bytes: int) -> bytes:
+        """Bytes of the file, by way of the block that holds them if the file is at a URL."""
+        begin = at - at % BLOCK_BYTES
+        if not file.never_cut or at + n_bytes > begin + BLOCK_BYTES:
+            return file.read(at, n_bytes)
+        if self._block is None or self._block[0] != begin:
+            self._block = begin, file.read(begin, BLOCK_BYTES)
+        return self._block[1][at - begin : at - begin + n_bytes]
 
     @property
     def is_mapped(self) -> bool:

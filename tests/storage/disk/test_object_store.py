@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from plain_writes import write
@@ -22,7 +23,7 @@ from segmentlog.errors import (
     SegmentLogError,
     StorageError,
 )
-from segmentlog.layout.offset_index import OffsetIndex
+from segmentlog.layout.offset_index import OFFSET_ENTRY, OffsetIndex
 from segmentlog.verify.verify_log import verify_log
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -304,6 +305,26 @@ def test_kept_bytes_are_bounded(
     read = [each[3] - each[2] for each in store.requests if each[0] == "read"]
     assert len(read) < 13
     assert object_store.remote_disk(url)._surveys[0].kept.n_bytes <= 6 << 20
+
+
+def test_a_large_index_is_not_read_whole(url: str, copied: Path, store: CountingStore) -> None:
+    """A search reads the last block, the first one, and some between them."""
+    n_entries = 1_000_000
+    entries = np.empty(n_entries, OFFSET_ENTRY)
+    entries["offset"] = np.arange(1, n_entries + 1)
+    entries["position"] = 2 * entries["offset"]
+    (copied / "orders-0" / "00000000000000000000.index").write_bytes(entries.tobytes())
+    survey(url)
+    store.requests.clear()
+
+    path = f"{url}/orders-0/00000000000000000000.index"
+    for offset in (400_003, 999_999):  # the second search finds its block among those kept
+        with OffsetIndex(path, 0, mapped=False) as index:
+            assert n_entries == index.n_entries
+            assert (offset, 2 * offset) == index.lookup(offset)
+        read = [each[3] - each[2] for each in store.requests if each[0] == "read"]
+        assert len(read) <= 8
+        assert sum(read) < entries.nbytes // 3
 
 
 def test_an_index_is_one_read(url: str, copied: Path, store: CountingStore) -> None:
