@@ -38,7 +38,7 @@ NOT_FAST = (
     "storage/writes/test_large", "storage/segments/test_resync", "storage/test_damage",
     "storage/upkeep/test_delete_topic", "storage/tools/test_progress",
     "storage/tools/test_verify", "storage/writes/test_overwrite",
-    "storage/stage/test_stager", "storage/disk/test_object_store",
+    "storage/stage/test_stager", "storage/disk/remote/test_object_store",
     "storage/upkeep/test_retain", "storage/compaction/test_dead_tasks",
 )  # fmt: skip
 

@@ -55,7 +55,7 @@ def calls_past_the_door(source: str) -> set[str]:
 
 
 def test_nothing_is_read_past_the_door() -> None:
-    """Another disk to read from is a class in `disk/readable.py`, and no change above `disk`."""
+    """Another disk to read from is a module beside `disk/local.py`, and no change above `disk`."""
     found = {
         str(path.relative_to(ENGINE)): calls_past_the_door(path.read_text()) for path in MODULES
     }

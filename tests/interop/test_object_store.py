@@ -16,7 +16,7 @@ from s3_here import Fault, Proxy, Request, S3Server
 from typer.testing import CliRunner
 
 from segmentlog import open_log_dir
-from segmentlog.disk import requests
+from segmentlog.disk.remote import requests
 from segmentlog.errors import LogDirectoryError, StorageError
 from segmentlog.tools.cli import app
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from segmentlog.disk import object_store, stores
-from segmentlog.disk.location import Location
-from segmentlog.disk.stores import ArrowStore, Facts, Opened, Store
+from segmentlog.disk.remote import object_store, stores
+from segmentlog.disk.remote.location import Location
+from segmentlog.disk.remote.stores import ArrowStore, Facts, Opened, Store
 
 __all__ = ["CountingStore", "serve", "store_of"]
 

@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterator
 
 from segmentlog.commit.settings_file import SettingsFile
+from segmentlog.disk.contract import FileType
 from segmentlog.disk.durable import sync_directory
-from segmentlog.disk.readable import FileType, list_entries, list_names
+from segmentlog.disk.readable import list_entries, list_names
 from segmentlog.errors import SyncFailedError
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
 from segmentlog.layout.partitions import list_partitions

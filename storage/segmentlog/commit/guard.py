@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from segmentlog.commit.json_file import REMEDY, check_types, read_json, to_json
-from segmentlog.disk.readable import FileType, is_directory, list_names, status_of
+from segmentlog.disk.contract import FileType
+from segmentlog.disk.readable import is_directory, list_names, status_of
 from segmentlog.disk.system_errors import FULL
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition

@@ -10,9 +10,10 @@ import os
 import re
 import uuid
 
+from segmentlog.disk.contract import FileType
 from segmentlog.disk.durable import adopt, create_file, replace_file, sync_directory
 from segmentlog.disk.owners import MAY_WRITE, may_write, why_not_written
-from segmentlog.disk.readable import FileType, exists, list_names, status_of
+from segmentlog.disk.readable import exists, list_names, status_of
 from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.layout.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.layout.metadata import read_topic_id

@@ -13,7 +13,8 @@ Up to `SMALL_BYTES`, one read of the whole file takes less than a map or a few r
 import mmap
 
 from segmentlog.disk.closing import Closing
-from segmentlog.disk.readable import FileType, ReadableFile, open_file
+from segmentlog.disk.contract import FileType, ReadableFile
+from segmentlog.disk.readable import open_file
 
 __all__ = ["BLOCK_BYTES", "SMALL_BYTES", "IndexFile"]
 

@@ -3,7 +3,7 @@
 import os
 from urllib.parse import unquote, urlsplit
 
-from segmentlog.disk.location import path_of_url
+from segmentlog.disk.remote.location import path_of_url
 from segmentlog.errors import LogDirectoryError
 
 __all__ = ["is_pattern", "local_path", "readable_path", "why_not_there"]

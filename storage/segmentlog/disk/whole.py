@@ -9,7 +9,8 @@ import errno
 import stat
 from collections.abc import Callable
 
-from segmentlog.disk.readable import FileType, open_file
+from segmentlog.disk.contract import FileType
+from segmentlog.disk.readable import open_file
 from segmentlog.errors import SegmentLogError
 
 __all__ = ["LARGEST_BYTES", "read_whole"]

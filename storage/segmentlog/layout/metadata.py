@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from segmentlog.disk.location import is_url
+from segmentlog.disk.remote.location import is_url
 from segmentlog.disk.whole import read_whole
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE

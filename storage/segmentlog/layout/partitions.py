@@ -3,7 +3,8 @@
 import os
 from typing import NamedTuple
 
-from segmentlog.disk.readable import FileType, is_directory, list_entries, list_names
+from segmentlog.disk.contract import FileType
+from segmentlog.disk.readable import is_directory, list_entries, list_names
 from segmentlog.errors import LogDirectoryError
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.names import (

@@ -3,9 +3,9 @@
 The names below are the door for a caller that lists and plans by itself, such as a connector.
 """
 
-from segmentlog.disk.location import is_url
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import exists
+from segmentlog.disk.remote.location import is_url
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
 

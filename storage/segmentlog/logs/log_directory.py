@@ -11,10 +11,11 @@ from typing import NamedTuple
 from segmentlog.arguments import instance_of, whole_number
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.state import STATE_FILE
-from segmentlog.disk.location import is_url
+from segmentlog.disk.contract import FileType
 from segmentlog.disk.paths import readable_path, why_not_there
-from segmentlog.disk.readable import FileType, exists, is_file, list_names, survey
-from segmentlog.disk.requests import side_by_side
+from segmentlog.disk.readable import exists, is_file, list_names, survey
+from segmentlog.disk.remote.location import is_url
+from segmentlog.disk.remote.requests import side_by_side
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import (
     CorruptCheckpointError,

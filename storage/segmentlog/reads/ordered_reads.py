@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from segmentlog.disk.requests import end_requests
+from segmentlog.disk.remote.requests import end_requests
 from segmentlog.errors import StorageError
 from segmentlog.model import LogSlice
 

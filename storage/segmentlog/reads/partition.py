@@ -10,7 +10,8 @@ import os
 from collections.abc import Sequence
 
 from segmentlog.disk.aside import names_aside
-from segmentlog.disk.readable import ReadableFile, is_directory, open_file
+from segmentlog.disk.contract import ReadableFile
+from segmentlog.disk.readable import is_directory, open_file
 from segmentlog.layout.checkpoint import read_leader_epochs
 from segmentlog.layout.metadata import known_topic_id, read_topic_id
 from segmentlog.model import LogSlice, SliceFile

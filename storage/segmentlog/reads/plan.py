@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from segmentlog.disk.location import is_url
-from segmentlog.disk.requests import side_by_side
+from segmentlog.disk.remote.location import is_url
+from segmentlog.disk.remote.requests import side_by_side
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.layout.offset_index import OffsetPosition
 from segmentlog.model import LogSlice, SliceFile, TopicPartition

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.state import State
 from segmentlog.commit.unfinished import Fate, fate_of, recover_commits
+from segmentlog.disk.contract import FileType
 from segmentlog.disk.durable import create_file, sync_directory
-from segmentlog.disk.readable import FileType, exists
+from segmentlog.disk.readable import exists
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import SegmentLogError
 from segmentlog.layout.checkpoint import ReadCheckpoints, read_offsets, write_offsets

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.disk.readable import ReadableFile, open_file
+from segmentlog.disk.contract import ReadableFile
+from segmentlog.disk.readable import open_file
 from segmentlog.kernels import layout, status
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.kernels.transactions import N_MARKER_COLUMNS, collect_markers, walk_headers

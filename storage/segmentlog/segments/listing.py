@@ -14,13 +14,8 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from segmentlog.disk.readable import (
-    FileType,
-    list_names,
-    measure,
-    open_file,
-    status_of,
-)
+from segmentlog.disk.contract import FileType
+from segmentlog.disk.readable import list_names, measure, open_file, status_of
 from segmentlog.disk.system_errors import is_gone
 from segmentlog.errors import LogDirectoryError
 from segmentlog.names import FileKind, FileState, parse_segment_file

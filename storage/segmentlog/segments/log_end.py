@@ -9,7 +9,7 @@ import contextlib
 import logging
 from typing import NamedTuple
 
-from segmentlog.disk.readable import ReadableFile
+from segmentlog.disk.contract import ReadableFile
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.records.header import BatchHeader, is_too_high, parse_header

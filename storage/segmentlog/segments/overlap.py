@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from segmentlog.disk.readable import ReadableFile, open_file
+from segmentlog.disk.contract import ReadableFile
+from segmentlog.disk.readable import open_file
 from segmentlog.kernels import layout
 from segmentlog.records.header import BatchHeader, parse_header
 

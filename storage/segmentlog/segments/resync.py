@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import crc32c
 import numpy as np
 
-from segmentlog.disk.readable import ReadableFile
+from segmentlog.disk.contract import ReadableFile
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.model import ALL_OFFSETS

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import crc32c
 
 from segmentlog.disk.closing import Closing
-from segmentlog.disk.readable import ReadableFile, open_file
+from segmentlog.disk.contract import ReadableFile
+from segmentlog.disk.readable import open_file
 from segmentlog.errors import (
     CorruptLogError,
     MalformedBatchError,

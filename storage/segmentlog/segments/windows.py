@@ -62,7 +62,7 @@ class BatchWindows:
 
         Parameters
         ----------
-        read_into : of the file; see `segmentlog.disk.readable.ReadableFile`.
+        read_into : of the file; see `segmentlog.disk.contract.ReadableFile`.
         scanner : for the same file.
         start : byte at which a batch begins.
         end : byte after the last one.
@@ -93,7 +93,7 @@ class BatchWindows:
 
         Parameters
         ----------
-        read_into : of the file; see `segmentlog.disk.readable.ReadableFile`.
+        read_into : of the file; see `segmentlog.disk.contract.ReadableFile`.
         path : the file, for errors.
         start : byte at which a batch begins.
         end : byte after the last one.

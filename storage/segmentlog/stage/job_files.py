@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from segmentlog.disk.contract import FileStatus
 from segmentlog.disk.durable import create_file
-from segmentlog.disk.readable import FileStatus, list_names, status_of
+from segmentlog.disk.readable import list_names, status_of
 from segmentlog.names import LOCK_FILE
 from segmentlog.stage.extent import STAGE_SUFFIX
 

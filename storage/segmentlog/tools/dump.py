@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from segmentlog.disk.location import is_url, without_options
+from segmentlog.disk.contract import ReadableFile
 from segmentlog.disk.paths import readable_path
-from segmentlog.disk.readable import ReadableFile, is_file, open_file, status_of, survey
+from segmentlog.disk.readable import is_file, open_file, status_of, survey
+from segmentlog.disk.remote.location import is_url, without_options
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir
 from segmentlog.model import TopicPartition

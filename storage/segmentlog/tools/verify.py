@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
-from segmentlog.disk.location import is_url
 from segmentlog.disk.readable import exists, is_directory
+from segmentlog.disk.remote.location import is_url
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import SegmentLogError
 from segmentlog.layout.checkpoint import read_offsets

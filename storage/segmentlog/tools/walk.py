@@ -8,7 +8,7 @@ walk goes on at the first whole batch with a right checksum.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from segmentlog.disk.readable import ReadableFile
+from segmentlog.disk.contract import ReadableFile
 from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
 from segmentlog.kernels import layout, status
 from segmentlog.records.header import BatchHeader, parse_header

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from segmentlog.disk.readable import ReadableFile, open_file
+from segmentlog.disk.contract import ReadableFile
+from segmentlog.disk.readable import open_file
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.logs.log import Log

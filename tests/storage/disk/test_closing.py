@@ -8,7 +8,7 @@ import pytest
 
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.index_file import SMALL_BYTES, IndexFile
-from segmentlog.disk.readable import LocalDisk
+from segmentlog.disk.local import LocalDisk
 from segmentlog.layout.offset_index import OffsetIndex
 from segmentlog.model import SliceFile
 from segmentlog.reads.plan import UNCHECKED

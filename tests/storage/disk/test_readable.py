@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from stores_here import serve, store_of
 
+from segmentlog.disk.contract import Entry, FileType
 from segmentlog.disk.readable import (
-    Entry,
-    FileType,
     disk_of,
     exists,
     is_directory,

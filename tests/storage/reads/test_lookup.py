@@ -11,6 +11,8 @@ from reads import offsets_of
 
 import segmentlog
 from segmentlog.disk import readable
+from segmentlog.disk.contract import ReadableFile
+from segmentlog.disk.local import LocalDisk
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.topic_config import TopicConfig
@@ -24,7 +26,7 @@ INTERVAL = INTERVAL_BYTES + 2 * BATCH_BYTES  # the batches at its ends, too
 class CountingFile:
     """An open file that adds up what is read from it."""
 
-    def __init__(self, file: readable.ReadableFile, read: Counter[str]) -> None:
+    def __init__(self, file: ReadableFile, read: Counter[str]) -> None:
         self._file = file
         self._read = read
 
@@ -48,7 +50,7 @@ class CountingFile:
         return n_bytes
 
 
-class CountingDisk(readable.LocalDisk):
+class CountingDisk(LocalDisk):
     """The local disk; `read` holds bytes by the ending of the file's name."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import segmentlog
-from segmentlog.disk.readable import LocalDisk, LocalFile
+from segmentlog.disk.local import LocalDisk, LocalFile
 from segmentlog.errors import MalformedBatchError, TruncatedBatchError, UnsupportedFormatError
 from segmentlog.model import TimestampAndOffset
 from segmentlog.reads.lookup import (

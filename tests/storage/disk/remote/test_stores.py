@@ -6,9 +6,9 @@ import pytest
 from stores_here import store_of
 
 from segmentlog import dataset, open_log_dir
-from segmentlog.disk import stores
-from segmentlog.disk.location import location_of, path_of_url
-from segmentlog.disk.stores import Store, store_at
+from segmentlog.disk.remote import stores
+from segmentlog.disk.remote.location import location_of, path_of_url
+from segmentlog.disk.remote.stores import Store, store_at
 from segmentlog.errors import LogDirectoryError
 
 

@@ -14,8 +14,8 @@ from plain_writes import write
 from stores_here import CountingStore, serve, store_of
 
 from segmentlog import LogDirectory, ProducerConfig, open_log_dir
-from segmentlog.disk import object_store, read_ahead, requests
 from segmentlog.disk.readable import exists, open_file, survey
+from segmentlog.disk.remote import object_store, read_ahead, requests
 from segmentlog.errors import (
     ChecksumMismatchError,
     LogChangedError,
@@ -26,7 +26,7 @@ from segmentlog.errors import (
 from segmentlog.layout.offset_index import OFFSET_ENTRY, OffsetIndex
 from segmentlog.verify.verify_log import verify_log
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[3] / "golden"
 DIRECTORIES = ["examples", "kafka-4.3.1", "kafka-3.9.2", "kafka-2.8.2"]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError, wait
 from typing import Any, TypeVar
 
-from segmentlog.disk.location import without_secrets
+from segmentlog.disk.remote.location import without_secrets
 from segmentlog.errors import SegmentLogError, StorageError
 
 __all__ = ["Pending", "begin", "end_requests", "request", "side_by_side"]

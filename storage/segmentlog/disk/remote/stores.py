@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
-from segmentlog.disk.location import Location, without_secrets
+from segmentlog.disk.remote.location import Location, without_secrets
 from segmentlog.errors import LogDirectoryError
 
 if TYPE_CHECKING:

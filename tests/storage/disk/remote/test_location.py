@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from segmentlog.disk.location import is_url, location_of, path_of_url, without_options
 from segmentlog.disk.paths import local_path, readable_path
+from segmentlog.disk.remote.location import is_url, location_of, path_of_url, without_options
 from segmentlog.errors import LogDirectoryError
 
 

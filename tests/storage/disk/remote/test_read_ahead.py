@@ -2,9 +2,9 @@
 
 import pytest
 
-from segmentlog.disk import read_ahead
-from segmentlog.disk.read_ahead import ReadAhead
-from segmentlog.disk.requests import Pending, begin
+from segmentlog.disk.remote import read_ahead
+from segmentlog.disk.remote.read_ahead import ReadAhead
+from segmentlog.disk.remote.requests import Pending, begin
 from segmentlog.errors import StorageError
 
 DATA = bytes(range(256)) * 4

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from segmentlog.disk.requests import Pending
+from segmentlog.disk.remote.requests import Pending
 
 __all__ = ["PIECE_BYTES", "ReadAhead"]
 

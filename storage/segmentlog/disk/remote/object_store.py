@@ -16,12 +16,12 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from segmentlog.disk.closing import Closing
-from segmentlog.disk.kept_ranges import KeptRanges
-from segmentlog.disk.location import Location, location_of
-from segmentlog.disk.read_ahead import ReadAhead
-from segmentlog.disk.readable import Entry, FileStatus, FileType, Measured
-from segmentlog.disk.requests import Pending, begin, request
-from segmentlog.disk.stores import Facts, Opened, Store, store_at
+from segmentlog.disk.contract import Entry, FileStatus, FileType, Measured
+from segmentlog.disk.remote.kept_ranges import KeptRanges
+from segmentlog.disk.remote.location import Location, location_of
+from segmentlog.disk.remote.read_ahead import ReadAhead
+from segmentlog.disk.remote.requests import Pending, begin, request
+from segmentlog.disk.remote.stores import Facts, Opened, Store, store_at
 from segmentlog.errors import StorageError
 from segmentlog.names import parse_partition_directory
 
@@ -232,7 +232,7 @@ class _Survey:
 
 
 class RemoteDisk:
-    """A store; see `Disk`.  Paths are those of `segmentlog.disk.location`.
+    """A store; see `Disk`.  Paths are those of `segmentlog.disk.remote.location`.
 
     Parameters
     ----------

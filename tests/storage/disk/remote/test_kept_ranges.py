@@ -1,6 +1,6 @@
 """Ranges that are kept."""
 
-from segmentlog.disk.kept_ranges import KeptRanges
+from segmentlog.disk.remote.kept_ranges import KeptRanges
 
 
 def test_a_range_is_found_by_any_part_of_it() -> None:

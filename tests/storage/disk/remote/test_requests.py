@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from segmentlog.disk import requests
-from segmentlog.disk.location import path_of_url
-from segmentlog.disk.requests import begin, request, side_by_side
+from segmentlog.disk.remote import requests
+from segmentlog.disk.remote.location import path_of_url
+from segmentlog.disk.remote.requests import begin, request, side_by_side
 from segmentlog.errors import StorageError
 
 PATH = "s3://bucket/kafka/orders-0/0.log"
@@ -139,7 +139,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 
 def ended(code: str) -> tuple[bytes, bytes]:
     """Standard output and errors of a process that has run some code."""
-    run = [sys.executable, "-c", "from segmentlog.disk import requests\n" + code]
+    run = [sys.executable, "-c", "from segmentlog.disk.remote import requests\n" + code]
     done = subprocess.run(run, capture_output=True, check=True, timeout=60)
     return done.stdout.strip(), done.stderr
 

@@ -1,0 +1,187 @@
+"""What a store of log directories answers: files to read at a position, names, sizes, times.
+
+The contract is short, because little is the same everywhere:
+
+- An open file stays the same file: a later rename, replacement or deletion changes nothing for its
+reader.  Only its size may change.  A missing file raises `FileNotFoundError`; on a network file
+system an open file may be gone, too (`segmentlog.disk.system_errors.is_gone`).
+- A read returns how many bytes it got; fewer than requested means the end of the file then.
+- A listing holds all names that were there throughout, and perhaps names that came or went.
+- `FileStatus.inode` distinguishes two files of the same name.
+"""
+
+import mmap
+import stat
+from collections.abc import Iterable
+from enum import Enum, auto
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+__all__ = ["TYPES", "Disk", "Entry", "FileStatus", "FileType", "Measured", "ReadableFile"]
+
+
+class FileType(Enum):
+    """Type of the file with a name."""
+
+    FILE = auto()
+    DIRECTORY = auto()
+    LINK = auto()
+    OTHER = auto()  #: a pipe, a socket, a device: opening it may wait for ever
+
+
+#: Types of plain files, directories and links, by their format in a mode.
+TYPES = {
+    stat.S_IFREG: FileType.FILE,
+    stat.S_IFDIR: FileType.DIRECTORY,
+    stat.S_IFLNK: FileType.LINK,
+}
+
+
+class FileStatus(NamedTuple):
+    """Facts about a file that need no read.
+
+    Attributes
+    ----------
+    mode : permissions and type, as ``stat`` gives them.
+    size : in bytes.
+    inode : another number means another file; never 0.
+    modified_ns : time of the last write (epoch, nanoseconds), by the clock of the file system.
+    changed_ns : the same for changes of bytes, times or owner.
+    is_remembered : whether the size may be out of date: clients of network file systems remember
+        sizes, and ask the server only when the file is opened.
+    """
+
+    mode: int
+    size: int
+    inode: int
+    modified_ns: int
+    changed_ns: int
+    is_remembered: bool
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a plain file."""
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def type(self) -> FileType:
+        """Type of the file; computed, because listings of a million files ask for few."""
+        return TYPES.get(stat.S_IFMT(self.mode), FileType.OTHER)
+
+
+class Measured(NamedTuple):
+    """Facts about the files of a listing, in its order: a column takes less than an object each.
+
+    Attributes
+    ----------
+    sizes, inodes : as in `FileStatus`.
+    types : types of those that are no plain files, by their number in the listing.
+    is_remembered : whether the size of one of them may be out of date.
+    """
+
+    sizes: list[int]
+    inodes: list[int]
+    types: dict[int, FileType]
+    is_remembered: bool
+
+
+class Entry(NamedTuple):
+    """A name in a directory, and the type of its file."""
+
+    name: str
+    type: FileType
+
+
+class ReadableFile(Protocol):
+    """An open file, for positioned reads; a context that closes it."""
+
+    path: str
+
+    #: Whether no byte of the open file ever goes: then it may be mapped.
+    never_cut: bool
+
+    def status(self) -> FileStatus:
+        """Status of the open file, even if its name leads to another file by now."""
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        """At most `n_bytes` from byte `position`; fewer at the end of the file."""
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill `buffer` from byte `position`; returns their number, fewer at the file's end."""
+
+    def expect(self, start: int, end: int) -> None:
+        """Prepare for a read of the bytes ``[start, end)``, in their order.
+
+        A file in a store is opened anew for it: then `status` is that of the opened file.
+        """
+
+    def check_unchanged(self) -> None:
+        """Check, after such a read, that all of its bytes were of the same file.
+
+        Raises
+        ------
+        StorageError
+            If another file has taken its place.
+        """
+
+    def map(self) -> mmap.mmap | bytes | None:
+        """All of the file as memory, or None if it cannot be mapped; outlives the context.
+
+        Map only files that nobody writes to any more: a process that touches a page after the end
+        of a file that was cut dies of SIGBUS.
+        """
+
+    def close(self) -> None:
+        """Close the file."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+class Disk(Protocol):
+    """A store of log directories.  Paths are absolute, or relative to the process."""
+
+    def open(self, path: str, *, follow: bool = True) -> ReadableFile:
+        """Open a file; a pipe is opened without waiting for its writer.
+
+        Raises
+        ------
+        OSError
+            If that fails; `FileNotFoundError` if the file is missing.
+        """
+
+    def status(self, path: str, *, follow: bool = False) -> FileStatus:
+        """Status of the file with a name; of a link's target, if `follow`.
+
+        Raises
+        ------
+        OSError
+            If there is no such file.
+        """
+
+    def measure(self, directory: str, names: Iterable[str]) -> Measured:
+        """Measure some files in a directory, links not followed: a call for a listing.
+
+        Raises
+        ------
+        OSError
+            If one of them is not there any more.
+        """
+
+    def names(self, path: str) -> list[str]:
+        """Names in a directory, in no order.
+
+        Raises
+        ------
+        OSError
+            If the directory cannot be listed.
+        """
+
+    def entries(self, path: str) -> list[Entry]:
+        """The same, with types."""

@@ -1,0 +1,120 @@
+"""`Disk` for mounted file systems, network file systems too."""
+
+import mmap
+import os
+import stat
+from collections.abc import Iterable
+
+from segmentlog.disk.closing import Closing
+from segmentlog.disk.contract import TYPES, Entry, FileStatus, FileType, Measured
+
+__all__ = ["LocalDisk", "LocalFile"]
+
+
+class LocalFile(Closing):
+    """A file that the system has opened."""
+
+    __slots__ = ("_descriptor", "path")
+
+    never_cut = False
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def status(self) -> FileStatus:
+        """See `ReadableFile`."""
+        return _status(os.fstat(self._descriptor), is_open=True)
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        """See `ReadableFile`."""
+        try:
+            return os.pread(self._descriptor, n_bytes, position)
+        except OSError as error:
+            error.filename = self.path  # the system's error for a descriptor names no file
+            raise
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """See `ReadableFile`."""
+        try:
+            return os.preadv(self._descriptor, [buffer], position)
+        except OSError as error:
+            error.filename = self.path
+            raise
+
+    def expect(self, start: int, end: int) -> None:
+        """See `ReadableFile`; the system reads ahead by itself."""
+
+    def check_unchanged(self) -> None:
+        """See `ReadableFile`; an open file stays the same."""
+
+    def map(self) -> mmap.mmap | None:
+        """See `ReadableFile`; an empty file cannot be mapped."""
+        if not os.fstat(self._descriptor).st_size:
+            return None
+        return mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+
+    def close(self) -> None:
+        """See `ReadableFile`; twice is no error."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class LocalDisk:
+    """Mounted file systems, network file systems too."""
+
+    def open(self, path: str, *, follow: bool = True) -> LocalFile:
+        """See `Disk`."""
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        return LocalFile(path, os.open(path, flags if follow else flags | os.O_NOFOLLOW))
+
+    def status(self, path: str, *, follow: bool = False) -> FileStatus:
+        """See `Disk`."""
+        return _status(os.stat(path) if follow else os.lstat(path))
+
+    def measure(self, directory: str, names: Iterable[str]) -> Measured:
+        """See `Disk`."""
+        lstat = os.lstat
+        found = [lstat(f"{directory}/{name}") for name in names]
+        types: dict[int, FileType] = {}
+        if not all(map(stat.S_ISREG, {each.st_mode for each in found})):
+            kinds = [TYPES.get(stat.S_IFMT(each.st_mode), FileType.OTHER) for each in found]
+            types = {i: kind for i, kind in enumerate(kinds) if kind is not FileType.FILE}
+        return Measured(
+            [each.st_size for each in found],
+            [each.st_ino for each in found],
+            types,
+            not all(map(os.major, {each.st_dev for each in found})),
+        )
+
+    def names(self, path: str) -> list[str]:
+        """See `Disk`."""
+        return os.listdir(path)
+
+    def entries(self, path: str) -> list[Entry]:
+        """See `Disk`; types come with the names, without a call for each."""
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    kind = FileType.LINK
+                elif entry.is_dir(follow_symlinks=False):
+                    kind = FileType.DIRECTORY
+                else:
+                    kind = FileType.FILE if entry.is_file() else FileType.OTHER
+                found.append(Entry(entry.name, kind))
+        return found
+
+
+def _status(found: os.stat_result, *, is_open: bool = False) -> FileStatus:
+    # File systems without a disk of their own have no major number: those of networks and of
+    # processes (FUSE), but overlay, btrfs and tmpfs as well.
+    return FileStatus(
+        found.st_mode,
+        found.st_size,
+        found.st_ino,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        not is_open and not os.major(found.st_dev),
+    )
