@@ -8,9 +8,8 @@ import numpy as np
 
 from segmentlog.compaction.batch_fates import BatchFates
 from segmentlog.compaction.cleaned_segment import CleanedSegment
-from segmentlog.compaction.inflated_runs import inflated_runs
+from segmentlog.compaction.compressed import Recompressor, inflated_runs
 from segmentlog.compaction.offset_map import OffsetMap
-from segmentlog.compaction.recompress import Recompressor
 from segmentlog.disk.readable import open_file, status_of
 from segmentlog.kernels import compaction, layout, status
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from segmentlog.compaction.inflated_runs import inflated_runs
+from segmentlog.compaction.compressed import inflated_runs
 from segmentlog.compaction.settings import MapBounds
 from segmentlog.disk.readable import open_file
 from segmentlog.kernels import layout, offset_map, siphash, status

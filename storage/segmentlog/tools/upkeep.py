@@ -19,8 +19,7 @@ from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import counted, escape, iso_time, to_json
 from segmentlog.upkeep.delete_records import DeletedRecords, delete_records
 from segmentlog.upkeep.places import log_directory, partitions_of
-from segmentlog.upkeep.retain import RemovedSegment, retain
-from segmentlog.upkeep.retention import Reason
+from segmentlog.upkeep.retain import Reason, RemovedSegment, retain
 
 __all__ = ["compact_and_tell", "configure_and_tell", "delete_records_and_tell", "parse_settings",
            "retain_and_tell", "write_settings"]  # fmt: skip

@@ -47,7 +47,7 @@ from segmentlog.producers.snapshot import (
     write_snapshot,
 )
 from segmentlog.upkeep import move_log_starts
-from segmentlog.upkeep.retention import Reason
+from segmentlog.upkeep.retain import Reason
 
 DAY_MS = 24 * 3600 * 1000
 KEEP = {"retention.ms": "-1"}

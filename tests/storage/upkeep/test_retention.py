@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from segmentlog.topic_config import TopicConfig
-from segmentlog.upkeep.retention import LogBounds, Reason, SegmentSpan, find_expired
+from segmentlog.upkeep.retain import LogBounds, Reason, SegmentSpan, find_expired
 
 NOW = 1_000_000
 #: Three segments of five records and 100 bytes each, and what the active one has.
