@@ -1,10 +1,11 @@
-"""A compacted topic as a table of one's own: updates go in, the latest value of a key comes out.
+"""A compacted topic as a table: updates go in, the latest value of each key comes out.
 
-Run with ``pip install . && python examples/latest_by_key.py DIRECTORY``; the directory is a new
-one.  Neither Spark nor Java is needed.
+Run with ``pip install . && python examples/latest_by_key.py``; a directory may be given, which is
+written to.  By default it is a temporary one.  Neither Spark nor Java is needed.
 """
 
 import sys
+import tempfile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -71,4 +72,5 @@ def show(directory: str, when: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    with tempfile.TemporaryDirectory() as temporary:
+        main(*sys.argv[1:] or [temporary])

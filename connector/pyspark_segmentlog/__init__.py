@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pyspark_segmentlog.compaction import compact
+    from pyspark_segmentlog.frames import read
 
-__all__ = ["DefaultSource", "SegmentLogDataSource", "compact", "register"]
+__all__ = ["DefaultSource", "SegmentLogDataSource", "compact", "read", "register"]
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
 DefaultSource = SegmentLogDataSource
@@ -34,10 +35,14 @@ def register(spark: "SparkSession") -> None:
 
 
 def __getattr__(name: str) -> object:
-    """`compact`, which loads the engine, when it is first asked for."""
-    if name != "compact":
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    from pyspark_segmentlog.compaction import compact
+    """`compact` and `read`, which load the engine, when they are first asked for."""
+    if name == "compact":
+        from pyspark_segmentlog.compaction import compact
 
-    return compact
+        return compact
+    if name == "read":
+        from pyspark_segmentlog.frames import read
+
+        return read
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

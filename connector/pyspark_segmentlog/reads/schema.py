@@ -1,6 +1,7 @@
 """The columns of Spark's ``kafka`` source, and the columns that a user's schema selects."""
 
 import difflib
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
     ArrayType,
@@ -13,10 +14,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["row_schema", "selected_columns", "text_columns"]
+if TYPE_CHECKING:
+    from segmentlog.errors import ColumnError
+
+__all__ = ["TEXT_COLUMNS", "row_schema", "selected_columns", "text_columns", "unknown_column"]
 
 #: Columns of bytes that a schema may also have as ``string``.
-_BYTES_OR_TEXT = ("key", "value")
+TEXT_COLUMNS = ("key", "value")
 
 _HEADERS = StructField(
     "headers",
@@ -41,6 +45,16 @@ def row_schema(*, include_headers: bool) -> StructType:
     return StructType([*_ROW.fields, _HEADERS]) if include_headers else StructType(_ROW.fields)
 
 
+def unknown_column(name: str) -> "ColumnError":
+    """The error for a name that is not a column's, with the name that was probably meant."""
+    from segmentlog.errors import ColumnError
+
+    known = row_schema(include_headers=True).names
+    near = difflib.get_close_matches(name, known, n=1)
+    accepted = f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(known)}"
+    return ColumnError(name, "unknown", accepted)
+
+
 def selected_columns(schema: StructType) -> tuple[str, ...]:
     """Names that a schema selects, in its order.
 
@@ -57,14 +71,10 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
     known = {field.name: field for field in row_schema(include_headers=True).fields}
     for field in schema.fields:
         if field.name not in known:
-            near = difflib.get_close_matches(field.name, known, n=1)
-            accepted = (
-                f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(known)}"
-            )
-            raise ColumnError(field.name, "unknown", accepted)
+            raise unknown_column(field.name)
         found = field.dataType.simpleString()
         expected = known[field.name].dataType.simpleString()
-        is_text = field.name in _BYTES_OR_TEXT and field.dataType == StringType()
+        is_text = field.name in TEXT_COLUMNS and field.dataType == StringType()
         if found != expected and not is_text:
             accepted = f"read it as {expected}, then convert it"
             if field.name != "headers":
@@ -84,5 +94,5 @@ def text_columns(schema: StructType) -> tuple[str, ...]:
     return tuple(
         field.name
         for field in schema.fields
-        if field.name in _BYTES_OR_TEXT and field.dataType == StringType()
+        if field.name in TEXT_COLUMNS and field.dataType == StringType()
     )
