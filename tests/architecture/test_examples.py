@@ -123,3 +123,8 @@ def test_spark_connect_reads(example_data: str) -> None:
     )
 
     assert "rows 1062" in done.stdout, done.stderr[-3000:]
+
+
+def test_the_latest_by_key_needs_no_argument() -> None:
+    """It makes a temporary directory when none is given."""
+    assert "compacted prices-0: kept 100 of 3,300 records" in output("latest_by_key.py")
