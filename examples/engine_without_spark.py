@@ -1,4 +1,4 @@
-"""The same log directory from plain Python: no Spark, no Java.
+"""A log directory from plain Python: no Spark, no Java.
 
 Run with ``pip install . && python examples/engine_without_spark.py``.  The scan is an Arrow
 stream, so Polars (``polars.from_arrow``) and DuckDB (``duckdb.from_arrow``) take it as it is.

@@ -23,7 +23,7 @@ def main(
 ) -> None:
     """The records of the time, counted by partition, and the first of them."""
     first, end = datetime.fromisoformat(since), datetime.fromisoformat(until)
-    # The time indexes tell at which offset each partition is read from.
+    # The time indexes determine the offset at which each partition begins.
     logs = segmentlog.dataset(directory, starting_timestamp=first)
     time = pc.field("timestamp")
     records = logs.scan(

@@ -18,7 +18,7 @@ def main(
     topic: str = "orders",
     schema: str = "order int, customer string, cents int",
 ) -> None:
-    """A column for each field; a value that is no such JSON stands in a column of its own."""
+    """A column for each field; a value that is not such JSON stands in a separate column."""
     spark = SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     records = (
         spark.read.schema("partition int, offset bigint, timestamp timestamp, value string")

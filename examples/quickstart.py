@@ -73,7 +73,7 @@ def write(spark: SparkSession, directory: str) -> None:
 
 
 def read_since(spark: SparkSession, directory: str) -> DataFrame:
-    """Read from a time on: the time index tells the offset of each partition to begin at."""
+    """Read from a time on: the time index determines the offset at which each partition begins."""
     opened = segmentlog.open_log_dir(directory)
     starts = {}
     for partition in opened.topics()["large-orders"]:

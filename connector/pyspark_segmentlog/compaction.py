@@ -38,7 +38,7 @@ def compact(
     The calling process plans, and holds the lock of the directory until the last task has ended.
     A task compacts one partition, the largest ones first; with one executor core, they follow each
     other.  All processes need the directory at the same path.  A partition that cannot be
-    compacted does not hold the others up.
+    compacted does not stop the other partitions.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ __all__ = ["NoStreamReader"]
 
 
 class NoStreamReader(DataSourceStreamReader):
-    """Says at the first call of Spark that there are no streams.
+    """Raises an error at the first call of Spark: there are no streams.
 
     Spark closes a stream reader in a ``finally`` block, also if making the reader has failed.  An
     error of ``DataSource.streamReader`` itself is therefore followed by an ``UnboundLocalError``.

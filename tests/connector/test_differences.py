@@ -120,7 +120,7 @@ def test_a_duration_finds_records_that_a_broker_misses(
     segmentlog.delete_records(path, "t", 0, offset=2)
 
     assert [(0, 52, 102)] == ranges(path, lastDuration="50 ms")
-    with pytest.raises(OptionError, match="there is no record as new"):
+    with pytest.raises(OptionError, match="every record is older"):
         plan(path, startingTimestamp="2050")
     latest = {"startingOffsetsByTimestampStrategy": "latest"}
     assert [] == ranges(path, startingTimestamp="2050", **latest)

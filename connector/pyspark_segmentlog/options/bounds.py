@@ -38,7 +38,7 @@ class LastDuration:
         Raises
         ------
         ValueError
-            If it is no duration.
+            If it is not a duration.
         """
         return cls(option, text, parse_duration(text))
 
@@ -73,7 +73,7 @@ def check_start(
     topic_partition: TopicPartition,
     first: int,
     last: int,
-    behind: str,
+    end_option: str,
 ) -> None:
     """Refuse a start after its end.
 
@@ -85,6 +85,6 @@ def check_start(
     if first > last:
         accepted = (
             f"{topic_partition} would start at {first} and end at {last}: give a start that is "
-            f"not behind the one of {behind}"
+            f"not after that of {end_option}"
         )
         raise OptionError(start.option, start.text, accepted)

@@ -19,7 +19,7 @@ _WRITES_ONLY = {lowered: name for lowered, name in _WRITES.items() if lowered no
 #: Options of the ``kafka`` sink that mean nothing without a broker, and change no row.
 _IGNORED_BY_WRITES = {"includeheaders"}
 
-#: Options of Kafka's clients that show a misunderstanding; the others are not used.
+#: Options of Kafka's clients that show a misunderstanding; their other options are not used.
 _FORBIDDEN_IN_READS = {
     "auto.offset.reset": "use startingOffsets to say where to start",
     "key.deserializer": "keys come as bytes; use DataFrame operations to decode them",

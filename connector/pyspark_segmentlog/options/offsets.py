@@ -166,7 +166,7 @@ def load_object(option: str, text: str) -> Mapping[str, object]:
     Raises
     ------
     ValueError
-        If the text is none.
+        If the text is not a JSON object.
     OptionError
         If a key is repeated.
     """
@@ -226,7 +226,7 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
     Raises
     ------
     ValueError
-        If the text is no such map, or names no partition.
+        If the text is not such a map, or names no partition.
     OptionError
         If a topic is named twice.
     """

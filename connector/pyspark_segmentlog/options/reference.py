@@ -23,7 +23,7 @@ __all__ = ["READ_OPTIONS", "TOPIC_SETTINGS", "WRITE_OPTIONS", "Flush", "Partitio
 class PartitionAssignor(StrEnum):
     """The rule by which tasks share slices."""
 
-    BYTES = "bytes"  #: about as many bytes for each task
+    BYTES = "bytes"  #: about the same number of bytes for each task
     RANGE = "range"  #: Kafka's assignor of this name, with tasks as a group's members
     ROUND_ROBIN = "roundrobin"
     STICKY = "sticky"
@@ -95,8 +95,9 @@ READ_OPTIONS = (
     Option("assign", "all topics", 'JSON such as `{"a":[0,1]}`', "Partitions to read; those that "
            "do not exist are left out, with a warning", parse_assign),
     Option("startingTimestamp", "none", _A_TIME, "Where to start: at the earliest offset whose "
-           "record is not older", partial(TimestampBound.parse, "startingTimestamp")),
-    Option("startingOffsetsByTimestamp", "none", _TIMES, "The same, for each partition",
+           "record has this time or a later one",
+           partial(TimestampBound.parse, "startingTimestamp")),
+    Option("startingOffsetsByTimestamp", "none", _TIMES, "Where to start, for each partition",
            partial(TimestampBound.parse_map, "startingOffsetsByTimestamp")),
     Option("startingOffsets", "`earliest`", '`earliest`, or JSON such as '
            '`{"a":{"0":23,"1":-2},"b":"earliest"}`', "Where to start; -2 is earliest",
@@ -104,15 +105,15 @@ READ_OPTIONS = (
     Option("startingOffsetsByTimestampStrategy", "`error`", "`error` or `latest`", "If every "
            "record of a partition is older than its starting timestamp: `error` fails the query, "
            "`latest` starts it at its end", one_of(NoMatch)),
-    Option("lastRecords", "none", "a number from 1", "Starts each partition so many offsets "
-           "before its end; instead of a starting option", number(1)),
+    Option("lastRecords", "none", "a number from 1", "Starts each partition this number of "
+           "offsets before its end; replaces the starting options", number(1)),
     Option("lastDuration", "none", "a duration such as `10 minutes` or `2 days`", "Starts at the "
-           "records of the time before the read is planned, by the clock of the driver; instead "
-           "of a starting option", partial(LastDuration.parse, "lastDuration")),
+           "records of this time before the read is planned, by the clock of the driver; "
+           "replaces the starting options", partial(LastDuration.parse, "lastDuration")),
     Option("endingTimestamp", "none", _A_TIME, "Where to end: before the earliest offset whose "
-           "record is not older; without such a record at latest",
+           "record has this time or a later one; without such a record at latest",
            partial(TimestampBound.parse, "endingTimestamp")),
-    Option("endingOffsetsByTimestamp", "none", _TIMES, "The same, for each partition",
+    Option("endingOffsetsByTimestamp", "none", _TIMES, "Where to end, for each partition",
            partial(TimestampBound.parse_map, "endingOffsetsByTimestamp")),
     Option("endingOffsets", "`latest`", '`latest`, or JSON such as '
            '`{"a":{"0":50,"1":-1},"b":"latest"}`', "Where to end, exclusive; -1 is latest",
@@ -146,8 +147,9 @@ READ_OPTIONS = (
     Option("maxPartitions", "none", "a number from 1", "Most tasks: each then reads several of "
            "the pieces that the other options make", number(1, 2**31 - 1)),
     Option("partitionAssignor", "`bytes`", "`bytes`, `range`, `roundrobin` or `sticky`", "With "
-           "`maxPartitions`: `bytes` gives tasks about as many bytes each; the others share "
-           "topic-partitions among tasks as Kafka's assignors of these names do among consumers",
+           "`maxPartitions`: `bytes` gives each task about the same number of bytes; the other "
+           "words share topic-partitions among tasks as Kafka's assignors of these names do among "
+           "consumers",
            one_of(PartitionAssignor)),
     Option("maxBytesPerPartition", "`128m`", "bytes, or a size such as `64m`; 0 for one task a "
            "partition", "About how many bytes of log a task reads; it divides further what "

@@ -52,7 +52,7 @@ class TimestampBound:
     text : the user's text.
     everywhere : epoch milliseconds for all partitions, or None if they are named.
     partitions : epoch milliseconds by partition.
-    no_match : for a start; a partition without a record as new is bound at its latest offset.
+    no_match : for a start; a partition whose records are all older is bound at its latest offset.
     """
 
     option: str
@@ -92,7 +92,7 @@ class TimestampBound:
         return cls(option, text, None, found)
 
     def with_no_match(self, no_match: NoMatch) -> "TimestampBound":
-        """The same bound, as a start with another strategy."""
+        """A copy with another strategy for a start."""
         return replace(self, no_match=no_match)
 
     def resolve(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -118,7 +118,7 @@ class TimestampBound:
         Parameters
         ----------
         timestamps : epoch milliseconds by partition.
-        missing : partitions that have no record as new.
+        missing : partitions whose records are all older than their timestamp.
 
         Raises
         ------
@@ -126,9 +126,11 @@ class TimestampBound:
             If there is such a partition.
         """
         if missing and self.no_match == NoMatch.ERROR:
-            named = [f"{each} has none from {timestamps[each]} ms on" for each in sorted(missing)]
+            named = [
+                f"{each} has none at or after {timestamps[each]} ms" for each in sorted(missing)
+            ]
             accepted = (
-                f"there is no record as new: {listed(named)}; give an earlier time, or "
+                f"every record is older: {listed(named)}; give an earlier time, or "
                 "startingOffsetsByTimestampStrategy=latest to start such a partition at its end"
             )
             raise OptionError(self.option, self.text, accepted)
@@ -149,7 +151,7 @@ def _parse_iso(text: str) -> int:
     Raises
     ------
     ValueError
-        If it is no time, has no zone, or lies before 1970.
+        If it is not a time, has no zone, or lies before 1970.
     """
     try:
         when = datetime.fromisoformat(text)
@@ -170,7 +172,7 @@ def parse_duration(text: str) -> int:
     Raises
     ------
     ValueError
-        If it is no duration, or is zero.
+        If it is not a duration, or is zero.
     """
     parts = re.findall(r"([0-9]{1,12})\s*([a-z]+)", text.lower())
     if re.fullmatch(r"\s*([0-9]{1,12}\s*[a-z]+\s*)+", text.lower()) is None:

@@ -41,7 +41,7 @@ def compile_topic_pattern(text: str) -> re.Pattern[str]:
     Raises
     ------
     OptionError
-        If it is no pattern, or has syntax that Python's ``re`` lacks or reads in another way.
+        If it is not a pattern, or has syntax that Python's ``re`` lacks or reads in another way.
     """
     ignores_case = text.startswith("(?i)")
     body = text.removeprefix("(?i)")

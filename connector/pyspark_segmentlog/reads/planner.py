@@ -90,7 +90,7 @@ def plan_slices(options: ReadOptions) -> list[LogSlice]:
 
 
 def plan_late_ranges(options: ReadOptions) -> list[LateRange]:
-    """The same range in the same pieces, with earliest and latest left to the tasks.
+    """The ranges of `plan_slices`, with earliest and latest left to the tasks.
 
     Raises the errors of `plan_slices`.
     """

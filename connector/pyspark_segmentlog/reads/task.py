@@ -36,8 +36,8 @@ def read_slice(
 ) -> "Iterator[pa.RecordBatch]":
     """Arrow batches of a slice; a part that was deleted since planning may be left out.
 
-    Retention may delete records while a query runs.  A read that starts at earliest goes on at the
-    new log start; with ``failOnDataLoss=false`` any read does, and logs the offsets.
+    Retention may delete records while a query runs.  A read that starts at earliest continues at
+    the new log start; with ``failOnDataLoss=false`` any read does, and logs the offsets.
 
     Raises
     ------
@@ -81,7 +81,9 @@ def _rest(options: ReadOptions, log_slice: LogSlice, change: LogChangedError) ->
     )
     if left == asked:  # they are there: the log changes faster than it can be read
         raise change
-    logger.info("%s: going on at offset %d: %s", topic_partition, left.start_offset, change)
+    logger.info(
+        "%s: the read continues at offset %d: %s", topic_partition, left.start_offset, change
+    )
     return log.slices(*left)
 
 

@@ -38,7 +38,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
 
     @PlainErrors()
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Stage the rows of one task; a task that fails leaves nothing behind."""
+        """Stage the rows of one task; a task that fails leaves no file."""
         from pyspark import TaskContext
 
         context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""What a write asks for, checked before anything is made: one value for each way in."""
+"""The request of a write, checked before anything is made: one value for each way in."""
 
 from dataclasses import KW_ONLY, dataclass, field
 

@@ -140,7 +140,10 @@ def test_keys_and_values_are_read_as_text(spark: SparkSession, tmp_path: Path) -
         ({"kafka.auto.offset.reset": "latest"}, ["kafka.auto.offset.reset", "startingOffsets"]),
         ({"minPartitions": "0"}, ["minPartitions", "'0'", "give a number from 1"]),
         ({"startingTimestamp": "tomorrow"}, ["startingTimestamp", "'tomorrow'", "milliseconds"]),
-        ({"startingTimestamp": "9999999999999"}, ["customers-0 has none from 9999999999999 ms"]),
+        (
+            {"startingTimestamp": "9999999999999"},
+            ["customers-0 has none at or after 9999999999999 ms"],
+        ),
         (
             {"assign": '{"orders":[0]}', "startingOffsets": '{"orders":{"0":999}}'},
             ["orders-0 would start at 999 and end at 335", "endingOffsets"],
