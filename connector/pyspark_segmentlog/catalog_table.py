@@ -45,7 +45,8 @@ def schema_of_table(raw: Mapping[str, str]) -> StructType | None:
             raise OptionError("path", path, accepted)
     if options.get("path", "").startswith("~"):
         options["path"] = readable_path(options["path"])  # on the machine that creates the table
-    first, *others = row_schema(include_headers=parsed.include_headers).fields
+    columns = row_schema(include_headers=parsed.include_headers, strings=parsed.strings)
+    first, *others = columns.fields
     metadata = {OPTIONS_KEY: json.dumps(options, sort_keys=True)}
     kept = StructField(first.name, first.dataType, first.nullable, metadata)
     return StructType([kept, *others])

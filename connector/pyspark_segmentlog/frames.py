@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from pyspark_segmentlog.reads.schema import TEXT_COLUMNS, row_schema, unknown_column
+from pyspark_segmentlog.reads.schema import row_schema, unknown_column
 from segmentlog.errors import ColumnError
 
 if TYPE_CHECKING:
@@ -40,9 +40,8 @@ def read(
     path : a log directory, a partition directory or a ``.log`` file; or several log directories of
         one broker.
     columns : one name or several, in the order of the DataFrame; by default all columns.
-    strings : whether keys and values are strings in place of binary; the option ``onInvalidUtf8``
-        says what becomes of other bytes.
-    options : the options of a read; a name with a dot is passed as
+    strings : whether keys and values are strings in place of binary.
+    options : the other options of a read; a name with a dot is passed as
         ``**{"kafka.isolation.level": "read_committed"}``.
 
     Raises
@@ -50,31 +49,20 @@ def read(
     ColumnError
         If a column does not exist, or is named twice; before Spark is asked.
     """
-    frames = spark.read.format("segmentlog").options(**options)
-    if columns is not None or strings:
-        frames = frames.schema(_schema(columns, options, strings=strings))
+    frames = spark.read.format("segmentlog").options(**options, strings=strings)
+    if columns is not None:
+        frames = frames.schema(_schema(columns, strings=strings))
     paths = [path] if isinstance(path, str | PathLike) else path
     texts = [fspath(each) for each in paths]
     return frames.load(texts[0] if len(texts) == 1 else texts)
 
 
-def _schema(
-    columns: str | Sequence[str] | None, options: dict[str, bool | float | str], *, strings: bool
-) -> StructType:
-    known = {field.name: field for field in row_schema(include_headers=True).fields}
-    if columns is None:
-        given = {name.lower(): str(value).strip().lower() for name, value in options.items()}
-        has_headers = given.get("includeheaders", given.get("preserve", "false")) == "true"
-        columns = row_schema(include_headers=has_headers).names
+def _schema(columns: str | Sequence[str], *, strings: bool) -> StructType:
+    every = row_schema(include_headers=True, strings=strings)
     names = [columns] if isinstance(columns, str) else list(columns)
     for name in names:
-        if name not in known:
+        if name not in every.names:
             raise unknown_column(name)
         if names.count(name) > 1:
             raise ColumnError(name, "there more than once", "leave out all but one")
-    return StructType(
-        [
-            StructField(name, StringType()) if strings and name in TEXT_COLUMNS else known[name]
-            for name in names
-        ]
-    )
+    return StructType([every[name] for name in names])

@@ -43,7 +43,7 @@ class SegmentLogDataSource(DataSource):
         if of_table is not None:
             return of_table
         options = ReadOptions.parse(self.options)
-        columns = row_schema(include_headers=options.include_headers)
+        columns = row_schema(include_headers=options.include_headers, strings=options.strings)
         freeze_modules()
         return columns
 
@@ -58,7 +58,9 @@ class SegmentLogDataSource(DataSource):
 
         given = options_of_query(self.options, schema)
         options = ReadOptions.parse(given)
-        reader = SegmentLogReader(options, selected_columns(schema), text_columns(schema))
+        columns = selected_columns(schema)
+        text = text_columns(schema, strings=options.strings)
+        reader = SegmentLogReader(options, columns, text)
         warn_of_unused(given)
         return reader
 

@@ -43,7 +43,7 @@ class ReadOptions:
     paths : as the user wrote them.
     subscribe, subscribe_pattern, assign : at most one is set; without any, all topics are read.
     start, end : by the option of the highest precedence, not yet resolved.
-    late_binding, include_headers, fail_on_data_loss, read_up_to, min_partitions,
+    late_binding, include_headers, strings, fail_on_data_loss, read_up_to, min_partitions,
     on_invalid_utf8 : as the options of these names.
     max_records_per_partition, max_partitions : or None.
     partition_assignor : how at most `max_partitions` tasks share the slices.
@@ -59,6 +59,7 @@ class ReadOptions:
     end: End
     late_binding: bool
     include_headers: bool
+    strings: bool
     fail_on_data_loss: bool
     read_up_to: ReadUpTo
     min_partitions: int | None
@@ -96,6 +97,7 @@ class ReadOptions:
             end=end,
             late_binding=given["lateBinding"],
             include_headers=given["includeHeaders" if "includeHeaders" in given else "preserve"],
+            strings=given["strings"],
             fail_on_data_loss=given["failOnDataLoss"],
             read_up_to=given["readUpTo"],
             min_partitions=given["minPartitions"],

@@ -124,6 +124,8 @@ READ_OPTIONS = (
     Option("includeHeaders", "`false`", _BOOLEAN, "Adds the column `headers`", boolean),
     Option("preserve", "`false`", _BOOLEAN, "Reads all that a write with `preserve` "
            "keeps: `includeHeaders` is then `true` unless it is given", boolean),
+    Option("strings", "`false`", _BOOLEAN, "Whether `key` and `value` are strings in place of "
+           "binary; `onInvalidUtf8` decides about other bytes", boolean),
     Option("failOnDataLoss", "`true`", _BOOLEAN, "If a part of the range is gone or not yet "
            "written: `true` fails the query, `false` reads the rest, and logs the offsets that "
            "are left out", boolean),
@@ -135,8 +137,8 @@ READ_OPTIONS = (
     Option("maxInflatedBatchBytes", "`256m`", "bytes, or a size such as `64m`", "A compressed "
            "batch that inflates to more is corrupt", size()),
     Option("onInvalidUtf8", "`fail`", "`fail`, `null` or `replace`", "What becomes of a key "
-           "or value that a schema of your own has as `string`, and that is not UTF-8: an error, "
-           "null, or U+FFFD in place of the bad bytes", one_of(OnInvalidUtf8)),
+           "or value that is read as `string`, and that is not UTF-8: an error, null, or U+FFFD "
+           "in place of the bad bytes", one_of(OnInvalidUtf8)),
     Option("readUpTo", "`highWatermark`", "`highWatermark` or `logEnd`", "What `latest` means: "
            "the checkpointed high watermark where there is one, or the last whole batch",
            one_of(ReadUpTo)),

@@ -40,9 +40,13 @@ _ROW = StructType(
 )
 
 
-def row_schema(*, include_headers: bool) -> StructType:
+def row_schema(*, include_headers: bool, strings: bool = False) -> StructType:
     """The seven columns, and ``headers`` if requested; everything is nullable."""
-    return StructType([*_ROW.fields, _HEADERS]) if include_headers else StructType(_ROW.fields)
+    fields = [
+        StructField(field.name, StringType()) if strings and field.name in TEXT_COLUMNS else field
+        for field in _ROW.fields
+    ]
+    return StructType([*fields, _HEADERS] if include_headers else fields)
 
 
 def unknown_column(name: str) -> "ColumnError":
@@ -89,10 +93,19 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
     return tuple(schema.names)
 
 
-def text_columns(schema: StructType) -> tuple[str, ...]:
-    """Names of the keys and values that a checked schema has as ``string``."""
-    return tuple(
-        field.name
-        for field in schema.fields
-        if field.name in TEXT_COLUMNS and field.dataType == StringType()
-    )
+def text_columns(schema: StructType, *, strings: bool = False) -> tuple[str, ...]:
+    """Names of the keys and values that a checked schema has as ``string``.
+
+    Raises
+    ------
+    OptionError
+        If the option ``strings`` asks for strings, and the schema has binary.
+    """
+    from segmentlog.errors import OptionError
+
+    either = [field for field in schema.fields if field.name in TEXT_COLUMNS]
+    text = tuple(field.name for field in either if field.dataType == StringType())
+    if strings and len(text) < len(either):
+        accepted = "the schema has key or value as binary: give strings where the columns are made"
+        raise OptionError("strings", "true", f"{accepted}, as in CREATE TABLE, or leave it out")
+    return text

@@ -75,6 +75,7 @@ GOOD_VALUES = {
     "lateBinding": "true",
     "includeHeaders": "true",
     "preserve": "true",
+    "strings": "true",
     "failOnDataLoss": "false",
     "kafka.isolation.level": "read_committed",
     "onCorruptBatch": "skip",

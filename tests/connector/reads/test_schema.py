@@ -90,3 +90,14 @@ def test_keys_and_values_may_be_text() -> None:
     assert ("value", "offset", "topic", "key") == selected_columns(both)
     assert ("value", "key") == text_columns(both)
     assert ("key",) == text_columns(one)
+
+
+def test_strings_agree_with_the_schema() -> None:
+    """The option makes the columns; a schema that has binary contradicts it."""
+    made = row_schema(include_headers=True, strings=True)
+
+    assert ("key", "value") == text_columns(made, strings=True)
+    assert made.names == row_schema(include_headers=True).names
+    assert () == text_columns(StructType().add("offset", LongType()), strings=True)
+    with pytest.raises(OptionError, match="the schema has key or value as binary"):
+        text_columns(row_schema(include_headers=False), strings=True)
