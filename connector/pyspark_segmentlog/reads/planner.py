@@ -263,7 +263,7 @@ class PlannedMoment:
         bound.check_found(times, {each for each in found if found[each] is None})
         missing = {
             each: (
-                min(latest[each], self._directory.log(*each).tail.offset)
+                min(latest[each], self._directory.log(*each).end.offset)
                 if is_start
                 else latest[each]
             )

@@ -162,7 +162,7 @@ def _roll(
         for each in partitions
         if "compact" in settings.config(each.topic).cleanup_policy
         and opened.log(*each).segments
-        and opened.log(*each).tail.position
+        and opened.log(*each).end.position
     ]
     if rolls:
         LogStartMove(directory, rolls, settings.config).commit({}, rolls)

@@ -166,9 +166,9 @@ class Log:
 
     @property
     @looks_again
-    def tail(self) -> LogEnd:
+    def end(self) -> LogEnd:
         """End of the last segment."""
-        return self._listed.tail
+        return self._listed.end
 
     @property
     @looks_again
@@ -219,8 +219,8 @@ class Log:
         promised = self.high_watermark_checkpoint
         if promised is not None and not reads_all and self.lacks_its_end:
             return promised
-        if promised is not None and promised > self.tail.offset and self.segments:
-            is_torn = self.segments[-1].size > self.tail.position
+        if promised is not None and promised > self.end.offset and self.segments:
+            is_torn = self.segments[-1].size > self.end.position
             if is_torn and not reads_all:
                 return promised
             if not self._is_file:  # one segment alone need not reach to the end
@@ -262,7 +262,7 @@ class Log:
 
         end_offset = self.end_offset(read_up_to)
         skips = on_corrupt_batch == OnCorruptBatch.SKIP
-        if end_offset > self.tail.offset:  # a marker may be in the damage, which the read meets
+        if end_offset > self.end.offset:  # a marker may be in the damage, which the read meets
             return {}
         if (end_offset, skips) not in self._open_transactions:
             found = find_open_transactions(
@@ -416,7 +416,7 @@ class Log:
 
         def find_start(timestamp_ms: int) -> int:
             """A torn tail may hold the record: a read of it reports that."""
-            return find(timestamp_ms, min(newest, max(self.tail.offset, earliest)))
+            return find(timestamp_ms, min(newest, max(self.end.offset, earliest)))
 
         earliest = self.log_start_offset
         for option, offset in (("start_offset", start_offset), ("end_offset", end_offset)):

@@ -67,7 +67,7 @@ class ListedSegments:
         return tuple(map(self.segment, range(len(self.files))))
 
     @cached_property
-    def tail(self) -> LogEnd:
+    def end(self) -> LogEnd:
         """End of the last segment."""
         if not self.files:
             return LogEnd(self._log_start, 0)
@@ -82,7 +82,7 @@ class ListedSegments:
     @cached_property
     def log_end_offset(self) -> int:
         """The log end when the directory was opened."""
-        end, known = self.tail.offset, self._known_end
+        end, known = self.end.offset, self._known_end
         return max(end if known is None else min(end, known), self.log_start_offset)
 
     @cached_property
@@ -94,7 +94,7 @@ class ListedSegments:
         """
         if not self._is_clean or self.log_end_offset >= self._committed_to:
             return False
-        return not self.files or self.segments[-1].size <= self.tail.position  # no torn tail
+        return not self.files or self.segments[-1].size <= self.end.position  # no torn tail
 
     def newest_timestamps(self, *, skips: bool = False) -> NewestTimestamps:
         """Largest timestamps of the segments that are not wholly below the log start."""
@@ -114,13 +114,12 @@ class ListedSegments:
 
         Zeros, with which a file system fills a file up after a crash, are no batch header.
         """
-        tail = self.tail
-        if not self.files or self.segments[-1].size <= tail.position:
+        if not self.files or self.segments[-1].size <= self.end.position:
             return self.segments
-        if tail.offset < self._committed_to:  # damage, which a look-up reports
+        if self.end.offset < self._committed_to:  # damage, which a look-up reports
             return self.segments
         active = copy.copy(self.segments[-1])
-        active.size = tail.position
+        active.size = self.end.position
         return (*self.segments[:-1], active)
 
     def has_changed(self) -> bool:

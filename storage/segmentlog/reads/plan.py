@@ -92,14 +92,14 @@ def cut_slices(
             pieces += cut[i]
             continue
         end = _Cut(size, behind)
-        if i == last and end_offset <= listed.tail.offset:
-            end = _Cut(listed.tail.position, listed.tail.offset)
+        if i == last and end_offset <= listed.end.offset:
+            end = _Cut(listed.end.position, listed.end.offset)
         elif i == last:
             # No sound batch follows the tail, so none reaches the promised end: the read reports
             # damage, even if a wrong base offset puts the damaged batch beyond that end.
             end = _Cut(size, end_offset)
         with listed.segment(i).opened() as opened:
-            if is_cut and not (i == last and end_offset == listed.tail.offset):
+            if is_cut and not (i == last and end_offset == listed.end.offset):
                 end = _ceiling(opened, end_offset, end)
             pieces += _pieces_of(opened, start_offset, end, end_offset, max_bytes)
         _check_unchanged(files[i])
@@ -287,7 +287,7 @@ def find_again(log_slice: LogSlice, partition: Partition, next_offset: int) -> L
     if not files or files[0].base_offset > next_offset:
         return None
     listed = ListedSegments(Listing(files), 0, -1)
-    if listed.tail.offset < log_slice.end_offset:
+    if listed.end.offset < log_slice.end_offset:
         return None
     slices = cut_slices(log_slice.topic_partition, listed, next_offset, log_slice.end_offset, 0)
     if slices:

@@ -146,7 +146,7 @@ def _scan(path: str, files: Sequence[SegmentFiles], begin: int) -> Iterator[Mess
     listed = ListedSegments(Listing(tuple(files)), 0, -1)
     if not listed.files:
         return
-    first, end = listed.files[0].base_offset, listed.tail
+    first, end = listed.files[0].base_offset, listed.end
     if first > begin:
         reason = f"begins at offset {first}, and no snapshot reaches beyond offset {begin}"
         raise LogDirectoryError(path, f"{reason}; {_REMEDY}")

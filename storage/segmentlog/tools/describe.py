@@ -101,8 +101,8 @@ def _describe(log: Log, *, all_headers: bool) -> Description:
     seen = _every_header(log) if all_headers else _outer_headers(log)
     problem = None
     log.end_offset(ReadUpTo.LOG_END)  # warns of a high watermark that the log does not reach
-    if log.tail.damaged_from is not None:
-        problem = f"damaged from offset {log.tail.damaged_from} on; verify tells where"
+    if log.end.damaged_from is not None:
+        problem = f"damaged from offset {log.end.damaged_from} on; verify tells where"
     return Description(
         *log.topic_partition,
         topicId=log.topic_id,

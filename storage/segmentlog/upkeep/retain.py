@@ -334,7 +334,7 @@ def spans_of(log: Log) -> list[SegmentSpan]:
     ]
     if segments:
         end = log.log_end_offset
-        spans.append(SegmentSpan(segments[-1].base_offset, end, log.tail.position))
+        spans.append(SegmentSpan(segments[-1].base_offset, end, log.end.position))
     return spans
 
 

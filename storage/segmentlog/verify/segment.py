@@ -117,7 +117,7 @@ class SegmentCheck:
         at, end, offset = error.position, self._segment.size, self._scanner.next_offset
         good = behind_damage(file, at, end, offset)
         self._checks.progress((good.position if good else end) - at)
-        if self._is_last and good is None and at >= self._checks.log.tail.position:
+        if self._is_last and good is None and at >= self._checks.log.end.position:
             if not file.read(at, 1 << 20).strip(b"\0"):
                 kind, severity = FindingKind.ZEROS_AT_THE_END, Severity.NOTE
                 message = f"{end - at} bytes of zeros follow the last batch: preallocated"

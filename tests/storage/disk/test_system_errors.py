@@ -107,7 +107,7 @@ def test_a_log_that_may_not_be_looked_at(logs: Path) -> None:
     log_file(logs).chmod(0o600)
     with as_user(4711, 4711):
         for ask in (
-            lambda log: log.log_end_offset, lambda log: log.end_offset(), lambda log: log.tail,
+            lambda log: log.log_end_offset, lambda log: log.end_offset(), lambda log: log.end,
             lambda log: log.scan(), lambda log: log.slices(0, 1),
             lambda log: log.offset_for_timestamp(1),
         ):  # fmt: skip

@@ -62,7 +62,7 @@ def read_all(directory: LogDirectory) -> dict:
         end = log.end_offset()
         found[topic_partition] = (
             log.topic_id, log.log_start_offset, end, log.log_end_offset, log.high_watermark,
-            log.size_bytes, log.tail,
+            log.size_bytes, log.end,
             [log.offset_for_timestamp(time) for time in (0, 1_760_000_000_000, 2**60)],
             [each.offsets for each in log.slices(log.log_start_offset, end, 1000)],
             log.scan(include_headers=True).read_all(),
