@@ -24,7 +24,7 @@ def main(
     """The records of the time, counted by partition, and the first of them."""
     first, end = datetime.fromisoformat(since), datetime.fromisoformat(until)
     # The time indexes determine the offset at which each partition begins.
-    logs = segmentlog.dataset(directory, starting_timestamp=first)
+    logs = segmentlog.dataset(directory, since=first)
     time = pc.field("timestamp")
     records = logs.scan(
         ["timestamp", "topic", "partition", "offset", "key", "value"],

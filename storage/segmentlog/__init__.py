@@ -9,7 +9,7 @@ Importing this package is cheap: the compiled kernels load with the first scan.
 """
 
 from segmentlog.append.appended import Appended
-from segmentlog.arrow_dataset.open_dataset import dataset
+from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
 from segmentlog.compaction.compact import compact
 from segmentlog.compaction.plan import CompactedPartition
 from segmentlog.errors import (
@@ -121,8 +121,10 @@ __all__ = [
     "dataset",
     "delete_records",
     "delete_topic",
+    "latest",
     "open_log_dir",
     "open_writer",
+    "read",
     "retain",
     "topic_settings",
 ]

@@ -8,10 +8,17 @@ from operator import index
 from typing import Concatenate, Generic, ParamSpec, SupportsIndex, TypeVar, overload
 
 from segmentlog.errors import OptionError
-from segmentlog.model import IsolationLevel, OnCorruptBatch, ScanPolicy
+from segmentlog.model import (
+    BYTES_OR_TEXT,
+    IsolationLevel,
+    OnCorruptBatch,
+    OnInvalidUtf8,
+    ScanPolicy,
+)
 
 __all__ = [
-    "LARGEST_LONG", "LEAST_LONG", "instance_of", "keywords_of", "one_of", "refused", "scan_policy",
+    "LARGEST_LONG", "LEAST_LONG", "instance_of", "keywords_of", "one_of", "refuse_two", "refused",
+    "scan_policy",
     "seconds", "texts", "topic_names", "whole_number",
 ]  # fmt: skip
 
@@ -125,7 +132,12 @@ def one_of(option: str, value: object, words: type[_Word]) -> _Word:
 
 
 def scan_policy(
-    isolation_level: str, on_corrupt_batch: str, max_inflated_batch_bytes: int
+    isolation_level: str,
+    on_corrupt_batch: str,
+    max_inflated_batch_bytes: int,
+    *,
+    strings: bool = False,
+    on_invalid_utf8: str = OnInvalidUtf8.FAIL,
 ) -> ScanPolicy:
     """The policy of a read, checked.
 
@@ -139,6 +151,8 @@ def scan_policy(
         one_of("isolation_level", isolation_level, IsolationLevel),
         one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch),
         whole_number("max_inflated_batch_bytes", max_inflated_batch_bytes, 1),
+        text=BYTES_OR_TEXT if strings else (),
+        on_invalid_utf8=one_of("on_invalid_utf8", on_invalid_utf8, OnInvalidUtf8),
     )
 
 
@@ -182,3 +196,15 @@ class keywords_of(Generic[_Fields, _Settings]):  # noqa: N801 - a decorator
 
         called.__dict__["__signature__"] = outside  # `help` and `inspect.signature` show it
         return called
+
+
+def refuse_two(first: str, of_first: object, second: str, of_second: object) -> None:
+    """Refuse two options for the same bound.
+
+    Raises
+    ------
+    OptionError
+        If neither value is None.
+    """
+    if of_first is not None and of_second is not None:
+        raise OptionError(second, str(of_second), f"give {first} or {second}, not both")

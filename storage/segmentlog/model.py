@@ -6,7 +6,9 @@ from typing import NamedTuple
 __all__ = [
     "ALL_OFFSETS",
     "BATCH_SIZE",
+    "BYTES_OR_TEXT",
     "INTERNAL_TOPICS",
+    "LOCK_TIMEOUT_SECONDS",
     "MAX_INFLATED_BATCH_BYTES",
     "MAX_MESSAGE_BYTES",
     "METADATA_TOPIC",
@@ -38,6 +40,12 @@ BATCH_SIZE = 128 << 10
 
 #: Kafka's default of ``max.message.bytes``.
 MAX_MESSAGE_BYTES = (1 << 20) + 12
+
+#: Columns of bytes that a reader may also have as text.
+BYTES_OR_TEXT = ("key", "value")
+
+#: How long a write or an upkeep waits for another writer of the directory, by default.
+LOCK_TIMEOUT_SECONDS = 60.0
 
 #: Most bytes that one batch may inflate to, by default.
 MAX_INFLATED_BATCH_BYTES = 256 << 20
@@ -120,14 +128,17 @@ class OnInvalidUtf8(StrEnum):
 class ScanPolicy(NamedTuple):
     """The rules for reading a slice, the same for all slices of a read.
 
-    With `timestamps`, batches are left out if their headers tell that no record is of these times.
-    Other batches come with all of their records.
+    With `timestamps`, batches are left out if their headers show that no record is of these times.
+    Other batches come with all of their records.  The columns of `text`, some of `BYTES_OR_TEXT`,
+    are strings; `on_invalid_utf8` applies to them.
     """
 
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL
     max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES
     timestamps: TimestampRange | None = None
+    text: tuple[str, ...] = ()
+    on_invalid_utf8: OnInvalidUtf8 = OnInvalidUtf8.FAIL
 
 
 class TimestampAndOffset(NamedTuple):

@@ -161,7 +161,7 @@ def time_window_engine(data: QueryData, rounds: int) -> list[Row]:
             [log.scan(read_up_to="logEnd", use_threads=False, **bounds) for log in logs]
         )
 
-    window = {"starting_timestamp": start, "ending_timestamp": end}
+    window = {"since": start, "until": end}
     n_rows = read(**window)[0]
     found = compare({"window": lambda: read(**window)}, rounds)
     found |= compare({"all": read}, rounds)

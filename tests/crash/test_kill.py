@@ -26,7 +26,8 @@ for number in range(int(sys.argv[2]), 10**9):
     if number % 3 == 0:
         rows["key"] = pa.array([b"k" * 1000] * {N_ROWS * N_PARTITIONS}, pa.binary())
     with segmentlog.open_writer(
-        sys.argv[1], "t", num_partitions={N_PARTITIONS}, config=config, txn=("app", number)
+        sys.argv[1], "t", num_partitions={N_PARTITIONS}, config=config,
+        txn_app_id="app", txn_version=number,
     ) as writer:
         writer.append(pa.table(rows))
     print(number, flush=True)

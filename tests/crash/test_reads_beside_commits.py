@@ -296,7 +296,7 @@ def test_a_look_up_by_time_goes_on_when_a_commit_is_undone(
 def overwrite(directory: Path) -> None:
     """Other jobs take the place of what is there, whose files are deleted."""
     segmentlog.alter_settings(directory, None, {"file.delete.delay.ms": "0"})
-    write_job(directory, SECOND, delete_records=True, **SMALL)
+    write_job(directory, SECOND, overwrite=True, **SMALL)
     time.sleep(0.01)
     write_job(directory, THIRD, **SMALL)
 
@@ -338,7 +338,7 @@ def test_records_that_are_gone_in_part_are_told_of(
     opened = segmentlog.open_log_dir(directory)
     touch_all(opened)
     segmentlog.alter_settings(directory, None, {"file.delete.delay.ms": "0"})
-    write_job(directory, THIRD, delete_records=True, **SMALL)
+    write_job(directory, THIRD, overwrite=True, **SMALL)
     time.sleep(0.01)
     with monkeypatch.context() as patch:
         around_calls(patch, ["unlink"], die_behind_a_segment)

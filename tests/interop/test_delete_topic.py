@@ -40,7 +40,7 @@ def test_a_broker_starts_without_it(new_version: str, tmp_path: Path) -> None:
             client.produce(topic, [Outgoing(b"k", b"v", partition=i) for i in range(2)])
     for topic in ("ours", "cut"):
         with segmentlog.open_writer(
-            broker.log_dir, topic, num_partitions=2, creates_topics=True
+            broker.log_dir, topic, num_partitions=2, auto_create_topics=True
         ) as writer:
             writer.append(pa.table({"value": [b"v"] * 10}))
     for topic in ("known", "ours"):

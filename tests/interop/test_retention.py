@@ -165,7 +165,7 @@ def test_deleted_records_are_gone_for_a_broker(
     ours = copied(filled, tmp_path / "ours")
     segmentlog.delete_records(ours / "logs0", "never", 0, offset=1)
     done = segmentlog.delete_records(
-        ours / "logs0", "week", 0, before_ms=int(time.time() * 1000) - 6 * DAY_MS - 60_000
+        ours / "logs0", "week", 0, before=int(time.time() * 1000) - 6 * DAY_MS - 60_000
     )
     assert (4, 2) == (done.new_start, done.segments)
     with running(ours, new_version, retains=False) as broker, JavaClient(broker) as client:

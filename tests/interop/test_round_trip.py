@@ -102,7 +102,7 @@ def test_a_broker_serves_what_was_moved_and_what_was_overwritten(
         assert written == as_consumed(client.consume("t"))
     assert 20_002 == len(written)
 
-    with segmentlog.open_writer(broker.log_dir, "t", config=config, delete_records=True) as writer:
+    with segmentlog.open_writer(broker.log_dir, "t", config=config, overwrite=True) as writer:
         writer.append(large(0, 10))
     written = records(broker.log_dir, "t")
     with broker, JavaClient(broker) as client:

@@ -303,7 +303,7 @@ def test_a_read_by_time_that_skips_loses_only_the_damaged_batch(
         condition = pc.field("timestamp") >= times[first]
         filtered = dataset.to_table(["offset"], filter=condition)["offset"].to_pylist()
         log = open_log(partition)
-        started = offsets(log, starting_timestamp=times[first], on_corrupt_batch="skip")
+        started = offsets(log, since=times[first], on_corrupt_batch="skip")
 
         assert expected == filtered
         assert expected == started

@@ -404,7 +404,7 @@ def filtered_by_time(log: FlippedLog, on_corrupt: str, from_ms: int) -> Rows:
 
 def started_by_time(log: FlippedLog, on_corrupt: str, from_ms: int) -> Rows:
     """The rows of a log from the first record at or after a time."""
-    return _scan(log, on_corrupt, starting_timestamp=from_ms)
+    return _scan(log, on_corrupt, since=from_ms)
 
 
 def outcome(read: Callable[..., Rows], *args: object) -> Rows | str:

@@ -36,7 +36,7 @@ def write_job(directory: Path, job: Job, *, delete_records: bool = False, **size
     only = next(iter(job.topics)) if len(job.topics) == 1 else None
     with segmentlog.open_writer(
         directory, only, num_partitions=max(job.topics.values()), config=config_of(**sizes),
-        delete_records=delete_records,
+        overwrite=delete_records,
     ) as writer:  # fmt: skip
         writer.append(job.rows())
 

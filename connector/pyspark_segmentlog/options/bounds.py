@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from pyspark_segmentlog.options.offsets import OffsetBound
-from pyspark_segmentlog.options.timestamps import TimestampBound, parse_duration
+from pyspark_segmentlog.options.timestamps import TimestampBound
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
+from segmentlog.times import parse_duration
 
 __all__ = ["LastDuration", "LastRecords", "check_order", "check_start"]
 

@@ -78,7 +78,9 @@ def _level(codec: Codec, text: str) -> int:
 
 
 _BOOLEAN = "`true` or `false`"
-_A_TIME = "milliseconds since 1970, or a time with its zone such as `2026-01-31T10:00:00Z`"
+_A_TIME = (
+    "milliseconds since 1970, or a time with its zone such as `2026-01-31T10:00:00Z`, or a date"
+)
 _TIMES = 'JSON such as `{"a":{"0":1767225600000,"1":"2026-01-31T10:00:00Z"}}`'
 _OF_STREAMS = "Not used: for streams"
 _OF_CLIENTS = "Not used: there is no client"

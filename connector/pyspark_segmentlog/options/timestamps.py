@@ -9,10 +9,8 @@ A timestamp stands for the earliest offset whose record is not older, in the ord
 (Kafka's ``ListOffsets``).  It becomes an offset when the read is planned, and stays this offset.
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from pyspark_segmentlog.options.offsets import (
@@ -23,16 +21,9 @@ from pyspark_segmentlog.options.offsets import (
 )
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
+from segmentlog.times import parse_time, refuse_seconds
 
-__all__ = ["NoMatch", "TimestampBound", "parse_duration"]
-
-_LARGEST = 2**63 - 1
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-_UNITS = {
-    "ms": 1, "millisecond": 1, "s": 1000, "second": 1000, "min": 60_000, "minute": 60_000,
-    "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000, "week": 604_800_000,
-}  # fmt: skip
+__all__ = ["NoMatch", "TimestampBound"]
 
 
 class NoMatch(StrEnum):
@@ -71,10 +62,7 @@ class TimestampBound:
             If it is not one timestamp.
         """
         text = text.strip()
-        number = int(text) if re.fullmatch(r"[0-9]{1,19}", text) else _parse_iso(text)
-        if number > _LARGEST:
-            raise ValueError
-        return cls(option, text, everywhere=number)
+        return cls(option, text, everywhere=parse_time(text))
 
     @classmethod
     def parse_map(cls, option: str, text: str) -> "TimestampBound":
@@ -138,51 +126,8 @@ class TimestampBound:
 
 def _timestamp(value: object) -> int:
     """Epoch milliseconds of a value in JSON."""
-    if isinstance(value, str):
-        return _parse_iso(value)
-    if type(value) is not int or not 0 <= value <= _LARGEST:
+    if isinstance(value, str) and not value.strip().isdecimal():
+        return parse_time(value)
+    if type(value) is not int:
         raise ValueError
-    return value
-
-
-def _parse_iso(text: str) -> int:
-    """Epoch milliseconds of a time in ISO 8601, rounded up: no older record is found.
-
-    Raises
-    ------
-    ValueError
-        If it is not a time, has no zone, or lies before 1970.
-    """
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError from None  # without the text, which the option's error has
-    if when.tzinfo is None:
-        reason = "this time has no zone, and none is guessed: add Z for UTC, or an offset"
-        raise ValueError(reason)
-    milliseconds = -((_EPOCH - when) // _MILLISECOND)
-    if milliseconds < 0:
-        raise ValueError
-    return milliseconds
-
-
-def parse_duration(text: str) -> int:
-    """Milliseconds of a duration: ``10 minutes``, ``1 day 12 hours``, ``500ms``.
-
-    Raises
-    ------
-    ValueError
-        If it is not a duration, or is zero.
-    """
-    parts = re.findall(r"([0-9]{1,12})\s*([a-z]+)", text.lower())
-    if re.fullmatch(r"\s*([0-9]{1,12}\s*[a-z]+\s*)+", text.lower()) is None:
-        raise ValueError
-    total = 0
-    for number, unit in parts:
-        name = unit if unit in _UNITS else unit.removesuffix("s")
-        if name not in _UNITS:
-            raise ValueError
-        total += int(number) * _UNITS[name]
-    if not total:
-        raise ValueError
-    return total
+    return refuse_seconds(value)

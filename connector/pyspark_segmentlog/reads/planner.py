@@ -255,7 +255,7 @@ class PlannedMoment:
         level, on_corrupt = options.policy.isolation_level, options.policy.on_corrupt_batch
         times = bound.resolve(self.assigned)
         found = {
-            each: self._directory.log(*each).offset_for_timestamp(
+            each: self._directory.log(*each).find_offset(
                 times[each], options.read_up_to, level, on_corrupt, one_segment=one_segment
             )
             for each in times

@@ -15,6 +15,7 @@ from segmentlog.arrow_dataset.count_by_time import (
     counts_table,
     interval_milliseconds,
 )
+from segmentlog.arrow_dataset.latest_by_key import latest_by_key
 from segmentlog.arrow_dataset.log_scanner import LogScanner
 from segmentlog.arrow_dataset.narrowing import narrow, slice_guarantee, timestamp_range
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
@@ -191,7 +192,7 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         condition: pc.Expression | None = None,
         narrowing: pc.Expression | None = None,
     ) -> None:
-        schema = record_schema(include_headers=include_headers)
+        schema = record_schema(include_headers=include_headers, text=snapshot.policy.text)
         # Arrow's C++ may be handed this dataset, as a part of a union for example.  It then finds
         # a file that cannot be opened, and says so.
         file = ds.IpcFileFormat().make_fragment("log", filesystem=NO_FILES)
@@ -207,7 +208,7 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns: those of Spark's ``kafka`` source."""
+        """The columns: those of Spark's ``kafka`` source, keys and values perhaps as strings."""
         return self._schema
 
     def __repr__(self) -> str:
@@ -286,6 +287,39 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
                 count_rows(fragment.to_batches(["timestamp"]), interval_ms, counted)
             counts = list(found.items())
         return counts_table(counts, interval_ms)
+
+    def latest(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The last record of each key and partition; a key whose last value is null has none.
+
+        Compaction leaves the same records of a log, and the newest segment besides.  Records
+        without a key are left out.
+
+        Parameters
+        ----------
+        columns : names of the columns of the result; by default all.
+
+        Returns
+        -------
+        pyarrow.Table
+            In the order of topic, partition and offset.
+
+        Raises
+        ------
+        OptionError
+            If a column does not exist.
+        CorruptLogError, UnsupportedFormatError, LogChangedError, InvalidUtf8Error
+            If the log cannot be read.
+
+        Notes
+        -----
+        All records are read once.  Beside the result, the rows of a reduction are in memory: as
+        many bytes as the result has of one partition, and at least 64 MiB.
+        """
+        text = self.policy.text
+        wanted = self._schema if columns is None else record_schema(columns, text=text)
+        needed = {*wanted.names, "topic", "partition", "key", "value"}
+        scanned = [name for name in record_schema(include_headers=True).names if name in needed]
+        return latest_by_key(self.scanner(scanned).to_reader()).select(wanted.names)
 
     def narrowed(self, condition: pc.Expression) -> "LogDataset":
         """The dataset without slices that cannot hold a row for which `condition` is true.

@@ -17,13 +17,14 @@ import pyarrow.dataset as ds
 
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
-from segmentlog.model import LogSlice, TimestampRange
+from segmentlog.model import BYTES_OR_TEXT, LogSlice, TimestampRange
 from segmentlog.reads.plan import cut_by_file
 from segmentlog.records.columns import record_schema
 
 __all__ = ["narrow", "slice_guarantee", "timestamp_range"]
 
 _SCHEMA = record_schema(include_headers=True)
+_TEXT_SCHEMA = record_schema(include_headers=True, text=BYTES_OR_TEXT)
 _FORMAT = ds.IpcFileFormat()
 _MOST_FILES = 1_000  # that a filter is compared with, one by one
 _MOST_TIGHTENED = 16  # slices whose ends are found exactly, which takes some milliseconds each
@@ -196,4 +197,9 @@ def _may_match(guarantees: Sequence[pc.Expression], condition: pc.Expression) ->
         for i, each in enumerate(guarantees)
     ]
     files = ds.FileSystemDataset(fragments, _SCHEMA, _FORMAT, NO_FILES)
-    return sorted(int(each.path) for each in files.get_fragments(filter=condition))
+    try:
+        found = list(files.get_fragments(filter=condition))
+    except pa.ArrowNotImplementedError:  # a function of text: the dataset has keys as strings
+        files = ds.FileSystemDataset(fragments, _TEXT_SCHEMA, _FORMAT, NO_FILES)
+        found = list(files.get_fragments(filter=condition))
+    return sorted(int(each.path) for each in found)

@@ -1,12 +1,11 @@
-"""``segmentlog.dataset``: log directories as a dataset.
+"""``segmentlog.dataset``, ``read`` and ``latest``: log directories as a dataset, or as a table.
 
 Importing ``pyarrow.dataset`` takes long, so that this module leaves it to the first call.
 """
 
 import os
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from segmentlog.arguments import one_of, scan_policy, topic_names
 from segmentlog.errors import OptionError
@@ -15,13 +14,119 @@ from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
     IsolationLevel,
     OnCorruptBatch,
+    OnInvalidUtf8,
     ReadUpTo,
 )
+from segmentlog.times import Time
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     from segmentlog.arrow_dataset.log_dataset import LogDataset
 
-__all__ = ["dataset"]
+__all__ = ["DatasetOptions", "dataset", "latest", "read"]
+
+
+class DatasetOptions(TypedDict, total=False):
+    """The options of `segmentlog.dataset` that `read` and `latest` hand on to it."""
+
+    starting_offsets: Mapping[tuple[str, int], int] | None
+    ending_offsets: Mapping[tuple[str, int], int] | None
+    include_headers: bool
+    read_up_to: ReadUpTo | str
+    isolation_level: IsolationLevel | str
+    on_corrupt_batch: OnCorruptBatch | str
+    on_invalid_utf8: OnInvalidUtf8 | str
+    max_inflated_batch_bytes: int
+    fail_on_data_loss: bool
+
+
+def read(
+    path: str | os.PathLike[str] | LogDirectory,
+    topics: str | Sequence[str] | None = None,
+    *,
+    since: Time | None = None,
+    until: Time | None = None,
+    last: int | None = None,
+    columns: "Sequence[str] | Mapping[str, pc.Expression] | None" = None,
+    filter: "pc.Expression | None" = None,
+    order: str = "offset",
+    strings: bool = False,
+    **options: Unpack[DatasetOptions],
+) -> "pa.Table":
+    """Records of topics as a table in memory.
+
+    ::
+
+        segmentlog.read("/var/lib/kafka", "orders", since="2025-10-10", strings=True)
+        segmentlog.read("/var/lib/kafka", "orders", last=100, columns=["offset", "value"])
+
+    For more records than memory holds, use `dataset`, or `Log.scan` of one partition.
+
+    Parameters
+    ----------
+    path : a log directory; or what `open_log_dir` has opened, such as several directories.
+    topics : one name or several; by default all but brokers' own.
+    since, until, last : the bounds of each partition, as `Log.scan` takes them.
+    columns, filter, order : as `LogDataset.scanner` takes them.
+    strings : whether ``key`` and ``value`` are strings instead of binary.
+    options : other options of `dataset`.
+
+    Returns
+    -------
+    pyarrow.Table
+        With the columns of Spark's ``kafka`` source, in the order of topic, partition and offset.
+
+    Raises
+    ------
+    SegmentLogError
+        See `dataset` and `Log.scan`.
+    """
+    logs = dataset(
+        path, topics=topics, since=since, until=until, last=last, strings=strings, **options
+    )
+    return logs.to_table(columns, filter, order=order)
+
+
+def latest(
+    path: str | os.PathLike[str] | LogDirectory,
+    topics: str | Sequence[str] | None = None,
+    *,
+    until: Time | None = None,
+    columns: Sequence[str] | None = None,
+    strings: bool = False,
+    **options: Unpack[DatasetOptions],
+) -> "pa.Table":
+    """The last record of each key, as a table in memory.
+
+    ::
+
+        segmentlog.latest("/var/lib/kafka", "customers", strings=True)
+
+    A key whose last value is null was deleted and has no row.  Records without a key are left
+    out.  A key that several partitions have has a row for each of them, as after compaction.
+
+    Parameters
+    ----------
+    path, topics, columns, strings, options : as `read` takes them.
+    until : only records before this time count, as `Log.scan` takes it.
+
+    Returns
+    -------
+    pyarrow.Table
+        With the columns of Spark's ``kafka`` source, in the order of topic, partition and offset.
+
+    Raises
+    ------
+    SegmentLogError
+        See `dataset` and `Log.scan`.
+
+    Notes
+    -----
+    All records are read, and memory is bounded by the last ones: see `LogDataset.latest`.
+    """
+    return dataset(path, topics=topics, until=until, strings=strings, **options).latest(columns)
 
 
 def dataset(
@@ -30,12 +135,15 @@ def dataset(
     topics: str | Sequence[str] | None = None,
     starting_offsets: Mapping[tuple[str, int], int] | None = None,
     ending_offsets: Mapping[tuple[str, int], int] | None = None,
-    starting_timestamp: datetime | int | None = None,
-    ending_timestamp: datetime | int | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    last: int | None = None,
     include_headers: bool = False,
+    strings: bool = False,
     read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
     isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
     on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
+    on_invalid_utf8: OnInvalidUtf8 | str = OnInvalidUtf8.FAIL,
     max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
     fail_on_data_loss: bool = True,
 ) -> "LogDataset":
@@ -51,11 +159,12 @@ def dataset(
     topics : one name or several; by default all but brokers' own.
     starting_offsets, ending_offsets : bounds of single partitions, by (topic, partition); the
         others are read from their start, or to their end.
-    starting_timestamp, ending_timestamp : bounds of all partitions, as `Log.scan` takes them.  A
-        partition with an offset of its own keeps it.
+    since, until, last : bounds of each partition, as `Log.scan` takes them.  A partition with its
+        own offset keeps it.
     include_headers : whether there is a column ``headers``.
-    read_up_to, isolation_level, on_corrupt_batch, max_inflated_batch_bytes : as `Log.scan` takes
-        them.
+    strings : whether ``key`` and ``value`` are strings instead of binary.
+    read_up_to, isolation_level, on_corrupt_batch, on_invalid_utf8, max_inflated_batch_bytes : as
+        `Log.scan` takes them.
     fail_on_data_loss : whether a partition of the topics that a checkpoint promises, and whose
         directory is gone, is an error; otherwise the others are read, and a warning names it.
 
@@ -68,7 +177,7 @@ def dataset(
     OffsetOutOfRangeError
         If an offset is outside its log.
     OptionError
-        If a datetime has no time zone, or an offset is that of a topic that is not read.
+        If a time is not one, or an offset is that of a topic that is not read.
     """
     from segmentlog.arrow_dataset.log_dataset import LogDataset
     from segmentlog.arrow_dataset.snapshot import take_snapshot
@@ -85,9 +194,17 @@ def dataset(
         None if topics is None else topic_names("topics", [topics] if topics == "" else topics),
         starting_offsets=starting_offsets or {},
         ending_offsets=ending_offsets or {},
-        times=(starting_timestamp, ending_timestamp),
+        since=since,
+        until=until,
+        last=last,
         read_up_to=one_of("read_up_to", read_up_to, ReadUpTo),
         fail_on_data_loss=fail_on_data_loss,
-        policy=scan_policy(isolation_level, on_corrupt_batch, max_inflated_batch_bytes),
+        policy=scan_policy(
+            isolation_level,
+            on_corrupt_batch,
+            max_inflated_batch_bytes,
+            strings=strings,
+            on_invalid_utf8=on_invalid_utf8,
+        ),
     )
     return LogDataset(snapshot, include_headers=include_headers)

@@ -1,16 +1,17 @@
 """The partitions of a dataset, each with the offsets that it had when the dataset was opened."""
 
 import threading
+import time
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
 from typing import NamedTuple
 
-from segmentlog.arguments import instance_of, refused
+from segmentlog.arguments import instance_of, refuse_two, refused, whole_number
 from segmentlog.errors import OptionError
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
 from segmentlog.reads.ordered_reads import slice_bytes
+from segmentlog.times import Time, epoch_milliseconds
 
 __all__ = ["PartitionSnapshot", "Snapshot", "take_snapshot"]
 
@@ -103,7 +104,9 @@ def take_snapshot(
     *,
     starting_offsets: Mapping[tuple[str, int], int],
     ending_offsets: Mapping[tuple[str, int], int],
-    times: tuple[datetime | int | None, datetime | int | None],
+    since: Time | None,
+    until: Time | None,
+    last: int | None,
     read_up_to: ReadUpTo,
     fail_on_data_loss: bool,
     policy: ScanPolicy,
@@ -112,6 +115,13 @@ def take_snapshot(
 
     One warning says what lies beyond the ends.
     """
+    refuse_two("since", since, "last", last)
+    now_ms = time.time_ns() // 1_000_000  # durations begin at one moment in all partitions
+    since_ms, until_ms = (
+        None if given is None else epoch_milliseconds(option, given, now_ms)
+        for option, given in (("since", since), ("until", until))
+    )
+    last = None if last is None else whole_number("last", last, 1)
     for option, given in (
         ("starting_offsets", starting_offsets),
         ("ending_offsets", ending_offsets),
@@ -130,11 +140,12 @@ def take_snapshot(
     for topic_partition in chosen:
         log = directory.log(*topic_partition)
         start, end = starting_offsets.get(topic_partition), ending_offsets.get(topic_partition)
-        offsets = log.bounds(
+        offsets = log.find_bounds(
             start,
             end,
-            starting_timestamp=times[0] if start is None else None,
-            ending_timestamp=times[1] if end is None else None,
+            since_ms=since_ms if start is None else None,
+            until_ms=until_ms if end is None else None,
+            last=last if start is None else None,
             read_up_to=read_up_to,
             isolation_level=policy.isolation_level,
             on_corrupt_batch=policy.on_corrupt_batch,

@@ -1,13 +1,13 @@
 """One topic-partition on disk: its segments, its offsets, and reads of it."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from functools import cached_property, partial
 
 import pyarrow as pa
 
-from segmentlog.arguments import LEAST_LONG, one_of, scan_policy, whole_number
+from segmentlog.arguments import LEAST_LONG, one_of, refuse_two, scan_policy, whole_number
 from segmentlog.disk.readable import is_file
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -24,6 +24,7 @@ from segmentlog.model import (
     LogSlice,
     OffsetRange,
     OnCorruptBatch,
+    OnInvalidUtf8,
     ReadUpTo,
     TimestampAndOffset,
     TopicPartition,
@@ -34,10 +35,10 @@ from segmentlog.reads.lookup import find_offset_by_timestamp
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.partition import Partition
 from segmentlog.reads.plan import cut_slices
-from segmentlog.reads.time_range import one_bound
 from segmentlog.segments.listing import lone_segment
 from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
+from segmentlog.times import Time, epoch_milliseconds
 
 __all__ = ["Log"]
 
@@ -288,21 +289,20 @@ class Log:
 
         return producers_table(self.untorn_segments, self.log_start_offset)
 
-    @looks_again
     def offset_for_timestamp(
         self,
-        timestamp_ms: int,
-        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
-        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-        on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+        timestamp: Time,
+        read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
+        on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
         *,
         one_segment: bool = False,
     ) -> TimestampAndOffset | None:
-        """Earliest offset whose record has a timestamp at or after `timestamp_ms`.
+        """Earliest offset whose record has a timestamp at or after `timestamp`.
 
         Parameters
         ----------
-        timestamp_ms : epoch milliseconds.
+        timestamp : a time, as `scan` takes it.
         read_up_to, isolation_level : records beyond that end are not found.
         on_corrupt_batch : ``skip`` leaves out corrupt batches, and logs their offsets.
         one_segment : whether to answer as a broker, which searches the first segment that holds
@@ -317,12 +317,32 @@ class Log:
 
         Raises
         ------
+        OptionError
+            If `timestamp` is not a time.
         CorruptLogError, UnsupportedFormatError
             If a batch that has to be looked at cannot be read.
         LogChangedError
             If records that were there when the directory was opened have gone.
         """
-        timestamp_ms = whole_number("timestamp_ms", timestamp_ms, LEAST_LONG)
+        return self.find_offset(
+            epoch_milliseconds("timestamp", timestamp),
+            one_of("read_up_to", read_up_to, ReadUpTo),
+            one_of("isolation_level", isolation_level, IsolationLevel),
+            one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch),
+            one_segment=one_segment,
+        )
+
+    @looks_again
+    def find_offset(
+        self,
+        timestamp_ms: int,
+        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+        *,
+        one_segment: bool = False,
+    ) -> TimestampAndOffset | None:
+        """`offset_for_timestamp` of a time that is known in epoch milliseconds."""
         end_offset = self.end_offset(read_up_to, isolation_level, on_corrupt_batch)
         newest = self._listed.newest_timestamps(skips=on_corrupt_batch == OnCorruptBatch.SKIP)
         return find_offset_by_timestamp(
@@ -386,8 +406,9 @@ class Log:
         start_offset: int | None = None,
         end_offset: int | None = None,
         *,
-        starting_timestamp: datetime | int | None = None,
-        ending_timestamp: datetime | int | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        last: int | None = None,
         read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
         on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
@@ -399,48 +420,82 @@ class Log:
         OffsetOutOfRangeError
             If either offset is outside the log.
         OptionError
-            If an offset and a time are given for the same bound, or a datetime has no time zone.
+            If the same bound is given in two ways, or a time is not one.
         """
+        now_ms = time.time_ns() // 1_000_000
+        since_ms, until_ms = (
+            None if given is None else epoch_milliseconds(option, given, now_ms)
+            for option, given in (("since", since), ("until", until))
+        )
+        return self.find_bounds(
+            start_offset, end_offset, since_ms=since_ms, until_ms=until_ms, last=last,
+            read_up_to=read_up_to, isolation_level=isolation_level,
+            on_corrupt_batch=on_corrupt_batch,
+        )  # fmt: skip
+
+    def find_bounds(
+        self,
+        start_offset: int | None,
+        end_offset: int | None,
+        *,
+        since_ms: int | None,
+        until_ms: int | None,
+        last: int | None,
+        read_up_to: ReadUpTo | str,
+        isolation_level: IsolationLevel | str,
+        on_corrupt_batch: OnCorruptBatch | str,
+    ) -> OffsetRange:
+        """`bounds` for times that are known in epoch milliseconds."""
         isolation_level = one_of("isolation_level", isolation_level, IsolationLevel)
         read_up_to = one_of("read_up_to", read_up_to, ReadUpTo)
         on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
-        last = newest = self.end_offset(read_up_to, isolation_level, on_corrupt)
+        refuse_two("start_offset", start_offset, "since", since_ms)
+        refuse_two("start_offset", start_offset, "last", last)
+        refuse_two("since", since_ms, "last", last)
+        refuse_two("end_offset", end_offset, "until", until_ms)
+        newest = end = self.end_offset(read_up_to, isolation_level, on_corrupt)
+        earliest = start = self.log_start_offset
+        most = newest
         if isolation_level == IsolationLevel.READ_UNCOMMITTED:
-            last = max(newest, self.log_end_offset)
+            most = max(newest, self.log_end_offset)
+        given: dict[str, int] = {}
+        for option, offset in (("start_offset", start_offset), ("end_offset", end_offset)):
+            if offset is not None:
+                given[option] = whole_number(option, offset, LEAST_LONG)
+                if not earliest <= given[option] <= most:
+                    raise OffsetOutOfRangeError(str(self.topic_partition), offset, earliest, most)
 
-        def find(timestamp_ms: int, otherwise: int = newest) -> int:
-            found = self.offset_for_timestamp(
-                timestamp_ms, read_up_to, isolation_level, on_corrupt
-            )
+        def find(timestamp_ms: int, otherwise: int) -> int:
+            found = self.find_offset(timestamp_ms, read_up_to, isolation_level, on_corrupt)
             return otherwise if found is None else found.offset
 
-        def find_start(timestamp_ms: int) -> int:
-            """A torn tail may hold the record: a read of it reports that."""
-            return find(timestamp_ms, min(newest, max(self.end.offset, earliest)))
-
-        earliest = self.log_start_offset
-        for option, offset in (("start_offset", start_offset), ("end_offset", end_offset)):
-            if offset is None:
-                continue
-            if not earliest <= whole_number(option, offset, LEAST_LONG) <= last:
-                raise OffsetOutOfRangeError(str(self.topic_partition), offset, earliest, last)
-        starts, ends = ("start_offset", "starting_timestamp"), ("end_offset", "ending_timestamp")
-        start = one_bound(starts, start_offset, starting_timestamp, find_start)
-        end = one_bound(ends, end_offset, ending_timestamp, find)
-        return OffsetRange(earliest if start is None else start, newest if end is None else end)
+        if "end_offset" in given:
+            end = given["end_offset"]
+        elif until_ms is not None:
+            end = find(until_ms, newest)
+        if "start_offset" in given:
+            start = given["start_offset"]
+        elif since_ms is not None:  # a torn tail may hold the record: a read of it reports that
+            start = find(since_ms, min(newest, max(self.end.offset, earliest)))
+        elif last is not None:
+            start = max(earliest, end - whole_number("last", last, 1))
+        return OffsetRange(start, end)
 
     def scan(
         self,
         start_offset: int | None = None,
         end_offset: int | None = None,
         *,
-        starting_timestamp: datetime | int | None = None,
-        ending_timestamp: datetime | int | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        last: int | None = None,
         columns: Sequence[str] | None = None,
         include_headers: bool = False,
+        strings: bool = False,
         read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
         on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
+        on_invalid_utf8: OnInvalidUtf8 | str = OnInvalidUtf8.FAIL,
         max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
         use_threads: bool = True,
     ) -> pa.RecordBatchReader:
@@ -449,16 +504,22 @@ class Log:
         Parameters
         ----------
         start_offset, end_offset : half-open; by default the log start, and `Log.end_offset`.
-        starting_timestamp, ending_timestamp : times instead of offsets: epoch milliseconds, or a
-            datetime with a time zone.  Each stands for the offset that `offset_for_timestamp`
-            finds, as with Spark's options of these names, or for the end if no record is as new.
-            A record between the bounds may be older than the first, or newer than the second.
+        since, until : times instead of offsets: a text in ISO 8601 with its zone
+            (``"2026-01-31T10:00:00Z"``), a date, epoch milliseconds, a datetime with its time
+            zone; or a duration before now (``"2h"``, a timedelta).  Each stands for the offset
+            that `offset_for_timestamp` finds, as with Spark's options ``startingTimestamp`` and
+            ``endingTimestamp``, or for the end if every record is older.  A record between the
+            bounds may be older than the first, or newer than the second.
+        last : instead of a start: the start lies this number of offsets before the end.
         columns : names of the requested columns, in order; by default all.
         include_headers : whether "all" includes ``headers``.
+        strings : whether ``key`` and ``value`` are strings instead of binary.
         read_up_to : where the newest data ends.
         isolation_level : ``read_committed`` leaves out aborted records, and ends at the last
             stable offset.
-        on_corrupt_batch : ``skip`` goes on after corrupt batches, and logs their offsets.
+        on_corrupt_batch : ``skip`` continues after corrupt batches, and logs their offsets.
+        on_invalid_utf8 : with `strings`: bytes that are not UTF-8 ``fail`` the read, become
+            ``null``, or have U+FFFD in place of the bad bytes (``replace``).
         max_inflated_batch_bytes : a compressed batch that inflates to more is corrupt.
         use_threads : whether threads read ahead, by up to 128 MiB, if there are more than 16 MiB.
 
@@ -467,9 +528,8 @@ class Log:
         OffsetOutOfRangeError
             If either offset is outside the log.
         OptionError
-            If a column does not exist, an offset and a time are given for the same bound, or a
-            datetime has no time zone.
-        CorruptLogError, UnsupportedFormatError, LogChangedError
+            If a column does not exist, the same bound is given in two ways, or a time is not one.
+        CorruptLogError, UnsupportedFormatError, LogChangedError, InvalidUtf8Error
             While the stream is read.
         """
         from segmentlog.reads.ordered_reads import cut_for_threads, n_threads_of, read_in_order
@@ -477,13 +537,15 @@ class Log:
         from segmentlog.records.columns import record_schema
 
         offsets = self.bounds(
-            start_offset, end_offset,
-            starting_timestamp=starting_timestamp, ending_timestamp=ending_timestamp,
+            start_offset, end_offset, since=since, until=until, last=last,
             read_up_to=read_up_to, isolation_level=isolation_level,
             on_corrupt_batch=on_corrupt_batch,
         )  # fmt: skip
-        schema = record_schema(columns, include_headers=include_headers)
-        policy = scan_policy(isolation_level, on_corrupt_batch, max_inflated_batch_bytes)
+        policy = scan_policy(
+            isolation_level, on_corrupt_batch, max_inflated_batch_bytes,
+            strings=strings, on_invalid_utf8=on_invalid_utf8,
+        )  # fmt: skip
+        schema = record_schema(columns, include_headers=include_headers, text=policy.text)
 
         def batches() -> Iterator[pa.RecordBatch]:
             cut = partial(self.slices, *offsets)

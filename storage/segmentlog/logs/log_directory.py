@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -221,6 +221,20 @@ class LogDirectory:
         if n_missing := len(self.missing_partitions()):
             counted += f", missing={n_missing}"
         return f"LogDirectory({', '.join(map(repr, self.paths))}, {counted})"
+
+    def __iter__(self) -> Iterator[Log]:
+        """The logs of all topics but brokers' own, by topic and partition; `log` opens others."""
+        for topic, partitions in self.topics().items():
+            for partition in partitions:
+                yield self.log(topic, partition)
+
+    def __len__(self) -> int:
+        """Number of the logs that iteration yields."""
+        return sum(map(len, self.topics().values()))
+
+    def __bool__(self) -> bool:
+        """True: a directory without logs is a directory, too."""
+        return True
 
     def _repr_html_(self) -> str:
         shown = [

@@ -36,6 +36,7 @@ from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.one_pass import OnePassDecoder, Stop
 from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.records.text import TextColumns
 from segmentlog.segments.windows import BatchWindows, Window
 
 __all__ = ["scan_slice"]
@@ -62,7 +63,8 @@ def scan_slice(
     log_slice : offsets and bytes, as `segmentlog.reads.plan` cuts them.
     columns : names of the requested columns, in order; by default all.
     include_headers : whether "all" includes ``headers``.
-    policy : isolation level, treatment of corrupt batches, the bound of inflating, and times.
+    policy : isolation level, treatment of corrupt batches, the bound of inflating, times, and the
+        columns that are text.
 
     Yields
     ------
@@ -78,17 +80,23 @@ def scan_slice(
         With file and byte.
     LogChangedError
         If records that planning promised are gone.
+    InvalidUtf8Error
+        If a column that is wanted as text is not UTF-8; not when the policy is another.
     StorageError
         If the disk fails, or a file is not this user's to read.
     """
-    schema = record_schema(columns, include_headers=include_headers)
+    policy = policy or ScanPolicy()
+    wanted = record_schema(columns, include_headers=include_headers).names
+    text = TextColumns(wanted, policy.text, policy.on_invalid_utf8)
+    schema, topic_partition = record_schema(text.scanned), log_slice.topic_partition
     attempt = 0
     place = log_slice.files[0].path if log_slice.files else log_slice.topic
     with storage_errors(place):
         while True:
-            reader = _SliceReader(log_slice, schema, policy or ScanPolicy())
+            reader = _SliceReader(log_slice, schema, policy)
             try:
-                yield from reader.batches()
+                for batch in reader.batches():
+                    yield text.convert(batch, topic_partition)
             except (FileChangedError, OSError) as change:
                 if isinstance(change, OSError) and not is_gone(change):
                     raise

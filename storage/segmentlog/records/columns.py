@@ -56,9 +56,14 @@ _A_LIST = 'it is a list of names: columns=["offset"]'
 
 
 def record_schema(
-    columns: Sequence[str] | None = None, *, include_headers: bool = False
+    columns: Sequence[str] | None = None,
+    *,
+    include_headers: bool = False,
+    text: Sequence[str] = (),
 ) -> pa.Schema:
     """Arrow schema of `columns`, in their order; of all columns when it is None.
+
+    The columns of `text`, some of `segmentlog.model.BYTES_OR_TEXT`, are strings.
 
     Raises
     ------
@@ -74,12 +79,13 @@ def record_schema(
         if name not in COLUMNS or columns.count(name) > 1:
             accepted = f"columns are {', '.join(COLUMNS)}, each at most once"
             raise OptionError("columns", name, accepted)
-    return _schema_of(columns)
+    return _schema_of(columns, tuple(text))
 
 
 @lru_cache
-def _schema_of(columns: tuple[str, ...]) -> pa.Schema:
-    return pa.schema([_ALL.field(name) for name in columns])
+def _schema_of(columns: tuple[str, ...], text: tuple[str, ...]) -> pa.Schema:
+    fields = [_ALL.field(name) for name in columns]
+    return pa.schema([f.with_type(pa.string()) if f.name in text else f for f in fields])
 
 
 _NO_BUFFER = pa.py_buffer(b"")

@@ -21,7 +21,7 @@ class TextColumns:
     Parameters
     ----------
     columns : names of the requested columns, in order.
-    text : the columns among them that are wanted as text: ``key``, ``value`` or both.
+    text : the columns that are wanted as text, if they are requested: ``key``, ``value`` or both.
     on_invalid : what becomes of bytes that are not UTF-8.
 
     Attributes
@@ -32,24 +32,23 @@ class TextColumns:
     def __init__(
         self, columns: Sequence[str], text: Sequence[str], on_invalid: OnInvalidUtf8
     ) -> None:
-        self._text = frozenset(text)
+        self._text = frozenset(text) & frozenset(columns)
         self._on_invalid = on_invalid
-        fields = [
-            field.with_type(pa.string()) if field.name in self._text else field
-            for field in record_schema(columns)
-        ]
-        self._schema = pa.schema(fields)
-        needs_offset = on_invalid == OnInvalidUtf8.FAIL and "offset" not in columns
+        self._schema = record_schema(columns, text=text)
+        fails = bool(self._text) and on_invalid == OnInvalidUtf8.FAIL
+        needs_offset = fails and "offset" not in columns
         self.scanned = (*columns, "offset") if needs_offset else tuple(columns)
 
     def convert(self, batch: pa.RecordBatch, topic_partition: TopicPartition) -> pa.RecordBatch:
-        """The requested columns of a batch with the scanned columns.
+        """The requested columns of a batch with the scanned columns, which is not copied.
 
         Raises
         ------
         InvalidUtf8Error
             If bytes are not UTF-8, and that is not allowed.
         """
+        if not self._text:
+            return batch
         arrays = [
             self._to_text(batch, name, topic_partition)
             if name in self._text

@@ -6,8 +6,9 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from segmentlog.errors import OptionError
+from segmentlog.times import A_TIME, epoch_milliseconds
 from segmentlog.tools.completion import complete_topic
-from segmentlog.tools.selection import parse_time
 from segmentlog.tools.sinks import Format
 
 __all__ = [
@@ -71,14 +72,15 @@ Partitions = Annotated[
 
 def _time(text: str) -> int:
     try:
-        return parse_time(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        return epoch_milliseconds("", text)
+    except OptionError as error:
+        raise typer.BadParameter(f"{text!r}: {error.accepted}") from None
 
 
 def time_option(what: str) -> Any:  # noqa: ANN401 - what typer takes for an option
-    """An option that takes a time."""
-    return typer.Option(help=what, parser=_time, metavar="TIME")
+    """An option that takes a time, or a duration before now."""
+    forms = f"{A_TIME[0].upper()}{A_TIME[1:]}; or a duration before now such as 2h."
+    return typer.Option(help=f"{what} {forms}", parser=_time, metavar="TIME")
 
 
 OutputFormat = Annotated[Format, typer.Option("--format", "-f", help="arrow is an IPC stream.")]

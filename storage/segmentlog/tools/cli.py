@@ -154,8 +154,8 @@ def describe(
     rich_help_panel=READS,
     epilog=examples(
         "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.log --records",
-        "segmentlog dump /var/lib/kafka --topic orders --partition 0 --from-offset 1500",
-        "segmentlog dump /var/lib/kafka --topic orders --from-time 2026-03-01 --format json",
+        "segmentlog dump /var/lib/kafka --topic orders --partition 0 --start-offset 1500",
+        "segmentlog dump /var/lib/kafka --topic orders --since 2026-03-01 --format json",
         "segmentlog dump /var/lib/kafka --topic orders --records --last 1000 --key order-58",
         "segmentlog dump /backup/orders-0/00000000000000000000.log --records --values base64",
         "segmentlog dump /backup/orders-0 --records --format parquet -o orders.parquet",
@@ -179,10 +179,10 @@ def dump(
     records: Annotated[bool, typer.Option("--records", help="Records too.")] = False,
     output_format: OutputFormat = Format.TABLE,
     output: Output = None,
-    from_offset: Annotated[int | None, typer.Option(help="First offset.", min=0)] = None,
-    to_offset: Annotated[int | None, typer.Option(help="Offset to stop before.", min=0)] = None,
-    from_time: Annotated[int | None, time_option("First time: ISO 8601, or epoch ms.")] = None,
-    to_time: Annotated[int | None, time_option("Time to stop before.")] = None,
+    start_offset: Annotated[int | None, typer.Option(help="First offset.", min=0)] = None,
+    end_offset: Annotated[int | None, typer.Option(help="Offset to stop before.", min=0)] = None,
+    since: Annotated[int | None, time_option("Only records at or after this time.")] = None,
+    until: Annotated[int | None, time_option("Only records before this time.")] = None,
     limit: Limit = None,
     last: Annotated[int | None, typer.Option(help="Last N offsets of each log.", min=1)] = None,
     key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
@@ -203,7 +203,7 @@ def dump(
     if key is not None and not records:
         raise typer.BadParameter("keys are the records': give --records, too")
     wanted_key = None if key is None else os.fsencode(key)
-    bounds = (from_offset, to_offset, from_time, to_time)
+    bounds = (start_offset, end_offset, since, until)
     selection = Selection.of(*bounds)._replace(last=last, key=wanted_key)
     target = Target(output_format, output, keys, values, limit, records)
     if not dump_to(target, paths, selection, topic or (), partition or ()):

@@ -1,7 +1,5 @@
 """The selection of batches and records of a log: ranges of offsets and of times."""
 
-import re
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -10,7 +8,7 @@ import pyarrow.compute as pc
 from segmentlog.kernels import layout
 from segmentlog.records.header import BatchHeader
 
-__all__ = ["Selection", "last_offset", "parse_time"]
+__all__ = ["Selection", "last_offset"]
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
@@ -105,27 +103,3 @@ class Selection(NamedTuple):
             has_key = pc.equal(records.column("key"), self.key)
             wanted = pc.and_(wanted, pc.fill_null(has_key, fill_value=False))
         return records.filter(wanted)
-
-
-def parse_time(text: str) -> int:
-    """Epoch milliseconds from such a number, or from a time in ISO 8601; UTC without a zone.
-
-    Raises
-    ------
-    ValueError
-        If `text` is neither.
-    """
-    if re.fullmatch(r"-?[0-9]{1,19}", text):
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        message = (
-            f"{text!r} is neither a time as 2026-03-01T12:00:00Z (or a date) "
-            "nor a number of milliseconds since 1970"
-        )
-        raise ValueError(message) from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000

@@ -225,7 +225,7 @@ def delete_records_and_tell(
     write: _Write,
     *,
     offset: int | None = None,
-    before_ms: int | None = None,
+    before: int | None = None,
     dry_run: bool = False,
     purge: bool = False,
     ask: Ask | None = None,
@@ -234,8 +234,8 @@ def delete_records_and_tell(
 
     Parameters
     ----------
-    partitions : their numbers; all of the topic if empty, and only with `before_ms`.
-    path, topic, offset, before_ms, dry_run, purge : see `segmentlog.delete_records`.
+    partitions : their numbers; all of the topic if empty, and only with `before`.
+    path, topic, offset, before, dry_run, purge : see `segmentlog.delete_records`.
     ask : asks before records are deleted.
 
     Raises
@@ -251,9 +251,7 @@ def delete_records_and_tell(
     numbers = partitions or opened.topics(internal=True).get(topic) or [-1]
     for partition in numbers:
         opened.log(topic, partition)  # refuse all before the first is changed
-    deleting = partial(
-        delete_records, path, topic, offset=offset, before_ms=before_ms, purge=purge
-    )
+    deleting = partial(delete_records, path, topic, offset=offset, before=before, purge=purge)
     if dry_run or ask:
         n_changed = 0
         for partition in numbers:

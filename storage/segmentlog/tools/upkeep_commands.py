@@ -117,7 +117,7 @@ def compact(
         bool, typer.Option("--dry-run", help="Say what would be compacted, and change nothing.")
     ] = False,
     setting: _Settings = None,
-    dedupe_buffer_size: Annotated[
+    dedupe_buffer_bytes: Annotated[
         int,
         typer.Option(
             metavar="BYTES",
@@ -147,7 +147,7 @@ def compact(
         parse_settings(setting or ()),
         sys.stdout.write,
         dry_run=dry_run,
-        dedupe_buffer_bytes=dedupe_buffer_size,
+        dedupe_buffer_bytes=dedupe_buffer_bytes,
         metadata=metadata,
         server_properties=server_properties,
         roll=roll,
@@ -165,9 +165,7 @@ def delete_records(
     offset: Annotated[
         int | None, typer.Option(help="The first offset that stays; -1 for the high watermark.")
     ] = None,
-    before: Annotated[
-        int | None, time_option("Records before this time go: ISO 8601, or epoch ms.")
-    ] = None,
+    before: Annotated[int | None, time_option("Records before this time go.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")
     ] = False,
@@ -187,7 +185,7 @@ def delete_records(
         partition or (),
         sys.stdout.write,
         offset=offset,
-        before_ms=before,
+        before=before,
         dry_run=dry_run,
         purge=purge,
         ask=asking(yes=yes),

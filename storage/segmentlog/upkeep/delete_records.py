@@ -16,6 +16,7 @@ from segmentlog.errors import OffsetOutOfRangeError, OptionError
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.times import Time, epoch_milliseconds
 from segmentlog.topic_config import TopicConfig
 from segmentlog.upkeep.places import locked, log_directory, remove_due
 from segmentlog.upkeep.retain import removed_below
@@ -41,7 +42,7 @@ def delete_records(
     partition: int,
     *,
     offset: int | None = None,
-    before_ms: int | None = None,
+    before: Time | None = None,
     settings: Mapping[str, str] | None = None,
     purge: bool = False,
     dry_run: bool = False,
@@ -54,7 +55,8 @@ def delete_records(
     path : a log directory on which no broker is running.
     topic, partition : whose records.
     offset : the first offset that stays; -1 for the high watermark, as in Kafka's request.
-    before_ms : instead, a time (epoch): the first record at or after it, and all later ones, stay.
+    before : instead, a time, as `Log.scan` takes it: the first record at or after that time, and
+        all later ones, stay.
     settings : of the topic, by Kafka's names; only ``file.delete.delay.ms`` matters.
     purge : see `segmentlog.retain`.
     dry_run : whether nothing is changed, and the result is what would be deleted.
@@ -63,7 +65,7 @@ def delete_records(
     Raises
     ------
     OptionError
-        If not exactly one of `offset` and `before_ms` is given.
+        If not exactly one of `offset` and `before` is given, or `before` is not a time.
     OffsetOutOfRangeError
         If the offset lies beyond the high watermark, or is negative.
     UnknownTopicOrPartitionError
@@ -79,9 +81,10 @@ def delete_records(
     """
     from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
 
-    if (offset is None) == (before_ms is None):
-        given = "" if offset is None else "given together with before_ms"
+    if (offset is None) == (before is None):
+        given = "" if offset is None else "given together with before"
         raise OptionError("offset", given, "give the first offset that stays, or a time")
+    before_ms = None if before is None else epoch_milliseconds("before", before)
     instance_of("topic", topic, str, "give the name of a topic")
     directory = log_directory(path)
     TopicConfig.parse(settings or {})
@@ -122,7 +125,7 @@ def _new_start(log: Log, offset: int | None, before_ms: int | None) -> int:
     start, end = log.log_start_offset, log.high_watermark
     end = log.log_end_offset if end is None else end
     if before_ms is not None:
-        found = log.offset_for_timestamp(before_ms)
+        found = log.find_offset(before_ms)
         return end if found is None else max(start, found.offset)
     if offset == -1:
         return end

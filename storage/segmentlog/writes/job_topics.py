@@ -87,9 +87,9 @@ class JobTopics:
         check_topic_name(topic)
         if not self.num_partitions:
             hint = (
-                "create it with the broker, or let it be created: creates_topics=True (in Spark "
+                "create it with the broker, or let it be created: auto_create_topics=True "
+                "(in Spark autoCreateTopics=true)"
             )
-            hint += "autoCreateTopics=true)"
             raise UnknownTopicOrPartitionError(topic, -1, self.directory, hint)
         return self.num_partitions
 

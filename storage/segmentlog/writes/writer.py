@@ -5,13 +5,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
-from segmentlog.arguments import instance_of, refused, whole_number
+from segmentlog.arguments import instance_of, whole_number
 from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
-from segmentlog.model import TopicPartition
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.stage.config import Producer, ProducerConfig
 from segmentlog.writes.left_out import warn_of_columns_left_out
 from segmentlog.writes.request import WriteRequest
@@ -27,9 +27,21 @@ if TYPE_CHECKING:
 __all__ = ["LogWriter", "open_writer"]
 
 _REPLACES = (
-    "a retry would delete the records that it repeats: give the job a txn instead, or delete the "
-    "earlier records first (segmentlog.delete_records)"
+    "a retry would delete the records that it repeats: give txn_app_id and txn_version instead, "
+    "or delete the earlier records first (segmentlog.delete_records)"
 )
+
+
+class _ArrowStream(Protocol):
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+class _ArrowArray(Protocol):
+    def __arrow_c_array__(self, requested_schema: object = None) -> object: ...
+
+
+#: Rows in any library that has the Arrow capsule interface.
+ArrowRows: TypeAlias = _ArrowStream | _ArrowArray
 
 
 class LogWriter:
@@ -67,10 +79,17 @@ class LogWriter:
         self._has_told = False
 
     @storage_errors()
-    def append(self, rows: "pa.Table | pa.RecordBatch") -> None:
+    def append(self, rows: "ArrowRows") -> None:
         """Take rows with the columns ``key``, ``value``, ``headers``, ``partition``, ``topic``.
 
         Only ``value`` is required, and ``topic`` if the writer has no topic.
+
+        Parameters
+        ----------
+        rows : a table or a record batch of pyarrow, or anything with the Arrow capsule interface
+            (``__arrow_c_stream__`` or ``__arrow_c_array__``): DataFrames of Polars and pandas,
+            relations of DuckDB, readers of record batches.  A stream is read batch by batch.
+            Keys and values are binary or string; strings are written in UTF-8.
 
         Raises
         ------
@@ -86,22 +105,30 @@ class LogWriter:
         """
         import pyarrow as pa
 
-        if not isinstance(rows, pa.Table | pa.RecordBatch):
-            accepted = "give a pyarrow.Table or a pyarrow.RecordBatch"
+        if hasattr(rows, "__arrow_c_stream__"):
+            stream = pa.RecordBatchReader.from_stream(rows)
+        elif hasattr(rows, "__arrow_c_array__"):
+            batch = pa.record_batch(rows)
+            stream = pa.RecordBatchReader.from_batches(batch.schema, [batch])
+        else:
+            accepted = (
+                "give a table of pyarrow, or what has the Arrow capsule interface: a DataFrame of "
+                "Polars or pandas, a relation of DuckDB"
+            )
             raise OptionError("rows", type(rows).__name__, accepted)
         self._need_job()
-        self._stager.check(rows.schema)
+        self._stager.check(stream.schema)
         if self._job is not None and not self._has_told:
             self._has_told = True
             warn_of_columns_left_out(
                 self._job.directory,
-                rows.schema.names,
+                stream.schema.names,
                 self._job.config,
                 keeps="open_writer(…, preserve=True)",
                 reads="scan(…, include_headers=True)",
             )
         with self._refusing():
-            for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+            for batch in stream:
                 self._has_rows = True
                 self._stager.add(batch)
 
@@ -139,7 +166,7 @@ class LogWriter:
         if name is None or (job.topics.topic or name) != name:
             raise OptionError("topic", topic or "", f"the writer has {job.topics.topic or 'none'}")
         if job.request.overwrite:
-            raise OptionError("batches", "given beside delete_records", _REPLACES)
+            raise OptionError("batches", "given beside overwrite", _REPLACES)
         if job.config.use_offsets:
             raise OptionError("use_offsets", "True", "batches as they are get the next offsets")
         n_partitions = job.topics.n_partitions(name)
@@ -276,11 +303,12 @@ def open_writer(
     topic: str | None = None,
     *,
     num_partitions: int | None = None,
-    creates_topics: bool | None = None,
+    auto_create_topics: bool | None = None,
     config: ProducerConfig | None = None,
-    lock_timeout_seconds: float = 60.0,
-    txn: tuple[str, int] | None = None,
-    delete_records: bool = False,
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+    txn_app_id: str | None = None,
+    txn_version: int | None = None,
+    overwrite: bool = False,
     preserve: bool = False,
     producer: Producer | None = None,
 ) -> LogWriter:
@@ -299,15 +327,16 @@ def open_writer(
     topic : of all rows, or None to take the column ``topic``.
     num_partitions : of missing topics, one by default; they are created at the first `flush`.  An
         existing `topic` must have as many.
-    creates_topics : whether missing topics are created; by default they are, except in a broker's
-        own directory, where the broker would move them aside.
+    auto_create_topics : whether missing topics are created; by default they are, except in a
+        broker's own directory, where the broker would move them aside.
     config : how rows become batches.
     lock_timeout_seconds : how long to wait for another writer.
-    txn : a name and a number from 0 on.  Topics to which this number, or a later one, was
-        committed under the name are left out.  The number is forgotten 30 days after the last
-        commit under the name to the topic.
-    delete_records : whether the new records replace all earlier records of `topic`; offsets
-        continue, and the log start moves.
+    txn_app_id, txn_version : a name, and a number from 0 on, that make the single flush of this
+        writer idempotent, as Delta's options of these names do.  Topics to which this version, or
+        a later one, was committed under the name are left out.  The version is forgotten 30 days
+        after the last commit under the name to the topic.
+    overwrite : whether the new records replace all earlier records of `topic`; offsets continue,
+        and the log start moves.
     preserve : whether rows that were read keep their partitions, offsets, timestamps and timestamp
         types, besides keys, values and headers: the three ``use_…`` of `ProducerConfig` together.
     producer : an idempotent producer that the rows belong to.  Batches are checked as the leader
@@ -326,13 +355,7 @@ def open_writer(
     from segmentlog.stage.numbering import SequenceNumbers
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
 
-    if txn is not None:
-        accepted = "give a name and a number: ('loader', 0)"
-        instance_of("txn", txn, tuple, accepted)
-        if len(txn) != 2:
-            raise refused("txn", txn, accepted)
-        instance_of("txn", txn[0], str, accepted)
-        whole_number("txn", txn[1])
+    sink = _version(txn_app_id, txn_version)
     if producer is not None:
         instance_of("producer", producer, Producer, "give a segmentlog.Producer")
     if config is not None:
@@ -345,32 +368,44 @@ def open_writer(
         settings,
         topic=topic,
         num_partitions=num_partitions,
-        creates_topics=creates_topics,
+        creates_topics=auto_create_topics,
         lock_timeout_seconds=lock_timeout_seconds,
-        sink=SinkVersion(*txn) if txn else None,
-        overwrite=delete_records,
+        sink=sink,
+        overwrite=overwrite,
     )
     numbers = None
     if producer is not None:
-        _check_producer(producer, topic, settings, deletes_records=delete_records)
+        _check_producer(producer, topic, settings, overwrite=overwrite)
         after_the_log = numbers_after_the_log(request.directory, producer, lock_timeout_seconds)
         numbers = SequenceNumbers(producer, after_the_log)
 
     def begin(is_first: bool) -> WriteJob:
-        if txn and not is_first:
-            accepted = "one number is one commit: close the writer, and open one with the next"
-            raise OptionError("txn", f"{txn[0]}, {txn[1]}", accepted)
-        return WriteJob.begin(replace(request, overwrite=delete_records and is_first))
+        if sink and not is_first:
+            accepted = "one version is one commit: close the writer, and open one with the next"
+            raise OptionError("txn_version", str(txn_version), accepted)
+        return WriteJob.begin(replace(request, overwrite=overwrite and is_first))
 
     return LogWriter(begin, numbers)
 
 
+def _version(app_id: str | None, version: int | None) -> SinkVersion | None:
+    """The version of an idempotent write, or None for another write."""
+    if app_id is None and version is None:
+        return None
+    if app_id is None or version is None:
+        missing = "txn_app_id" if app_id is None else "txn_version"
+        accepted = "txn_app_id and txn_version go together: give both or neither"
+        raise OptionError(missing, "", accepted)
+    instance_of("txn_app_id", app_id, str, "give the name of the application")
+    return SinkVersion(app_id, whole_number("txn_version", version))
+
+
 def _check_producer(
-    producer: Producer, topic: str | None, config: ProducerConfig, *, deletes_records: bool
+    producer: Producer, topic: str | None, config: ProducerConfig, *, overwrite: bool
 ) -> None:
     """Refuse a producer whose records could not be repeated."""
-    if deletes_records:
-        raise OptionError("producer", "given beside delete_records", _REPLACES)
+    if overwrite:
+        raise OptionError("producer", "given beside overwrite", _REPLACES)
     if config.use_offsets:
         accepted = "sequences have no gaps, offsets that are kept may: leave one of the two out"
         raise OptionError("producer", "given beside use_offsets", accepted)

@@ -8,9 +8,10 @@ from planned_reads import offsets_by_partition, plan, ranges, write_times
 
 from pyspark_segmentlog.options.bounds import LastDuration
 from pyspark_segmentlog.options.reference import READ_OPTIONS
-from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound, parse_duration
+from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
+from segmentlog.times import parse_duration
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 TABLE = {option.name: option for option in READ_OPTIONS}
@@ -25,6 +26,7 @@ ONE_O_CLOCK = 1_769_821_200_000  # 2026-01-31T01:00:00Z
         ("9223372036854775807", 2**63 - 1),
         ("2026-01-31T01:00:00Z", ONE_O_CLOCK),
         ("2026-01-31 02:00:00+01:00", ONE_O_CLOCK),
+        ("2026-01-31", ONE_O_CLOCK - 3_600_000),
         ("2026-01-30T19:30:00.001-05:30", ONE_O_CLOCK + 1),
         ("2026-01-31T01:00:00.000001Z", ONE_O_CLOCK + 1),
     ],
@@ -44,11 +46,26 @@ def test_another_form_is_no_timestamp(text: str) -> None:
         TimestampBound.parse("startingTimestamp", text)
 
 
-@pytest.mark.parametrize("text", ["2026-01-31T01:00:00", "2026-01-31"])
+@pytest.mark.parametrize("text", ["2026-01-31T01:00:00", "2026-01-31 01:00"])
 def test_a_time_without_a_zone_is_told_so(text: str) -> None:
     """The zone of a session or a machine would move the range."""
     with pytest.raises(ValueError, match="no zone, and none is guessed"):
         TimestampBound.parse("startingTimestamp", text)
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("startingTimestamp", "1760000000"),
+        ("endingOffsetsByTimestamp", '{"a":{"0":1760000000}}'),
+    ],
+)
+def test_a_time_in_seconds_is_refused_with_its_likely_meaning(option: str, text: str) -> None:
+    """The message gives the milliseconds and the time that were probably meant."""
+    with pytest.raises(OptionError) as caught:
+        TABLE[option].value_of(text)
+
+    assert "give 1760000000000 or 2025-10-09T08:53:20Z" in str(caught.value)
 
 
 def test_timestamps_are_given_by_partition() -> None:

@@ -234,15 +234,15 @@ def test_options_are_those_of_a_scan(example_data: str) -> None:
 
     at = datetime(2025, 10, 11, tzinfo=UTC)
     bounded = segmentlog.dataset(
-        example_data, topics="orders", starting_timestamp=at, starting_offsets={("orders", 0): 3},
+        example_data, topics="orders", since=at, starting_offsets={("orders", 0): 3},
     )  # fmt: skip
-    by_time = directory.log("orders", 0).bounds(starting_timestamp=at).start_offset
+    by_time = directory.log("orders", 0).bounds(since=at).start_offset
     assert 332 == bounded.count_rows(pc.field("partition") == 0)
     bounded = segmentlog.dataset(
-        example_data, topics="orders", ending_timestamp=at, ending_offsets={("orders", 1): 3},
+        example_data, topics="orders", until=at, ending_offsets={("orders", 1): 3},
     )  # fmt: skip
     assert [by_time, 3] == [bounded.count_rows(pc.field("partition") == each) for each in (0, 1)]
-    ended = segmentlog.dataset(example_data, topics="orders", starting_timestamp=at)
+    ended = segmentlog.dataset(example_data, topics="orders", since=at)
     assert 335 - by_time == ended.count_rows(pc.field("partition") == 0)
 
 
@@ -252,7 +252,7 @@ REFUSED = [
      "topics are orders"),
     ({"starting_offsets": {("orders", 7): 1}}, segmentlog.UnknownTopicOrPartitionError, "0, 1, 2"),
     ({"starting_offsets": {("orders", 0): 999}}, segmentlog.OffsetOutOfRangeError, "999"),
-    ({"starting_timestamp": datetime(2025, 1, 1)}, segmentlog.OptionError, "zone"),
+    ({"since": datetime(2025, 1, 1)}, segmentlog.OptionError, "zone"),
     ({"isolation_level": "dirty"}, ValueError, "dirty"),
 ]  # fmt: skip
 

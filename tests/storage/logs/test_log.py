@@ -156,7 +156,7 @@ def test_a_cleanly_stopped_log_without_its_last_segments_is_an_error(
     with pytest.raises(LogDirectoryError, match="put the missing segments back"):
         segmentlog.dataset(tmp_path).count_rows()
     with pytest.raises(LogDirectoryError, match="put the missing segments back"):
-        log.scan(starting_timestamp=2**62).read_all()
+        log.scan(since=2**62).read_all()
     assert list(range(end)) == offsets_of(log.scan(end_offset=end))
     assert list(range(end)) == offsets_of(log.scan(read_up_to=ReadUpTo.LOG_END))
     (finding,) = [each for each in verify_log(log) if each.kind == FindingKind.HIGH_WATERMARK]
@@ -429,17 +429,17 @@ def test_times_are_bounds_of_a_scan(partition: Path) -> None:
     log = opened(partition)
     at_12 = datetime(1970, 1, 1, 0, 0, 12, tzinfo=UTC)
 
-    assert [*range(12, 30)] == offsets_of(log.scan(starting_timestamp=at_12))
-    assert [12, 13] == offsets_of(log.scan(starting_timestamp=at_12, ending_timestamp=13_001))
-    assert [*range(5, 12)] == offsets_of(log.scan(5, ending_timestamp=at_12))
-    assert [] == offsets_of(log.scan(starting_timestamp=30_000))
-    assert [*range(30)] == offsets_of(log.scan(ending_timestamp=30_000))
-    assert [] == offsets_of(log.scan(starting_timestamp=20_000, ending_timestamp=10_000))
-    assert (12, 30) == log.bounds(starting_timestamp=at_12)
-    with pytest.raises(OptionError, match="give start_offset or starting_timestamp, not both"):
-        log.scan(3, starting_timestamp=at_12)
-    with pytest.raises(OptionError, match="needs a time zone"):
-        log.scan(ending_timestamp=at_12.replace(tzinfo=None))
+    assert [*range(12, 30)] == offsets_of(log.scan(since=at_12))
+    assert [12, 13] == offsets_of(log.scan(since=at_12, until=13_001))
+    assert [*range(5, 12)] == offsets_of(log.scan(5, until=at_12))
+    assert [] == offsets_of(log.scan(since=30_000))
+    assert [*range(30)] == offsets_of(log.scan(until=30_000))
+    assert [] == offsets_of(log.scan(since=20_000, until=10_000))
+    assert (12, 30) == log.bounds(since=at_12)
+    with pytest.raises(OptionError, match="give start_offset or since, not both"):
+        log.scan(3, since=at_12)
+    with pytest.raises(OptionError, match="no zone, and none is guessed"):
+        log.scan(until=at_12.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize("use_threads", [False, True])

@@ -147,7 +147,7 @@ def removed_by_delete_records(directory: Path) -> None:
 
 def overwritten(directory: Path) -> None:
     """An overwrite removes the records."""
-    with segmentlog.open_writer(directory, "t", config=SMALL, delete_records=True) as writer:
+    with segmentlog.open_writer(directory, "t", config=SMALL, overwrite=True) as writer:
         writer.append(OTHERS)
 
 

@@ -23,7 +23,7 @@ def values(log: segmentlog.Log) -> list[bytes]:
 def overwritten(tmp_path: Path) -> Path:
     """One overwritten segment, whose file is still there, and no high watermarks."""
     write(tmp_path, pa.table({"value": [b"old"]}))
-    write(tmp_path, pa.table({"value": [b"new"]}), delete_records=True)
+    write(tmp_path, pa.table({"value": [b"new"]}), overwrite=True)
     (tmp_path / HIGH_WATERMARK_CHECKPOINT).unlink()
     return tmp_path
 
@@ -57,7 +57,7 @@ def test_a_log_is_listed_again_as_it_was(overwritten: Path, n_listings: int) -> 
 def test_records_that_are_gone_are_told(overwritten: Path) -> None:
     """Nothing had said where the log ended, so a remaining file is no answer."""
     log = segmentlog.open_log_dir(overwritten).log("t", 0)
-    write(overwritten, pa.table({"value": [b"newest"]}), delete_records=True)
+    write(overwritten, pa.table({"value": [b"newest"]}), overwrite=True)
     for path in segments(overwritten)[:-1]:
         path.unlink()
 

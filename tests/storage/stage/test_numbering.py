@@ -115,5 +115,5 @@ def test_sequences_that_would_not_be_told_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="base_sequence"):
         segmentlog.open_writer(tmp_path / "logs", producer=Producer(1, 0, {0: 1}))
     with pytest.raises(OptionError, match="a retry would delete the records that it repeats"):
-        segmentlog.open_writer(tmp_path / "logs", "t", producer=Producer(1), delete_records=True)
+        segmentlog.open_writer(tmp_path / "logs", "t", producer=Producer(1), overwrite=True)
     assert not (tmp_path / "logs").exists()

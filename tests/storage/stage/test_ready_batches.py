@@ -128,7 +128,7 @@ def test_a_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
             writer.append_batches(GOOD, 0, "u")
         writer.append_batches(b"", 0)
     assert () == writer.appended
-    with segmentlog.open_writer(tmp_path, creates_topics=False) as writer:
+    with segmentlog.open_writer(tmp_path, auto_create_topics=False) as writer:
         with pytest.raises(OptionError, match="topic"):
             writer.append_batches(GOOD, 0)
         with pytest.raises(UnknownTopicOrPartitionError):

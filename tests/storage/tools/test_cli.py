@@ -143,8 +143,8 @@ def test_files_that_cannot_be_read_are_errors(tmp_path: Path) -> None:
     ("arguments", "named"),
     [
         (["dump"], "Missing argument 'PATH"),
-        (["dump", ".", "--from-time", "soon"], "from-time"),
-        (["dump", ".", "--from-offset", "-1"], "--from-offset"),
+        (["dump", ".", "--since", "soon"], "since"),
+        (["dump", ".", "--start-offset", "-1"], "--start-offset"),
         (["x"], "'x'"),
     ],
 )

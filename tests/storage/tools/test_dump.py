@@ -84,13 +84,13 @@ def test_lines_to_read_tell_the_same(run: Run, partition: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "offsets", "n_batches"),
     [
-        (["--from-offset", "7"], [7, 8], 1),
-        (["--to-offset", "2"], [0, 1], 1),
-        (["--from-offset", "2", "--to-offset", "7"], [2, 6], 3),
-        (["--from-time", "2023-11-14T22:13:27Z"], [7, 8], 1),
-        (["--from-time", T0 + 8000], [8], 1),
-        (["--to-time", "2023-11-14T22:13:21"], [0], 2),
-        (["--from-offset", "100"], [], 0),
+        (["--start-offset", "7"], [7, 8], 1),
+        (["--end-offset", "2"], [0, 1], 1),
+        (["--start-offset", "2", "--end-offset", "7"], [2, 6], 3),
+        (["--since", "2023-11-14T22:13:27Z"], [7, 8], 1),
+        (["--since", T0 + 8000], [8], 1),
+        (["--until", "2023-11-14T22:13:21Z"], [0], 2),
+        (["--start-offset", "100"], [], 0),
     ],
 )
 def test_ranges_are_half_open(
@@ -110,7 +110,7 @@ def test_segments_outside_the_range_are_not_opened(
     """Their names tell."""
     path = write_log([[(0, T0), (1, T0)], [(2, T0), (3, T0)], [(4, T0)]])
     (path / FIRST).write_bytes(b"\xff" * 200)
-    result = run("dump", path, "-f", "json", "--from-offset", 2, "--to-offset", 4)
+    result = run("dump", path, "-f", "json", "--start-offset", 2, "--end-offset", 4)
 
     assert [2, 3] == [row["baseOffset"] for row in json_rows(result)]
 
@@ -347,7 +347,7 @@ def test_records_with_a_key(run: Run, example_data: str) -> None:
 def test_a_dump_of_nothing_says_so(run: Run, example_data: str) -> None:
     """An offset beyond the end of the log selects nothing, which an empty output does not show."""
     partition = f"{example_data}/orders-0"
-    nothing = run("dump", partition, "--from-offset", 10**6)
+    nothing = run("dump", partition, "--start-offset", 10**6)
     something = run("dump", partition, "--limit", 1)
 
     assert "" == nothing.stdout

@@ -4,36 +4,10 @@ import pytest
 
 from segmentlog.records.header import parse_header
 from segmentlog.testing.reference import Record, encode_batch
-from segmentlog.tools.selection import Selection, last_offset, parse_time
+from segmentlog.tools.selection import Selection, last_offset
 
 T0 = 1_700_000_000_000
 HEADER = parse_header(encode_batch([Record(10, T0, b"k", b"v"), Record(19, T0 + 9, b"k", b"v")]))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0", 0),
-        ("-1", -1),
-        ("1700000000123", 1_700_000_000_123),
-        ("2023-11-14T22:13:20Z", T0),
-        ("2023-11-14T22:13:20", T0),
-        ("2023-11-14T23:13:20.123+01:00", T0 + 123),
-        ("2023-11-14 22:13:20.999999", T0 + 999),
-        ("1969-12-31T23:59:59.999Z", -1),
-        ("2023-11-15", 1_700_006_400_000),
-    ],
-)
-def test_times_are_milliseconds_or_iso(text: str, expected: int) -> None:
-    """Both forms, without a zone in UTC."""
-    assert expected == parse_time(text)
-
-
-@pytest.mark.parametrize("text", ["", "now", "1.5", "2023-13-01", "9" * 30, "１７"])
-def test_other_times_are_refused(text: str) -> None:
-    """The message names both forms."""
-    with pytest.raises(ValueError, match="neither a time as 2026"):
-        parse_time(text)
 
 
 @pytest.mark.parametrize(

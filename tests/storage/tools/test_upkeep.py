@@ -69,7 +69,7 @@ def test_retain_by_other_settings(run: Run, directory: Path) -> None:
 
 def test_retain_below_the_log_start(run: Run, directory: Path) -> None:
     """An overwrite has moved the log start."""
-    with segmentlog.open_writer(directory, "orders", delete_records=True) as writer:
+    with segmentlog.open_writer(directory, "orders", overwrite=True) as writer:
         writer.append(pa.table({"value": [b"c"]}))
     printed = run("retain", directory, "-s", "cleanup.policy=compact").stdout
 

@@ -10,6 +10,7 @@ import segmentlog
 from segmentlog.errors import OffsetOutOfRangeError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
 from segmentlog.model import TopicPartition
+from segmentlog.times import Time
 
 PARTITION = TopicPartition("t", 0)
 
@@ -64,12 +65,12 @@ def test_to_the_end(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before_ms", "expected"),
-    [(0, 0), (1, 1), (3000, 3), (3001, 4), (8000, 8), (8001, 9), (-5, 0)],
+    ("before", "expected"),
+    [(0, 0), (1, 1), (3000, 3), (3001, 4), (8000, 8), (8001, 9), ("1970-01-01", 0)],
 )
-def test_before_a_time(directory: Path, before_ms: int, expected: int) -> None:
+def test_before_a_time(directory: Path, before: Time, expected: int) -> None:
     """The first record that is as new stays, and all behind it."""
-    done = segmentlog.delete_records(directory, "t", 0, before_ms=before_ms)
+    done = segmentlog.delete_records(directory, "t", 0, before=before)
 
     assert expected == done.new_start
     assert [*range(expected, 9)] == left(directory)
@@ -88,7 +89,7 @@ def test_before_a_time_that_only_deleted_records_of_the_first_segment_reach(
             writer.roll()
     segmentlog.delete_records(tmp_path, "t", 0, offset=2)
 
-    assert 4 == segmentlog.delete_records(tmp_path, "t", 0, before_ms=2500).new_start
+    assert 4 == segmentlog.delete_records(tmp_path, "t", 0, before=2500).new_start
     assert [3000] == left(tmp_path)
 
 
@@ -96,7 +97,7 @@ def test_it_never_goes_back(directory: Path) -> None:
     """A lower offset is no error, as with a broker, and changes nothing."""
     segmentlog.delete_records(directory, "t", 0, offset=5)
     before = (directory / "segmentlog.state").read_bytes()
-    calls: list[dict[str, Any]] = [{"offset": 2}, {"before_ms": 0}, {"offset": 5}]
+    calls: list[dict[str, Any]] = [{"offset": 2}, {"before": 0}, {"offset": 5}]
     for how in calls:
         assert 5 == segmentlog.delete_records(directory, "t", 0, **how).new_start
 
@@ -109,7 +110,7 @@ def test_not_beyond_the_high_watermark(directory: Path) -> None:
     write_offsets(str(directory), "replication-offset-checkpoint", {PARTITION: 5})
     with pytest.raises(OffsetOutOfRangeError):
         segmentlog.delete_records(directory, "t", 0, offset=6)
-    assert 5 == segmentlog.delete_records(directory, "t", 0, before_ms=10**9).new_start
+    assert 5 == segmentlog.delete_records(directory, "t", 0, before=10**8).new_start
 
     assert 5 == read_offsets(str(directory), "replication-offset-checkpoint")[PARTITION]
     assert [] == left(directory)
@@ -117,7 +118,7 @@ def test_not_beyond_the_high_watermark(directory: Path) -> None:
 
 def test_refusals(directory: Path) -> None:
     """Nothing is changed."""
-    calls: list[dict[str, Any]] = [{}, {"offset": 1, "before_ms": 1}]
+    calls: list[dict[str, Any]] = [{}, {"offset": 1, "before": 1}]
     for how in calls:
         with pytest.raises(OptionError, match="give the first offset that stays, or a time"):
             segmentlog.delete_records(directory, "t", 0, **how)

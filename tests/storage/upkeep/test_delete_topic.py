@@ -195,10 +195,10 @@ def test_a_directory_that_is_in_use(directory: Path) -> None:
 def test_a_numbered_sink_begins_again(directory: Path) -> None:
     """Its version of the topic was of records that are gone; of other topics it stays."""
     for topic in ("t", "t-1"):
-        write_three(directory, topic, txn=("app", 7))
+        write_three(directory, topic, txn_app_id="app", txn_version=7)
     segmentlog.delete_topic(directory, "t")
     for topic in ("t", "t-1"):
-        write_three(directory, topic, txn=("app", 7))
+        write_three(directory, topic, txn_app_id="app", txn_version=7)
 
     assert WHOLE == seen(directory)
     assert [b"a", b"a"] == seen(directory, "t-1")[0]
@@ -206,7 +206,7 @@ def test_a_numbered_sink_begins_again(directory: Path) -> None:
 
 def test_overwritten_records_of_a_deleted_topic_are_forgotten(directory: Path) -> None:
     """Their offsets are those of a log that is gone."""
-    write_three(directory, delete_records=True)
+    write_three(directory, overwrite=True)
     segmentlog.delete_topic(directory, "t")
 
     assert () == tuple(module.State.read(str(directory)).replaced)

@@ -469,7 +469,7 @@ def test_overwritten_records_go_by_the_log_start(tmp_path: Path) -> None:
     """An overwrite leaves them for a minute; retention need not wait for that."""
     table = pa.table({"value": [b"a", b"b"]})
     write(tmp_path, table, topic="t", num_partitions=1)
-    write(tmp_path, table, topic="t", delete_records=True)
+    write(tmp_path, table, topic="t", overwrite=True)
     removed = segmentlog.retain(tmp_path, settings=KEEP)
 
     assert [(0, 2, Reason.START, "")] == [
@@ -548,7 +548,7 @@ def test_segments_below_the_log_start_need_no_setting(tmp_path: Path) -> None:
     """The log start is somebody's explicit word already."""
     table = pa.table({"value": [b"a", b"b"]})
     write(tmp_path, table, topic="t", num_partitions=1)
-    write(tmp_path, table, topic="t", delete_records=True)
+    write(tmp_path, table, topic="t", overwrite=True)
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
 
     removed = segmentlog.retain(tmp_path, settings={"cleanup.policy": "compact"})

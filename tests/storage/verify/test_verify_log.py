@@ -79,9 +79,7 @@ def test_a_segment_below_the_log_start_may_have_lost_its_indexes(tmp_path: Path)
     config = segmentlog.ProducerConfig(segmentlog.TopicConfig(segment_bytes=260), batch_size=0)
     rows = pa.table({"value": [b"x" * 20] * 30})
     for replaces in (False, True):
-        with segmentlog.open_writer(
-            tmp_path, "t", config=config, delete_records=replaces
-        ) as writer:
+        with segmentlog.open_writer(tmp_path, "t", config=config, overwrite=replaces) as writer:
             writer.append(rows)
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
     live = next(each for each in log.segments if each.base_offset >= log.log_start_offset)

@@ -33,6 +33,6 @@ def test_a_directory_that_was_not_cleanly_stopped_is_not_new(tmp_path: Path, nam
     else:
         (tmp_path / name).touch()
     (tmp_path / "lost+found").mkdir()
-    write(tmp_path, ONE, creates_topics=True)
+    write(tmp_path, ONE, auto_create_topics=True)
 
     assert not (tmp_path / ".kafka_cleanshutdown").exists()

@@ -58,7 +58,7 @@ def test_numbers_of_partitions(tmp_path: Path) -> None:
     assert {} == topics.missing
     assert [3, 5] == [topics.n_partitions(topic) for topic in ("t", "new")]
     assert 1 == found(tmp_path).n_partitions("new")
-    with pytest.raises(UnknownTopicOrPartitionError, match="creates_topics=True"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="auto_create_topics=True"):
         found(tmp_path, creates_topics=False).n_partitions("new")
     with pytest.raises(OptionError, match="is there and has 3"):
         found(tmp_path, "t", 5)

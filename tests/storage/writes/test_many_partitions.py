@@ -53,7 +53,7 @@ def test_what_a_commit_has_not_changed_is_not_synced_again(
     """An overwrite took 41 s for 3,000 partitions where an append took 9."""
     write(tmp_path, ROWS, num_partitions=N)
     appended = syncs_of(tmp_path, monkeypatch)
-    overwritten = syncs_of(tmp_path, monkeypatch, delete_records=True)
+    overwritten = syncs_of(tmp_path, monkeypatch, overwrite=True)
 
     assert {".log": N, ".timeindex": N} == appended
     assert {".log": N, ".timeindex": N, "directory": N} == overwritten
@@ -77,7 +77,7 @@ def test_one_sync_of_many_that_fails(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing)
         with pytest.raises(SyncFailedError, match="t-13"):
-            write(tmp_path, ROWS, num_partitions=N, delete_records=True)
+            write(tmp_path, ROWS, num_partitions=N, overwrite=True)
     assert 0 == descriptors_below(tmp_path)
     assert 1 == len(list_guards(str(tmp_path)))
     assert [[b"%d" % n] for n in range(N)] == [values(tmp_path, "t", n) for n in range(N)]

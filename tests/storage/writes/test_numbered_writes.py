@@ -78,10 +78,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_the_second_topic_of_a_version_is_written(tmp_path: Path) -> None:
     """One batch of a streaming query that goes to two topics, by two writes."""
     for topic in ("orders", "audit", "orders", "audit"):
-        write(tmp_path, ONE, topic=topic, txn=("query-7", 42))
+        write(tmp_path, ONE, topic=topic, txn_app_id="query-7", txn_version=42)
     assert [1, 1] == n_rows(tmp_path, "orders", "audit")
-    write(tmp_path, ONE, topic="audit", txn=("query-7", 43))
-    write(tmp_path, ONE, topic="orders", txn=("query-8", 42))
+    write(tmp_path, ONE, topic="audit", txn_app_id="query-7", txn_version=43)
+    write(tmp_path, ONE, topic="orders", txn_app_id="query-8", txn_version=42)
     assert [2, 2] == n_rows(tmp_path, "orders", "audit")
 
 
@@ -89,22 +89,22 @@ def test_topics_that_have_the_version_are_left_out_of_a_job(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And the others are written; the warning names those that are not."""
-    write(tmp_path, ONE, topic="orders", txn=("app", 5))
-    write(tmp_path, ONE, topic="audit", txn=("app", 3))
+    write(tmp_path, ONE, topic="orders", txn_app_id="app", txn_version=5)
+    write(tmp_path, ONE, topic="audit", txn_app_id="app", txn_version=3)
     caplog.clear()
     rows = to_topics("orders", "audit", "other", "orders")
-    write(tmp_path, rows, topic=None, txn=("app", 4))
+    write(tmp_path, rows, topic=None, txn_app_id="app", txn_version=4)
     assert [1, 2, 1] == n_rows(tmp_path, "orders", "audit", "other")
     (warning,) = caplog.messages
     assert "version 4 of 'app' is not written to 'orders', which has version 5" in warning
     assert "audit" not in warning
 
     caplog.clear()
-    write(tmp_path, rows, topic=None, txn=("app", 4))
+    write(tmp_path, rows, topic=None, txn_app_id="app", txn_version=4)
     assert [1, 2, 1] == n_rows(tmp_path, "orders", "audit", "other")
     (warning,) = caplog.messages
     assert "'audit', which has version 4; 'orders', which has version 5; 'other'" in warning
-    write(tmp_path, rows, topic=None, txn=("app", 6))
+    write(tmp_path, rows, topic=None, txn_app_id="app", txn_version=6)
     assert [3, 3, 2] == n_rows(tmp_path, "orders", "audit", "other")
     assert_tidy(tmp_path)
 
@@ -115,7 +115,7 @@ def test_a_warning_that_would_name_very_many_topics(
     """Names some, and says how many there are."""
     rows = to_topics(*(f"t{number:02d}" for number in range(30)))
     for _ in range(2):
-        write(tmp_path, rows, topic=None, txn=("app", 1))
+        write(tmp_path, rows, topic=None, txn_app_id="app", txn_version=1)
     (warning,) = caplog.messages
     assert "'t09'" in warning
     assert "'t10'" not in warning
@@ -142,21 +142,21 @@ def test_a_commit_says_whether_it_has_written_anything(tmp_path: Path) -> None:
 
 def test_a_version_without_rows_counts_for_its_topic(tmp_path: Path) -> None:
     """Tried again, it may have some: it is done all the same."""
-    write(tmp_path, topic="t", txn=("app", 1))
-    write(tmp_path, ONE, topic="t", txn=("app", 1))
+    write(tmp_path, topic="t", txn_app_id="app", txn_version=1)
+    write(tmp_path, ONE, topic="t", txn_app_id="app", txn_version=1)
     assert [] == values(tmp_path)
-    write(tmp_path, ONE, topic="u", txn=("app", 1))
+    write(tmp_path, ONE, topic="u", txn_app_id="app", txn_version=1)
     assert [b"v"] == values(tmp_path, "u")
 
 
 def test_a_topic_that_is_left_out_is_not_emptied(tmp_path: Path) -> None:
     """An overwrite that is tried again has been done, and others have written since."""
-    write(tmp_path, ONE, ONE, txn=("app", 1))
-    write(tmp_path, ONE, txn=("app", 2), delete_records=True)
+    write(tmp_path, ONE, ONE, txn_app_id="app", txn_version=1)
+    write(tmp_path, ONE, txn_app_id="app", txn_version=2, overwrite=True)
     write(tmp_path, ONE)
-    write(tmp_path, ONE, txn=("app", 2), delete_records=True)
+    write(tmp_path, ONE, txn_app_id="app", txn_version=2, overwrite=True)
     assert [b"v", b"v"] == values(tmp_path)
-    write(tmp_path, ONE, topic="u", txn=("app", 2), delete_records=True)
+    write(tmp_path, ONE, topic="u", txn_app_id="app", txn_version=2, overwrite=True)
     assert [b"v"] == values(tmp_path, "u")
     assert [b"v", b"v"] == values(tmp_path)
 
@@ -164,7 +164,7 @@ def test_a_topic_that_is_left_out_is_not_emptied(tmp_path: Path) -> None:
 def test_a_topic_that_is_left_out_beside_another_is_not_emptied(tmp_path: Path) -> None:
     """One commit was to empty both."""
     sink = SinkVersion("app", 1)
-    write(tmp_path, ONE, topic="t", txn=sink)
+    write(tmp_path, ONE, topic="t", txn_app_id=sink.app_id, txn_version=sink.version)
     write(tmp_path, ONE, topic="u")
     job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), sink=sink))
     stager = job.stager(0)
@@ -182,38 +182,38 @@ def test_a_version_is_forgotten_30_days_after_its_last_commit(
     tmp_path: Path, clock: Clock
 ) -> None:
     """By the next commit of anybody; those that are in use stay."""
-    write(tmp_path, ONE, txn=("old", 1))
-    write(tmp_path, ONE, topic="u", txn=("old", 1))
+    write(tmp_path, ONE, txn_app_id="old", txn_version=1)
+    write(tmp_path, ONE, topic="u", txn_app_id="old", txn_version=1)
     for version in range(3):
-        write(tmp_path, ONE, txn=("daily", version))
-        write(tmp_path, ONE, topic="u", txn=("old", 2 + version))
+        write(tmp_path, ONE, txn_app_id="daily", txn_version=version)
+        write(tmp_path, ONE, topic="u", txn_app_id="old", txn_version=2 + version)
         clock.advance(days=14)
     assert {("old", "t"), ("old", "u"), ("daily", "t")} == set(State.read(str(tmp_path)).sinks)
     write(tmp_path, ONE)
     assert {("old", "u"), ("daily", "t")} == set(State.read(str(tmp_path)).sinks)
     before = len(values(tmp_path))
-    write(tmp_path, ONE, txn=("old", 1))
-    write(tmp_path, ONE, txn=("daily", 2))
+    write(tmp_path, ONE, txn_app_id="old", txn_version=1)
+    write(tmp_path, ONE, txn_app_id="daily", txn_version=2)
     assert before + 1 == len(values(tmp_path))
 
 
 @pytest.mark.parametrize("years", [1, -1, 8000, -56])
 def test_a_clock_that_was_wrong_for_some_commits(tmp_path: Path, clock: Clock, years: int) -> None:
     """Forgets no version, neither of before nor of meanwhile, and keeps none for good."""
-    write(tmp_path, ONE, txn=("before", 1))
+    write(tmp_path, ONE, txn_app_id="before", txn_version=1)
     real, clock.ahead = clock.ahead, years * 365.0 * DAY
     for version in range(3):
-        write(tmp_path, ONE, txn=("meanwhile", version))
+        write(tmp_path, ONE, txn_app_id="meanwhile", txn_version=version)
     clock.ahead = real
     for version in range(3):
-        write(tmp_path, ONE, txn=("behind", version))
+        write(tmp_path, ONE, txn_app_id="behind", txn_version=version)
     assert {"before", "meanwhile", "behind"} == names(tmp_path)
     for app_id in ("before", "meanwhile"):
-        write(tmp_path, ONE, txn=(app_id, 1))
+        write(tmp_path, ONE, txn_app_id=app_id, txn_version=1)
     assert 7 == len(values(tmp_path))
     for _ in range(4):
         clock.advance(days=20)
-        write(tmp_path, ONE, txn=("still", int(clock.ahead)))
+        write(tmp_path, ONE, txn_app_id="still", txn_version=int(clock.ahead))
     assert {"still"} == names(tmp_path)
 
 
@@ -221,7 +221,7 @@ def test_versions_keep_their_age_where_the_clock_jumps_forward(
     tmp_path: Path, clock: Clock
 ) -> None:
     """From one that was years behind: the jump counts for nothing, and the days before it do."""
-    write(tmp_path, ONE, txn=("app", 1))
+    write(tmp_path, ONE, txn_app_id="app", txn_version=1)
     for days in (20, 20_000, 9):
         clock.advance(days=days)
         write(tmp_path, ONE)
@@ -233,7 +233,7 @@ def test_versions_keep_their_age_where_the_clock_jumps_forward(
 
 def test_a_version_from_the_future_is_as_one_of_now(tmp_path: Path, clock: Clock) -> None:
     """It is forgotten, too, whoever has put it there."""
-    write(tmp_path, ONE, txn=("app", 1))
+    write(tmp_path, ONE, txn_app_id="app", txn_version=1)
     columns: dict[str, Any] = json.loads((tmp_path / STATE_FILE).read_text())["sinks"]
     rewrite_state(tmp_path, sinks={**columns, "time_ms": [2**62]})
     for _ in range(3):
@@ -249,18 +249,18 @@ def test_a_state_of_format_1_counts_for_every_topic(tmp_path: Path, clock: Clock
     write(tmp_path, ONE)
     to_format_1(tmp_path, {"app": 5})
     for topic in ("t", "u"):
-        write(tmp_path, ONE, topic=topic, txn=("app", 5))
+        write(tmp_path, ONE, topic=topic, txn_app_id="app", txn_version=5)
     assert [1, 0] == n_rows(tmp_path, "t", "u")
     assert 1 == json.loads((tmp_path / STATE_FILE).read_text())["format"]
-    write(tmp_path, ONE, txn=("app", 6))
+    write(tmp_path, ONE, txn_app_id="app", txn_version=6)
     assert 2 == json.loads((tmp_path / STATE_FILE).read_text())["format"]
     for topic in ("t", "u"):
-        write(tmp_path, ONE, topic=topic, txn=("app", 5))
+        write(tmp_path, ONE, topic=topic, txn_app_id="app", txn_version=5)
     assert [2, 0] == n_rows(tmp_path, "t", "u")
     for version in (7, 8, 9):
         clock.advance(days=11)
-        write(tmp_path, ONE, txn=("app", version))
-    write(tmp_path, ONE, topic="u", txn=("app", 5))
+        write(tmp_path, ONE, txn_app_id="app", txn_version=version)
+    write(tmp_path, ONE, topic="u", txn_app_id="app", txn_version=5)
     assert [5, 1] == n_rows(tmp_path, "t", "u")
 
 
@@ -321,11 +321,11 @@ COLUMNS = {"app_id": ["a"], "topic": ["t"], "version": [1], "time_ms": [1]}
 )  # fmt: skip
 def test_a_state_that_nobody_has_written(tmp_path: Path, fields: dict[str, object]) -> None:
     """Is refused as such, and nothing is written on the strength of it."""
-    write(tmp_path, ONE, txn=("app", 1))
+    write(tmp_path, ONE, txn_app_id="app", txn_version=1)
     rewrite_state(tmp_path, **fields)
     before = (tmp_path / STATE_FILE).read_bytes()
     with pytest.raises(CorruptCheckpointError, match=r"segmentlog\.state"):
-        write(tmp_path, ONE, txn=("app", 2))
+        write(tmp_path, ONE, txn_app_id="app", txn_version=2)
     assert before == (tmp_path / STATE_FILE).read_bytes()
 
 
@@ -368,7 +368,7 @@ def test_a_commit_that_takes_long_leaves_readers_their_minute(
     write(tmp_path, ONE)
     with monkeypatch.context() as patch:
         patch.setattr(commit._Commit, "append", takes_long)
-        write(tmp_path, ONE, delete_records=True)
+        write(tmp_path, ONE, overwrite=True)
     write(tmp_path, ONE)
     assert 2 == len(segments(tmp_path))
     clock.ahead += 61
@@ -382,7 +382,7 @@ def test_what_was_replaced_by_a_clock_that_was_ahead_is_deleted(
     """A minute after the clock was put right; or it would fill the disk for a year."""
     write(tmp_path, ONE)
     clock.ahead += 365 * DAY
-    write(tmp_path, ONE, delete_records=True)
+    write(tmp_path, ONE, overwrite=True)
     clock.ahead -= 365 * DAY
     for _ in range(2):
         write(tmp_path, ONE)

@@ -29,7 +29,7 @@ def test_the_log_start_moves_and_offsets_count_on(tmp_path: Path) -> None:
     """In all partitions of the topic, also in those that get nothing, and in no other topic."""
     write_here(tmp_path, numbered_rows(0, 500))
     write_here(tmp_path, numbered_rows(0, 100), topic="other")
-    write_here(tmp_path, numbered_rows(1000, 100).slice(0, 1), delete_records=True)
+    write_here(tmp_path, numbered_rows(1000, 100).slice(0, 1), overwrite=True)
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
 
     assert {0: [1000], 1: []} == numbers(tmp_path)
@@ -39,7 +39,7 @@ def test_the_log_start_moves_and_offsets_count_on(tmp_path: Path) -> None:
     assert dealt((0, 100)) == numbers(tmp_path, "other")
     write_here(tmp_path, numbered_rows(1002, 4))
     assert {0: [1000, 1002, 1004], 1: [1003, 1005]} == numbers(tmp_path)
-    write_here(tmp_path, delete_records=True)
+    write_here(tmp_path, overwrite=True)
     assert {0: [], 1: []} == numbers(tmp_path)
     assert_tidy(tmp_path)
 
@@ -51,7 +51,7 @@ def test_the_files_go_with_a_later_job(tmp_path: Path) -> None:
     reader = segmentlog.open_log_dir(tmp_path)
     old = [reader.log("t", each) for each in (0, 1)]
     assert 0 == old[0].log_start_offset
-    write_here(tmp_path, numbered_rows(1000, 10), delete_records=True)
+    write_here(tmp_path, numbered_rows(1000, 10), overwrite=True)
 
     assert 250 == old[0].scan().read_all().num_rows
     assert 250 == old[1].scan().read_all().num_rows
@@ -73,7 +73,7 @@ def test_the_files_go_with_a_later_job(tmp_path: Path) -> None:
 def test_a_topic_that_was_made_anew_keeps_its_records(tmp_path: Path) -> None:
     """Its predecessor was to lose records; the new topic loses none."""
     write_here(tmp_path, numbered_rows(0, 500))
-    write_here(tmp_path, numbered_rows(1000, 10), delete_records=True)
+    write_here(tmp_path, numbered_rows(1000, 10), overwrite=True)
     for path in tmp_path.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -96,8 +96,8 @@ def test_a_crash_at_every_step_of_an_overwrite(
     for number in range(1000):
         directory = tmp_path / str(number)
         segmentlog.alter_settings(directory, None, AT_ONCE)
-        write_here(directory, numbered_rows(0, 100), delete_records=bool(number % 2))
-        write_here(directory, numbered_rows(100, 100), delete_records=bool(number % 2))
+        write_here(directory, numbered_rows(0, 100), overwrite=bool(number % 2))
+        write_here(directory, numbered_rows(100, 100), overwrite=bool(number % 2))
         before = dealt((100, 100)) if number % 2 else dealt((0, 200))
         job = WriteJob.begin(WriteRequest(str(directory), CONFIG, topic="t", overwrite=True))
         stager = job.stager(0)
@@ -130,7 +130,7 @@ def test_a_crash_at_every_step_of_an_overwrite(
 def test_a_topic_is_needed(tmp_path: Path) -> None:
     """Rows that name topics do not say whose records are to go."""
     with pytest.raises(OptionError, match="topic"):
-        segmentlog.open_writer(tmp_path, delete_records=True)
+        segmentlog.open_writer(tmp_path, overwrite=True)
 
 
 def test_a_failed_sync_keeps_the_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_a_failed_sync_keeps_the_guard(tmp_path: Path, monkeypatch: pytest.Monke
 def test_overwritten_files_go_before_the_next_job_stages(tmp_path: Path) -> None:
     """A disk that is full of them would otherwise refuse every job before its commit."""
     write_here(tmp_path, numbered_rows(0, 500))
-    write_here(tmp_path, numbered_rows(1000, 10), delete_records=True)
+    write_here(tmp_path, numbered_rows(1000, 10), overwrite=True)
     segmentlog.alter_settings(tmp_path, "t", AT_ONCE)
     job = WriteJob.begin(WriteRequest(str(tmp_path), CONFIG, topic="t", overwrite=True))
 
@@ -179,10 +179,10 @@ def test_overwritten_files_go_before_the_next_job_stages(tmp_path: Path) -> None
 def test_overwritten_files_stay_for_the_delay_of_their_own_topic(tmp_path: Path) -> None:
     """A job for another topic goes by it, too, whatever delay its own topic has."""
     write_here(tmp_path, numbered_rows(0, 500))
-    write_here(tmp_path, numbered_rows(1000, 10), delete_records=True)
+    write_here(tmp_path, numbered_rows(1000, 10), overwrite=True)
     segmentlog.alter_settings(tmp_path, "u", AT_ONCE)
     write_here(tmp_path, numbered_rows(0, 10), topic="u")
-    write_here(tmp_path, numbered_rows(10, 10), topic="u", delete_records=True)
+    write_here(tmp_path, numbered_rows(10, 10), topic="u", overwrite=True)
     write_here(tmp_path, numbered_rows(20, 10), topic="u")
 
     assert [*tmp_path.glob(f"t-0/{0:020d}.log")]

@@ -6,9 +6,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from crashing import Crash, crash_at
 from plain_writes import dealt, numbered_rows, numbers, write
@@ -91,7 +93,7 @@ def test_a_hostile_topic_name_is_refused(tmp_path: Path, topic: str) -> None:
 def test_a_brokers_directory_gets_no_new_topics(tmp_path: Path) -> None:
     """The broker would move a topic aside that it does not know."""
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
-    with pytest.raises(UnknownTopicOrPartitionError, match="creates_topics=True"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="auto_create_topics=True"):
         segmentlog.open_writer(tmp_path, "t")
     assert {"meta.properties", ".lock"} == {path.name for path in tmp_path.iterdir()}
 
@@ -327,9 +329,69 @@ def test_a_writer_flushes_rolls_and_closes(tmp_path: Path) -> None:
 
 def test_one_transaction_number_is_one_commit(tmp_path: Path) -> None:
     """A second flush under it would be taken for done."""
-    with segmentlog.open_writer(tmp_path, "t", num_partitions=2, txn=("job", 1)) as writer:
+    with segmentlog.open_writer(
+        tmp_path, "t", num_partitions=2, txn_app_id="job", txn_version=1
+    ) as writer:
         writer.append(numbered_rows(0, 20))
         writer.flush()
         with pytest.raises(OptionError, match="one number is one commit"):
             writer.append(numbered_rows(20, 20))
     assert dealt((0, 20)) == numbers(tmp_path)
+
+
+class OnlyAnArray:
+    """Rows that have the interface of one batch alone."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> object:
+        return pa.record_batch({"key": ["a", None], "value": ["ä", "2"]}).__arrow_c_array__()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: pa.table({"key": ["a", None], "value": ["ä", "2"]}), id="pyarrow"),
+        pytest.param(OnlyAnArray, id="array"),
+        pytest.param(
+            lambda: pa.table({"key": ["a", None], "value": ["ä", "2"]}).to_reader(), id="reader"
+        ),
+        pytest.param(
+            lambda: pytest.importorskip("polars").DataFrame(
+                {"topic": ["t", "t"], "key": ["a", None], "value": ["ä", "2"]}
+            ),
+            id="polars",
+        ),
+        pytest.param(
+            lambda: pytest.importorskip("pandas").DataFrame(
+                {"key": ["a", None], "value": ["ä", "2"]}
+            ),
+            id="pandas",
+        ),
+        pytest.param(
+            lambda: pytest.importorskip("duckdb").sql(
+                "select * from (values ('a', 'ä'), (null, '2')) t(key, value)"
+            ),
+            id="duckdb",
+        ),
+    ],
+)
+def test_rows_come_from_any_library_with_the_capsule_interface(
+    tmp_path: Path, make: Callable[[], Any]
+) -> None:
+    """Strings are written in UTF-8, and read again as strings or as bytes."""
+    rows = make()
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(rows)
+    read = segmentlog.read(tmp_path, "t", columns=["key", "value"], strings=True)
+
+    assert [("a", "ä"), (None, "2")] == list(zip(*read.to_pydict().values(), strict=True))
+    assert ["ä".encode(), b"2"] == segmentlog.read(tmp_path)["value"].to_pylist()
+
+
+def test_topics_of_a_polars_frame_choose_the_log(tmp_path: Path) -> None:
+    """The column of topics may have views of strings, as Polars has them."""
+    polars = pytest.importorskip("polars")
+    with segmentlog.open_writer(tmp_path) as writer:
+        writer.append(polars.DataFrame({"topic": ["t", "u", "t"], "value": [b"1", b"2", b"3"]}))
+
+    assert [b"1", b"3"] == segmentlog.read(tmp_path, "t")["value"].to_pylist()
+    assert [b"2"] == segmentlog.read(tmp_path, "u")["value"].to_pylist()

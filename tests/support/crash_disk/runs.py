@@ -191,7 +191,7 @@ def write_job(directory: Path, job: Job) -> None:
         TOPIC,
         num_partitions=N_PARTITIONS,
         config=job.config,
-        delete_records=job.overwrites,
+        overwrite=job.overwrites,
         producer=segmentlog.Producer(job.number, 0, 0) if job.is_idempotent else None,
     ) as writer:
         for batch in job.table().to_batches(max_chunksize=5):

@@ -156,7 +156,7 @@ def assert_found_by_time(directory: Path, model: Model, rng: random.Random) -> N
         return
     what = f"{where}: first row at {wanted_ms}"
     assert (found and found.offset) == offset, f"{what} is {found}, not {offset}"
-    scanned = log.scan(starting_timestamp=wanted_ms, columns=["offset"]).read_all()
+    scanned = log.scan(since=wanted_ms, columns=["offset"]).read_all()
     after = sorted(each for each in left if offset is not None and each >= offset)
     assert scanned["offset"].to_pylist() == after, f"{what}: a scan from there on"
     bound = pc.field("timestamp") >= pa.scalar(wanted_ms, pa.timestamp("ms", "UTC"))

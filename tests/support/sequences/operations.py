@@ -240,7 +240,7 @@ def overwrite(scene: Scene) -> Plan:
     def act(done: Callable[[], None]) -> None:
         with segmentlog.open_writer(
             scene.directory, topic, num_partitions=n_partitions, config=config,
-            delete_records=True,
+            overwrite=True,
         ) as writer:  # fmt: skip
             writer.append(_table(topic, rows))
         done()
@@ -376,7 +376,7 @@ def number(scene: Scene) -> Plan:
     def act(done: Callable[[], None]) -> None:
         with segmentlog.open_writer(
             scene.directory, topic, num_partitions=n_partitions, config=config,
-            txn=(name, version), delete_records=replaces,
+            txn_app_id=name, txn_version=version, overwrite=replaces,
         ) as writer:  # fmt: skip
             writer.append(_table(topic, rows))
         done()
@@ -403,7 +403,7 @@ def delete_records(scene: Scene) -> Plan:
     def act(done: Callable[[], None]) -> None:
         segmentlog.delete_records(
             scene.directory, *topic_partition, offset=None if before_ms is not None else offset,
-            before_ms=before_ms, settings={"file.delete.delay.ms": str(delay_ms)},
+            before=before_ms, settings={"file.delete.delay.ms": str(delay_ms)},
         )  # fmt: skip
         done()
 

@@ -128,8 +128,9 @@ class Writer:
         with segmentlog.open_writer(
             self._directory, op.topic, config=op.config,
             num_partitions=max(op.job.topics.values()),
-            delete_records=op.kind == "overwrite",
-            txn=(f"slot {self._how['slot']}", op.job.number) if op.is_numbered else None,
+            overwrite=op.kind == "overwrite",
+            txn_app_id=f"slot {self._how['slot']}" if op.is_numbered else None,
+            txn_version=op.job.number if op.is_numbered else None,
         ) as writer:  # fmt: skip
             writer.append(op.job.rows())
             if op.kind == "abort":

@@ -1,0 +1,83 @@
+"""The last record of each key, in memory for the keys and not for the records.
+
+Rows are collected until they have as many bytes as the last records so far.  Then the last records
+of both are found at once, by columns.  So each row is looked at about twice.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+__all__ = ["latest_by_key"]
+
+#: Fewer rows than this many bytes are not reduced.  5,000,000 records of 500,000 keys took 6.7 s;
+#: with 16 MiB they took 8.2 s, with 256 MiB as long, and 250 MiB more memory.
+_LEAST_BYTES = 64 << 20
+
+
+def latest_by_key(reader: pa.RecordBatchReader) -> pa.Table:
+    """The last row of each key of a partition, unless its value is null.
+
+    Parameters
+    ----------
+    reader : rows with at least the columns ``key``, ``value``, ``topic`` and ``partition``; a
+        partition's rows follow each other, in the order of their offsets.  A batch has rows of
+        one partition.
+
+    Returns
+    -------
+    pyarrow.Table
+        Its rows in their order, without those that have no key.
+    """
+    done: list[pa.Table] = []
+    current, partition = _Latest(reader.schema), None
+    for batch in reader:
+        if not batch.num_rows:
+            continue
+        found = (batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
+        if found != partition:
+            done.append(current.rows())
+            current, partition = _Latest(reader.schema), found
+        current.add(batch)
+    return pa.concat_tables([*done, current.rows()])
+
+
+class _Latest:
+    """The last records of one partition, and the rows after them."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._last = schema.empty_table()
+        self._added: list[pa.RecordBatch] = []
+        self._n_bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the next rows."""
+        self._added.append(batch)
+        self._n_bytes += batch.nbytes
+        if self._n_bytes >= max(self._last.nbytes, _LEAST_BYTES):
+            self._reduce()
+
+    def rows(self) -> pa.Table:
+        """The last row of each key."""
+        self._reduce()
+        return self._last
+
+    def _reduce(self) -> None:
+        """Keep the last row of each key, and of these the ones with a value.
+
+        A null value deletes its key.  The row can go at once, because no row before it is left.
+        """
+        if not self._added:
+            return
+        added = pa.Table.from_batches(self._added, self._schema)
+        self._added, self._n_bytes = [], 0
+        rows = pa.concat_tables([self._last, added])
+        keyed = pa.table({"key": rows["key"], "row": pa.array(np.arange(rows.num_rows))})
+        last = keyed.group_by("key").aggregate([("row", "max")])["row_max"].to_numpy()
+        is_last = np.zeros(rows.num_rows, np.bool_)
+        is_last[last] = True
+        for name in ("key", "value"):
+            if rows[name].null_count:
+                is_last &= rows[name].is_valid().to_numpy()
+        # A mask filters chunk by chunk: more bytes than an array's offsets reach are no problem.
+        self._last = rows.filter(pa.array(is_last)).combine_chunks()

@@ -1,0 +1,184 @@
+"""Times and durations as users give them: in Spark's options, in Python, on the command line.
+
+A time is one of these:
+
+- a text in ISO 8601 with its zone (``2026-01-31T10:00:00Z``), or a date, which means its midnight
+  in UTC;
+- milliseconds since 1970, as a number or as a text of digits;
+- in Python also a datetime with its time zone, or a date.
+
+Where a time is a bound of a read in Python or on the command line, a duration (``2h``,
+``10 minutes``, a timedelta) stands for the time so long before now.
+"""
+
+import re
+import time as clock
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TypeAlias
+
+from segmentlog.arguments import LARGEST_LONG, refused
+from segmentlog.errors import OptionError
+
+__all__ = [
+    "A_TIME",
+    "Time",
+    "epoch_milliseconds",
+    "parse_duration",
+    "parse_time",
+    "refuse_seconds",
+]
+
+#: Times that are bounds of a read.
+Time: TypeAlias = datetime | date | timedelta | int | str
+
+#: The accepted forms, for help texts and messages.
+A_TIME = "a time such as 2026-01-31T10:00:00Z, a date, or milliseconds since 1970"
+
+_ACCEPTED = f"give {A_TIME}; or a duration before now such as 2h"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_NO_ZONE = "this time has no zone, and none is guessed: add Z for UTC, or an offset such as +02:00"
+
+#: Seconds since 1970 have ten digits from 2001 to 2286.  As milliseconds, the same numbers are
+#: times of January to April 1970, before there was Kafka.
+_SECONDS = range(10**9, 10**10)
+
+_UNITS = {
+    "ms": 1, "millisecond": 1, "s": 1000, "second": 1000, "min": 60_000, "minute": 60_000,
+    "m": 60_000, "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000,
+    "week": 604_800_000,
+}  # fmt: skip
+
+
+def epoch_milliseconds(option: str, given: Time, now_ms: int | None = None) -> int:
+    """Milliseconds since 1970 UTC of a time, or of a duration before now.
+
+    A time between two milliseconds counts as the later one.  A record's timestamp is a whole
+    number of milliseconds, so the same records are at or after either of the two.
+
+    Parameters
+    ----------
+    option : name of the option, for errors.
+    given : the value that the user gave.
+    now_ms : the time before which a duration begins; by default, the clock of this machine.
+
+    Raises
+    ------
+    OptionError
+        If `given` is not one of the forms of this module; if a time of day has no zone, because
+        the zone of a machine is not guessed; if the time lies before 1970; if a number has ten
+        digits, because it is then probably a time in seconds.
+    """
+    try:
+        found = _milliseconds(given, now_ms)
+    except ValueError as error:
+        raise OptionError(option, str(given), str(error) or _ACCEPTED) from None
+    if found is None:
+        raise refused(option, given, _ACCEPTED)
+    return found
+
+
+def _milliseconds(given: object, now_ms: int | None) -> int | None:
+    """Milliseconds since 1970, or None if the value has another type."""
+    if isinstance(given, str):
+        if not _is_duration(given):
+            return parse_time(given)
+        return _before(parse_duration(given), now_ms)
+    if isinstance(given, timedelta):
+        if given <= timedelta():
+            reason = "a duration is longer than zero"
+            raise ValueError(reason)
+        return _before(-(given // -_MILLISECOND), now_ms)
+    if isinstance(given, datetime):
+        return _since_1970(given)
+    if isinstance(given, date):
+        return _since_1970(datetime.combine(given, time(), UTC))
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        return None
+    return refuse_seconds(given.__index__())
+
+
+def _before(milliseconds: int, now_ms: int | None) -> int:
+    now_ms = clock.time_ns() // 1_000_000 if now_ms is None else now_ms
+    return max(now_ms - milliseconds, 0)
+
+
+def refuse_seconds(milliseconds: int) -> int:
+    """The number, if it can be milliseconds since 1970.
+
+    Raises
+    ------
+    ValueError
+        If it is negative or larger than 64 bits hold, or has the ten digits of a time in seconds.
+    """
+    if not 0 <= milliseconds <= LARGEST_LONG:
+        raise ValueError
+    if milliseconds in _SECONDS:
+        meant = (_EPOCH + timedelta(seconds=milliseconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        reason = (
+            f"{milliseconds} is probably in seconds, and milliseconds are meant: "
+            f"give {1000 * milliseconds} or {meant}"
+        )
+        raise ValueError(reason)
+    return milliseconds
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since 1970 of a text: digits, a time in ISO 8601 with its zone, or a date.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these, with a reason if there is more to say than that.
+    """
+    text = text.strip()
+    if re.fullmatch(r"[0-9]{1,19}", text):
+        return refuse_seconds(int(text))
+    if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        text += "T00:00:00Z"
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError from None  # the error of the option contains the text
+    return _since_1970(when)
+
+
+def _since_1970(when: datetime) -> int:
+    """Milliseconds, rounded up.
+
+    Raises
+    ------
+    ValueError
+        If the time has no zone, or lies before 1970.
+    """
+    if when.utcoffset() is None:
+        raise ValueError(_NO_ZONE)
+    milliseconds = -((_EPOCH - when) // _MILLISECOND)
+    if milliseconds < 0:
+        raise ValueError
+    return milliseconds
+
+
+def _is_duration(text: str) -> bool:
+    return re.fullmatch(r"\s*(?:[0-9]{1,12}\s*[a-z]+\s*)+", text.lower(), re.ASCII) is not None
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of a duration: ``10 minutes``, ``1 day 12 hours``, ``2h``, ``500ms``.
+
+    Raises
+    ------
+    ValueError
+        If it is not a duration, or is zero.
+    """
+    if not _is_duration(text):
+        raise ValueError
+    total = 0
+    for number, unit in re.findall(r"([0-9]{1,12})\s*([a-z]+)", text.lower()):
+        name = unit if unit in _UNITS else unit.removesuffix("s")
+        if name not in _UNITS:
+            raise ValueError
+        total += int(number) * _UNITS[name]
+    if not total:
+        raise ValueError
+    return total
