@@ -8,6 +8,8 @@
 Importing this package is cheap: the compiled kernels load with the first scan.
 """
 
+from typing import TYPE_CHECKING
+
 from segmentlog.append.appended import Appended
 from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
 from segmentlog.compaction.compact import compact
@@ -44,26 +46,34 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.logs.log import Log
-from segmentlog.logs.log_directory import LogDirectory, open_log_dir
+from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir
 from segmentlog.model import (
     Codec,
     IsolationLevel,
     LogSlice,
+    OffsetRange,
     OnCorruptBatch,
+    OnInvalidUtf8,
     ReadUpTo,
-    ScanPolicy,
+    SliceFile,
     TimestampAndOffset,
     TimestampType,
     TopicPartition,
 )
+from segmentlog.segments.log_end import LogEnd
+from segmentlog.segments.segment import Segment
 from segmentlog.settings.alter import alter_settings, topic_settings
-from segmentlog.settings.directory_settings import Setting
+from segmentlog.settings.directory_settings import Setting, Source
 from segmentlog.stage.config import Producer, ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.upkeep.delete_records import DeletedRecords, delete_records
 from segmentlog.upkeep.delete_topic import DeletedTopic, delete_topic
 from segmentlog.upkeep.retain import RemovedSegment, retain
+from segmentlog.upkeep.retention import Reason
 from segmentlog.writes.writer import LogWriter, open_writer
+
+if TYPE_CHECKING:
+    from segmentlog.arrow_dataset.log_dataset import LogDataset
 
 __all__ = [
     "Appended",
@@ -85,25 +95,33 @@ __all__ = [
     "IsolationLevel",
     "Log",
     "LogChangedError",
+    "LogDataset",
     "LogDirectory",
     "LogDirectoryError",
+    "LogEnd",
     "LogLockedError",
     "LogSlice",
     "LogWriter",
     "MalformedBatchError",
+    "MissingPartition",
     "OffsetOutOfRangeError",
+    "OffsetRange",
     "OffsetsOutOfOrderError",
     "OnCorruptBatch",
+    "OnInvalidUtf8",
     "OptionError",
     "OutOfOrderSequenceError",
     "Producer",
     "ProducerConfig",
     "ReadUpTo",
+    "Reason",
     "RecordTooLargeError",
     "RemovedSegment",
-    "ScanPolicy",
+    "Segment",
     "SegmentLogError",
     "Setting",
+    "SliceFile",
+    "Source",
     "StagedFileError",
     "StorageError",
     "SyncFailedError",
@@ -130,8 +148,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
-    """``__version__``, read from the installed package when it is first asked for."""
+def __getattr__(name: str) -> object:
+    """``LogDataset`` and ``__version__``, which are looked up when they are first asked for."""
+    if name == "LogDataset":
+        from segmentlog.arrow_dataset.log_dataset import LogDataset  # loads pyarrow.dataset
+
+        return LogDataset
     if name != "__version__":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

@@ -18,7 +18,14 @@ _PER_MILLISECOND = {"s": 1, "ms": 1, "us": 1000, "ns": 1_000_000}
 _LARGEST_LONG = 2**63 - 1
 
 _TYPES: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
-    "topic": (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), "a string"),
+    "topic": (
+        lambda kind: (
+            pa.types.is_string(kind)
+            or pa.types.is_large_string(kind)
+            or pa.types.is_string_view(kind)
+        ),
+        "a string",
+    ),
     "partition": (pa.types.is_integer, "an integer"),
     "offset": (pa.types.is_int64, "int64"),
     "timestamp": (pa.types.is_timestamp, "a timestamp"),

@@ -111,6 +111,8 @@ class RowStager:
             self._write_held()
             self._schema = batch.schema
         taken = batch.select([name for name in _COLUMNS if name in batch.schema.names])
+        if self._topic is None:
+            taken = _without_views(taken)
         for rows, n_bytes in cut_rows(taken, self._config.buffer_memory, _LEAST_ROW_BYTES):
             self._hold(rows, n_bytes)
 
@@ -267,3 +269,28 @@ def _encoder(config: ProducerConfig) -> RecordEncoder:
         batch_size=config.batch_size,
         max_message_bytes=config.most_batch_bytes,
     )
+
+
+def _without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows whose columns are no views of strings or bytes, which Arrow cannot select by topic."""
+    for i, field in enumerate(rows.schema):
+        if "view" in str(field.type):
+            column = rows.column(i)
+            column.validate(full=True)  # a cast reads the targets of views unchecked
+            rows = rows.set_column(i, field.name, column.cast(_plain(field.type)))
+    return rows
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type with strings and bytes of 64-bit bounds in place of views."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_plain(kind.value_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    return kind

@@ -334,7 +334,7 @@ def test_one_transaction_number_is_one_commit(tmp_path: Path) -> None:
     ) as writer:
         writer.append(numbered_rows(0, 20))
         writer.flush()
-        with pytest.raises(OptionError, match="one number is one commit"):
+        with pytest.raises(OptionError, match="one version is one commit"):
             writer.append(numbered_rows(20, 20))
     assert dealt((0, 20)) == numbers(tmp_path)
 
@@ -391,7 +391,9 @@ def test_topics_of_a_polars_frame_choose_the_log(tmp_path: Path) -> None:
     """The column of topics may have views of strings, as Polars has them."""
     polars = pytest.importorskip("polars")
     with segmentlog.open_writer(tmp_path) as writer:
-        writer.append(polars.DataFrame({"topic": ["t", "u", "t"], "value": [b"1", b"2", b"3"]}))
+        headers = [[{"key": "h", "value": b"x"}], None, []]
+        columns = {"topic": ["t", "u", "t"], "value": [b"1", b"2", b"3"], "headers": headers}
+        writer.append(polars.DataFrame(columns))
 
     assert [b"1", b"3"] == segmentlog.read(tmp_path, "t")["value"].to_pylist()
     assert [b"2"] == segmentlog.read(tmp_path, "u")["value"].to_pylist()

@@ -1,0 +1,106 @@
+"""`segmentlog.read` and `segmentlog.latest`: records, and the last values of keys, as tables."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import segmentlog
+from segmentlog.arrow_dataset import latest_by_key
+from segmentlog.errors import InvalidUtf8Error, OptionError
+
+
+def test_a_topic_is_read_between_two_times(example_data: str) -> None:
+    """Dates are midnights in UTC, and the bounds are those of a scan of each partition."""
+    table = segmentlog.read(example_data, "orders", since="2025-10-10", until="2025-10-11")
+    expected = sum(
+        log.scan(since="2025-10-10T00:00:00Z", until=1_760_140_800_000).read_all().num_rows
+        for log in segmentlog.open_log_dir(example_data)
+        if log.topic_partition.topic == "orders"
+    )
+
+    assert 0 < expected == table.num_rows
+    assert pa.binary() == table.schema.field("value").type
+
+
+def test_the_last_records_of_each_partition_are_read(example_data: str) -> None:
+    """`last` counts offsets before the end of each partition, as Spark's `lastRecords` does."""
+    table = segmentlog.read(example_data, "orders", last=2, columns=["partition", "offset"])
+
+    assert [(0, 333), (0, 334), (1, 315), (1, 316), (2, 246), (2, 247)] == list(
+        zip(*table.to_pydict().values(), strict=True)
+    )
+    with pytest.raises(OptionError, match="give since or last, not both"):
+        segmentlog.read(example_data, "orders", last=2, since="2h")
+    assert 0 == segmentlog.read(example_data, "orders", since="2h").num_rows
+
+
+def test_keys_and_values_are_strings_everywhere(example_data: str) -> None:
+    """Filters on strings work, a pickled dataset keeps its types, and a scan has them too."""
+    logs = segmentlog.dataset(example_data, topics="orders", strings=True)
+    long_keys = logs.to_table(["key"], filter=pc.utf8_length(pc.field("key")) > 3)
+    log = segmentlog.open_log_dir(example_data).log("orders", 0)
+
+    assert pa.string() == logs.schema.field("key").type == long_keys.schema.field("key").type
+    assert long_keys.num_rows == logs.count_rows()
+    assert isinstance(
+        log.scan(strings=True, columns=["value"]).read_all()["value"][0].as_py(), str
+    )
+
+
+def test_a_value_that_is_not_utf_8_is_an_error_or_replaced(tmp_path: Path) -> None:
+    """The error names the record; on request the value is null, or has U+FFFD."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(pa.table({"value": [b"a", b"\xff"]}))
+
+    with pytest.raises(InvalidUtf8Error) as caught:
+        segmentlog.read(tmp_path, "t", strings=True, columns=["value"])
+    assert ("t", 0, 1) == (caught.value.topic, caught.value.partition, caught.value.offset)
+    for policy, expected in (("null", None), ("replace", "\ufffd")):
+        table = segmentlog.read(tmp_path, "t", strings=True, on_invalid_utf8=policy)
+        assert ["a", expected] == table["value"].to_pylist()
+
+
+@pytest.mark.parametrize("least_bytes", [1, 2000, 64 << 20])
+def test_the_last_value_of_each_key_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least_bytes: int
+) -> None:
+    """A null value deletes its key, and a later value brings it back; rows without key are left.
+
+    The result does not depend on how many rows are looked at together.
+    """
+    monkeypatch.setattr(latest_by_key, "_LEAST_BYTES", least_bytes)
+    rng = np.random.default_rng(7)
+    expected: dict[str, dict[str, str]] = {"a": {}, "b": {}}
+    with segmentlog.open_writer(tmp_path, num_partitions=2) as writer:
+        for _ in range(30):
+            keys = [f"k{each}" if each else None for each in rng.integers(0, 40, 50)]
+            values = [None if each < 20 else f"v{each}" for each in rng.integers(0, 99, 50)]
+            topics = ["ab"[each] for each in rng.integers(0, 2, 50)]
+            writer.append(pa.table({"topic": topics, "key": keys, "value": values}))
+            for topic, key, value in zip(topics, keys, values, strict=True):
+                if key is not None:
+                    expected[topic].pop(key, None)
+                    if value is not None:
+                        expected[topic][key] = value
+    found = segmentlog.latest(tmp_path, columns=["topic", "key", "value"], strings=True)
+    one = segmentlog.latest(tmp_path, "b", strings=True)
+
+    rows = sorted(zip(*found.to_pydict().values(), strict=True))
+    assert sorted((t, k, v) for t, held in expected.items() for k, v in held.items()) == rows
+    assert expected["b"] == dict(
+        zip(*one.select(["key", "value"]).to_pydict().values(), strict=True)
+    )
+    assert sorted(one["offset"].to_pylist()) != []
+
+
+def test_a_directory_iterates_over_its_logs(example_data: str) -> None:
+    """Brokers' own topics are left out, as by `topics`; a directory without logs is no falsehood."""
+    directory = segmentlog.open_log_dir(example_data)
+    logs = list(directory)
+
+    assert len(directory) == len(logs) == sum(map(len, directory.topics().values()))
+    assert logs == [directory.log(*each.topic_partition) for each in logs]
+    assert directory
