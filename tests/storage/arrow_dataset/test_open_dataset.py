@@ -97,7 +97,7 @@ def test_the_last_value_of_each_key_is_found(
 
 
 def test_a_directory_iterates_over_its_logs(example_data: str) -> None:
-    """Brokers' own topics are left out, as by `topics`; a directory without logs is no falsehood."""
+    """Brokers' own topics are left out, as by `topics`; an empty directory is true, too."""
     directory = segmentlog.open_log_dir(example_data)
     logs = list(directory)
 
