@@ -2,16 +2,28 @@
 
 import dataclasses
 import inspect
+import operator
+import re
 import typing
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import GenericAlias
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
+import typer
+from typer.testing import CliRunner
 
 import segmentlog
+from pyspark_segmentlog.options.read_options import ReadOptions
+from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
+from segmentlog.tools.cli import app
 from segmentlog.writes.writer import ArrowRows
+
+TOP = Path(__file__).parents[2]
+DATA = str(TOP / "examples" / "data")
 
 #: Names that modules import for type checkers alone.
 NAMES = {
@@ -50,9 +62,9 @@ def public_functions() -> Iterator[Callable[..., Any]]:
 
 def classes_of(hint: Any) -> Iterator[type]:
     """The classes of the engine that an annotation names."""
-    if isinstance(hint, type) and not isinstance(hint, GenericAlias):
-        if hint.__module__.partition(".")[0] == "segmentlog":
-            yield hint
+    is_class = isinstance(hint, type) and not isinstance(hint, GenericAlias)
+    if is_class and hint.__module__.partition(".")[0] == "segmentlog":
+        yield hint
     for part in typing.get_args(hint):
         for each in part if isinstance(part, list) else [part]:
             yield from classes_of(each)
@@ -63,10 +75,8 @@ def hints() -> Iterator[tuple[str, type]]:
     for function in public_functions():
         for name, hint in typing.get_type_hints(function, localns=NAMES).items():
             yield from ((name, each) for each in classes_of(hint))
-    for value in exported().values():
-        if inspect.isclass(value) and (
-            dataclasses.is_dataclass(value) or hasattr(value, "_fields")
-        ):
+    for value in filter(inspect.isclass, exported().values()):
+        if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
             for hint in typing.get_type_hints(value, localns=NAMES).values():
                 yield from (("return", each) for each in classes_of(hint))
 
@@ -85,3 +95,80 @@ def test_what_no_public_function_takes_or_returns_is_not_exported() -> None:
     classes = {name for name, value in exported().items() if inspect.isclass(value)}
 
     assert set() == classes - used
+
+
+def rows() -> list[list[str]]:
+    """The cells of the table of the three ways in, but for its head."""
+    text = (TOP / "storage" / "docs" / "python.md").read_text()
+    (table,) = re.findall(r"<!-- three ways:begin -->(.*)<!-- three ways:end -->", text, re.DOTALL)
+    return [line.strip("| ").split(" | ") for line in table.strip().splitlines()[2:]]
+
+
+def column(number: int) -> list[str]:
+    """The names of a column of the table."""
+    cells = [row[number].strip() for row in rows() if len(row) > number]
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def test_the_options_of_spark_in_the_table_are_those_of_the_parser() -> None:
+    """Each name is that of an option which has an effect."""
+    known = {option.name for option in (*READ_OPTIONS, *WRITE_OPTIONS) if option.is_used}
+
+    assert len(column(1)) > 20
+    assert set() == set(column(1)) - known
+
+
+def test_the_arguments_of_python_in_the_table_are_those_of_the_functions() -> None:
+    """Each argument is a parameter of the public function beside it."""
+    for name in column(2):
+        function, argument = name.rstrip(")").split("(")
+        found = operator.attrgetter(function)(segmentlog)
+
+        assert argument in inspect.signature(found).parameters, name
+
+
+def test_the_options_of_the_command_line_in_the_table_are_those_of_the_commands() -> None:
+    """Each option is one of the command before it."""
+    commands = typer.main.get_command(app).commands
+    for name in column(3):
+        command, option = name.split()
+        options = {each for parameter in commands[command].params for each in parameter.opts}
+
+        assert option in options, name
+
+
+def test_python_and_the_command_line_have_the_same_names() -> None:
+    """Where both have one name for an idea, it is the same one: `--last` and `last`."""
+    for row in rows():
+        python, command_line = (
+            re.findall(r"`([^`]+)`", cell) for cell in (row[2:] + [""] * 2)[:2]
+        )
+        arguments = {each.rstrip(")").partition("(")[2] for each in python}
+        options = {each.split()[1].strip("-").replace("-", "_") for each in command_line}
+        if len(options) == 1 and row[0] != "settings of topics":
+            assert {each.rstrip("s") for each in options} <= {a.rstrip("s") for a in arguments}, (
+                row
+            )
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        pytest.param(
+            lambda given: ReadOptions.parse({"path": "/d", "startingTimestamp": given}), id="spark"
+        ),
+        pytest.param(lambda given: segmentlog.read(DATA, "orders", since=given), id="python"),
+    ],
+)
+def test_a_time_in_seconds_is_refused(take: Callable[[str], object]) -> None:
+    """The message gives the time that was probably meant, wherever the time is given."""
+    with pytest.raises(segmentlog.OptionError, match="give 1760000000000 or 2025-10-09T08:53:20Z"):
+        take("1760000000")
+
+
+def test_a_time_in_seconds_is_refused_by_a_command() -> None:
+    """The command says the same."""
+    done = CliRunner().invoke(app, ["dump", DATA, "--since", "1760000000"])
+
+    assert 2 == done.exit_code
+    assert "1760000000000" in done.stderr

@@ -7,7 +7,7 @@ from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.commit.topics import MOST_PARTITIONS
 from segmentlog.disk.paths import local_path
 from segmentlog.errors import OptionError
-from segmentlog.model import Codec
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, Codec
 from segmentlog.names import check_topic_name
 from segmentlog.stage.config import ProducerConfig
 
@@ -48,7 +48,7 @@ class WriteRequest:
     topic: str | None = None
     num_partitions: int | None = None
     creates_topics: bool | None = None
-    lock_timeout_seconds: float = 60.0
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
     sink: SinkVersion | None = None
     overwrite: bool = False
 

@@ -101,3 +101,12 @@ def test_strings_agree_with_the_schema() -> None:
     assert () == text_columns(StructType().add("offset", LongType()), strings=True)
     with pytest.raises(OptionError, match="the schema has key or value as binary"):
         text_columns(row_schema(include_headers=False), strings=True)
+
+
+def test_strings_make_text_of_keys_and_values_alone() -> None:
+    """The other columns stay, and the reader finds the columns that are wanted as text."""
+    plain, text = row_schema(include_headers=True), row_schema(include_headers=True, strings=True)
+
+    assert ("key", "value") == text_columns(text)
+    assert plain.names == text.names == list(selected_columns(text))
+    assert plain.fields[2:] == text.fields[2:]
