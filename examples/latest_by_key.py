@@ -8,7 +8,6 @@ import sys
 import tempfile
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import segmentlog
 
@@ -53,13 +52,9 @@ def latest(directory: str) -> pa.Table:
     Compaction keeps the last record of each key, but never touches the active segment.  So a
     reader still takes the last one: there are only fewer to go through.
     """
-    # Records of a key are in one partition, in the order of their offsets.
-    records = segmentlog.dataset(directory, topics=[TOPIC]).scan(["key", "value"])
-    rows = pa.Table.from_batches(records, schema=records.schema)
-    with_nulls = pc.ScalarAggregateOptions(skip_nulls=False)
-    last = rows.group_by("key", use_threads=False).aggregate([("value", "last", with_nulls)])
-    table = last.rename_columns(["key", "value"])
-    return table.filter(table["value"].is_valid()).sort_by("key")
+    return segmentlog.latest(directory, TOPIC, columns=["key", "value"], strings=True).sort_by(
+        "key"
+    )
 
 
 def show(directory: str, when: str) -> None:

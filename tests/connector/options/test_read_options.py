@@ -74,6 +74,7 @@ GOOD_VALUES = {
     "endingOffsets": '{"a":{"0":5}}',
     "lateBinding": "true",
     "includeHeaders": "true",
+    "strings": "true",
     "preserve": "true",
     "strings": "true",
     "failOnDataLoss": "false",
