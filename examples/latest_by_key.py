@@ -52,9 +52,7 @@ def latest(directory: str) -> pa.Table:
     Compaction keeps the last record of each key, but never touches the active segment.  So a
     reader still takes the last one: there are only fewer to go through.
     """
-    return segmentlog.latest(directory, TOPIC, columns=["key", "value"], strings=True).sort_by(
-        "key"
-    )
+    return segmentlog.latest(directory, TOPIC, columns=["key", "value"]).sort_by("key")
 
 
 def show(directory: str, when: str) -> None:
