@@ -31,12 +31,12 @@ def config_of(
     return segmentlog.ProducerConfig(topic_config, batch_size=batch_size, use_timestamps=True)
 
 
-def write_job(directory: Path, job: Job, *, delete_records: bool = False, **sizes: int) -> None:
+def write_job(directory: Path, job: Job, *, overwrite: bool = False, **sizes: int) -> None:
     """One job, from this process; its topics are made as they are needed."""
     only = next(iter(job.topics)) if len(job.topics) == 1 else None
     with segmentlog.open_writer(
         directory, only, num_partitions=max(job.topics.values()), config=config_of(**sizes),
-        overwrite=delete_records,
+        overwrite=overwrite,
     ) as writer:  # fmt: skip
         writer.append(job.rows())
 
@@ -115,7 +115,7 @@ class Holder:
             self._process.communicate()
 
     def hold(
-        self, directory: Path, job: Job, *, delete_records: bool = False, **sizes: int
+        self, directory: Path, job: Job, *, overwrite: bool = False, **sizes: int
     ) -> HeldCommit:
         """Begin a job as `write_job` does, up to where everything is appended."""
         if self._process is None or self._process.returncode is not None:
@@ -125,7 +125,7 @@ class Holder:
             )  # fmt: skip
         how = {
             "directory": str(directory), "job": asdict(job), "sizes": sizes,
-            "delete_records": delete_records,
+            "overwrite": overwrite,
         }  # fmt: skip
         assert _ask(self._process, json.dumps(how)) == "held\n"
         return HeldCommit(self._process)
