@@ -1,6 +1,6 @@
-"""What a store of log directories answers: files to read at a position, names, sizes, times.
+"""The contract of a store of log directories: reads at a position, names, sizes and times.
 
-The contract is short, because little is the same everywhere:
+It is short, because little is the same everywhere:
 
 - An open file stays the same file: a later rename, replacement or deletion changes nothing for its
 reader.  Only its size may change.  A missing file raises `FileNotFoundError`; on a network file
