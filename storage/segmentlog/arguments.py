@@ -1,4 +1,4 @@
-"""Checks of arguments where users give them: a wrong one ends in one sentence that names it."""
+"""Checks of the arguments of public functions: an error names the argument in one sentence."""
 
 import functools
 import inspect
@@ -46,7 +46,7 @@ def whole_number(
     ----------
     option, value : the argument.
     least, most : both are accepted.
-    what : what is counted, for the sentence; by default "a whole number".
+    what : what is counted, for the message; by default "a whole number".
 
     Raises
     ------
@@ -69,7 +69,7 @@ def instance_of(option: str, value: object, kind: type | tuple[type, ...], accep
     Raises
     ------
     OptionError
-        With `accepted`, the rest of the sentence.
+        With `accepted`, the end of the message.
     """
     if not isinstance(value, kind):
         raise refused(option, value, accepted)
@@ -84,12 +84,12 @@ def seconds(option: str, value: object) -> float:
         If the value is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise refused(option, value, "give seconds, from 0 on")
+        raise refused(option, value, "give seconds, 0 or more")
     return value
 
 
 def texts(option: str, values: object, accepted: str) -> tuple[str, ...]:
-    """Several names, in their order; a text stands for itself.
+    """Several names, in their order; a single text is one name.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def topic_names(option: str, values: str | Iterable[str] | None) -> Collection[s
 
 
 def one_of(option: str, value: object, words: type[_Word]) -> _Word:
-    """One of a few words, in the spelling that Kafka or Spark has.
+    """One of a few words, in Kafka's or Spark's spelling.
 
     Raises
     ------

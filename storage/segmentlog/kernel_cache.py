@@ -5,7 +5,7 @@ directory for each application, and numba cannot use a path inside a wheel, so i
 process compiled again.  Numba's cache also checks a kernel's own file alone, and so returns an
 outdated kernel if a function changes that the kernel calls.  Here the name of a directory depends
 on the contents of all sources of the kernels' package, the versions of numba, llvmlite and Python,
-the processor, and numba's settings.  So no file is ever out of date, wherever the package was
+the processor, and numba's settings.  So a file is never out of date, wherever the package was
 unpacked.
 
 One file holds one kernel for one signature.  It appears under its name in one step and has a
@@ -49,24 +49,24 @@ __all__ = ["REMEDY", "KernelCache", "KernelStore", "store_of"]
 logger = logging.getLogger(__name__)
 
 #: What to do about a `KernelStore.obstacle`.
-REMEDY = "set NUMBA_CACHE_DIR to a directory of your own that only you can write to"
+REMEDY = "set NUMBA_CACHE_DIR to a directory that only you can write to"
 
 _CHECKSUM_BYTES = 32
 _SUFFIX = ".nbc"
 _CLAIM, _WARMED, _TURNS = "compiling", "warmed", "turns"
 
-#: If nothing can be kept, each process compiles again, but only one in an hour says so.
+#: If nothing can be kept, each process compiles again, but only one in an hour logs it.
 _SILENCE_SECONDS = 3600.0
 
-#: A process compiles by itself a kernel that another one has not finished after so many seconds.
+#: Seconds after which a process compiles a kernel itself, if another has not finished it.
 _WAIT_SECONDS = 30
 _LOOK_SECONDS = 0.02
 
 #: Owners of directories above the cache: in a user namespace, directories of the machine's root
-#: belong to the number that stands for unknown users.
+#: have the user id that stands for unknown users.
 _ROOT, _UNKNOWN = 0, 65534
 
-#: Settings of numba that change nothing about the code that it compiles.
+#: Settings of numba that do not change the compiled code.
 _NO_SETTINGS = ("NUMBA_CACHE_", "NUMBA_DEBUG_CACHE", "NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER")
 
 
@@ -175,7 +175,7 @@ class KernelStore:
             return None
 
     def save(self, name: str, made: object) -> None:
-        """Keep `made`, if there is a place for it: a cache must not make a query fail."""
+        """Keep `made` if possible: a cache must not make a query fail."""
         if self.obstacle or not self._is_current():
             return
         payload = serialize.dumps(made)
@@ -190,11 +190,11 @@ class KernelStore:
         """Wait until no other process compiles the kernel `name`; then others wait for this one.
 
         A kernel's turn is taken before those of the kernels that it calls, and no kernel calls
-        itself, so processes never wait for each other in a circle.  The locks are of the process:
-        they go when it ends, and no forked process has them.
+        itself, so processes never wait for each other in a circle.  The locks belong
+        to the process: they end with it, and a forked process does not have them.
 
-        A wait that was in vain is the last one.  A process that hangs, or whose compilation was
-        interrupted, may hold the turns of many kernels.
+        After one wait that timed out, this process waits no more: a process that hangs, or whose
+        compilation was interrupted, may hold the turns of many kernels.
         """
         if self.obstacle or not self._is_current() or not self._has_turns():
             return
@@ -213,7 +213,7 @@ class KernelStore:
                 return
 
     def end_turn(self, name: str) -> None:
-        """Let a process go on that waits for the kernel `name`."""
+        """Let a process continue that waits for the kernel `name`."""
         if self._turns >= 0:
             with suppress(OSError):
                 self._lock(name, fcntl.LOCK_UN)
@@ -255,7 +255,7 @@ class KernelStore:
             raise
 
     def say_nothing(self) -> None:
-        """Do not log that kernels are compiled: the caller says so."""
+        """Do not log that kernels are compiled: the caller reports it."""
         self._is_announced = True
 
     def announce(self) -> None:
@@ -269,15 +269,15 @@ class KernelStore:
         if self.obstacle:
             logger.warning(
                 "compiling segmentlog's kernels, which takes up to a minute in each Python "
-                "process, because they cannot be kept: %s; %s",
+                "process, because they cannot be cached: %s; %s",
                 self.obstacle,
                 REMEDY,
             )
         else:
             logger.warning(
                 "compiling segmentlog's kernels, which takes up to a minute, once on this "
-                "machine: their cache is cold; they are kept in %s; `segmentlog warmup` compiles "
-                "all of them ahead",
+                "machine: their cache is empty; they are kept in %s; `segmentlog warmup` compiles "
+                "all of them in advance",
                 self.path,
             )
 
@@ -288,7 +288,7 @@ class KernelStore:
 
 
 def _why_not_private(path: Path) -> str:
-    """Why somebody else than the user and root may change the files of a directory, or empty.
+    """Why others than the user and root may change the files of a directory, or empty.
 
     As with the directories of OpenSSH's keys (``safe_path`` of its ``misc.c``), all directories
     above count.  In a sticky one, nobody can replace what belongs to others.

@@ -62,7 +62,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """Offsets from `start_offset` on, below `end_offset`."""
+    """Offsets at or after `start_offset`, below `end_offset`."""
 
     start_offset: int
     end_offset: int
@@ -72,7 +72,7 @@ ALL_OFFSETS = OffsetRange(-(2**63), 2**63 - 1)
 
 
 class TimestampRange(NamedTuple):
-    """Timestamps in epoch milliseconds, from `start_ms` on, below `end_ms`."""
+    """Timestamps in epoch milliseconds, at or after `start_ms`, before `end_ms`."""
 
     start_ms: int
     end_ms: int
@@ -114,11 +114,11 @@ class OnCorruptBatch(StrEnum):
     """The behaviour of a scan at a corrupt batch."""
 
     FAIL = "fail"
-    SKIP = "skip"  #: go on after it, and log the offsets left out
+    SKIP = "skip"  #: continue after it, and log the offsets that are left out
 
 
 class OnInvalidUtf8(StrEnum):
-    """The treatment of bytes that are wanted as text, and are not UTF-8."""
+    """The treatment of bytes that are requested as text, and are not UTF-8."""
 
     FAIL = "fail"
     NULL = "null"
@@ -128,9 +128,9 @@ class OnInvalidUtf8(StrEnum):
 class ScanPolicy(NamedTuple):
     """The rules for reading a slice, the same for all slices of a read.
 
-    With `timestamps`, batches are left out if their headers show that no record is of these times.
-    Other batches come with all of their records.  The columns of `text`, some of `BYTES_OR_TEXT`,
-    are strings; `on_invalid_utf8` applies to them.
+    With `timestamps`, batches are left out if their headers show that no record is in the range.
+    Other batches are returned with all of their records.  The columns of `text`, some of
+    `BYTES_OR_TEXT`, are strings; `on_invalid_utf8` applies to them.
     """
 
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
@@ -155,7 +155,7 @@ class SliceFile(NamedTuple):
     ``first_offset`` and ``first_crc`` are the base offset and stored checksum of the batch at
     ``start``.  If they differ from the file, the file was rewritten since planning.  The header of
     a compressed message of magic 0 or 1 has only its last offset: ``first_offset`` is then the
-    least possible one.
+    least possible offset.
     ``next_offset`` is the base offset of the batch at ``end``, or -1 if it is unknown; no batch
     before ``end`` can reach it.  ``inode`` is the inode of the file, or 0 if it is unknown; if it
     differs, the name belongs to another file, to which ``start`` and ``end`` do not apply.

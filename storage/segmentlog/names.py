@@ -5,8 +5,8 @@ directory that is being moved or deleted, or that the cluster does not assign to
 suffix:
 ``<topic>-<partition>.<32 hex digits>-future``, ``-delete``, ``-stray``.  Files inside are named by
 the base offset of their segment in 20 digits and their kind.  A state may follow, which shows that
-the file is not part of the log: ``00000000000000000042.log.deleted``.  A file that left the log
-under this name before another one did has its inode in the name (`segmentlog.disk.aside`).
+the file is not part of the log: ``00000000000000000042.log.deleted``.  If
+the name is taken, the inode is added to it (`segmentlog.disk.aside`).
 
 Rules: ``LocalLog.parseTopicPartitionName``, ``LogFileUtils``, ``Topic.validate``.
 """
@@ -138,9 +138,9 @@ def check_topic_name(topic: str) -> None:
 
 
 def parse_partition_directory(name: str) -> tuple[TopicPartition, DirectoryState] | None:
-    """Topic, partition and state of a directory, or None if it is no partition's.
+    """Topic, partition and state of a directory, or None if it is not a partition's.
 
-    The last dash divides: ``a-b-3`` is partition 3 of ``a-b``.
+    The last dash separates them: ``a-b-3`` is partition 3 of ``a-b``.
     """
     match = _DIRECTORY.fullmatch(name)
     if match is None:
@@ -153,7 +153,7 @@ def parse_partition_directory(name: str) -> tuple[TopicPartition, DirectoryState
 
 
 def deleted_directory_name(topic_partition: TopicPartition) -> str:
-    """A new name for a partition that is on its way out (``LocalLog.logDeleteDirName``).
+    """A new name for a partition that is being deleted (``LocalLog.logDeleteDirName``).
 
     A long topic is cut to its beginning: the file system bounds the length of names.
     """
@@ -171,7 +171,7 @@ def is_deleted_directory(name: str, topic: str) -> bool:
 
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
-    """Offset, kind and state of a file, or None if it is no segment's."""
+    """Offset, kind and state of a file, or None if it does not belong to a segment."""
     match = _FILE.fullmatch(name)
     if match is None or int(match["offset"]) > _LARGEST_OFFSET:
         return None
@@ -180,16 +180,16 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 
 
 def is_of_logs(name: str) -> bool:
-    """Whether a broker or a writer has made this entry of a log directory; the lock is left out.
+    """Whether a broker or a writer has made this entry of a log directory; False for the lock.
 
-    A directory without such entries is new, even with other entries, such as ``lost+found``, or
-    the settings of topics that are to be written.
+    A directory without such entries is new, even if it has other entries, such as
+    ``lost+found``, or the settings of topics that are not written yet.
     """
     return name != SETTINGS_FILE and bool(
         parse_partition_directory(name)
         or parse_segment_file(name)
         or name.startswith(_OF_LOGS)
-        or "checkpoint" in name  # also the temporary file of a file that was to be written
+        or "checkpoint" in name  # also its temporary file
     )
 
 

@@ -56,19 +56,19 @@ class TopicConfig:
     max_message_bytes : most bytes of a batch.
     message_timestamp_type : whether records have the producer's time or the append time.
     compression_type : codec of all batches, or None to leave it to the producer.
-    flush_messages : number of records from which a job is synced, even if its producer does not
-        ask for it.
-    cleanup_policy : what keeps a log small: ``delete``, ``compact``, both or neither.
+    flush_messages : a job with at least this many records is synced, even if its producer does
+        not ask for it.
+    cleanup_policy : ``delete``, ``compact``, both or neither.
     retention_ms, retention_bytes : age and size beyond which old segments are deleted; no limit if
         negative.
     file_delete_delay_ms : time from the removal of a segment from its log to the removal of its
         files.
     delete_retention_ms : time for which compaction keeps tombstones.
-    min_cleanable_dirty_ratio : share of bytes that are not compacted, from which on a log is.
-    min_compaction_lag_ms, max_compaction_lag_ms : age before which a record is not compacted, and
-        from which on it is.
-    given : names of the attributes that were given, over which no other setting of the topic or
-        of its directory comes.  By default, they are the attributes that differ from Kafka's
+    min_cleanable_dirty_ratio : share of dirty bytes above which a log is compacted.
+    min_compaction_lag_ms, max_compaction_lag_ms : least age of a record to be compacted, and the
+        age at which a log with a dirty record is compacted in any case.
+    given : names of the attributes that were given: they override all other settings of the topic
+        and its directory.  By default, they are the attributes that differ from Kafka's
         defaults; `parse` knows them exactly.
     """
 
@@ -113,8 +113,8 @@ class TopicConfig:
             instance_of("settings", name, str, accepted)
             instance_of(name, text, str, accepted)
             if name == "flush.ms":
-                raise OptionError(name, text, "nobody is there to sync between jobs; flush=commit "
-                                  "syncs each of them")  # fmt: skip
+                accepted = "no process syncs between jobs; flush=commit syncs each job"
+                raise OptionError(name, text, accepted)
             if name not in names:
                 near = difflib.get_close_matches(name, names, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"settings are {', '.join(names)}"
@@ -123,7 +123,7 @@ class TopicConfig:
         return cls(**values, given=frozenset(values))
 
     def above(self, other: "TopicConfig") -> "TopicConfig":
-        """The same, with the values of another configuration where none was given."""
+        """Combine two configurations: the other's value counts where this one gives none."""
         if self.given is None:
             known = TopicConfig()
             given = {

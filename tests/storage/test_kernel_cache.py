@@ -447,7 +447,7 @@ def test_kernels_that_cannot_be_kept_are_told_once(package: Path, tmp_path: Path
 
     assert [COMPILED, COMPILED] == [first.printed, second.printed]
     assert [1, 0] == [len(first.lines), len(second.lines)]
-    assert f"they cannot be kept: {tmp_path}/file is not a directory" in first.lines[0]
+    assert f"they cannot be cached: {tmp_path}/file is not a directory" in first.lines[0]
     assert "; set NUMBA_CACHE_DIR to a directory of your own" in first.lines[0]
 
 

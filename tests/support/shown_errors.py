@@ -66,7 +66,7 @@ CASES = {
     "missing path": Case(f'{_READ}.load("/no/such/kafka").count()', "/no/such/kafka: "),
     "corrupt batch": Case(
         f"""{_READ}.option("assign", '{{"orders":[0]}}').load(CORRUPT).count()""",
-        "its header says 0x",
+        "but its header contains 0x",
     ),
     "bad startingOffsets": Case(
         f'{_READ}.option("startingOffsets", "newest").load(DATA).count()', "give earliest, or JSON"

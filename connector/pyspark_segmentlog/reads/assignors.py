@@ -2,8 +2,8 @@
 
 Each takes partitions and members, and returns the partitions of each member.  The result depends
 on nothing else: the same input gives the same assignment in every process, in any order of the
-input.  Racks are not known here, so the rack-aware variants of `range` and `sticky` (KIP-881) have
-no counterpart.
+input.  There are no racks here, so the rack-aware variants of `range` and `sticky` (KIP-881) are
+left out.
 """
 
 from collections import defaultdict
@@ -55,8 +55,8 @@ def assign_round_robin(
 ) -> Assignment:
     """Deal all partitions out, one to each member in turn, over all topics.
 
-    Members take turns by name; a turn passes over a member that does not subscribe to the topic.
-    With equal subscriptions, the numbers of partitions differ by one at most.
+    Members take turns by name; a member that does not subscribe to the topic is skipped.
+    With equal subscriptions, the numbers of partitions differ by at most one.
 
     Parameters
     ----------
@@ -91,25 +91,26 @@ def assign_sticky(
     """Share partitions evenly, and leave as many as possible where they are.
 
     All members subscribe to all topics, the case that Kafka calls constrained.  The numbers of
-    partitions differ by one at most, and no assignment that is as even moves fewer partitions.
+    partitions differ by at most one, and no other assignment with this property moves fewer
+    partitions.
 
     Parameters
     ----------
     partitions : the partitions to share, in any order.
-    owned : the partitions that each member has had; an empty collection for a new member.
-        Partitions that are gone are dropped.  A partition that two members claim belongs to
-        neither.
+    owned : the partitions that each member had; an empty collection for a new member.
+        Partitions that no longer exist are dropped.  A partition that two members claim belongs
+        to neither.
 
     Returns
     -------
-    partitions of each member, those that it keeps first.
+    partitions of each member, beginning with those that it keeps.
 
     Notes
     -----
     ``ConstrainedAssignmentBuilder`` of
-    ``org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor``.  Kafka asks members for
-    what they keep in the order of a hash table, so two runs there may keep different partitions;
-    here members are asked by name.
+    ``org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor``.  In Kafka,
+    members choose what they keep in the order of a hash table, so two runs may keep different
+    partitions; here they choose in the order of their names.
     """
     everything = sorted(set(partitions))
     if not owned:
@@ -147,7 +148,7 @@ def _kept(
     kept: Assignment = {}
     for member in sorted(owned):
         mine = [each for each in set(owned[member]) if each in existing and claims[each] == 1]
-        mine.sort(key=lambda each: (each.partition, each.topic))  # as Kafka: it evens topics out
+        mine.sort(key=lambda each: (each.partition, each.topic))  # as in Kafka: spreads topics
         is_larger = len(mine) > least and n_larger > 0
         n_larger -= is_larger
         kept[member] = mine[: least + is_larger]

@@ -8,15 +8,15 @@
     │   ├─ MalformedBatchError         reason
     │   ├─ TruncatedBatchError         needed, available: a torn tail; recovery may cut it
     │   └─ TornTransactionError        producer_id: read up to there, or read_uncommitted
-    ├─ CorruptIndexError (ValueError)  path: rebuild it; reads never let it out
+    ├─ CorruptIndexError (ValueError)  path: rebuild it; reads never raise it
     ├─ CorruptCheckpointError (ValueError)  path, line: fix or remove the file
-    ├─ UnsupportedFormatError          path, position, what, found: never called "corrupt"
+    ├─ UnsupportedFormatError          path, position, what, found: it need not be damage
     ├─ LogDirectoryError (ValueError)  path: not a log directory, or the same partition twice
     ├─ UnknownTopicOrPartitionError (LookupError)  topic, partition, path
     ├─ OffsetOutOfRangeError (LookupError)  offset, log_start_offset, log_end_offset
     ├─ LogChangedError                 path: retention or compaction overtook a running read
     ├─ LogLockedError                  path: stop the broker, or wait for the other writer
-    ├─ CommitInDoubtError              path, reason: look at it, then write again
+    ├─ CommitInDoubtError              path, reason: check the disk, then write again
     ├─ StagedFileError (ValueError)    path, finding: run the job again
     ├─ SyncFailedError                 path, reason: check the disk, then write again
     ├─ InvalidRecordError (ValueError)  topic, partition, row, reason: correct the row
@@ -24,18 +24,18 @@
     ├─ OffsetsOutOfOrderError (ValueError)  topic, partition, offset, end_offset: sort the rows
     ├─ OutOfOrderSequenceError (ValueError)  topic, partition, producer_id, producer_epoch, found,
     │                                  expected: send what is between, or repeat the same batch
-    ├─ InvalidProducerEpochError (ValueError)  the same: another writer has taken over
+    ├─ InvalidProducerEpochError (ValueError)  …, expected: another writer has taken over
     ├─ InvalidTxnStateError (ValueError)  …, first_offset: end the transaction first
     ├─ StorageError (OSError)          errno, strerror, filename: make room, or be the owner
     ├─ InvalidUtf8Error (ValueError)   topic, partition, offset, column: read it as binary
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
     └─ OptionError (ValueError)        option, value, accepted: correct the option
-        └─ ColumnError                 the same of a column: select or cast it
+        └─ ColumnError                 of a column: select or cast it
 
 Constructor arguments are positional and all reach ``Exception.args``, so that an error survives
 pickling between a Spark worker and its driver.  Each class has a `code` of `ErrorCode`, which
-stays when classes are renamed or split.  The package is the bottom floor: it imports
-nothing of the others.
+never changes, even when classes are renamed or split.  The package imports no other module of
+segmentlog.
 """
 
 from segmentlog.errors.base import (

@@ -47,7 +47,7 @@ class ErrorCode(StrEnum):
 
 
 class SegmentLogError(Exception):
-    """Base of all errors of segmentlog; catch it to catch them all."""
+    """Base of all errors of segmentlog."""
 
     code: ClassVar[ErrorCode] = ErrorCode.SEGMENT_LOG
 
@@ -77,7 +77,7 @@ class ColumnError(OptionError):
         return f"column {self.option!r} is {self.value}; {self.accepted}"
 
 
-_NOT_YOURS = "do it as the owner of the directory, or give the directory to this user"
+_NOT_YOURS = "run as the owner of the directory, or make this user its owner"
 _READ_EARLIER = "read to the end before the process ends"
 
 _REMEDIES = {
@@ -85,27 +85,27 @@ _REMEDIES = {
     codes.EDQUOT: "make room within the quota or have it raised, then write again",
     codes.EACCES: _NOT_YOURS,
     codes.EPERM: _NOT_YOURS,
-    codes.EROFS: "have the file system mounted for writing; after errors of a disk the system "
-    "mounts it read-only by itself, and its log says so",
-    codes.EIO: "the disk or its server has failed: see the log of the system, check the disk, "
-    "then do it again",
-    codes.ESTALE: "the file server has another file there, or none: do it again",
-    codes.EMFILE: "the process has as many files open as it may: close some, or raise its limit "
+    codes.EROFS: "mount the file system for writing; the system mounts it read-only after disk "
+    "errors, and its log then shows them",
+    codes.EIO: "the disk or its server has failed: read the log of the system, check the disk, "
+    "then try again",
+    codes.ESTALE: "the file server has replaced or removed the file: try again",
+    codes.EMFILE: "the process has reached its limit of open files: close some, or raise it "
     "(ulimit -n)",
-    codes.ENFILE: "the system has as many files open as it may: see who has them (fs.file-max)",
+    codes.ENFILE: "the system has reached its limit of open files (fs.file-max): close some",
     codes.ECANCELED: _READ_EARLIER,
-    codes.EDEADLK: "open the directory and begin to read in the process that reads on",
+    codes.EDEADLK: "open the directory and begin to read in one process",
 }
 
 
-#: The same for a file at a URL: no disk of this machine is at fault.
+#: Remedies for a file at a URL: no disk of this machine is at fault.
 _REMEDIES_OF_STORES = {
     codes.EACCES: "give credentials in the environment of every process that reads, or in the URL",
-    codes.ETIMEDOUT: "check the network and the endpoint, then do it again",
+    codes.ETIMEDOUT: "check the network and the endpoint, then try again",
     codes.ENOENT: "check the bucket and the path",
     codes.ECANCELED: _READ_EARLIER,
 }
-_REMEDY_OF_STORES = "check the network, the endpoint and the state of the store, then do it again"
+_REMEDY_OF_STORES = "check the network, the endpoint and the state of the store, then try again"
 
 
 class StorageError(SegmentLogError, OSError):
@@ -115,8 +115,8 @@ class StorageError(SegmentLogError, OSError):
     ----------
     errno : number of the system's error, or 0 if it gives none.
     strerror : the system's message.
-    filename : the file or directory, or the empty string if the system does not name it; at a URL
-        it has its scheme.
+    filename : the file or directory, with the scheme of a URL; empty if the system does not name
+        it.
     """
 
     code = ErrorCode.STORAGE
@@ -125,7 +125,7 @@ class StorageError(SegmentLogError, OSError):
         super().__init__(errno, strerror, filename)
 
     def __str__(self) -> str:
-        remedies, other = _REMEDIES, "check that it is there and readable, then do it again"
+        remedies, other = _REMEDIES, "check that it exists and is readable, then try again"
         if "://" in str(self.filename):
             remedies, other = _REMEDIES_OF_STORES, _REMEDY_OF_STORES
         remedy = remedies.get(self.errno or 0, other)

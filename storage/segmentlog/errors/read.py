@@ -64,7 +64,7 @@ class ChecksumMismatchError(CorruptLogError):
     def finding(self) -> str:
         """The fault, without the remedy."""
         found, expected = f"{self.found:#010x}", f"{self.expected:#010x}"
-        return f"{self._where()} has checksum {found}, its header says {expected}"
+        return f"{self._where()} has checksum {found}, but its header contains {expected}"
 
     def __str__(self) -> str:
         return f"{self.finding}; restore the file from a replica or a backup"
@@ -103,7 +103,7 @@ class TruncatedBatchError(CorruptLogError):
     @property
     def finding(self) -> str:
         """The fault, without the remedy."""
-        return f"{self._where()} needs {self.needed} bytes, the file has {self.available} left"
+        return f"{self._where()} needs {self.needed} bytes, but the file has {self.available} left"
 
     def __str__(self) -> str:
         remedy = "restore the file from a replica or a backup, or after a crash run "
@@ -122,7 +122,7 @@ class TornTransactionError(CorruptLogError):
     def __str__(self) -> str:
         return (
             f"{self._where()} belongs to a transaction of producer {self.producer_id} that has no "
-            "end marker in the log, so it was neither committed nor aborted; end the read at that "
+            "end marker in the log, so it was neither committed nor aborted; end the read at this "
             "offset, or read with isolation level read_uncommitted"
         )
 
@@ -149,7 +149,7 @@ class CorruptCheckpointError(SegmentLogError, ValueError):
     path : the file.
     line : number of the offending line, from 1.
     reason : what was expected and what was found.
-    remedy : what to do about it.
+    remedy : the action to take.
     """
 
     code = ErrorCode.CORRUPT_CHECKPOINT
@@ -259,8 +259,8 @@ class OffsetOutOfRangeError(SegmentLogError, LookupError):
     def __str__(self) -> str:
         return (
             f"{self.topic_partition}: offset {self.offset} is outside the log, which holds "
-            f"[{self.log_start_offset}, {self.log_end_offset}); ask for an offset in that range, "
-            "earliest or latest; in Spark, failOnDataLoss=false reads what is there"
+            f"[{self.log_start_offset}, {self.log_end_offset}); request an offset in this range, "
+            "earliest or latest; in Spark, failOnDataLoss=false reads what exists"
         )
 
 
@@ -299,12 +299,12 @@ class TimestampOverflowError(SegmentLogError, OverflowError):
             f"{self.topic}-{self.partition}: the record at offset {self.offset} has timestamp "
             f"{self.timestamp_ms} ms, which does not fit a timestamp in microseconds; its "
             "producer probably wrote nanoseconds. Read without the timestamp column, "
-            "or skip that offset"
+            "or skip this offset"
         )
 
 
 class InvalidUtf8Error(SegmentLogError, ValueError):
-    """A key or value that is wanted as text, and is not UTF-8.
+    """A key or value that is requested as text, and is not UTF-8.
 
     Parameters
     ----------

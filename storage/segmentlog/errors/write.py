@@ -42,21 +42,21 @@ class LogLockedError(SegmentLogError):
 
     def __str__(self) -> str:
         who = f"process {self.process}" if self.process else "another process"
-        after = f", also after {self.waited_seconds:g} s" if self.waited_seconds else ""
+        after = f", still after {self.waited_seconds:g} s" if self.waited_seconds else ""
         if self.is_task:
             return (
-                f"{self.path} is in use: a task of a compaction whose driver has ended still "
-                f"works there{after}; it ends by itself in a moment: try again"
+                f"{self.path} is in use: a task of a compaction, whose driver has ended, is still "
+                f"running{after}; it will end soon: try again"
             )
         return (
             f"{self.path} is in use: {who} holds its lock{after}; "
-            "stop the broker, or let the other writer end: lock_timeout_seconds (in Spark "
-            "lockTimeout) is how long a write waits"
+            "stop the broker, or wait for the other writer: lock_timeout_seconds (in Spark "
+            "lockTimeout) is the time that a write waits"
         )
 
 
 class _FailedWriteError(SegmentLogError):
-    """A failure of the disk under a write: `path` is where, `reason` what the system says."""
+    """A failure of the disk during a write: `path` is its place, `reason` the system's message."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -65,7 +65,7 @@ class _FailedWriteError(SegmentLogError):
 
 
 class CommitInDoubtError(_FailedWriteError):
-    """A commit whose decision may or may not be on the disk; its guard stands.
+    """A commit whose decision may or may not be on the disk; its guard remains.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class StagedFileError(SegmentLogError, ValueError):
 
     def __str__(self) -> str:
         return (
-            f"{self.finding}: the file is not what the task has staged, and nothing of this job "
+            f"{self.finding}: the file differs from what the task has staged; nothing of this job "
             "is visible; check the disk, then run the job again"
         )
 
@@ -136,7 +136,7 @@ class _RowError(SegmentLogError, ValueError):
         self.row = row
 
     def at_row(self, row: int) -> Self:
-        """The same error for another row number, if `row` was counted in a part of the rows."""
+        """Return the error with another row number, if `row` was counted in a part of the rows."""
         return type(self)(*self.args[:2], row, *self.args[3:])
 
 
@@ -168,13 +168,13 @@ class RecordTooLargeError(_RowError):
     def __str__(self) -> str:
         return (
             f"{self.topic}-{self.partition}: row {self.row} of the task takes {self.size} bytes "
-            f"as a record batch, and the limit is {self.limit}: the least of max.message.bytes, "
-            "segment.bytes and kafka.max.request.size; raise that one, or make the row smaller"
+            f"as a record batch, but the limit is {self.limit}: the least of max.message.bytes, "
+            "segment.bytes and kafka.max.request.size; raise that setting, or make the row smaller"
         )
 
 
 class OffsetsOutOfOrderError(SegmentLogError, ValueError):
-    """A record whose offset to keep is not free; the next free offset is `end_offset`."""
+    """A record that cannot keep its offset, because the next free offset is `end_offset`."""
 
     code = ErrorCode.OFFSETS_OUT_OF_ORDER
 
@@ -187,9 +187,9 @@ class OffsetsOutOfOrderError(SegmentLogError, ValueError):
 
     def __str__(self) -> str:
         return (
-            f"{self.topic}-{self.partition}: offset {self.offset} cannot be written behind offset "
+            f"{self.topic}-{self.partition}: offset {self.offset} cannot be written after offset "
             f"{self.end_offset - 1}: within a partition offsets rise, in the log and in the rows; "
-            'leave out what the log has, and sort the rest: repartition("topic", "partition")'
+            'leave out rows that the log has, and sort the rest: repartition("topic", "partition")'
             '.sortWithinPartitions("topic", "partition", "offset")'
         )
 
@@ -202,7 +202,7 @@ class _ProducerError(SegmentLogError, ValueError):
     topic, partition : of the batch.
     producer_id, producer_epoch : of the batch.
     found : the sequence of its first record.
-    known : the fact of the log that it contradicts; subclasses name it.
+    known : the value in the log that it contradicts; subclasses name it.
     """
 
     def __init__(
@@ -241,34 +241,34 @@ class OutOfOrderSequenceError(_ProducerError):
 
     def __str__(self) -> str:
         return (
-            f"{self._who()}, and {self.expected} comes next: send the records in between first, "
-            "or repeat a batch with the same records and settings; to go on behind the log, open "
+            f"{self._who()}, but {self.expected} is next: send the records in between first, "
+            "or repeat a batch with the same records and settings; to append to the log, open "
             "a writer without base_sequence, or with the next epoch and base_sequence 0"
         )
 
 
 class InvalidProducerEpochError(_ProducerError):
-    """A producer that another one with its id and a higher epoch has fenced."""
+    """A producer that another producer with its id and a higher epoch has fenced."""
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
     @property
     def expected(self) -> int:
-        """The epoch that the log knows."""
+        """The epoch in the log."""
         return self._known
 
     def __str__(self) -> str:
-        remedy = f"take epoch {self.expected + 1} and base_sequence 0 to fence the other"
+        remedy = f"take epoch {self.expected + 1} and base_sequence 0 to fence the other writer"
         if self.expected == 2**15 - 1:  # the largest
             remedy = "take another producer id"
         return (
-            f"{self._who()}, and the log has epoch {self.expected} of it: another writer has "
-            f"taken over; stop this one, or {remedy}"
+            f"{self._who()}, but the log has epoch {self.expected}: another writer has "
+            f"taken over; stop this writer, or {remedy}"
         )
 
 
 class InvalidTxnStateError(_ProducerError):
-    """A producer whose transaction is open, and a batch outside of it."""
+    """A batch outside the open transaction of its producer."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
@@ -279,7 +279,7 @@ class InvalidTxnStateError(_ProducerError):
 
     def __str__(self) -> str:
         return (
-            f"{self._who()} outside of its transaction, which is open since offset "
+            f"{self._who()} outside its transaction, which is open since offset "
             f"{self.first_offset}: end the transaction with a broker first, or take another "
             "producer id"
         )

@@ -50,7 +50,7 @@ _VECTOR_BYTES = 32
 
 
 def joints(n: int, n_bytes: int = LINE_BYTES) -> list[int]:
-    """Factors that carry a checksum over 1 to `n` times `n_bytes`, without carry themselves.
+    """Factors that carry a checksum over 1 to `n` times `n_bytes`, for products without carry.
 
     The crc32 of the product is the checksum after these bytes.
     """
@@ -88,7 +88,7 @@ class _Code:
         return self.builder.call(self._crc, [crc, word])
 
     def fold(self, vector, factors):
-        """Carry each half of a vector over as many bytes as `factors` are for."""
+        """Carry each half of a vector over the bytes that `factors` stand for."""
         call = self.builder.call
         halves = [call(self._multiply, [vector, factors, _I8(which)]) for which in (0x00, 0x11)]
         return self.builder.xor(*halves)
@@ -153,7 +153,7 @@ def multiply(typingctx, crc, joint):
 
 @intrinsic
 def block_by_words(typingctx, buf, at, n_lines, joint, crc):
-    """Raw checksum behind ``4 * n_lines`` lines of `buf`; `n_lines` is at least 1."""
+    """Raw checksum after ``4 * n_lines`` lines of `buf`; `n_lines` is at least 1."""
 
     def codegen(context, builder, signature, arguments):
         buf, at, n_lines, joint, crc = arguments
@@ -175,7 +175,7 @@ def block_by_words(typingctx, buf, at, n_lines, joint, crc):
 
 @intrinsic
 def block_by_vectors(typingctx, buf, at, n_lines, joint, crc):
-    """Raw checksum behind ``8 * n_lines`` lines of `buf`; `n_lines` is at least 1."""
+    """Raw checksum after ``8 * n_lines`` lines of `buf`; `n_lines` is at least 1."""
 
     def codegen(context, builder, signature, arguments):
         buf, at, n_lines, joint, crc = arguments

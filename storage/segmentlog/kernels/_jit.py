@@ -1,4 +1,4 @@
-"""The one compile policy of the project.
+"""The only place that compiles kernels, and its rules.
 
 Compiled lazily, cached on disk (`segmentlog.kernel_cache`), without the interpreter lock, with
 numpy's arithmetic (integers wrap, as Java's do).
@@ -19,7 +19,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Kernel(Protocol[P, R_co]):
-    """A compiled function; `py_func` is the same in plain Python."""
+    """A compiled function; `py_func` is the function in plain Python."""
 
     py_func: Callable[..., object]
 
@@ -47,8 +47,8 @@ def kernel(func: Callable[P, R_co]) -> Kernel[P, R_co]:
 def inlined(func: Callable[P, R_co]) -> Kernel[P, R_co]:
     """Compile `func` into every kernel that calls it, so that its results stay in registers.
 
-    There is no way in from Python, which would hold all of its code again, as would numba's way in
-    from C: both together made a fifth of the time until the first batch on a new machine.
+    There are no entry points from Python or C: each would contain all of its code again, and both
+    together took a fifth of the time until the first batch on a new machine.
     """
     if numba.config.DISABLE_JIT:
         return kernel(func)
@@ -60,7 +60,7 @@ def _kept(
     compiled: Any,  # noqa: ANN401 - numba has no types
     func: Callable[P, R_co],
 ) -> Kernel[P, R_co]:
-    """The same, with files in which its code is kept."""
+    """Compile `func` at its first call, and keep its code in files."""
     if not hasattr(compiled, "py_func"):  # NUMBA_DISABLE_JIT=1 hands `func` back
         compiled.py_func = func
     elif func.__module__.startswith(f"{__package__}.") and func.__closure__ is None:

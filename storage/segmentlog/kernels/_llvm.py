@@ -97,7 +97,7 @@ store_u8 = _storer(8, swap=False)
 
 
 def _caller(n_arguments):
-    """Call the C function at an address with so many words, and return a word."""
+    """Call the C function at an address with these words, and return a word."""
     kind = ir.FunctionType(_I64, [_I64] * n_arguments)
 
     def call(builder, address, arguments):

@@ -1,4 +1,4 @@
-"""The fate of each batch in a compaction: what transactions and producers say about it.
+"""The fate of each batch in a compaction, as transactions and producers determine it.
 
 Rules: ``CleanedTransactionMetadata`` and ``Cleaner.cleanInto``.
 """
@@ -13,14 +13,14 @@ __all__ = ["PRODUCER_COLUMNS", "judge_batches"]
 # The fate of a batch, in bits.
 DROPS_RECORDS = 1  #: none of its records stays
 STAYS_EMPTY = 2  #: its header stays even if no record does
-ENDS_NOTHING = 4  #: it is the end marker of a transaction that has no other batch any more
+ENDS_NOTHING = 4  #: it is the end marker of a transaction whose batches are all gone
 
 # Columns of the table of producers.
 LAST_DATA_OFFSET = 0  #: of an active producer: end of its last batch; or -1
 EPOCH = 1  #: of an active producer
 IS_ACTIVE = 2
-HAS_ABORTED = 3  #: whether a batch was seen of the transaction that its next marker aborts
-HAS_COMMITTED = 4  #: the same for the one that its next marker commits
+HAS_ABORTED = 3  #: whether a batch of the transaction was seen that its next marker aborts
+HAS_COMMITTED = 4  #: whether a batch of the transaction was seen that its next marker commits
 PRODUCER_COLUMNS = 5
 
 
@@ -75,7 +75,7 @@ def judge_batches(
         row stands for no producer
     is_aborted : uint8 array, shape (n_batches,); 1 for batches of aborted transactions
     producers : int64 array, shape (n_producers + 1, `PRODUCER_COLUMNS`); read and written
-    upper_bound : the offset up to which this compaction goes; a batch that ends there stays
+    upper_bound : the offset at which this compaction ends; a batch that ends there stays
     now_ms : time of the compaction (epoch)
     fates : uint8 array, shape (n_batches,); written
     aborts : int64 array, shape (at least the control batches,); written: rows of abort markers

@@ -3,7 +3,7 @@
 Rules: ``MemoryRecords.filterTo`` and ``Cleaner.shouldRetainRecord``.  A batch that keeps all its
 records is copied byte for byte.  A batch that loses records is built anew.  Its offsets, its
 producer's fields and its leader epoch stay, so the offset deltas of its records stay, too.
-Messages of magic 0 and 1 become batches of magic 2, as since Kafka 4.0.
+Messages of magic 0 and 1 become batches of magic 2, as in Kafka since 4.0.
 """
 
 from segmentlog.kernels import layout
@@ -26,32 +26,32 @@ from segmentlog.kernels.varint import varint_bytes, write_varint
 
 __all__ = ["N_OUT_COLUMNS", "filter_batches", "most_bytes", "seal_batches"]
 
-#: Column after those of `layout`: the codec by which the records are still to be compressed.
+#: Column after those of `layout`: the codec with which the records are still to be compressed.
 CODEC = layout.N_HEADER_COLUMNS
 N_OUT_COLUMNS = CODEC + 1
 
 # Columns of the counts.
 N_READ = 0  #: records of all batches
 N_KEPT = 1
-N_WITHOUT_KEY = 2  #: records that went because they have no key
+N_WITHOUT_KEY = 2  #: records that were removed because they have no key
 COUNT_COLUMNS = 3
 
 # The rules of a compaction.
-LATEST_OFFSET = 0  #: up to which the map knows the keys
+LATEST_OFFSET = 0  #: the map contains the keys up to this offset
 NOW_MS = 1
-HORIZON_MS = 2  #: until when tombstones that are seen for the first time stay
+HORIZON_MS = 2  #: time until which tombstones stay that are seen for the first time
 KEEPS_OLD_TOMBSTONES = 3  #: whether messages of magic 0 and 1 without a value stay
 RULE_COLUMNS = 4
 
 _NO_TIMESTAMP = -1
 _KEPT_ATTRIBUTES = 0x3F  #: of a rebuilt batch, besides the delete horizon
-_MOST_GROWTH = 16  #: bytes that a record may grow by when its timestamp is written anew
+_MOST_GROWTH = 16  #: bytes that a record may grow by when its timestamp is written again
 _SMALLEST_RECORD_BYTES = 7
 
 
 @inlined
 def _most_records(header: Int64s) -> int:
-    """Records that a batch can hold, whatever its header says."""
+    """Records that a batch can hold, whatever its header contains."""
     n_bytes = header[layout.RECORDS_END] - header[layout.RECORDS_START]
     return int(min(header[layout.RECORDS_COUNT], n_bytes // _SMALLEST_RECORD_BYTES + 1))
 
@@ -140,7 +140,7 @@ def _choose(
     Returns the status, their number, and whether one of them has no value.
     """
     keeps_tombstones = _keeps_tombstones(header, rules)
-    # The map knows nothing of control records, nor of what comes after its last offset.
+    # The map contains neither control records nor records after its last offset.
     is_control = header[layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
     last_known = -1 if is_control else rules[LATEST_OFFSET]
     at, previous = header[layout.RECORDS_START], header[layout.BASE_OFFSET] - 1
@@ -202,7 +202,7 @@ def _put_header(window: Bytes, header: Int64s, out: Bytes, to: int) -> None:
 def _put_fields(
     out: Bytes, to: int, attributes: int, base_ms: int, max_ms: int, n_records: int
 ) -> None:
-    """Write the header fields that a batch with fewer records has anew."""
+    """Write the header fields that change when a batch loses records."""
     store_i16(out, to + layout.ATTRIBUTES_AT, attributes)
     store_i64(out, to + layout.BASE_TIMESTAMP_AT, base_ms)
     store_i64(out, to + layout.MAX_TIMESTAMP_AT, max_ms)
@@ -338,7 +338,7 @@ def filter_batches(
     table: Int64s, secret: Bytes, waiting: Int64s, kept: Int64s, counts: Int64s, out: Bytes,
     lines: Int64s,
 ) -> tuple[int, int, int, int]:  # fmt: skip
-    """Write what stays of batches, one after the other.
+    """Write what stays of batches, one after another.
 
     Parameters
     ----------

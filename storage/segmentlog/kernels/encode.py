@@ -50,8 +50,8 @@ _LARGEST_I32 = 2**31 - 1
 _LARGEST_I64 = 2**63 - 1
 _NO_TIMESTAMP = -1
 _AHEAD = 16  #: rows whose keys and values are prefetched before they are written
-_FAR_AHEAD = 32  #: rows whose bounds are, before those are needed for the keys and values
-#: Rows of a partition are this far apart where the processor does not prefetch bounds by itself.
+_FAR_AHEAD = 32  #: rows whose bounds are prefetched, before the keys and values need them
+#: At this distance of a partition's rows, the processor does not prefetch bounds by itself.
 _SPARSE = 6
 
 
@@ -95,7 +95,7 @@ def _prefetch_row(source: SourceArrays, row: int) -> None:
     start = load_item(source.values.ends, row)
     prefetch(source.values.data, start)
     prefetch(source.values.data, start + 64)
-    prefetch(source.values.data, start + 127)  # three lines, unless the value begins one
+    prefetch(source.values.data, start + 127)  # three lines, unless the value begins a line
 
 
 @inlined

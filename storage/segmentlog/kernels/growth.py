@@ -14,7 +14,8 @@ __all__ = ["ENTRY_COLUMNS", "LIMIT_COLUMNS", "STATE_COLUMNS", "take_batches"]
 BASE_OFFSET = 0
 SIZE = 1
 SINCE_ENTRY = 2  #: bytes since the last entry of the offset index
-FIRST_MAX_TIMESTAMP = 3  #: largest timestamp of the first batch, by which the segment ages; or -1
+#: largest timestamp of the first batch, from which the age of the segment counts; or -1
+FIRST_MAX_TIMESTAMP = 3
 MAX_TIMESTAMP = 4
 MAX_TIMESTAMP_OFFSET = 5  #: last offset of the first batch that has the largest timestamp
 LAST_TIME_ENTRY = 6  #: timestamp of the newest entry of the time index, or -1

@@ -1,7 +1,7 @@
 """Inflate one batch inside a kernel, by functions of the C libraries of LZ4 and zstd.
 
-A kernel gets addresses of these functions, and calls them without the interpreter.  Whatever they
-do not take, the caller leaves to `segmentlog.records.compression`, which names the fault.
+A kernel gets addresses of these functions, and calls them without the interpreter.  The
+caller leaves what they refuse to `segmentlog.records.compression`, which names the fault.
 """
 
 from segmentlog.kernels import layout

@@ -54,16 +54,16 @@ HEADER_BYTES = 61
 #: (``LogSegment.canConvertToRelativeOffset``).
 SEGMENT_OFFSETS = 1 << 31
 
-#: Bytes that tell the format of any batch: everything up to and including the magic.
+#: Bytes that determine the format of any batch: everything up to and including the magic.
 MAGIC_PREFIX_BYTES = 17
 
 #: Least value of ``batch length``: 49 bytes of header follow it.
 MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD
 
-#: The same for magic 0, the smallest of all formats; fewer bytes are no batch.
+#: Least size field of magic 0, the smallest of all formats; fewer bytes are not a batch.
 MIN_LEGACY_LENGTH = 14
 
-#: The same for magic 1.
+#: Least size field of magic 1.
 MIN_TIMESTAMPED_LENGTH = 22
 
 MAGIC = 2

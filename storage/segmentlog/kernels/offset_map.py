@@ -3,8 +3,8 @@
 Keys are compared by their hashes only, as a broker does.  The table uses open addressing: an entry
 has the hash, and the offset plus one; an entry of zeros is free.
 
-The map is never stored, so its hash need not be a broker's MD5.  Anybody can make two keys of one
-MD5, and compaction would then remove a record of the first key.  The secret of SipHash is new for
+The map is never stored, so its hash need not be a broker's MD5. Anybody can make two keys with one
+MD5, and compaction would then remove a record of the first key. The secret of SipHash is new for
 each map.
 
 An entry is rarely in the processor's caches.  Keys wait until there are `N_WAITING` of them, while
@@ -36,8 +36,8 @@ ENTRY_COLUMNS = 3
 
 # The state of the map.
 N_KEYS = 0
-MOST_KEYS = 1  #: at so many keys, the map is full
-LATEST_OFFSET = 2  #: up to which the map knows the keys, or -1
+MOST_KEYS = 1  #: the map is full at this many keys
+LATEST_OFFSET = 2  #: the map contains the keys up to this offset, or -1
 _N_WAITING_NOW = 3
 STATE_COLUMNS = 4
 
@@ -48,7 +48,7 @@ N_WAITING = 16
 HASH_0 = 0
 HASH_1 = 1
 OFFSET = 2  #: of the record
-AT = 3  #: what else the caller notes
+AT = 3  #: a note of the caller
 WAITING_COLUMNS = 4
 
 
@@ -94,7 +94,7 @@ def seek_key(
 
 @inlined
 def offset_of(table: Int64s, waiting: Int64s) -> int:
-    """Offset of the key that `seek_key` has hashed, or -1 if the map does not know it."""
+    """Offset of the key that `seek_key` has hashed, or -1 if the map does not contain it."""
     row = _entry_of(table, waiting[HASH_0], waiting[HASH_1])
     return int(table[row, _BEHIND]) - 1
 
@@ -103,7 +103,7 @@ def offset_of(table: Int64s, waiting: Int64s) -> int:
 def _put_waiting(table: Int64s, state: Int64s, waiting: Int64s) -> int:
     """Put the keys that wait; the status.
 
-    A map that is full knows the keys up to the offset that the first refused key has noted.
+    A map that is full contains the keys up to the offset that the first refused key has noted.
     """
     n_keys, state[_N_WAITING_NOW] = state[_N_WAITING_NOW], 0
     for i in range(n_keys):
@@ -124,7 +124,7 @@ def _put_batch(
     source: Bytes, header: Int64s, start_offset: int, table: Int64s, state: Int64s,
     secret: Bytes, waiting: Int64s,
 ) -> int:  # fmt: skip
-    """Put the keys of one batch, but for those that still wait; the status."""
+    """Put the keys of one batch, except the keys that still wait; the status."""
     at, previous = header[layout.RECORDS_START], header[layout.BASE_OFFSET] - 1
     for _ in range(header[layout.RECORDS_COUNT]):
         status, fields = parse_any(source, header, at)
@@ -153,7 +153,7 @@ def put_keys(
 ) -> tuple[int, int]:  # fmt: skip
     """Put the keys of batches into the map, until it is full (``buildOffsetMapForSegment``).
 
-    A full map takes no further record, not even one of a key that it knows.
+    A full map takes no further record, not even a record of a key that it contains.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def put_keys(
     headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); read only
     is_left_out : uint8 array, shape (n_batches,); 1 for batches whose keys do not count: control
         batches, and those of aborted transactions
-    start_offset : records below it are passed over
+    start_offset : records below it are skipped
     table : int64 array, shape (n_entries, `ENTRY_COLUMNS`); read and written; the caller has
         checked that n_entries is below 2**31, and above ``state[MOST_KEYS]``
     state : int64 array, shape (`STATE_COLUMNS`,); read and written
@@ -188,7 +188,7 @@ def put_keys(
         if header[layout.LAST_OFFSET] >= start_offset:
             state[LATEST_OFFSET] = header[layout.LAST_OFFSET]
         row += 1
-    # A map that the keys in front of a fault fill up does not come to the fault.
+    # If the keys before a fault fill the map, the fault is not reached.
     if _put_waiting(table, state, waiting) != st.OK:
         return st.TABLE_FULL, row
     return status, row

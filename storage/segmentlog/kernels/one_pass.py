@@ -1,7 +1,7 @@
 """Bytes of a log to columns in one pass: each batch is checked, and its records are written.
 
 The two passes of `segmentlog.kernels.scan` and `segmentlog.kernels.decode` read every byte twice,
-and what lies between has pushed it out of the caches.  Here the checksum of a batch brings its
+and by the second time it has left the caches.  Here the checksum of a batch brings its
 bytes into the cache, and the records are written next.
 
 This pass takes only usual batches: of magic 2, sound, with all records in the wanted range.
@@ -170,7 +170,7 @@ def _fill(
 def _fill_narrow(
     buf: Bytes, at: int, end: int, count: int, columns: PlainArrays, state: Int64s
 ) -> int:
-    """`_fill` where neither keys nor values are wanted: their bytes are not looked at."""
+    """`_fill` without keys and values: their bytes are not read."""
     row, previous, ahead = state[N_ROWS], -1, _distance(end - at)
     stop = row + count
     while row < stop:
@@ -194,7 +194,7 @@ def _add_bases(
 ) -> bool:  # fmt: skip
     """Make offsets and timestamps of the deltas of a batch; False if a timestamp is too far off.
 
-    This loop apart from the other takes many rows at a time.
+    This is a separate loop because it can then take many rows at a time.
     """
     n_far = 0
     while row < stop:
@@ -226,7 +226,7 @@ def _measure(buf: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _room_for(count: int, n_bytes: int, attributes: int, state: Int64s) -> int:
-    """`OK` if the output takes so many records and bytes, and their timestamp type."""
+    """`OK` if the output takes this many records and bytes, and their timestamp type."""
     if count * SMALLEST_RECORD_BYTES > n_bytes:
         return st.UNUSUAL
     state[DETAIL], state[DETAIL_2] = count, n_bytes
@@ -299,7 +299,7 @@ def _has_right_checksum(buf: Bytes, position: int, batch_end: int) -> bool:
 def _is_of_other_times(
     buf: Bytes, position: int, attributes: int, first_ms: int, last_ms: int
 ) -> bool:
-    """Whether the header alone says that no record of a batch has a time of the range."""
+    """Whether the header alone shows that no record of a batch has a time in the range."""
     newest = load_i64(buf, position + layout.MAX_TIMESTAMP_AT)
     return newest < first_ms or (attributes & layout.TIMESTAMP_TYPE_MASK != 0 and newest > last_ms)
 
@@ -313,7 +313,7 @@ def decode_batches(
     """Append to `columns` the records of usual batches from byte `start` on.
 
     Control batches, batches that compaction has emptied, and batches below the range or of other
-    times are passed over, once their checksum is verified.
+    times are skipped, once their checksum is verified.
 
     Parameters
     ----------
@@ -324,8 +324,8 @@ def decode_batches(
     range_start, range_end : half-open range of offsets, which no usual batch crosses; to take the
         batch in which its range begins, the caller lowers `range_start`: scans of other batches
         took 4 % longer when this kernel let that batch pass
-    first_ms, last_ms : closed range of timestamps in milliseconds; all records of a batch come
-        unless its header says that none of them has a time of it
+    first_ms, last_ms : closed range of timestamps in milliseconds; all records of a batch are
+        written unless its header shows that none of them has a time in the range
     scale : units of the timestamps in a millisecond: 1000 for microseconds, or 1
     most_inflated : bytes that one batch may inflate to
     codecs, scratch : see `segmentlog.kernels.inflate.inflate`

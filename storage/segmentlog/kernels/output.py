@@ -18,7 +18,7 @@ __all__ = ["N_STATE", "ColumnArrays", "PlainArrays", "clear_bit", "put", "put_he
 
 # The int64 array that `decode.fill_records` keeps between calls: its place in the input …
 BATCH = 0  #: row of the header table
-RECORD = 1  #: number of records of this batch that are done
+RECORD = 1  #: number of records of this batch that are written
 NEXT_BYTE = 2  #: first byte of the next record
 PREVIOUS_DELTA = 3  #: offset delta of the record before, -1 at the start of a batch
 # … and the fill of the output, which the caller sets to zero for each new output.
@@ -47,7 +47,7 @@ N_STATE = 21
 
 
 class ColumnArrays(NamedTuple):
-    """The columns of one Arrow batch, to be written; an array of length 0 is not wanted.
+    """The columns of one Arrow batch, to be written; a column of length 0 is left out.
 
     Bitmaps (``…_valid``) come with every bit set; a null clears its bit.  ``…_ends`` are Arrow's
     bounds of shape (n_rows + 1,), whose entry 0 the caller has set to 0.  ``keys``, ``values``,
@@ -72,7 +72,7 @@ class ColumnArrays(NamedTuple):
 
 
 class PlainArrays(NamedTuple):
-    """The same without headers."""
+    """The output without headers."""
 
     offsets: Int64s
     timestamps: Int64s

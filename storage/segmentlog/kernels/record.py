@@ -1,4 +1,4 @@
-"""One record of magic 2: parse it, and say what is wrong with it.
+"""One record of magic 2: parse it, and name its fault.
 
 ::
 

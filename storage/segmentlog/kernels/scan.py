@@ -1,7 +1,7 @@
 """Walk the batches of a buffer: lengths, checksums and header fields of many batches a call.
 
-Messages of magic 0 and 1, which few logs hold, have a kernel of their own.  It is compiled when
-the first of them comes, and not before the first row of every log.
+Messages of magic 0 and 1, which few logs hold, have a kernel of their own.  It is compiled
+when the first of them comes, so that most logs never wait for it.
 """
 
 from segmentlog.kernels import layout
@@ -84,7 +84,7 @@ def _scan_batches(
 def _scan_messages(
     buf: Bytes, position: int, end: int, next_offset: int, headers: Int64s, n_batches: int
 ) -> tuple[int, int, int]:
-    """The same for messages of magic 0 and 1, up to the first batch of another magic."""
+    """`scan_batches` for messages of magic 0 and 1, up to the first batch of another magic."""
     while position < end:
         if n_batches == headers.shape[0]:
             return st.TABLE_FULL, position, n_batches
@@ -103,7 +103,7 @@ def _scan_messages(
 
 @inlined
 def _measure(buf: Bytes, position: int, end: int) -> tuple[int, int, int]:
-    """Whether a batch lies whole in front of `end`; its magic, and the byte after it."""
+    """Whether a batch lies whole before `end`; its magic, and the byte after it."""
     if position + layout.MAGIC_PREFIX_BYTES > end:
         return st.NEED_MORE, 0, 0
     length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
@@ -122,9 +122,9 @@ def _measure(buf: Bytes, position: int, end: int) -> tuple[int, int, int]:
 
 @kernel
 def _judge_magic(buf: Bytes, position: int, next_offset: int) -> int:
-    """Whether a batch of unknown magic is of a newer format, or no batch at all.
+    """Whether a batch of unknown magic is of a newer format, or not a batch at all.
 
-    In a newer format, too, offsets would rise, and stay within the span of one segment.
+    In a newer format, offsets would also rise, and stay within the span of one segment.
     """
     base_offset = load_i64(buf, position + layout.BASE_OFFSET_AT)
     if next_offset >= 0 and (
@@ -176,7 +176,7 @@ def _read_header(
 def _read_message(
     buf: Bytes, position: int, batch_end: int, next_offset: int, headers: Int64s, row: int
 ) -> int:
-    """The same for a message of magic 0 or 1."""
+    """Copy the fields of a message of magic 0 or 1, and return whether they are plausible."""
     status = check_message(buf, position, batch_end)
     if status != st.OK:
         return status

@@ -1,8 +1,8 @@
 """Sequence numbers of idempotent producers: assigned, checked as a leader does, and followed.
 
 A producer numbers its records in each partition from 0 to 2**31 - 1, and then from 0 again.  A
-batch holds the number of its first record; that of the last follows from the offsets
-(``DefaultRecordBatch.lastSequence``).
+batch contains the number of its first record; the number of its last record follows from the
+offsets (``DefaultRecordBatch.lastSequence``).
 """
 
 from segmentlog.kernels import layout, producer_table
@@ -67,7 +67,7 @@ IN_TRANSACTION = 4
 
 @kernel
 def _advanced(sequence: int, n_records: int) -> int:
-    """The number so many records after `sequence` (``incrementSequence``)."""
+    """The number of a record, counted from `sequence` on (``incrementSequence``)."""
     sequence += n_records
     return sequence - _LARGEST_SEQUENCE - 1 if sequence > _LARGEST_SEQUENCE else sequence
 
@@ -103,7 +103,7 @@ def read_sequences(buf: Bytes, headers: Int64s, batches: Int64s) -> None:
 def assign_sequences(
     buf: Bytes, table: Int64s, producer_id: int, epoch: int, first_sequence: int
 ) -> int:
-    """Write producer, epoch and sequences into headers, and their checksums anew.
+    """Write producer, epoch and sequences into headers, and update their checksums.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def assign_sequences(
 
 @kernel
 def renumber_batches(buf: Bytes, headers: Int64s) -> None:
-    """Let the offsets of batches count from 0 without gaps; no checksum covers base offsets.
+    """Make the offsets of batches count from 0 without gaps; no checksum covers base offsets.
 
     Parameters
     ----------
@@ -151,10 +151,10 @@ def renumber_batches(buf: Bytes, headers: Int64s) -> None:
 def check_sequences(
     batches: Int64s, rows: Int64s, next_offset: int, states: Int64s, known: Int64s, fates: Int64s
 ) -> int:
-    """Decide about batches in their order, up to the first one that is refused.
+    """Accept or refuse batches in their order, up to the first refused batch.
 
     Rules of ``UnifiedLog.analyzeAndValidateProducerState`` and ``ProducerAppendInfo`` for batches
-    of clients: a repeated batch is no error, and a producer without state may begin anywhere.
+    of clients: a repeated batch is not an error, and a producer without state may begin anywhere.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def check_sequences(
 
     Returns
     -------
-    n_decided : number of batches up to the first one that is refused, which has its fate, too
+    n_decided : number of batches up to the first refused batch, which has its fate, too
     """
     for i in range(batches.shape[0]):
         row, first, last = rows[i], batches[i, FIRST_SEQUENCE], batches[i, LAST_SEQUENCE]
@@ -199,17 +199,17 @@ def check_sequences(
 def find_lost(
     batches: Int64s, rows: Int64s, epochs: Int64s, known: Int64s, behind: Int64s, lost: Int64s
 ) -> int:
-    """Fill `lost` with lines of batches that a log had once, as it has one that came later.
+    """Fill `lost` with batches that a log must have had, because it has a later batch.
 
-    A log takes a producer's batches in their order, and those of a flush together.  So if it knows
-    a batch of the flush, it had those before, at the same distances.
+    A log takes a producer's batches in their order, and the batches of a flush together.  So if it
+    contains a batch of the flush, it had the earlier batches, too, at the same distances.
 
     Parameters
     ----------
     batches : int64 array, shape (n_batches, `BATCH_COLUMNS`); of one flush; read only
     rows : int64 array, shape (n_batches,); number of each batch's producer, or -1
     epochs : int64 array, shape (n_producers,); the epoch of each producer in the log
-    known : int64 array, shape (n_known, `KNOWN_COLUMNS`), sorted; batches that the log knows
+    known : int64 array, shape (n_known, `KNOWN_COLUMNS`), sorted; batches that the log contains
     behind : int64 array, shape (n_producers, 3); scratch: for each producer the first sequence of
         the batch that was looked at before, or -1; its offset in the log, and within the flush
     lost : int64 array, shape (n_batches, `KNOWN_COLUMNS`); written; not sorted

@@ -16,7 +16,7 @@ SECRET_BYTES = 16
 
 _WORD = 0xFFFF_FFFF_FFFF_FFFF
 _START = 0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573
-#: Only the form of 128 bits has these: at the start, before the first half, before the second.
+#: Constants of the form of 128 bits: at the start, before the first half, before the second.
 _WIDE, _FIRST_HALF, _SECOND_HALF = 0xEE, 0xEE, 0xDD
 _ROUNDS_OF_WORD, _LAST_ROUNDS = 2, 4
 

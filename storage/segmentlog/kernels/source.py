@@ -61,13 +61,13 @@ class SourceArrays(NamedTuple):
 
 @inlined
 def is_null(valid: Bytes, bit: int) -> bool:
-    """Whether a bitmap's bit is clear; the caller has checked that there are as many bits."""
+    """Whether a bitmap's bit is clear; the caller has checked that the bit exists."""
     return valid.shape[0] > 0 and (load_u8(valid, bit >> 3) >> (bit & 7)) & 1 == 0
 
 
 @inlined
 def length_of(column: BinaryArrays, row: int) -> int:
-    """Bytes of a value, -1 for a null; the caller has checked that there is such a row."""
+    """Bytes of a value, -1 for a null; the caller has checked that the row exists."""
     if is_null(column.valid, column.first_bit + row):
         return -1
     return int(column.ends[row + 1]) - int(column.ends[row])
@@ -93,7 +93,7 @@ def _add_binary(column: BinaryArrays, row_bytes: Int64s) -> bool:
 
 @kernel
 def _measure_plain(keys: Ends, values: Ends, timestamps: Int64s, row_bytes: Int64s) -> bool:
-    """`measure_rows` where no key and no value is null and there are no headers, in vectors."""
+    """`measure_rows` without null keys, null values and headers, in vectors."""
     n_falls = 0
     for row in range(row_bytes.shape[0]):
         key_start, key_end = load_item(keys, row), load_item(keys, row + 1)
@@ -135,7 +135,7 @@ def measure_rows(source: SourceArrays) -> bool:
 
     Returns
     -------
-    is_in_order : False if a key or a value ends before it begins: none of `source` may be used
+    is_in_order : False if a key or a value ends before it begins: `source` must not be used
     """
     row_bytes, timestamps = source.row_bytes, source.timestamps
     keys, values = source.keys, source.values
@@ -170,7 +170,7 @@ def most_row_bytes(source: SourceArrays, rows: Int64s) -> tuple[int, int]:
     Parameters
     ----------
     source : the columns; read only
-    rows : int64 array, shape (n,); read only; rows that are not there are left out
+    rows : int64 array, shape (n,); read only; rows that do not exist are left out
     """
     total = most = 0
     n_rows, n_all = rows.shape[0], source.row_bytes.shape[0]

@@ -7,9 +7,9 @@ is damage, and `REASONS` has the words for `segmentlog.errors.MalformedBatchErro
 OK = 0
 #: More batches may follow, but the table of headers is full.
 TABLE_FULL = 1
-#: The buffer ends inside a batch; the caller reads on.
+#: The buffer ends inside a batch; the caller reads more.
 NEED_MORE = 2
-#: The next record does not fit the output any more; call again with empty buffers.
+#: The next record does not fit the output; call again with empty buffers.
 OUTPUT_FULL = 3
 #: The next row belongs to the next batch.
 BATCH_FULL = 4
@@ -72,8 +72,8 @@ REASONS = {
     BAD_HEADERS_COUNT: "a record's header count is negative or more than its bytes can hold",
     BAD_HEADER_KEY: "a record header's key is null or longer than the record",
     BAD_HEADER_VALUE: "a record header's value is longer than the record",
-    TRAILING_BYTES: "bytes are left over behind its last record",
-    RECORD_OFFSET_OUTSIDE: "a record's offset is outside the batch, or not above the one before",
+    TRAILING_BYTES: "bytes are left over after its last record",
+    RECORD_OFFSET_OUTSIDE: "a record's offset is outside the batch, or not above the previous one",
     BAD_MARKER: "it is a transaction's end marker, but neither commits nor aborts",
     CODEC_TOO_NEW: "it is compressed as zstd, which messages of magic 0 and 1 cannot be",
     WRAPPER_WITHOUT_VALUE: "it is compressed, but holds nothing",
@@ -83,14 +83,14 @@ REASONS = {
     NESTED_WRAPPER: "a message inside it is compressed once more",
     EMPTY_WRAPPER: "it is compressed, but holds no message",
     INNER_OFFSET_OUTSIDE: "a message inside it has an offset that is not above the one before it, "
-    "or the last one's is not the wrapper's",
-    NO_BATCH: "these bytes are no batch: neither their magic nor their base offset can be right",
+    "or the last offset is not the wrapper's",
+    NO_BATCH: "these bytes are not a batch: neither their magic nor their base offset is possible",
 }
 
-#: The same for rows and `segmentlog.errors.InvalidRecordError`.
+#: The words for rows and `segmentlog.errors.InvalidRecordError`.
 ROW_REASONS = {
-    BAD_ROW: "there is no such row",
-    BAD_TIMESTAMP: "its timestamp is below -1, which stands for none",
-    BAD_OFFSET: "its offset is negative, too large, or not above that of the row before",
+    BAD_ROW: "the row does not exist",
+    BAD_TIMESTAMP: "its timestamp is below -1, which stands for no timestamp",
+    BAD_OFFSET: "its offset is negative, too large, or not above the offset of the row before",
     NULL_HEADER_KEY: "one of its headers, or a header's key, is null",
 }

@@ -108,7 +108,7 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
 def _read_header(buf: Bytes, position: int, size: int, end: int) -> tuple[int, int, int, int, int]:
     """Status, last offset, attributes, producer id and record count of a header of magic 2.
 
-    A control batch has to lie in front of `end` as a whole, with the right checksum.
+    A control batch has to lie before `end` as a whole, with the right checksum.
     """
     first = load_i64(buf, position)
     attributes = load_i16(buf, position + layout.ATTRIBUTES_AT) & 0xFF
@@ -160,7 +160,7 @@ def read_end_marker(buf: Bytes, at: int, end: int) -> tuple[int, int]:
 def collect_markers(buf: Bytes, headers: Int64s, markers: Int64s) -> tuple[int, int]:
     """Fill `markers` with the end markers among `headers`, in their order.
 
-    Compaction may have removed the record of a marker: such a marker decides nothing any more.
+    Compaction may have removed the record of a marker: such a marker no longer decides anything.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Zig-zag varints as records spell them (``org.apache.kafka.common.utils.ByteUtils``).
+"""Zig-zag varints of records (``org.apache.kafka.common.utils.ByteUtils``).
 
 The least significant seven bits come first; a set high bit means that another byte follows.  An
 int takes at most five bytes, a long ten.  Bits beyond the type's width are dropped, as in Java.
@@ -119,8 +119,8 @@ def signed(groups: int) -> int:
 def read_groups_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, int]:
     """Groups of a varint of up to eight bytes, joined, and the position after it or `FAILED`.
 
-    `signed` has the number that they stand for.  The lowest bit is set if it is negative, and the
-    other bits are the number if it is not: so a length takes less work.
+    `signed` converts them to a number.  The lowest bit is set for a negative number; otherwise the
+    other bits are the number itself, so a length takes less work.
 
     Reads eight bytes at once and joins their groups of seven bits without a loop, so batches
     whose deltas take three bytes or five are as quick as those of two.  Bits beyond the 32nd in
@@ -199,7 +199,7 @@ def write_varint(buf: Bytes, at: int, number: int) -> int:
 
     Parameters
     ----------
-    buf : uint8 array; written; the caller has checked that `varint_bytes` are left behind `at`
+    buf : uint8 array; written; the caller has checked that `varint_bytes` are left after `at`
     """
     groups = (number << 1) ^ (number >> 63)
     if 0 <= groups < 0x80:

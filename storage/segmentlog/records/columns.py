@@ -128,7 +128,7 @@ class Constants:
 
 
 def _record_batch(arrays: list[pa.Array], schema: pa.Schema, n_rows: int) -> pa.RecordBatch:
-    """The arrays as a batch, which has its rows even if it has no columns."""
+    """The arrays as a batch, which has `n_rows` rows even if it has no columns."""
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     rows = pa.Array.from_buffers(pa.struct([]), n_rows, [None])
@@ -142,7 +142,7 @@ class _Buffer:
     view: NDArray[Any]
 
     def __init__(self, n_items: int, dtype: type[np.generic]) -> None:
-        if not n_items:  # the column is not wanted
+        if not n_items:  # the column was not requested
             self.arrow, self.view = _NO_BUFFER, _NO_ITEMS[dtype]
             return
         self.arrow = pa.allocate_buffer(n_items * np.dtype(dtype).itemsize)
@@ -186,12 +186,12 @@ class _Binary:
 
 
 class Output:
-    """Room for one Arrow batch: so many rows, bytes of records, and headers at most.
+    """Room for one Arrow batch: at most this many rows, bytes of records, and headers.
 
     Parameters
     ----------
-    schema : the columns wanted; the others get no memory.
-    n_rows, n_bytes, n_headers : the limits; the kernel stops at the first that it reaches.
+    schema : the requested columns; other columns get no memory.
+    n_rows, n_bytes, n_headers : the limits; the kernel stops at the first limit that it reaches.
     """
 
     def __init__(self, schema: pa.Schema, n_rows: int, n_bytes: int, n_headers: int) -> None:
@@ -221,7 +221,7 @@ class Output:
 
     @property
     def plain_arrays(self) -> output.PlainArrays:
-        """`arrays` without those of headers."""
+        """`arrays` without the arrays of headers."""
         all_arrays = self.arrays
         return output.PlainArrays(
             all_arrays.offsets, all_arrays.timestamps,
@@ -230,7 +230,7 @@ class Output:
         )  # fmt: skip
 
     def begin(self, state: Int64s) -> None:
-        """Tell the kernel that the output is empty, and how much it holds."""
+        """Mark the output as empty, and set its limits."""
         state[output.N_ROWS : output.ROW_LIMIT] = 0
         state[output.ROW_LIMIT : output.HEADER_LIMIT + 1] = self._limits
 

@@ -7,7 +7,7 @@ lz4 ``lz4.frame`` 2.5 µs (cramjam 4.0 µs), zstd ``zstandard``'s stream reader 
 cannot.
 
 Kafka's framing (``org.apache.kafka.common.compress``): gzip members, LZ4 frames and zstd frames
-as they are, possibly several one after the other; snappy in the blocks of xerial's stream, or as
+as they are, possibly several in a row; snappy in the blocks of xerial's stream, or as
 one raw block from producers that do not frame it.  Producers of magic 0 wrote LZ4 frames whose
 header checksum covers too much, so the checksum of their frames is corrected first.
 """
@@ -48,7 +48,7 @@ class InflateError(Exception):
 
 
 class Inflater:
-    """A growing buffer for inflated batches, one after the other.
+    """A growing buffer for inflated batches, one after another.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Inflater:
 
         Returns
         -------
-        start, end : the half-open range of `buffer` that holds it.
+        start, end : the half-open range of `buffer` that holds the result.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class Inflater:
         return start, self.end
 
     def _room(self, start: int, n_bytes: int) -> None:
-        """Make the buffer hold `n_bytes` more, within the bound of the batch begun at `start`."""
+        """Make room for `n_bytes` more, within the bound of the batch that begins at `start`."""
         needed = self.end + n_bytes
         if needed - start > self._max_batch_bytes:
             reason = f"its records inflate beyond {self._max_batch_bytes} bytes"
@@ -131,7 +131,7 @@ class Inflater:
             self._hold(grown)
 
     def _left(self, start: int) -> int:
-        """Bytes that the batch begun at `start` may still take, and one more to detect excess."""
+        """Bytes that the batch at `start` may still take, plus one to detect excess."""
         return self._max_batch_bytes - (self.end - start) + 1
 
     def _put(self, start: int, piece: bytes) -> None:
@@ -141,7 +141,7 @@ class Inflater:
 
     def _append_lz4(self, payload: memoryview, start: int) -> None:
         # LZ4 inflates to at most 255 times its size, so a small frame that claims no content size
-        # cannot exceed the bound, and the quick call, which has no bound of its own, is safe.
+        # cannot exceed the bound, and the quick call, which takes no bound, is safe.
         if len(payload) * 255 <= self._max_batch_bytes and _claims_no_size(payload):
             piece, n_read = lz4.frame.decompress(payload, return_bytes_read=True)
             self._put(start, piece)
@@ -152,7 +152,7 @@ class Inflater:
             while not frame.eof:
                 fed = payload[at : at + _FEED_BYTES] if frame.needs_input else b""
                 at += len(fed)
-                # A bound near the usual size: lz4 allocates what it is allowed to return.
+                # A bound near the usual size, because lz4 allocates its whole limit.
                 bound = min(self._left(start), max(4 * len(payload), 1 << 16))
                 before = self.end
                 self._put(start, frame.decompress(fed, max_length=bound))
@@ -169,7 +169,7 @@ class Inflater:
             limit = min(self._buffer.size - COPY_SLACK, start + self._max_batch_bytes)
             n_read = reader.readinto(self._view[self.end : limit])
             self.end += n_read
-            if self.end < limit:  # a short answer marks the end of the frames, or of the bytes
+            if self.end < limit:  # a short result marks the end of the frames, or of the bytes
                 if not _is_whole_zstd(payload):
                     message = "the last frame is cut short"
                     raise RuntimeError(message)
@@ -182,7 +182,7 @@ class Inflater:
         at = 0
         while at < len(payload):
             if payload[at : at + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
-                at += _XERIAL_HEADER_BYTES  # streams that were joined repeat it
+                at += _XERIAL_HEADER_BYTES  # joined streams repeat it
                 continue
             if at + 4 > len(payload):
                 message = "the length of a block is cut short"

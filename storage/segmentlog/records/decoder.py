@@ -88,7 +88,7 @@ class BatchScanner:
 
     @property
     def offsets_went_back(self) -> bool:
-        """Whether the batch that ended the last scan begins below the one before it."""
+        """Whether the batch that ended the last scan begins below the batch before it."""
         return self._code == status.OFFSETS_GO_BACK
 
 
@@ -98,7 +98,7 @@ class RecordDecoder:
     Parameters
     ----------
     topic_partition : of the rows.
-    schema : the columns wanted, of `segmentlog.records.columns`.
+    schema : the requested columns, of `segmentlog.records.columns`.
     offsets : of the rows.
     max_inflated_batch_bytes : most bytes that one batch may inflate to.
     """
@@ -120,7 +120,7 @@ class RecordDecoder:
         self._n_rows = _FIRST_ROWS
 
     def decode(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
-        """Rows of `batches`, whose headers are written to; control batches are left out.
+        """Rows of `batches`, whose headers are changed; control batches are left out.
 
         Columns that have one value for all rows need only headers: then records are not parsed,
         and compressed batches not inflated.
@@ -130,22 +130,22 @@ class RecordDecoder:
         MalformedBatchError
             If records contradict their header or themselves.
         TimestampOverflowError
-            If a record's timestamp is wanted and does not fit microseconds.
+            If a record's timestamp is requested and does not fit microseconds.
         """
         n_batches, any_attributes, all_attributes = select_batches(batches.headers, *self._offsets)
         batches = batches.only(slice(n_batches))
         if self._is_constant:
             yield from self._count(batches)
             return
-        # Nearly always nothing is to be inflated, and there is one timestamp type.  Then no loop
-        # over the batches is needed.
+        # Nearly always there is nothing to inflate, and one timestamp type: then no loop over the
+        # batches is needed.
         varied = any_attributes & layout.CODEC_MASK or (
             (any_attributes ^ all_attributes) & _TIMESTAMP_MASKS
         )
         yield from self._fill_runs(batches) if varied else self._fill(batches)
 
     def _count(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
-        """Rows whose columns all have one value: the headers have their number.
+        """Rows whose columns all have one value: the headers contain their number.
 
         The records are parsed where the range of offsets cuts a batch, and where a header lacks
         the number: of a wrapper.

@@ -95,10 +95,11 @@ def _snappy(records: memoryview) -> bytes:
 
 
 def _lz4(level: int) -> Callable[[memoryview], bytes]:
-    """Independent blocks of 64 KiB and no content size: Kafka's reader refuses linked ones.
+    """Independent blocks of 64 KiB and no content size: Kafka's reader refuses linked blocks.
 
     Kafka's default level selects the quick compressor, and every other level selects LZ4-HC
-    (``Lz4BlockOutputStream``).  In the library, levels below the least HC level are the quick one.
+    (``Lz4BlockOutputStream``).  In the library, levels below the least HC level select the quick
+    compressor.
     """
     library_level = 0 if level == _LZ4_DEFAULT_LEVEL else max(level, _LZ4_LEAST_HC_LEVEL)
 

@@ -37,17 +37,17 @@ __all__ = ["EncodedBatches", "RecordEncoder"]
 #: Most bytes of a batch before compression: readers refuse a batch that inflates to more.
 _LARGEST_INFLATED = layout.HEADER_BYTES + MAX_INFLATED_BATCH_BYTES
 _LARGEST_OFFSET = 2**63 - 1
-_DEFLATE_BYTES = 4 << 20  # written before compression: stays near the processor's caches
+_DEFLATE_BYTES = 4 << 20  # written before compression: small enough for the processor's caches
 _TABLE_LINES = 1 << 10
 _NO_TABLE: Int64s = np.empty((0, N_BATCH_COLUMNS), np.int64)
 
 
 class EncodedBatches(NamedTuple):
-    """Batches one after the other, with the fields of each that an append needs.
+    """Batches one after another, with the fields of each that an append needs.
 
     Parameters
     ----------
-    buffer : uint8 array, shape (n_bytes,); may be written to, to assign offsets
+    buffer : uint8 array, shape (n_bytes,); assigning offsets writes to it
     table : int64 array, shape (n_batches, `kernels.encode.N_BATCH_COLUMNS`); its first columns
         are those of `kernels.layout`, as `kernels.scan.scan_batches` would fill them
     """
@@ -213,8 +213,8 @@ class RecordEncoder:
             try:
                 run, at = todo.write(at, self._batch_size, _LARGEST_INFLATED, out, 0)
             except RecordTooLargeError as error:
-                reason = f"it takes {error.size} bytes, and readers refuse what inflates to more "
-                reason += f"than {MAX_INFLATED_BATCH_BYTES}: write it without a codec"
+                reason = f"it takes {error.size} bytes, and readers refuse a batch that inflates "
+                reason += f"to more than {MAX_INFLATED_BATCH_BYTES}: write it without a codec"
                 raise InvalidRecordError(*todo.partition, error.row, reason) from error
             compressed = [
                 deflater.compress(out.data[start:end])
@@ -225,7 +225,7 @@ class RecordEncoder:
     def _within_limit(
         self, todo: "_Rows", deflater: Deflater, run: Int64s, compressed: list[bytes]
     ) -> Iterator[tuple[Int64s, list[bytes]]]:
-        """The same run, with batches larger than `max_message_bytes` divided."""
+        """The run with batches larger than `max_message_bytes` divided."""
         most = self._max_message_bytes - layout.HEADER_BYTES
         begin = 0
         for number, payload in enumerate(compressed):

@@ -1,6 +1,6 @@
 """Records of scanned batches into columns: inflate compressed batches, parse, fill.
 
-Each reader has its own limits for the size of an Arrow batch; the steps are the same for all.
+Each reader has its own limits for the size of an Arrow batch; the steps are equal for all readers.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,9 +25,9 @@ from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["MakeRoom", "RecordFiller"]
 
-_INFLATE_BYTES = 4 << 20  # inflated before filling: stays near the processor's caches
+_INFLATE_BYTES = 4 << 20  # inflated before filling: small enough for the processor's caches
 
-#: Makes an `Output` for the rest of some batches, for at least so many bytes and headers.
+#: Makes an `Output` for the rest of some batches, for at least this many bytes and headers.
 MakeRoom = Callable[[Int64s, int, int], Output]
 
 
@@ -38,7 +38,7 @@ class RecordFiller:
     ----------
     offsets : of the records to fill in.
     max_inflated_batch_bytes : most bytes that one batch may inflate to.
-    in_microseconds : partition whose timestamps are wanted in microseconds, which may overflow;
+    in_microseconds : partition whose timestamps are requested in microseconds, which may overflow;
         None for milliseconds as they are stored.
 
     Attributes
@@ -67,8 +67,8 @@ class RecordFiller:
         """Inflate compressed batches and point headers at the result; return the rows ready.
 
         A call inflates about `_INFLATE_BYTES`, because a window of a few MiB may inflate to
-        gigabytes.  It overwrites the result of the call before.  It ends before a bad batch, so
-        that the rows before that batch come before its error.
+        gigabytes.  It overwrites the result of the previous call.  It ends before a bad batch, so
+        that the rows before that batch are returned before its error is raised.
 
         No other Python loop runs once for each batch, so this loop does as little as possible.
 
@@ -110,7 +110,7 @@ class RecordFiller:
             return n_ready
         if row == 0:
             raise self._error(batches, row, code)
-        again = done >= row  # by the next call
+        again = done >= row  # of the next call
         headers[done[again], layout.RECORDS_START] = np.array(begins)[: len(done)][again]
         headers[done[again], layout.RECORDS_END] = np.array(ends)[: len(done)][again]
         return row
@@ -118,14 +118,14 @@ class RecordFiller:
     def fill(self, batches: ScannedBatches, make_room: MakeRoom) -> Iterator[Output]:
         """Columns of `batches`, whose records are all inflated; `state` has the number of rows.
 
-        The records of the batches before a bad one come before the error.
+        The records of the batches before a bad batch are returned before the error is raised.
 
         Raises
         ------
         MalformedBatchError
             If records contradict their header or themselves.
         TimestampOverflowError
-            If a record's timestamp is wanted and does not fit microseconds.
+            If a record's timestamp is requested and does not fit microseconds.
         """
         headers, state, error = batches.headers, self.state, None
         scale = 1000 if self._in_microseconds else 1

@@ -17,7 +17,7 @@ _TIMESTAMP = struct.Struct(">q")
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records of a batch, in the order they stand in the file.
+    """The 61 bytes before the records of a batch, in the order of the file.
 
     A message of magic 0 or 1 has fewer fields.  Its `base_offset` and `last_offset` are both its
     own offset, which for a compressed message is the last offset inside it.  Missing fields are
@@ -89,7 +89,7 @@ class BatchHeader(NamedTuple):
 
 
 def parse_header(buf: bytes | bytearray | memoryview, at: int = 0) -> BatchHeader:
-    """Header of the batch at byte `at`; the fields are not judged.
+    """Header of the batch at byte `at`; the fields are not checked.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def parse_header(buf: bytes | bytearray | memoryview, at: int = 0) -> BatchHeade
 
 
 def _parse_message(buf: bytes | bytearray | memoryview, at: int) -> BatchHeader:
-    """The same for a message of magic 0 or 1."""
+    """Header of the message of magic 0 or 1 at byte `at`; the fields are not checked."""
     offset, size, crc, magic, attributes = _MESSAGE.unpack_from(buf, at)
     timestamp = -1
     attributes &= layout.CODEC_MASK | (layout.TIMESTAMP_TYPE_MASK if magic else 0)
@@ -117,14 +117,14 @@ def _parse_message(buf: bytes | bytearray | memoryview, at: int) -> BatchHeader:
 def is_too_high(header: BatchHeader, first_offset: int, least_offset: int, next_base: int) -> bool:
     """Whether, of two batches whose offsets overlap, the first has the wrong base offset.
 
-    No checksum covers base offsets.  It is the first batch if one bit less puts it between the
-    batch before it and the second batch; otherwise, the second has the wrong base offset.
+    No checksum covers base offsets.  It is the first batch if clearing one bit puts it between
+    the batch before it and the second batch; otherwise, the second has the wrong base offset.
 
     Parameters
     ----------
     header : of the first batch.
     first_offset : its first offset, which the header of a wrapper lacks.
-    least_offset : least possible first offset: that after the batch before it.
+    least_offset : least possible first offset: the offset after the batch before it.
     next_base : base offset of the second batch; at most the last offset of the first.
     """
     most = next_base - 1 - (header.last_offset - first_offset)

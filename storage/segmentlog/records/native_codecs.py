@@ -42,7 +42,7 @@ class NativeCodecs:
         self.addresses: Int64s = np.zeros(addresses.N_CODEC_COLUMNS, np.int64)
 
     def load(self, codec: int) -> None:
-        """Look the functions of LZ4 or zstd up; if there are none, the array says so."""
+        """Look the functions of LZ4 or zstd up; the array shows whether they exist."""
         if codec == Codec.LZ4:
             library, at = _lz4(), addresses.LZ4_DECOMPRESS
         else:
@@ -64,10 +64,10 @@ class NativeCodecs:
     def _free_with_me(
         self, free: Callable[[ctypes.c_void_p], Any], context: ctypes.c_void_p
     ) -> None:
-        """Free a context with this object, and not when the interpreter ends.
+        """Free a context with this object, but not when the interpreter ends.
 
         A daemon thread may still inflate then, and would write to memory that was freed: a quarter
-        of the processes that ended during a read were aborted for it.
+        of the processes that ended during a read were aborted because of it.
         """
         weakref.finalize(self, free, context).atexit = False
 

@@ -31,7 +31,7 @@ _WANTED = record_schema(["offset", "timestamp", "key", "value", "headers"])
 RECORDS_SCHEMA: pa.Schema = _WANTED.set(1, pa.field("timestamp", pa.int64()))
 
 _TIMESTAMPS = record_schema(["offset", "timestamp"])
-_NOWHERE = TopicPartition("", 0)  # of columns that nobody wants
+_NOWHERE = TopicPartition("", 0)  # of columns that were not requested
 _MOST_ROWS = 10_000
 _MOST_BYTES = 8 << 20
 
@@ -136,7 +136,7 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
     ------
     CorruptLogError, UnsupportedFormatError
     """
-    # Writable, as the buffers of scans are: all kernels would be compiled again for others.
+    # Writable, like the buffers of scans: for read-only ones all kernels would be compiled again.
     buf: Bytes = np.empty(len(batch) + COPY_SLACK, np.uint8)
     buf[: len(batch)] = np.frombuffer(batch, np.uint8)
     usual = _usual_timestamps(buf, len(batch))
@@ -155,13 +155,14 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
 
 
 def _usual_timestamps(buf: Bytes, n_bytes: int) -> tuple[Int64s, Int64s] | None:
-    """`read_timestamps` of a batch as most are; None of any other.
+    """`read_timestamps` of a usual batch; None for any other batch.
 
-    It needs only the kernel that most scans need.  Compiling the others took as long again.
+    It needs only the kernel that most scans need.  Compiling the other kernels took as much time
+    again.
     """
     one_pass = OnePassDecoder(_NOWHERE, _TIMESTAMPS)
     found = [*one_pass.decode(buf, 0, n_bytes, ALL_OFFSETS.start_offset), *one_pass.flush()]
-    if one_pass.stop != Stop.END or len(found) != 1:  # a control batch is passed over
+    if one_pass.stop != Stop.END or len(found) != 1:  # a control batch is skipped
         return None
     (rows,) = found  # `to_numpy` of its columns would load pandas
     offsets, microseconds = (

@@ -42,7 +42,7 @@ class Stop(Enum):
 
     END = status.OK
     CUT_SHORT = status.NEED_MORE  #: the next batch is not whole
-    UNUSUAL = status.UNUSUAL  #: the next batch is for the careful decoder
+    UNUSUAL = status.UNUSUAL  #: the careful decoder has to take the next batch
 
 
 class OnePassDecoder:
@@ -54,10 +54,10 @@ class OnePassDecoder:
     Parameters
     ----------
     topic_partition : of the rows.
-    schema : the columns wanted, of `segmentlog.records.columns`; see `suits`.
+    schema : the requested columns, of `segmentlog.records.columns`; see `suits`.
     offsets : of the rows.
     max_inflated_batch_bytes : most bytes that one batch may inflate to.
-    timestamps : batches that cannot have records of these times are passed over.
+    timestamps : batches that cannot have records of these times are skipped.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class OnePassDecoder:
     def suits(schema: pa.Schema) -> bool:
         """Whether these columns can be decoded in one pass.
 
-        Headers are left to the careful decoder, and so are columns that need no records at all.
+        The careful decoder takes headers, and columns that need no records at all.
         """
         return "headers" not in schema.names and not CONSTANT_COLUMNS.issuperset(schema.names)
 
@@ -117,8 +117,8 @@ class OnePassDecoder:
             `segmentlog.kernels.memory.COPY_SLACK` bytes belong to no usual batch
         start, end : half-open byte range that begins at a batch
         next_offset : the least base offset that the first batch may have
-        offset_limit : a batch that reaches up to it is not usual
-        most_bytes : bytes that are still to come, those of the range included
+        offset_limit : a batch that reaches this offset is not usual
+        most_bytes : bytes of the range and of all that is still to come
         """
         self.position, self.next_offset = start, next_offset
         range_start, range_end = self._offsets
@@ -163,7 +163,7 @@ class OnePassDecoder:
             yield rows
 
     def _provide(self, code: int) -> bool:
-        """Provide what the kernel lacks for the next batch; whether it may try again."""
+        """Provide what the kernel needs for the next batch; return whether it may try again."""
         if code == status.OUTPUT_FULL:
             return self._make_room_for_one()
         if code == status.CODEC_NEEDED:

@@ -49,7 +49,8 @@ def cut_rows(batch: pa.RecordBatch, most_bytes: int, least_row_bytes: int) -> It
     ColumnError
         If a column has a type that cannot be written.
     pyarrow.ArrowInvalid, pyarrow.ArrowIndexError
-        If the buffers of `batch` are smaller than it says, or indices lie outside a dictionary.
+        If the buffers of `batch` are smaller than its lengths, or if indices lie outside a
+        dictionary.
     """
     most_bytes = min(most_bytes, _MOST_BYTES)
     shares = any(_SHARING.search(str(batch.schema.field(name).type)) for name in _shown(batch))
@@ -72,7 +73,7 @@ def cut_rows(batch: pa.RecordBatch, most_bytes: int, least_row_bytes: int) -> It
 
 
 def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows, with each value in its own bytes."""
+    """The rows with each value in its own bytes."""
     for name in _shown(batch):
         column = batch.column(name)
         written = str(column.type)

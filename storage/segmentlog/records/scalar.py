@@ -1,6 +1,7 @@
-"""Arrow's scalars from memory: `pyarrow.scalar` and `pyarrow.array` import pandas if it is there.
+"""Arrow's scalars from memory.
 
-That import took 0.2 s of the half second before a process's first row.
+`pyarrow.scalar` and `pyarrow.array` import pandas if it is installed.  That import took 0.2 s of
+the half second before a process's first row.
 """
 
 import numpy as np

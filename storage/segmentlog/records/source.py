@@ -22,8 +22,8 @@ _ACCEPTED = {
 _OUT_OF_ORDER = "bounds of a column of {} are not in order, or outside its values"
 #: Matches the names of Arrow's types that have bounds of 64 bits, or whose values may need them.
 _WIDE = re.compile("large|view")
-#: A column is copied, to get `COPY_SLACK` bytes after it, if it has at most so many bytes for
-#: each row that lacks them: keys that are nearly all null, for example.
+#: A column is copied, to get `COPY_SLACK` bytes after it, if it has at most this many bytes
+#: for each row that lacks them: keys that are nearly all null, for example.
 _SPARSE_BYTES = 16
 
 
@@ -53,7 +53,7 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
     batch.validate()
     n_rows = batch.num_rows
     columns = {name: batch.column(name) for name in _ACCEPTED if name in batch.schema.names}
-    # All columns get the same width: a kernel would be compiled for each mixture.
+    # All columns get one width: otherwise a kernel would be compiled for each mixture.
     is_wide = any(_WIDE.search(str(column.type)) for column in columns.values())
     kind = pa.large_binary() if is_wide else pa.binary()
     keys = _binary(_cast(columns, "key", n_rows, kind))
@@ -94,7 +94,7 @@ def buffer_view(
     """Items of an Arrow buffer from byte `start` on, read-only.
 
     Arrow marks some buffers as writable, such as the result of a cast.  A kernel would be compiled
-    anew, for seconds, for every mixture of such buffers among the nine of a batch.
+    again, for seconds, for every mixture of such buffers among the nine of a batch.
     """
     return array_view(np.frombuffer(buffer, dtype, n_items, start))
 
@@ -123,7 +123,7 @@ def cast_column(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
     ColumnError
         If its type cannot be written.
     pyarrow.ArrowInvalid, pyarrow.ArrowIndexError
-        If its values point outside of it, or are more than `kind` can hold.
+        If its values point outside of it, or are too many for `kind`.
     """
     if pa.types.is_dictionary(column.type) and not _are_bytes(column.type.value_type):
         raise ColumnError(name, str(column.type), _ACCEPTED[name])

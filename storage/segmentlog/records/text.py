@@ -21,8 +21,8 @@ class TextColumns:
     Parameters
     ----------
     columns : names of the requested columns, in order.
-    text : the columns that are wanted as text, if they are requested: ``key``, ``value`` or both.
-    on_invalid : what becomes of bytes that are not UTF-8.
+    text : the columns to return as text, if they are requested: ``key``, ``value`` or both.
+    on_invalid : the treatment of bytes that are not UTF-8.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class TextColumns:
         Raises
         ------
         InvalidUtf8Error
-            If bytes are not UTF-8, and that is not allowed.
+            If bytes are not UTF-8, and `on_invalid` does not allow them.
         """
         if not self._text:
             return batch

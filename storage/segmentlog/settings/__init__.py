@@ -1,1 +1,1 @@
-"""Settings of topics: what is given, what a cluster or a directory says, and Kafka's defaults."""
+"""Settings of topics: from the call, from a cluster or a directory, and Kafka's defaults."""

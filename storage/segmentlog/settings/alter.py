@@ -32,10 +32,10 @@ def topic_settings(
     Parameters
     ----------
     path : a log directory.
-    topic : its name, or None for topics without settings of their own.
-    metadata : in a broker's directory, the log directory that holds ``__cluster_metadata-0``, if
-        it is another one of the broker's.
-    server_properties : the file with the broker's static settings, which are on no other disk.
+    topic : its name, or None for topics without their own settings.
+    metadata : in a broker's directory, the broker's log directory that holds
+        ``__cluster_metadata-0``, if that is a different one.
+    server_properties : the file with the broker's static settings, which no log contains.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def alter_settings(
     removed: Collection[str] = (),
     lock_timeout_seconds: float = 0.0,
 ) -> None:
-    """Keep settings in a directory without a broker: jobs, retention and compaction follow them.
+    """Store settings in a directory without a broker: jobs, retention and compaction use them.
 
     Operations that a crash has interrupted are finished or undone first.
 
@@ -69,8 +69,8 @@ def alter_settings(
     ----------
     path : a log directory; it is made if it is missing.
     topic : its name, or None for the defaults of all topics.
-    settings : by Kafka's names (``segment.bytes``); other settings stay.
-    removed : names of settings that are no longer kept.
+    settings : by Kafka's names (``segment.bytes``); settings that are not named stay.
+    removed : names of settings to remove.
     lock_timeout_seconds : how long to wait for a writer.
 
     Raises
@@ -96,12 +96,12 @@ def alter_settings(
             raise OptionError(name, "", f"settings are {', '.join(setting_names())}")
     refuse_partition(directory)
     if is_of_a_broker(directory):
-        accepted = "a broker's topics are configured with kafka-configs.sh, and by its cluster"
+        accepted = "settings of a broker's topics are in its cluster: use kafka-configs.sh"
         raise OptionError("path", directory, accepted)
     TopicConfig.parse(settings or {})
     os.makedirs(directory, exist_ok=True)
     with DirectoryLock(directory, lock_timeout_seconds):
-        recover_commits(directory)  # to finish a deletion forgets the settings of its topic
+        recover_commits(directory)  # finishing a deletion removes the settings of its topic
         known = SettingsFile.read(directory)
         known.altered(topic, settings or {}, removed).write(directory)
         sync_ancestors(directory)

@@ -1,7 +1,7 @@
 """A broker's settings that are defaults of its topics, under their names in the broker.
 
 Rules: ``ServerTopicConfigSynonyms`` and ``LogConfig``; hours and minutes are those of the broker's
-older names, of which the finest one that is set counts.
+older names: of those that are set, the one with the finest unit counts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ def topic_defaults(broker: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
 
     Parameters
     ----------
-    broker : settings by the broker's names; other settings are passed over.
+    broker : settings by the broker's names; other settings are ignored.
     """
     for name, synonyms in _SYNONYMS.items():
         for synonym in synonyms:

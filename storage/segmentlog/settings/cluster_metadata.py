@@ -2,11 +2,11 @@
 
 The log is the partition directory ``__cluster_metadata-0``, on one disk of every controller and
 broker.  Its newest snapshot (``<end offset>-<epoch>.checkpoint``) has the state up to that offset,
-and the records from there on change it.  A broker makes a snapshot in a ``.part`` file, so a
+and the records after that offset change it.  A broker makes a snapshot in a ``.part`` file, so a
 ``.checkpoint`` is whole.
 
 The log is read to its end.  In a cluster of several controllers, the last records may not have
-been committed yet; their high watermark is on no disk.
+been committed yet: the high watermark of this log is not on disk.
 """
 
 import os
@@ -48,13 +48,13 @@ _SCHEMAS = {
     24: Schema("EndTransactionRecord", 0, ()),
     25: Schema("AbortTransactionRecord", 0, ()),
 }
-_REMEDY = "give all settings in the call, or a copy of the metadata that is whole"
+_REMEDY = "give all settings in the call, or a complete copy of the metadata"
 _TOPIC, _BROKER = 2, 4  #: types of resources (``ConfigResource.Type``)
 
 
 @dataclass
 class ClusterSettings:
-    """Settings as a cluster's metadata has them, by Kafka's names.
+    """The settings in a cluster's metadata, by Kafka's names.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class ClusterSettings:
     _ids: dict[object, str] = field(default_factory=dict)
 
     def apply(self, message: Message) -> None:
-        """Take a record into account, in the order of the log."""
+        """Apply a record; records come in the order of the log."""
         fields = message.fields
         if message.name == "TopicRecord":
             self._ids[fields["topic_id"]] = fields["name"]
@@ -89,7 +89,7 @@ class ClusterSettings:
 
 
 def metadata_path(directory: str) -> str | None:
-    """Path of the metadata log in a log directory, or None if it is not there."""
+    """Path of the metadata log in a log directory, or None if there is none."""
     path = partition_path(directory, _PARTITION)
     return path if is_directory(path) else None
 
@@ -128,7 +128,7 @@ def read_cluster_settings(path: str) -> ClusterSettings:
 
 
 def _messages(path: str) -> Iterator[Message]:
-    """Known records of the newest snapshot, and of the log from its end on."""
+    """Known records of the newest snapshot, and of the log after it."""
     begin = 0
     snapshots = [match for name in list_names(path) if (match := _SNAPSHOT.fullmatch(name))]
     if snapshots:
@@ -140,7 +140,7 @@ def _messages(path: str) -> Iterator[Message]:
 
 
 def _scan(path: str, files: Sequence[SegmentFiles], begin: int) -> Iterator[Message]:
-    """Known records from an offset on."""
+    """Known records at or after an offset."""
     from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
     listed = ListedSegments(Listing(tuple(files)), 0, -1)

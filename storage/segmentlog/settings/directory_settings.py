@@ -1,17 +1,17 @@
 """The settings of each topic of a log directory, and where each of them comes from.
 
-The first of these that has a setting decides:
+The first of these sources that contains a setting takes precedence:
 
 1. the call;
 2. in a broker's directory, the topic's own settings in the metadata of its cluster; then the
    dynamic settings of this node, then those of all brokers (``DynamicBrokerConfig`` has this
    order);
-3. in a directory of ours, the topic's own settings in ``segmentlog.settings``, then its defaults;
-   in either kind of directory, a ``server.properties``, if one is named;
+3. in any other directory, the topic's own settings in ``segmentlog.settings``, then its defaults;
+   in both kinds of directories, a ``server.properties``, if one is named;
 4. Kafka's defaults.
 
-A broker's static settings are in no log.  Without its ``server.properties``, a setting that no
-other place has is *unseen*: Kafka's default is only a guess.
+No log contains a broker's static settings.  Without its ``server.properties``, a setting that no
+other source contains is *unseen*: Kafka's default is only a guess.
 """
 
 import os
@@ -36,14 +36,14 @@ from segmentlog.topic_config import TopicConfig, setting_names, setting_text
 
 __all__ = ["DirectorySettings", "Setting", "Source", "is_of_a_broker"]
 
-#: Settings that brokers give to their own topics when they make them.
+#: Settings that brokers give to their internal topics when they create them.
 _INTERNAL = {
     "__consumer_offsets": {"cleanup.policy": "compact"},
     "__transaction_state": {"cleanup.policy": "compact"},
     "__share_group_state": {"cleanup.policy": "delete", "retention.ms": "-1"},
 }
 
-#: A broker's name for a setting that only its tests may use, and that comes before another one.
+#: A broker's setting for its tests alone, which overrides its other name.
 _UNDER_ANOTHER_NAME = {"internal.segment.bytes": "segment.bytes"}
 
 
@@ -55,7 +55,7 @@ class Source(StrEnum):
     NODE = "node"  #: dynamic, of this broker
     BROKERS = "brokers"  #: dynamic, of all brokers
     SERVER_PROPERTIES = "server.properties"
-    FILE = SETTINGS_FILE  #: the topic's own, in a directory of ours
+    FILE = SETTINGS_FILE  #: the topic's own, in a directory without a broker
     FILE_DEFAULTS = f"{SETTINGS_FILE}, defaults"
     INTERNAL = "Kafka's own topic"
     DEFAULT = "Kafka's default"
@@ -86,8 +86,8 @@ class DirectorySettings:
     cluster : the settings in a cluster's metadata.
     node_id : of the directory's broker, in text.
     server_properties : a broker's static settings, by its own names.
-    file : of a directory of ours.
-    is_unseen : whether a broker may have static settings that nobody has named.
+    file : the settings in ``segmentlog.settings``, in a directory without a broker.
+    is_unseen : whether the broker may have static settings that were not given.
     kafka_defaults : whether Kafka's defaults may remove records.
     topics : to which the settings of the call apply; all but brokers' own if empty.
     purge : whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
@@ -146,12 +146,11 @@ class DirectorySettings:
         Parameters
         ----------
         given : in the call.
-        metadata : the log directory that holds ``__cluster_metadata-0``, if it is another one.
+        metadata : the log directory that holds ``__cluster_metadata-0``, if it is not this one.
         server_properties : the file with a broker's static settings, which are not in the
             metadata.
         is_optional : whether a broker's directory without metadata has Kafka's defaults.
-        kafka_defaults : whether settings that nobody has visibly set are Kafka's defaults, and may
-            remove records.
+        kafka_defaults : whether Kafka's defaults may remove records, where no setting was given.
         topics : to which `given` applies: one or several; all but brokers' own if empty.
         purge : whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
 
@@ -161,7 +160,7 @@ class DirectorySettings:
             If a given setting is unknown or not accepted; if a broker's directory has no metadata,
             and ``cleanup.policy`` is not given.
         LogDirectoryError
-            If `metadata` holds no metadata log, or it cannot be understood.
+            If `metadata` holds no metadata log, or a log that cannot be decoded.
         CorruptLogError, CorruptCheckpointError
             If the metadata log, or a file, is damaged.
         """
@@ -185,7 +184,7 @@ class DirectorySettings:
         elif not is_optional and "cleanup.policy" not in (given or {}):
             accepted = (
                 f"{directory} is a broker's, and the metadata of its cluster is in another log "
-                "directory: name that one, or give cleanup.policy and the other settings"
+                "directory: name that directory, or give cleanup.policy and the other settings"
             )
             raise OptionError("metadata", "", accepted)
         properties = read_meta_properties(directory)
@@ -198,7 +197,7 @@ class DirectorySettings:
 
     @property
     def topics(self) -> Collection[str]:
-        """Topics with settings of their own."""
+        """Topics with their own settings."""
         return sorted({*self._file.topics, *self._cluster.topics})
 
     def of(self, topic: str | None) -> dict[str, Setting]:
@@ -229,12 +228,12 @@ class DirectorySettings:
         return found
 
     def unset(self, topic: str, limit: str) -> str | None:
-        """The setting because of which a limit of retention must not remove records, or None.
+        """The setting that forbids retention by a limit, because it was never set; or None.
 
-        A default of Kafka's removes records after a week.  That has to be somebody's word: a
-        directory without settings may be a backup.  A policy of ``delete`` is a default that
-        harms nobody as long as its limit is set, but a broker may have
-        ``log.cleanup.policy=compact`` where nobody sees it.
+        Kafka's default removes records after a week, and a directory without settings may be a
+        backup, so somebody has to ask for that.  The default policy ``delete`` is harmless while
+        the limit is set; but an unseen ``server.properties`` may contain
+        ``log.cleanup.policy=compact``.
 
         Parameters
         ----------
@@ -247,7 +246,7 @@ class DirectorySettings:
         return None if is_set or self._kafka_defaults else limit
 
     def config(self, topic: str | None) -> TopicConfig:
-        """The same as a configuration.
+        """The settings of a topic as a `TopicConfig`.
 
         Raises
         ------

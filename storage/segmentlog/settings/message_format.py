@@ -1,10 +1,10 @@
 """Kafka's message format, as far as records of the cluster's metadata need it.
 
 A record's value is a frame: three unsigned varints (version of the frame, which is 1; api key;
-version of the message), then the fields of the message, one after the other.  All messages here
+version of the message), then the fields of the message, one after another.  All messages here
 are flexible: a string has its length plus 1 as an unsigned varint before it (0 is null), and
-tagged fields end the message.  A message has no length of its own, but its record has: a kind that
-nobody here needs is passed over as a whole.
+tagged fields end the message.  A message has no length field, but its record has: a kind that
+is not needed is skipped as a whole.
 
 Rules: ``MetadataRecordSerde``, ``ByteUtils``, KIP-482, and the schemas in Kafka's
 ``resources/common/metadata``.
@@ -63,7 +63,7 @@ def decode_message(data: bytes, schemas: Mapping[int, Schema]) -> Message | None
     Raises
     ------
     ValueError
-        If the bytes are no such message, or its version is newer than its schema.
+        If the bytes are not such a message, or its version is newer than its schema.
     """
     reader = _Reader(data)
     frame_version, api_key, version = reader.varint(), reader.varint(), reader.varint()
@@ -113,7 +113,7 @@ class _Reader:
         raise ValueError(f"a varint has more than {_MOST_VARINT_BYTES} bytes")
 
     def pass_over_tagged_fields(self) -> None:
-        """Pass over fields that later versions have added; each has its length."""
+        """Skip fields that later versions have added; each has its length."""
         for _ in range(self.varint()):
             self.varint()  # its tag
             self._take(self.varint())

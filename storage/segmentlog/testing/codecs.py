@@ -1,4 +1,4 @@
-"""Kafka's compressed framings, one whole payload at a time, at any cost.
+"""Kafka's compressed framings, one whole payload at a time, without regard to speed.
 
 The libraries are the same as in scans, because only a codec's own library defines the meaning of
 damaged bytes.  The calls of the libraries have nothing in common with scans.
@@ -32,7 +32,7 @@ def deflate(codec: int, data: bytes, *, is_magic_0: bool = False, is_framed: boo
     ----------
     codec : `GZIP`, `SNAPPY`, `LZ4` or `ZSTD`.
     data : the records.
-    is_magic_0 : whether the header checksum of an LZ4 frame is the wrong one of old clients.
+    is_magic_0 : whether the header checksum of an LZ4 frame is wrong, as old clients wrote it.
     is_framed : whether snappy has xerial's blocks; clients other than Java's write one raw block.
     """
     if codec == GZIP:
@@ -98,7 +98,7 @@ def _first_frame(codec: int, payload: bytes, limit: int) -> tuple[bytes, bytes]:
 
 
 def _first_zstd_frame(payload: bytes, limit: int) -> tuple[bytes, bytes]:
-    """The same for zstd, whose library takes no limit, so its input is fed in small pieces."""
+    """Inflate one zstd frame in small pieces, because the library takes no limit."""
     frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
     data, at = b"", 0
     while not frame.eof and len(data) < limit:

@@ -18,7 +18,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def encode_message(record: Record, *, magic: int = 1, attributes: int = 0) -> bytes:
-    """One message: a batch of its own, or a message inside a wrapper.
+    """One message: a batch by itself, or a message inside a wrapper.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ _MOST_INFLATED_BYTES = 256 << 20
 
 
 class BadBatchError(Exception):
-    """Bytes that are no batch, or an incomplete one."""
+    """Bytes that are not a batch, or an incomplete batch."""
 
 
 class UnknownFormatError(Exception):
@@ -136,7 +136,7 @@ class _Cursor:
 
     def take(self, n_bytes: int) -> bytes:
         if not 0 <= n_bytes <= self.left:
-            raise BadBatchError(f"{n_bytes} bytes wanted, {self.left} left")
+            raise BadBatchError(f"{n_bytes} bytes needed, {self.left} left")
         self.at += n_bytes
         return self._data[self.at - n_bytes : self.at]
 

@@ -43,7 +43,7 @@ def split_batches(data: bytes, next_offset: int = 0) -> Iterator[tuple[bytes, in
         if magic > 2 and 0 <= offset - next_offset < 2**31:
             raise UnknownFormatError(f"magic {magic}")
         if magic > 2 or end > len(data):
-            raise BadBatchError("no batch, or cut short")
+            raise BadBatchError("not a batch, or cut short")
         yield data[at:end], next_offset
         delta = int.from_bytes(data[at + 23 : at + 27], "big", signed=True) if magic == 2 else 0
         at, next_offset = end, offset + delta + 1

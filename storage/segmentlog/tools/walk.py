@@ -85,7 +85,7 @@ def _problem(file: ReadableFile, placed: PlacedHeader, next_offset: int) -> str:
     found = placed.checksum(file)
     if found != header.crc:
         name = "crc32c" if header.magic >= layout.MAGIC else "crc32"
-        return f"its {name} is {found:#010x}, its header says {header.crc:#010x}"
+        return f"its {name} is {found:#010x}, but its header contains {header.crc:#010x}"
     if header.base_offset < next_offset:
         return status.REASONS[status.OFFSETS_GO_BACK]
     if header.magic >= layout.MAGIC:

@@ -11,13 +11,13 @@ __all__ = ["Finding", "FindingKind", "MakeFinding", "Severity", "unfinished_comm
 class Severity(StrEnum):
     """The severity of a finding."""
 
-    ERROR = "error"  #: records cannot be read, or a broker would be led astray
+    ERROR = "error"  #: records cannot be read, or a broker would return wrong answers
     WARNING = "warning"  #: a broker repairs it when it starts, at a price
     NOTE = "note"  #: legal, and worth knowing
 
 
 class FindingKind(StrEnum):
-    """The kind of a finding; the words do not change, because programs read reports."""
+    """The kind of a finding; values never change, because programs read reports."""
 
     UNFINISHED_COMMIT = "unfinished-commit"
     MISSING_PARTITION = "missing-partition"
@@ -47,7 +47,7 @@ class Finding(NamedTuple):
     """One thing that is wrong, and its place.
 
     `position` is the byte of the file and `offset` the offset of the log; each is -1 if there is
-    none.  A finding about a whole log directory has no topic, and partition -1.
+    none.  A finding about a whole log directory has no topic, and has partition -1.
     """
 
     severity: Severity
@@ -61,7 +61,7 @@ class Finding(NamedTuple):
 
 
 class MakeFinding(Protocol):
-    """Makes a finding about the log at hand."""
+    """Makes a finding about the log that is verified."""
 
     def __call__(
         self,
@@ -79,6 +79,7 @@ def unfinished_commits(guards: Iterable[str]) -> Iterator[Finding]:
     for guard in guards:
         yield Finding(
             Severity.ERROR, FindingKind.UNFINISHED_COMMIT, "", -1, guard, -1, -1,
-            "a write job is at its commit, or died there; brokers refuse to start until the next "
-            f"writer, or segmentlog recover {os.path.dirname(guard)}, finishes or undoes it",
+            "a write job is committing, or died during its commit; brokers refuse to start until "
+            "the next writer, or "
+            f"segmentlog recover {os.path.dirname(guard)}, finishes or undoes it",
         )  # fmt: skip

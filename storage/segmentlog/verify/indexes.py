@@ -22,7 +22,7 @@ from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severi
 __all__ = ["REMEDY", "IndexCheck"]
 
 #: Kafka rebuilds the indexes of a segment when its offset index is missing, and only then.
-REMEDY = "delete the segment's .index file, and a broker that starts rebuilds all of its indexes"
+REMEDY = "delete the segment's .index file: a broker that starts then rebuilds all of its indexes"
 
 
 class _Entries:
@@ -73,7 +73,7 @@ class IndexCheck:
         self._is_largest_known = True
 
     def follow(self, batches: ScannedBatches) -> Iterator[Finding]:
-        """Check the entries that speak of these batches."""
+        """Check the entries that point to these batches."""
         headers = batches.headers
         positions = headers[:, layout.POSITION] + batches.file_position
         last = headers[:, layout.LAST_OFFSET]
@@ -87,7 +87,7 @@ class IndexCheck:
         """
         self._by_offset.take(self._by_offset.others, end)
         self._by_time.take(self._by_time.offsets, next_offset)
-        self._is_largest_known = False  # the largest timestamp may be in there
+        self._is_largest_known = False  # the largest timestamp may be among these bytes
 
     def _offset_entries(self, positions: Int64s, last: Int64s, end: int) -> Iterator[Finding]:
         entries = self._by_offset
@@ -141,11 +141,11 @@ class IndexCheck:
         ):
             rest = slice(entries.done, len(entries.offsets))
             nothing = np.zeros(rest.stop - rest.start, np.bool_)
-            yield from self._report(kind, entries, rest, nothing, "{other}, {offset} is no place")
+            yield from self._report(kind, entries, rest, nothing, "{other}, {offset} is not there")
             if entries.n_bytes % entries.entry_bytes:
                 yield self._finding(
                     Severity.WARNING, kind, entries.path, entries.n_bytes, -1,
-                    f"{entries.n_bytes} bytes are not a number of entries of "
+                    f"its size of {entries.n_bytes} bytes is not a multiple of "
                     f"{entries.entry_bytes}; {REMEDY}",
                 )  # fmt: skip
             elif self._segment.size and not exists(entries.path):
@@ -156,14 +156,14 @@ class IndexCheck:
                     remedy = "a broker rebuilds it when it starts"
                 yield self._finding(
                     severity, kind, entries.path, -1, self._segment.base_offset,
-                    f"there is no such file; {remedy}",
+                    f"the file is missing; {remedy}",
                 )  # fmt: skip
 
     def _cut_short(self) -> Iterator[Finding]:
         """A time index whose last entry is older than the newest record of a closed segment.
 
         A broker adds that entry when it closes the segment, and later finds the segment by it
-        (``LogSegment.onBecomeInactiveSegment``).  Our reads look at the batches after it, too.
+        (``LogSegment.onBecomeInactiveSegment``).  segmentlog also searches the batches after it.
         """
         entries, largest = self._by_time, self._largest
         last = int(entries.others[-1]) if len(entries.others) else -1

@@ -35,7 +35,7 @@ class OffsetCheck:
         if reached > base:
             yield self._finding(
                 Severity.ERROR, FindingKind.OVERLAPPING_SEGMENT, segment.path, 0, base,
-                f"begins at offset {base}, the segment before it reaches to {reached}",
+                f"begins at offset {base}, but the segment before it reaches to {reached}",
             )  # fmt: skip
         elif -1 < reached < base:
             yield self._finding(
@@ -60,7 +60,7 @@ class OffsetCheck:
         self._n_missing += int((begins[rows] - ends[rows]).sum())
 
     def go_on_from(self, offset: int) -> None:
-        """Leave out damage; `offset` comes next after it."""
+        """Leave out damage; `offset` is the next offset after it."""
         self._expected = offset
 
     def end(self, segment: Segment) -> Iterator[Finding]:
@@ -70,7 +70,7 @@ class OffsetCheck:
             at, begin, end = self._first_gap
             yield self._finding(
                 Severity.NOTE, FindingKind.OFFSET_GAP, segment.path, at, begin,
-                f"in no batch: {self._n_missing} offsets, the first ones [{begin}, {end}); "
+                f"no batch holds {self._n_missing} offsets, the first of them [{begin}, {end}); "
                 "compacted away, or lost",
             )  # fmt: skip
 

@@ -1,9 +1,9 @@
-"""Verify the sequences of producers: batches that were lost, or that stand in the log twice.
+"""Verify the sequences of producers: batches that are missing from the log, or in it twice.
 
 A leader accepts the batches of an idempotent producer in the order of their sequences, each once.
-A gap is a batch that the log has lost, and a repeat one that it has doubled.  Compaction removes
-batches and keeps the offsets of others, so it leaves at least as many offsets in no batch as it
-leaves sequences missing.  Such a gap is a note, because a lost segment looks the same.  A gap
+A gap shows a batch that the log has lost, and a repeat shows a batch that is in the log twice.
+Compaction removes batches and keeps the offsets of others: if sequences are missing, at least this
+many offsets are missing, too.  Such a gap is a note, because a lost segment looks the same.  A gap
 without missing offsets cannot come from compaction.
 """
 
@@ -69,12 +69,12 @@ class ProducerCheck:
         expected, original = int(found[history.EXPECTED]), int(found[history.ORIGINAL])
         if found[history.KIND] == history.OLD_EPOCH:
             kind = FindingKind.PRODUCER_EPOCH
-            message = f"{who} writes behind epoch {expected}, which has fenced it"
+            message = f"{who} writes after epoch {expected}, which has fenced it"
         elif found[history.KIND] == history.GAP:
             kind = FindingKind.SEQUENCE_GAP
             message = (
-                f"{who} goes on at sequence {first}, and {expected} would come next: {n_lost} "
-                "records are lost, and no offsets are missing that compaction could have taken"
+                f"{who} continues at sequence {first} instead of {expected}: {n_lost} "
+                "records are lost, and compaction cannot be the cause: no offsets are missing"
             )
         elif original >= 0:
             kind = FindingKind.SEQUENCE_REPEAT
@@ -84,8 +84,8 @@ class ProducerCheck:
         else:
             kind = FindingKind.SEQUENCE_REPEAT
             message = (
-                f"{who} goes back to sequence {first}, and {expected} would come next: records "
-                "are doubled, or the producer has begun again without a new epoch"
+                f"{who} goes back to sequence {first} instead of {expected}: records "
+                "are in the log twice, or the producer has begun again without a new epoch"
             )
         return self._finding(
             Severity.ERROR, kind, batches.path, batches.position_of(row),
@@ -93,7 +93,7 @@ class ProducerCheck:
         )  # fmt: skip
 
     def go_on_from(self, offset: int) -> None:
-        """Leave out damage; `offset` comes next after it."""
+        """Leave out damage; `offset` is the next offset after it."""
         if self._history is not None:
             self._history.go_on_from(offset)
 
@@ -102,8 +102,8 @@ class ProducerCheck:
         if self._n_explained:
             yield self._finding(
                 Severity.NOTE, FindingKind.SEQUENCE_GAP, segment.path, *self._first,
-                f"{self._n_sequences} sequences of producers are missing in front of "
-                f"{self._n_explained} batches, this one the first, and so are their offsets: "
-                "compacted away, or lost",
+                f"{self._n_sequences} sequences of producers are missing before "
+                f"{self._n_explained} batches, of which this is the first, and so are their "
+                "offsets: compacted away, or lost",
             )  # fmt: skip
         self._n_explained = self._n_sequences = 0

@@ -46,8 +46,8 @@ class SegmentCheck:
     ----------
     segment : to verify.
     checks : of its log.
-    next_base_offset : of the segment after it; None if it is the active segment, whose end may
-        be half written.
+    next_base_offset : of the segment after it; None for the active segment, whose end may be half
+        written.
     """
 
     def __init__(self, segment: Segment, checks: Checks, next_base_offset: int | None) -> None:
@@ -87,7 +87,7 @@ class SegmentCheck:
         yield from self._checks.transactions.index_of(self._segment)
 
     def _batches_from(self, file: ReadableFile, position: int) -> Iterator[Finding]:
-        """Follow the batches from byte `position` on, up to the first bad one."""
+        """Follow the batches from byte `position` to the first bad batch."""
         windows, end = self._checks.windows, self._segment.size
         for batches in windows.batches(file.read_into, self._scanner, position, end):
             self._checks.offsets.follow(batches)
@@ -113,7 +113,7 @@ class SegmentCheck:
     def _behind(
         self, file: ReadableFile, error: CorruptLogError | UnsupportedFormatError
     ) -> tuple[GoodBatch | None, Finding]:
-        """Byte to go on from after an unreadable batch, and the finding about the batch."""
+        """Byte at which to continue after an unreadable batch, and the finding about the batch."""
         at, end, offset = error.position, self._segment.size, self._scanner.next_offset
         good = behind_damage(file, at, end, offset)
         self._checks.progress((good.position if good else end) - at)
@@ -123,7 +123,7 @@ class SegmentCheck:
                 message = f"{end - at} bytes of zeros follow the last batch: preallocated"
             else:
                 kind, severity = FindingKind.TORN_TAIL, Severity.WARNING
-                message = f"{end - at} bytes behind the last whole batch: a write was cut short"
+                message = f"{end - at} bytes after the last whole batch: a write was cut short"
         else:
             kind, severity = FindingKind.CORRUPT_BATCH, Severity.ERROR
             if isinstance(error, UnsupportedFormatError):
@@ -136,7 +136,7 @@ class SegmentCheck:
         return good, self._checks.finding(severity, kind, path, at, offset, message)
 
     def _leave_out(self, good: GoodBatch | None, found: Finding) -> None:
-        """Move the checks on after unreadable bytes."""
+        """Have the checks continue after unreadable bytes."""
         if good:
             self._indexes.unreadable(good.position, good.base_offset)
             self._scanner.next_offset = good.base_offset

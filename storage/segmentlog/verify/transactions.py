@@ -21,7 +21,7 @@ _DATA = -1  # beside the types of markers
 
 
 def _telling(producer_ids: Int64s, kinds: Int64s, epochs: Int64s) -> Int64s:
-    """Rows that decide which transactions are open or aborted, in their order.
+    """Rows that determine which transactions are open or aborted, in their order.
 
     Batches that continue their producer's transaction are left out.  So are transactions that
     begin and are committed among these rows.  Few of millions of batches remain.
@@ -98,7 +98,7 @@ class TransactionCheck:
                 yield from self._marker(path, at, offset, producer_id, kind)
 
     def _note_markers(self, rows: Int64s, kinds: Int64s) -> None:
-        """Note where the transaction before each aborted one has ended."""
+        """Note where the transaction before each aborted transaction has ended."""
         markers = np.flatnonzero(kinds != _DATA)
         markers = markers[np.argsort(rows[markers, layout.PRODUCER_ID], kind="stable")]
         ids, offsets = rows[markers, layout.PRODUCER_ID], rows[markers, layout.BASE_OFFSET]
@@ -118,7 +118,7 @@ class TransactionCheck:
         if begun is None:
             yield self._finding(
                 Severity.NOTE, FindingKind.MARKER_WITHOUT_DATA, path, position, offset,
-                f"producer {producer_id} ends a transaction of which the log holds nothing: "
+                f"producer {producer_id} ends a transaction that has no records in the log: "
                 "compacted away, below the log start, or lost",
             )  # fmt: skip
         elif kind == ABORT:
@@ -131,7 +131,7 @@ class TransactionCheck:
         if begun[1] != epoch:
             yield self._finding(
                 Severity.ERROR, FindingKind.DATA_WITHOUT_MARKER, path, position, offset,
-                f"producer {producer_id} writes with epoch {epoch}, and its transaction of epoch "
+                f"producer {producer_id} writes with epoch {epoch}, but its transaction of epoch "
                 f"{begun[1]}, begun at offset {begun[0]}, has no end marker",
             )  # fmt: skip
             self._open[producer_id] = offset, epoch, path
@@ -155,8 +155,8 @@ class TransactionCheck:
                 yield self._finding(
                     Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
                     f"the transaction of producer {producer_id} from offset {first_offset} was "
-                    f"aborted at {offset}, and the index does not say so: a broker serves it as "
-                    f"committed; {REMEDY}",
+                    f"aborted at {offset}, and the index does not contain it: a broker serves it "
+                    f"as committed; {REMEDY}",
                 )  # fmt: skip
         for offset, (producer_id, first_offset) in listed.items():
             known = aborted.get(offset)
@@ -167,8 +167,8 @@ class TransactionCheck:
             if producer_id != known[0] or not is_earlier:
                 yield self._finding(
                     Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
-                    f"the index has producer {producer_id} from offset {first_offset}, the log "
-                    f"producer {known[0]} from offset {known[1]}; {REMEDY}",
+                    f"the index has producer {producer_id} from offset {first_offset}, but the "
+                    f"log producer {known[0]} from offset {known[1]}; {REMEDY}",
                 )  # fmt: skip
 
     def at_the_end(self) -> Iterator[Finding]:
@@ -178,6 +178,6 @@ class TransactionCheck:
         ):
             yield self._finding(
                 Severity.NOTE, FindingKind.OPEN_TRANSACTION, path, -1, offset,
-                f"the transaction of producer {producer_id} from offset {offset} on has no end "
-                "marker: a consumer of committed data stops there",
+                f"the transaction of producer {producer_id} from offset {offset} has no end "
+                "marker: a consumer with read_committed stops there",
             )  # fmt: skip

@@ -1,7 +1,7 @@
 """Read all of a log and compare its batches, indexes, markers and checkpoints.
 
-Verified are every checksum, the order of offsets, every entry of every index, and the ends of
-transactions.  Nothing is changed.  No finding ends the reading: it goes on after the damage.
+It verifies every checksum, the order of offsets, every entry of every index, and the ends of
+transactions.  Nothing is changed.  After damage, reading continues.
 """
 
 from collections.abc import Callable, Iterator
@@ -97,13 +97,13 @@ class _LogCheck:
             yield from self._high_watermark()
 
     def _unread(self, segment: Segment, error: OSError) -> Finding:
-        """The finding for a file that the system does not let us read to its end."""
+        """The finding for a file that cannot be read to its end."""
         self._is_all_read = False
         self._checks.offsets.give_up()
         if not exists(segment.path):
             return self._finding(
                 Severity.NOTE, FindingKind.VANISHED_SEGMENT, segment.path, -1, segment.base_offset,
-                "was there at the beginning, and is no more: retention or compaction",
+                "existed at the beginning, and no longer does: retention or compaction",
             )  # fmt: skip
         path = error.filename or segment.path
         return self._finding(
@@ -118,7 +118,7 @@ class _LogCheck:
         for base_offset, path in indexes_without_log(self._log.path):
             yield self._finding(
                 Severity.WARNING, FindingKind.INDEX_WITHOUT_LOG, path, -1, base_offset,
-                "there is no segment with this base offset: left by a crash; the next writer, "
+                "no segment has this base offset: a crash has left the file; the next writer, "
                 "segmentlog recover, or a broker that starts removes it",
             )  # fmt: skip
 

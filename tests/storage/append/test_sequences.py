@@ -60,7 +60,7 @@ def test_the_next_sequence_is_appended_and_any_other_is_refused(tmp_path: Path) 
     with pytest.raises(OutOfOrderSequenceError) as caught:
         send(tmp_path, batch(1, 0, 5))
     assert ("t", 0, 1, 0, 5, 3) == caught.value.args
-    with pytest.raises(OutOfOrderSequenceError, match="sends sequence 0, and 3 comes next"):
+    with pytest.raises(OutOfOrderSequenceError, match="sends sequence 0, but 3 is next"):
         send(tmp_path, batch(1, 0, 0, 3))
 
     assert [b"1:0", b"1:1", b"1:2"] == values(tmp_path)
@@ -156,7 +156,7 @@ def test_epochs_fence_and_begin_at_zero(tmp_path: Path) -> None:
         send(tmp_path, batch(1, 3, 8))
     assert ("t", 0, 1, 3, 8, 4) == caught.value.args
     assert "epoch 5 and base_sequence 0" in str(caught.value)
-    with pytest.raises(OutOfOrderSequenceError, match="and 0 comes next"):
+    with pytest.raises(OutOfOrderSequenceError, match="but 0 is next"):
         send(tmp_path, batch(1, 5, 1))
 
     assert 2 == end(tmp_path)
@@ -205,7 +205,7 @@ def test_an_abort_with_a_higher_epoch_starts_the_sequences_again(tmp_path: Path)
     opened = batch(1, 0, 0, 2, is_transactional=True)
     plant(tmp_path, opened, marker(1, 1, base_offset=2, kind=ABORT))
     for epoch in (1, 2):
-        with pytest.raises(OutOfOrderSequenceError, match="and 0 comes next"):
+        with pytest.raises(OutOfOrderSequenceError, match="but 0 is next"):
             send(tmp_path, batch(1, epoch, 2))
     send(tmp_path, batch(1, 1, 0))
 
@@ -262,7 +262,7 @@ def test_an_older_snapshot_stands_in_for_a_damaged_one(tmp_path: Path) -> None:
     assert [3] == list_snapshots(path)
     Path(snapshot_path(path, 3)).write_bytes(b"")
 
-    with pytest.raises(OutOfOrderSequenceError, match="and 3 comes next"):
+    with pytest.raises(OutOfOrderSequenceError, match="but 3 is next"):
         send(tmp_path, batch(1, 0, 4))
     send(tmp_path, batch(1, 0, 3))
     assert [4] == list_snapshots(path)

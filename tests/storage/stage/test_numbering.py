@@ -50,7 +50,7 @@ def test_partitions_have_base_sequences_of_their_own(tmp_path: Path) -> None:
     """Those that are not named go on behind the log."""
     write(tmp_path, numbered_rows(0, 10), num_partitions=2, producer=Producer(1))
     write(tmp_path, numbered_rows(10, 10), producer=Producer(1, 0, {1: 5}))
-    with pytest.raises(OutOfOrderSequenceError, match=r"t-1: .* sequence 0, and 10 comes next"):
+    with pytest.raises(OutOfOrderSequenceError, match=r"t-1: .* sequence 0, but 10 is next"):
         write(tmp_path, numbered_rows(0, 8), producer=Producer(1, 0, {1: 0}))
 
     assert dealt((0, 20)) == numbers(tmp_path)

@@ -256,10 +256,12 @@ def test_an_unfinished_commit_is_named_until_it_is_ended(
     verified = run("verify", stopped, status=1)
     assert run("describe", stopped).stdout
 
-    line = f"error   unfinished-commit: {guard}: a write job is at its commit, or died there"
+    line = (
+        f"error   unfinished-commit: {guard}: a write job is committing, or died during its commit"
+    )
     assert verified.stdout.startswith(line)
     assert f"segmentlog recover {stopped}, " in verified.stdout
-    assert f"{guard}: a write job is at its commit" in caplog.text
+    assert f"{guard}: a write job is committing" in caplog.text
     assert run("recover", stopped).stdout
     assert run("verify", stopped).stdout
     caplog.clear()

@@ -57,8 +57,8 @@ def test_a_brokers_directory_has_no_faults(run: Run) -> None:
     assert all(line.startswith("note    ") for line in listed[:5])
     assert (
         f"note    open-transaction: {GOLDEN}/transactions-0/00000000000000000039.log, offset 42: "
-        "the transaction of producer 13 from offset 42 on has no end marker: "
-        "a consumer of committed data stops there"
+        "the transaction of producer 13 from offset 42 has no end marker: "
+        "a consumer with read_committed stops there"
     ) in listed
 
 

@@ -131,4 +131,4 @@ def test_kernels_are_announced_once_for_each_cache(
     stores[2].announce()
 
     assert 2 == caplog.text.count("compiling segmentlog's kernels")
-    assert 2 == caplog.text.count("their cache is cold")
+    assert 2 == caplog.text.count("their cache is empty")

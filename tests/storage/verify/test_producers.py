@@ -79,8 +79,8 @@ def test_a_lost_batch_is_an_error_if_nothing_explains_it(tmp_path: Path) -> None
 
     gap, new_epoch = found(tmp_path)
     assert (Severity.ERROR, FindingKind.SEQUENCE_GAP, 5) == (gap[0], gap[1], gap.offset)
-    assert "producer 1 with epoch 0 goes on at sequence 7, and 3 would come next: 4 rec" in gap[-1]
-    assert "goes on at sequence 2, and 0 would come next" in new_epoch.message
+    assert "producer 1 with epoch 0 continues at sequence 7 instead of 3: 4 rec" in gap[-1]
+    assert "continues at sequence 2 instead of 0" in new_epoch.message
     first, second, _ = table(tmp_path)
     place = {"offset": 5, "expected_sequence": 3, "first_sequence": 7, "missing_offsets": 0}
     assert [place] == first["gaps"]
@@ -95,7 +95,7 @@ def test_a_gap_with_as_many_missing_offsets_is_a_note(tmp_path: Path) -> None:
 
     first, second = found(tmp_path)
     assert (Severity.NOTE, FindingKind.SEQUENCE_GAP, 7) == (first[0], first[1], first.offset)
-    assert "4 sequences of producers are missing in front of 1 batches" in first.message
+    assert "4 sequences of producers are missing before 1 batches" in first.message
     assert "compacted away, or lost" in second.message
     plant(tmp_path, *laid((1, 0, 13, 1), begin=13), base_offset=13)
     assert [Severity.NOTE, Severity.ERROR] == [each.severity for each in found(tmp_path)]
@@ -111,7 +111,7 @@ def test_a_doubled_batch_names_its_original(tmp_path: Path) -> None:
     assert [12, 14, 17] == [each.offset for each in errors]
     assert "repeats sequences 10 to 11 of the batch at offset 10" in errors[0].message
     assert "repeats sequences 4 to 5 of the batch at offset 4" in errors[1].message
-    assert "goes back to sequence 0, and 13 would come next" in errors[2].message
+    assert "goes back to sequence 0 instead of 13" in errors[2].message
     (row,) = table(tmp_path)
     assert [(12, 10), (14, 4), (17, None)] == [
         (each["offset"], each["original_offset"]) for each in row["repeats"]

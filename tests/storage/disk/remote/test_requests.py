@@ -54,7 +54,7 @@ def test_a_request_that_goes_on_failing_is_an_error_with_file_range_and_remedy()
     assert PATH == caught.value.filename
     assert (
         f"{PATH}: reading bytes 5 to 9 failed: AWS Error INTERNAL_FAILURE: check the network, "
-        "the endpoint and the state of the store, then do it again"
+        "the endpoint and the state of the store, then try again"
     ) == str(caught.value)
 
 
