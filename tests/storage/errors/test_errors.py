@@ -159,7 +159,7 @@ def test_an_unsupported_format_is_not_called_corrupt() -> None:
         (ERRORS[17], ["orders-7: ", "row 42", "has no key"]),
         (ERRORS[18], ["orders: ", "row 42", "has no key"]),
         (ERRORS[27], ["orders-7: ", "value", "offset 42", "onInvalidUtf8"]),
-        (ERRORS[28], ["orders-7: ", "producer 1000", "epoch 3", "sequence 42", "40 comes next"]),
+        (ERRORS[28], ["orders-7: ", "producer 1000", "epoch 3", "sequence 42", "40 is next"]),
         (ERRORS[29], ["orders-7: ", "producer 1000", "epoch 3", "sequence 42", "take epoch 5"]),
         (ERRORS[30], ["orders-7: ", "producer 1000", "epoch 3", "sequence 42", "since offset 17"]),
         (ERRORS[19], ["orders-7: ", "row 42", "2000000", "1048588", "max.message.bytes"]),

@@ -71,7 +71,7 @@ def test_a_segment_that_is_cut_meanwhile_is_verified_to_its_end(
     assert [(Severity.ERROR, FindingKind.CORRUPT_BATCH, size // 2, 3)] == [
         (each.severity, each.kind, each.position, each.offset) for each in found
     ]
-    assert f"needs {size // 2} bytes, the file has {size // 2 - 1} left" in found[0].message
+    assert f"needs {size // 2} bytes, but the file has {size // 2 - 1} left" in found[0].message
 
 
 def test_a_segment_below_the_log_start_may_have_lost_its_indexes(tmp_path: Path) -> None:
