@@ -1,8 +1,12 @@
 """The documents: links, paths, modules, floors and formats are those of the checkout."""
 
+import ast
+import io
 import re
 import subprocess
+import tokenize
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -142,22 +146,50 @@ PATTERNS = {
     r"\bits like\b": "similar",
     r"\b(?:goes|go) by\b": "uses",
     r"\bgets? over\b": "handles",
-    r"\btold by\b": "comes from",
+    r"\btold (?:by|from)\b": "comes from, or is distinguished from",
     r"\ball the same\b": "anyway",
+    r"\b[Ww]hoever\b": "name the one who does it",
+    r"\bof ours\b": "our",
+    r"\banew\b": "again",
+    r"(?<!here )\b(?:is|are) no (?:log )?(?:batch|directory|error)": "is not a",
 }
+
+
+def _plain_words(found_in: Iterable[tuple[str, str]]) -> list[str]:
+    """The places of words that are not plain, with the plain ones."""
+    return [
+        f"{place}: {match[0]!r}: {plain}"
+        for place, text in found_in
+        for pattern, plain in PATTERNS.items()
+        if (match := re.search(pattern, text))
+    ]
 
 
 @pytest.mark.parametrize("name", documents())
 def test_a_document_uses_plain_words(name: str) -> None:
-    """The table of measurements is what its script has written."""
+    """The table of measurements is left out: its script has written it."""
     text = _without_code(TOP / name)
     text = re.sub(r"<!-- benchmarks:begin -->.*<!-- benchmarks:end -->", "", text, flags=re.S)
-    found = [
-        f"{match[0]!r} in {line!r}: {plain}"
-        for pattern, plain in PATTERNS.items()
-        for line in text.splitlines()
-        for match in [re.search(pattern, line)]
-        if match
-    ]
+
+    assert [] == _plain_words((line, line) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("folder", ["storage/segmentlog", "connector/pyspark_segmentlog"])
+def test_docstrings_messages_and_comments_use_plain_words(folder: str) -> None:
+    """Every text of the product's code is read: docstrings, messages, help texts, comments."""
+    found = []
+    for path in sorted((TOP / folder).rglob("*.py")):
+        source = path.read_text()
+        texts = [
+            (node.lineno, node.value)
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+        texts += [
+            (token.start[0], token.string)
+            for token in tokenize.generate_tokens(io.StringIO(source).readline)
+            if token.type == tokenize.COMMENT
+        ]
+        found += _plain_words((f"{path.relative_to(TOP)}:{line}", text) for line, text in texts)
 
     assert [] == found

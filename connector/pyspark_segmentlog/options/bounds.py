@@ -86,6 +86,6 @@ def check_start(
     if first > last:
         accepted = (
             f"{topic_partition} would start at {first} and end at {last}: give a start that is "
-            f"not after that of {end_option}"
+            f"not after {end_option}"
         )
         raise OptionError(start.option, start.text, accepted)

@@ -199,7 +199,7 @@ def move_segment(
     The caller syncs the files of the segment, and their directory.
 
     Every file goes through the guard.  Another writer that takes the guard over renames it, and
-    from then on no file of ours can come out of it and replace a file of that writer.  The log
+    from then on none of our files can come out of it and replace a file of that writer.  The log
     comes last, because the segment exists once its log does.
     """
     staged = os.path.join(directory, extent.name)

@@ -23,7 +23,7 @@ __all__ = ["LogScanner", "LogSource"]
 _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 
 #: Bytes that a merge holds of all partitions together, and at least and at most of one.  Each
-#: piece opens its segment anew: with 1 MiB, a merge of four partitions took a quarter longer.
+#: piece opens its segment again: with 1 MiB, a merge of four partitions took a quarter longer.
 _MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 32 << 20, 32 << 10, 4 << 20
 
 #: Bytes of log in the first piece of a partition, before it is known what rows they make.

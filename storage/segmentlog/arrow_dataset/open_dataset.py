@@ -171,7 +171,7 @@ def dataset(
     Raises
     ------
     LogDirectoryError
-        If a path is no log directory.
+        If a path is not a log directory.
     UnknownTopicOrPartitionError
         If a topic or partition that is named is not there, or a partition has been lost.
     OffsetOutOfRangeError

@@ -82,7 +82,7 @@ class PartitionIntent:
         ends = intent.end_offset, intent.visible_end, intent.new_end, intent.new_start
         check_types((intent.topic, intent.partition, *ends), (str, int, int, int, int, int))
         if os.sep in intent.topic:
-            raise ValueError(f"{intent.topic!r} is no topic")
+            raise ValueError(f"{intent.topic!r} is not a topic")
         return intent
 
 

@@ -18,17 +18,17 @@ def to_json(number: int, fields: Mapping[str, Any]) -> bytes:
 
 
 def read_json(path: str, numbers: Sequence[int]) -> dict[str, Any]:
-    """The object that a file of ours holds, if the file has one of these formats."""
+    """The object in one of our own files, if the file has one of these formats."""
     return from_json(read_bytes(path), path, numbers)
 
 
 def read_bytes(path: str) -> bytes:
-    """Bytes of a file of ours, which `from_json` understands.
+    """Bytes of one of our own files, which `from_json` understands.
 
     Raises
     ------
     CorruptCheckpointError
-        If it is no plain file, or too large.
+        If it is not a plain file, or too large.
     FileNotFoundError
         If the file is missing.
     """
@@ -46,7 +46,7 @@ def from_json(data: bytes, path: str, numbers: Sequence[int]) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise CorruptCheckpointError(path, 1, f"is no JSON: {error}", REMEDY) from None
+        raise CorruptCheckpointError(path, 1, f"is not JSON: {error}", REMEDY) from None
     number = found.get("format") if isinstance(found, dict) else None
     if type(number) is not int or number not in numbers:  # in Python, `True` equals 1
         expected = " or ".join(map(str, sorted(numbers)))

@@ -110,7 +110,7 @@ def decode_sinks_of_format_1(found: Mapping[str, Any], now_ms: int) -> Sinks:
     Raises
     ------
     AttributeError, TypeError
-        If `found` is no such table.
+        If `found` is not such a table.
     """
     versions = _column(list(found.values()), int)
     keys = [(app_id, _ANY_TOPIC) for app_id in found]
@@ -118,7 +118,7 @@ def decode_sinks_of_format_1(found: Mapping[str, Any], now_ms: int) -> Sinks:
 
 
 def _column(found: object, kind: type) -> list[Any]:
-    """A list of nothing but `kind`; a JSON ``true`` is no number here."""
+    """A list of nothing but `kind`; a JSON ``true`` does not count as a number."""
     if not isinstance(found, list) or not set(map(type, found)) <= {kind}:
         raise TypeError(f"expected a list of {kind.__name__}, found {str(found)[:80]!r}")
     return found

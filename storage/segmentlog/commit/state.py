@@ -60,7 +60,7 @@ class Replaced(NamedTuple):
         check_types(found, (str, int, int, int))
         replaced = cls(*found)
         if os.sep in replaced.topic:
-            raise ValueError(f"{replaced.topic!r} is no topic")
+            raise ValueError(f"{replaced.topic!r} is not a topic")
         return replaced
 
 

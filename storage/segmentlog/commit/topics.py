@@ -38,9 +38,9 @@ _FILES = (*SPARSE_INDEXES, FileKind.LOG)  # a log is there when .log is
 
 
 def check_partition_path(path: str) -> None:
-    """Refuse to write to a partition whose path is no directory, or not writable for this user.
+    """Refuse to write to a partition whose path is not a directory, or not writable for this user.
 
-    Readers leave out links and files: rows behind a link would never be seen.
+    Readers leave out links and files: rows in their target would never be seen.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def check_partition_path(path: str) -> None:
         )
         raise LogDirectoryError(path, reason)
     if found not in (FileType.DIRECTORY, None):
-        reason = "is no directory, and has the name of a partition's: move it out of the way"
+        reason = "is not a directory, and has the name of a partition's: move it out of the way"
         raise LogDirectoryError(path, reason)
     with contextlib.suppress(FileNotFoundError):
         if not may_write(path, MAY_WRITE | os.X_OK):

@@ -226,7 +226,7 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
 def _cut_back(path: str, sizes: SegmentSizes) -> str:
     """Remove the segments after the active one, and cut its files back to their sizes.
 
-    An index that is missing or shorter is no loss: it goes, and the next writer builds it again.
+    An index that is missing or shorter is not a loss: the next writer builds it again.
 
     Returns the loss as the beginning of a sentence, or an empty text.
     """

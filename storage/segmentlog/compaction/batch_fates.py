@@ -86,7 +86,7 @@ class BatchFates:
         self._producers = np.concatenate([self._producers[:-1], room, self._producers[-1:]])
 
     def _entries(self, begun: list[list[int]], ended: list[list[int]]) -> list[AbortedTransaction]:
-        """Index entries of transactions; an entry that the old index lacks is made anew.
+        """Index entries of transactions; an entry that the old index lacks is made again.
 
         Parameters
         ----------

@@ -81,8 +81,8 @@ def clean_partition(
     first, passes = planned.cleanable, list[_Pass]()
     path = partition_path(directory, planned.topic_partition)
     if has_swaps(path):
-        # Beside these files, our own would be taken for parts of that compaction, and it for a
-        # part of ours: the segments of both would be replaced, by the files of one of them.
+        # Our files beside these would look like parts of one compaction: the segments of both
+        # compactions would be replaced by the files of one.
         finish_swaps(path)
         logger.warning("%s: finished or undid an interrupted compaction", path)
     while True:
@@ -179,7 +179,7 @@ def _sizes_of(segment: Segment) -> SegmentSize:
 
 
 def _indexed(segments: Sequence[Segment]) -> list[AbortedTransaction]:
-    """Entries of the transaction indexes of a log; those that cannot be read are made anew."""
+    """Entries of the transaction indexes of a log; those that cannot be read are made again."""
     found: list[AbortedTransaction] = []
     for each in segments:
         try:

@@ -128,7 +128,7 @@ class SegmentCleaner:
             for batches in self._windows.batches(file.read_into, scanner, 0, segment.size):
                 if batches.next_offset > end_offset:  # no checksum covers a base offset
                     row = int(np.argmax(batches.headers[:, layout.LAST_OFFSET] >= end_offset))
-                    reason = f"it reaches behind {end_offset}, where the next segment begins"
+                    reason = f"it reaches beyond {end_offset}, where the next segment begins"
                     raise batches.malformed(row, reason)
                 is_aborted = self._cleaning.transactions.find_aborted(batches, batches.next_offset)
                 fates, found = self._cleaning.fates.judge(batches, is_aborted)

@@ -60,7 +60,7 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
     UnknownTopicOrPartitionError
         If the directory does not hold a topic.
     LogDirectoryError
-        If `path` is no log directory; if a log is damaged, or may not be written to.
+        If `path` is not a log directory; if a log is damaged, or may not be written to.
     LogLockedError
         If a broker or a writer holds the directory.
     CorruptLogError, UnsupportedFormatError, CorruptCheckpointError

@@ -108,7 +108,7 @@ def begin_compaction(
         storage_errors(directory),
         locked(directory, given.lock_timeout_seconds, dry_run=given.dry_run) as lock,
     ):
-        # Under the lock: whoever had it may have changed the settings.
+        # Under the lock: its previous holder may have changed the settings.
         known = DirectorySettings.read(
             directory, settings, given.metadata, given.server_properties
         )

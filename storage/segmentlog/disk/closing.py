@@ -12,7 +12,7 @@ class Closing:
     __slots__ = ()
 
     def close(self) -> None:
-        """Close it; twice is no error."""
+        """Close it; twice is not an error."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

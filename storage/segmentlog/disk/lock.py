@@ -216,7 +216,7 @@ class DirectoryLock:
 
     def _lock(self, descriptor: int) -> bool:
         try:
-            with contextlib.suppress(LogDirectoryError):  # the owner may open it all the same
+            with contextlib.suppress(LogDirectoryError):  # the owner may open it anyway
                 adopt(self._path)
             # If the inodes differ, the path no longer names the file that we locked.
             return (

@@ -3,7 +3,7 @@
 The process that holds the lock opens a hole in it (`DirectoryLock.shared`), and each task, in any
 process, locks a byte of the hole.  So
 
-- whoever locks the whole file, a broker or a writer, is kept out until the last task has ended,
+- a broker or a writer, which locks the whole file, is kept out until the last task has ended,
   also if the holder is killed before its tasks;
 - a second attempt of a task waits until the first has ended;
 - a task that comes after the holder does nothing: its byte is locked as a part of the whole file,

@@ -47,7 +47,7 @@ def _read(path: str, refusal: Callable[[str], SegmentLogError]) -> bytes:
     with open_file(path) as file:
         found = file.status()
         if found.type is not FileType.FILE:
-            raise refusal(f"is no plain file ({stat.filemode(found.mode)})")
+            raise refusal(f"is not a plain file ({stat.filemode(found.mode)})")
         if found.size > LARGEST_BYTES:
             raise refusal(f"has {found.size} bytes; at the most {LARGEST_BYTES} are read")
         pieces, position = [], 0

@@ -1,7 +1,7 @@
 """Write what compaction keeps of batches: whole, rebuilt from fewer records, or as a header alone.
 
 Rules: ``MemoryRecords.filterTo`` and ``Cleaner.shouldRetainRecord``.  A batch that keeps all its
-records is copied byte for byte.  A batch that loses records is built anew.  Its offsets, its
+records is copied byte for byte.  A batch that loses records is built again.  Its offsets, its
 producer's fields and its leader epoch stay, so the offset deltas of its records stay, too.
 Messages of magic 0 and 1 become batches of magic 2, as in Kafka since 4.0.
 """

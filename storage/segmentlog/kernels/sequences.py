@@ -197,7 +197,7 @@ def check_sequences(
 
 @kernel
 def find_lost(
-    batches: Int64s, rows: Int64s, epochs: Int64s, known: Int64s, behind: Int64s, lost: Int64s
+    batches: Int64s, rows: Int64s, epochs: Int64s, known: Int64s, later: Int64s, lost: Int64s
 ) -> int:
     """Fill `lost` with batches that a log must have had, because it has a later batch.
 
@@ -210,7 +210,7 @@ def find_lost(
     rows : int64 array, shape (n_batches,); number of each batch's producer, or -1
     epochs : int64 array, shape (n_producers,); the epoch of each producer in the log
     known : int64 array, shape (n_known, `KNOWN_COLUMNS`), sorted; batches that the log contains
-    behind : int64 array, shape (n_producers, 3); scratch: for each producer the first sequence of
+    later : int64 array, shape (n_producers, 3); scratch: for each producer the first sequence of
         the batch that was looked at before, or -1; its offset in the log, and within the flush
     lost : int64 array, shape (n_batches, `KNOWN_COLUMNS`); written; not sorted
 
@@ -219,7 +219,7 @@ def find_lost(
     n_lost : rows of `lost` that were filled
     """
     n_lost, offset = 0, 0
-    behind[:, 0] = -1
+    later[:, 0] = -1
     for i in range(batches.shape[0] - 1, -1, -1):
         row, epoch = rows[i], batches[i, EPOCH]
         delta = batches[i, LAST_OFFSET] - batches[i, BASE_OFFSET]
@@ -229,16 +229,16 @@ def find_lost(
         first, last = batches[i, FIRST_SEQUENCE], batches[i, LAST_SEQUENCE]
         at = _find(known, row, epoch, first, last)
         base_offset = known[at, KNOWN_BASE_OFFSET] if at >= 0 else -1
-        if at < 0 and behind[row, 0] == _advanced(last, 1):
-            base_offset = behind[row, 1] - (behind[row, 2] - offset)
+        if at < 0 and later[row, 0] == _advanced(last, 1):
+            base_offset = later[row, 1] - (later[row, 2] - offset)
             if base_offset >= 0:
                 lost[n_lost, KNOWN_ROW], lost[n_lost, KNOWN_EPOCH] = row, epoch
                 lost[n_lost, KNOWN_FIRST], lost[n_lost, KNOWN_LAST] = first, last
                 lost[n_lost, KNOWN_BASE_OFFSET] = base_offset
                 lost[n_lost, KNOWN_LAST_OFFSET] = base_offset + delta
                 n_lost += 1
-        behind[row, 0] = first if base_offset >= 0 else -1
-        behind[row, 1], behind[row, 2] = base_offset, offset
+        later[row, 0] = first if base_offset >= 0 else -1
+        later[row, 1], later[row, 2] = base_offset, offset
     return n_lost
 
 

@@ -94,7 +94,7 @@ def read_topic_id(partition_path: str) -> str | None:
 def known_topic_id(partition_path: str) -> str:
     """The same; empty if nothing tells it, or if the file cannot be read.
 
-    It is empty at a URL: nobody makes topics anew in a copy, and planning asks a store for
+    It is empty at a URL: topics are not recreated in a copy, and planning asks a store for
     listings alone.
     """
     if is_url(partition_path):

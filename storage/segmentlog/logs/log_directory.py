@@ -123,7 +123,7 @@ class _Directory:
         Raises
         ------
         LogDirectoryError
-            If the path is no log directory.
+            If the path is not a log directory.
         """
         found = self.census.partitions
         if not found and not self._is_broker_directory():
@@ -383,7 +383,7 @@ class LogDirectory:
                 if stable < end:
                     undecided.append(f"{topic_partition}: {end - stable} from {stable}")
         self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them")
-        self._warn("behind the first open transaction", undecided, ": it was neither committed "
+        self._warn("after the first open transaction", undecided, ": it was neither committed "
                    "nor aborted")  # fmt: skip
         return ends
 

@@ -18,7 +18,7 @@ _BASE_OFFSET = attrgetter("base_offset")
 
 
 class ListedSegments:
-    """The segments of one listing; a log that has changed is listed anew.
+    """The segments of one listing; a log that has changed is listed again.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class ListedSegments:
     def untorn(self) -> tuple[Segment, ...]:
         """The segments, without a torn tail of the last one that no high watermark promises.
 
-        Zeros, with which a file system fills a file up after a crash, are no batch header.
+        Zeros, with which a file system fills a file up after a crash, are not a batch header.
         """
         if not self.files or self.segments[-1].size <= self.end.position:
             return self.segments

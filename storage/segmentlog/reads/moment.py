@@ -224,8 +224,8 @@ class Census:
         Raises
         ------
         LogChangedError
-            If records that the directory promised when it was opened have gone since, or cannot be
-            told from later records.
+            If records that the directory promised when it was opened are gone, or cannot be
+            distinguished from later records.
         LogDirectoryError
             If the partition cannot be listed.
         """
@@ -258,8 +258,8 @@ class Census:
         if self._is_compacted_beyond(topic_partition, path, files, then.high_watermark):
             reason = "it was compacted with records that came since"
             raise self._changed(topic_partition, path, reason)
-        # A commit of ours ends at the high watermark that it leaves.  After the high watermark of
-        # a crashed broker there may have been more records, which cannot be told from later ones.
+        # Our commits end at the high watermark that they leave.  After the high watermark of a
+        # crashed broker there may have been more records, which look like later ones.
         return Listing(files, moment.is_clean, then.high_watermark)
 
     def _is_compacted_beyond(
@@ -293,7 +293,7 @@ class Census:
         return False
 
     def _list(self, topic_partition: TopicPartition, path: str) -> tuple[SegmentFiles, ...]:
-        """The segments of a partition at the newest moment, which is taken anew if need be.
+        """The segments of a partition at the newest moment, which is taken again if need be.
 
         No stamp comes a second time.  If the stamp is the newest moment's after the listing, it
         was so before the listing, too.

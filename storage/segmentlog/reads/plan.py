@@ -31,7 +31,7 @@ from segmentlog.segments.segment import OpenSegment
 __all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
 
 #: Takes the place of the first batch's checksum if planning has seen no batch: the file is read
-#: from its first byte and was not opened, or the bytes are no batch.
+#: from its first byte and was not opened, or the bytes are not a batch.
 UNCHECKED = -1
 
 

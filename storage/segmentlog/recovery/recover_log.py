@@ -91,9 +91,7 @@ class RecoveryPlan(NamedTuple):
             good = f", with whole batches from offset {self.good_from} on"
             also = "" if self.good_from is None else good
             return f"offsets [{self.end_offset}, {self.lost_to}) are cut off{also}{why}"
-        return (
-            f"{self.n_cut_bytes} bytes behind offset {self.end_offset}, the log end, are cut off"
-        )
+        return f"{self.n_cut_bytes} bytes after offset {self.end_offset}, the log end, are cut off"
 
     @property
     def n_read(self) -> int:

@@ -2,7 +2,7 @@
 
 The last write of a crashed broker may be cut short, or its pages lost.  Such a torn tail is not
 data and was never acknowledged on this disk, so a read ends before it.  Damage with good batches
-after it is no torn tail.  It stays in the range to read, and the read fails there.
+after it is not a torn tail.  It stays in the range to read, and the read fails there.
 """
 
 import contextlib
@@ -135,7 +135,7 @@ def _behind_damage(
     if warns:
         logger.warning(
             "%s ends in the middle of a batch: reading stops at byte %d (offset %d), "
-            "%d bytes behind it are left out",
+            "%d bytes after it are left out",
             segment.path, end.position, end.offset, n_bytes,
         )  # fmt: skip
     return None

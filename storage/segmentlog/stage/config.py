@@ -18,7 +18,7 @@ _LARGEST_PARTITION = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """An idempotent producer: whoever repeats its batches has them written once.
+    """An idempotent producer: a batch that is sent again is written once.
 
     Attributes
     ----------

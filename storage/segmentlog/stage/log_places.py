@@ -37,8 +37,8 @@ class LogPlace(NamedTuple):
 class LogPlaces:
     """The ends of the logs of a directory, looked up when they are first asked for.
 
-    The end is the high watermark, which each commit of ours moves to the log end: one file tells
-    it for all partitions.
+    The end is the high watermark, which each of our commits moves to the log end: one file
+    contains it for all partitions.
 
     Parameters
     ----------

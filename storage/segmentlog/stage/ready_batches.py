@@ -77,7 +77,7 @@ class _Chunk:
     Raises
     ------
     OptionError
-        If the next bytes are no batch, or a batch is cut short.
+        If the next bytes are not a batch, or a batch is cut short.
     """
 
     def __init__(self, whole: Bytes, position: int, n_before: int, table: Int64s) -> None:

@@ -170,7 +170,7 @@ def dump(
             metavar="PATH",
             help=PATHS_HELP
             + " Or .index, .timeindex, .txnindex, .snapshot; snapshots of KRaft (.checkpoint); "
-            "replication-offset-checkpoint, its like, leader-epoch-checkpoint; "
+            "replication-offset-checkpoint and similar, leader-epoch-checkpoint; "
             "partition.metadata, meta.properties.",
         ),
     ],

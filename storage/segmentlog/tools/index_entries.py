@@ -110,7 +110,7 @@ def _time_entries(path: str, base_offset: int) -> Iterator[Entry]:
 def _cut_short(path: str, entry_bytes: int) -> Iterator[Entry]:
     """A row of its own if the length of the file is not a whole number of entries."""
     if left := status_of(path, follow=True).size % entry_bytes:
-        yield {"problem": f"{left} bytes at the end are no whole entry of {entry_bytes}"}
+        yield {"problem": f"{left} bytes at the end are not a whole entry of {entry_bytes}"}
 
 
 def _aborted_transactions(path: str) -> Iterator[Entry]:

@@ -53,7 +53,7 @@ def recover_directory(
     Raises
     ------
     LogDirectoryError
-        If `path` is no log directory.
+        If `path` is not a log directory.
     LogLockedError
         If a broker or a writer holds the directory.
     """
@@ -93,7 +93,7 @@ def _run(
 
 
 def _check(directory: str) -> None:
-    """Refuse a path that is no log directory: recovery leaves files there."""
+    """Refuse a path that is not a log directory: recovery leaves files there."""
     try:
         names = list_names(directory)
     except FileNotFoundError as error:
@@ -103,5 +103,5 @@ def _check(directory: str) -> None:
     if META_PROPERTIES_FILE in names or list_guards(directory):
         return
     if not any(map(parse_partition_directory, names)):
-        reason = "is no log directory: name the one that holds directories like orders-0"
+        reason = "is not a log directory: name the directory above directories like orders-0"
         raise LogDirectoryError(directory, reason)

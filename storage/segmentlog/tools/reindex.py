@@ -83,7 +83,7 @@ def _wanted(path: str) -> list[tuple[str, str | None]]:
     if not exists(path):
         raise LogDirectoryError(path, why_not_there(path))
     if not found:
-        reason = "is no log directory, no partition directory and no .log file"
+        reason = "is not a log directory, a partition directory or a .log file"
         raise LogDirectoryError(path, reason)
     return found
 
@@ -105,7 +105,7 @@ def _reindex(partition: str, path: str | None, interval_bytes: int) -> Iterator[
     segments[-1].size = find_log_end(segments[-1]).position
     meant = [each for each in segments if path in {None, each.path}]
     if not meant:
-        raise LogDirectoryError(path or partition, "is no segment of the log in its directory")
+        raise LogDirectoryError(path or partition, "is not a segment of the log in its directory")
     begin = meant[0].base_offset
     producers = ProducerStates.load(partition, begin)
     producers.follow_to(segments, begin)

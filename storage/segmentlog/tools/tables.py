@@ -42,7 +42,9 @@ class TableSink:
         self._begin(place.file, _HEADING + "\n")
         row = batch_row(place, found)
         if found.header is None:
-            what = "bytes that are no batch" if found.problem else "bytes of zeros: preallocated"
+            what = (
+                "bytes that are not a batch" if found.problem else "bytes of zeros: preallocated"
+            )
             self._write(f"{found.position:>10} {found.n_bytes:>9} {what}\n")
         else:
             cells = zip(_cells(row), _COLUMNS, strict=True)

@@ -57,7 +57,7 @@ def escape(text: str) -> str:
 
 @lru_cache(_MOST_ESCAPES)
 def _escape_one(char: str) -> str:
-    r"""``\x1b`` for ASCII and for bytes that are no character, ``\u202e`` for the rest."""
+    r"""``\x1b`` for ASCII and for bytes that are not a character, ``\u202e`` for the rest."""
     code = ord(char)
     if char.isprintable():
         return char

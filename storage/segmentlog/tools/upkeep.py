@@ -328,7 +328,7 @@ def write_settings(
     Raises
     ------
     SegmentLogError
-        If a path is no log directory, or settings cannot be read.
+        If a path is not a log directory, or settings cannot be read.
     """
     rows = []
     for path in paths:

@@ -81,7 +81,7 @@ def retain(
         bool,
         typer.Option(
             "--kafka-defaults",
-            help="Limits that nobody has visibly set are Kafka's: a week, and no limit of bytes.",
+            help="Apply Kafka's defaults to limits that are not set: a week, and no limit of bytes.",
         ),
     ] = False,
     purge: Purge = False,

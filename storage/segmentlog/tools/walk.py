@@ -28,7 +28,7 @@ class Found(NamedTuple):
     ----------
     position : byte at which it begins.
     n_bytes : its size; if no length is credible, it extends to the next good batch.
-    header : None if the bytes are no batch.
+    header : None if the bytes are not a batch.
     problem : its fault, or the empty string.
     """
 

@@ -159,7 +159,7 @@ def _mend(directory: Path) -> None:
 
 
 def _compact(directory: Path) -> None:
-    """Compact a log whose batches are kept, cut, emptied and compressed anew."""
+    """Compact a log whose batches are kept, cut, emptied and compressed again."""
     import pyarrow as pa
 
     from segmentlog.compaction.compact import compact

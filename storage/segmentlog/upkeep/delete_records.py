@@ -71,7 +71,7 @@ def delete_records(
     UnknownTopicOrPartitionError
         If the directory does not hold the partition.
     LogDirectoryError
-        If `path` is no log directory; if the log is damaged, or may not be written to.
+        If `path` is not a log directory; if the log is damaged, or may not be written to.
     LogLockedError
         If a broker or a writer holds the directory.
     CorruptLogError, CorruptCheckpointError

@@ -89,7 +89,7 @@ def delete_topic(
     UnknownTopicOrPartitionError
         If the directory does not hold the topic.
     LogDirectoryError
-        If `path` is no log directory, or a partition cannot be renamed.
+        If `path` is not a log directory, or a partition cannot be renamed.
     LogLockedError
         If a broker or a writer holds the directory.
     CorruptCheckpointError

@@ -164,7 +164,7 @@ def retain(
     UnknownTopicOrPartitionError
         If the directory does not hold a topic.
     LogDirectoryError
-        If `path` is no log directory; if a log is damaged, or may not be written to.
+        If `path` is not a log directory; if a log is damaged, or may not be written to.
     LogLockedError
         If a broker or a writer holds the directory.
     CorruptLogError, CorruptCheckpointError
@@ -247,8 +247,8 @@ def _refuse_unset(plans: Iterable[_Plan], settings: DirectorySettings) -> None:
             else "keep it with segmentlog configure, "
         )
         accepted = (
-            f"nobody has visibly set it for topic {topic!r}, and {len(spans)} segments with "
-            f"{n_bytes} bytes would go by Kafka's default, {found.value}: give it in the call, "
+            f"it is not set for topic {topic!r}, and {len(spans)} segments with {n_bytes} bytes "
+            f"would be removed by Kafka's default, {found.value}: give it in the call, "
             f"{places}or allow Kafka's defaults (kafka_defaults=True, --kafka-defaults)"
         )
         raise OptionError(name, "", accepted)

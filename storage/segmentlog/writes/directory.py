@@ -63,7 +63,7 @@ def _make_directory(directory: str) -> None:
 
 
 def _why_not_made(directory: str, error: OSError) -> str:
-    """Why a path is no directory and cannot be made one; empty if its disk is the cause."""
+    """Why a path is not a directory and cannot be made one; empty if its disk is the cause."""
     match error:
         case FileExistsError() | NotADirectoryError():
             path = Path(directory)

@@ -20,10 +20,10 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "is no JSON"),
-        (b'{"format":1', "is no JSON"),
-        (b"\xff\xfe\xfd", "is no JSON"),
-        (b"[" * 100_000, "is no JSON"),
+        (b"", "is not JSON"),
+        (b'{"format":1', "is not JSON"),
+        (b"\xff\xfe\xfd", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
         (b"[1]", r"expected format 1 or 2, found '\[1\]'"),
         (b"{}", "expected format 1 or 2, found '{}'"),
         (b'{"format":3}', "expected format 1 or 2"),

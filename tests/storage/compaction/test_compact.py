@@ -530,7 +530,7 @@ def test_a_base_offset_that_no_checksum_covers(tmp_path: Path) -> None:
     batches = [records_of(i, (b"k%d" % i, b"v")) for i in range(4)]
     data = encode(batches[0]) + encode(records_of(2, (b"k1", b"v")))
     partition = lay_out(tmp_path, {0: [data], 2: batches[2:3], 3: batches[3:]})
-    with pytest.raises(MalformedBatchError, match="reaches behind 2") as caught:
+    with pytest.raises(MalformedBatchError, match="reaches beyond 2") as caught:
         compact(tmp_path)
 
     assert len(encode(batches[0])) == caught.value.position

@@ -59,7 +59,7 @@ def test_a_dry_run_says_what_would_be_done(run: Run, crashed: Path) -> None:
     said = run("recover", crashed, "--dry-run").stdout
 
     assert "orders-0: would build the indexes of 1 segment up to offset 255 again" in said
-    assert "orders-0: 1390 bytes behind offset 255, the log end, would be cut off" in said
+    assert "orders-0: 1390 bytes after offset 255, the log end, would be cut off" in said
     assert before == tree(crashed)
     assert not (crashed / ".lock").exists()
 
@@ -73,7 +73,7 @@ def test_recovering_leaves_a_directory_that_verifies(
     said = run("recover", crashed).stdout
 
     kept = f"kept in segmentlog.{0:020d}.log.4986.broken"
-    assert f"orders-0: 1390 bytes behind offset 255, the log end, are cut off; {kept}" in said
+    assert f"orders-0: 1390 bytes after offset 255, the log end, are cut off; {kept}" in said
     assert "lowered high watermarks to the ends of their logs" in said
     assert said.endswith("marked the directory as cleanly stopped\n")
     for path in indexes:
@@ -88,7 +88,7 @@ def test_a_torn_tail_of_a_clean_directory_is_cut(run: Run, stopped: Path) -> Non
     log.write_bytes(log.read_bytes() + b"torn")
     said = run("recover", stopped).stdout
 
-    assert "orders-1: 4 bytes behind offset 317, the log end, are cut off" in said
+    assert "orders-1: 4 bytes after offset 317, the log end, are cut off" in said
     assert "orders-0" not in said
     assert (stopped / ".kafka_cleanshutdown").exists()
 
@@ -114,7 +114,9 @@ def test_a_dry_run_says_that_whole_batches_would_be_cut(run: Run, damaged: Path)
     )
     assert cut
     assert int(cut[1]) > 0
-    assert "1 log with whole batches after a damaged one, which is no torn tail: orders-1" in said
+    assert (
+        "1 log with whole batches after a damaged one, which is not a torn tail: orders-1" in said
+    )
     assert before == tree(damaged)
 
 
@@ -176,7 +178,7 @@ def test_what_is_no_log_directory_is_refused(run: Run, stopped: Path, tmp_path: 
     assert not list(tmp_path.rglob(".lock"))
     assert "there is no such file" in run("reindex", tmp_path / "nothing", status=2).stderr
     (tmp_path / "empty").mkdir()
-    assert "is no log directory" in run("reindex", tmp_path / "empty", status=2).stderr
+    assert "is not a log directory" in run("reindex", tmp_path / "empty", status=2).stderr
 
 
 @pytest.mark.parametrize("command", ["recover", "reindex"])

@@ -166,7 +166,10 @@ def test_a_limit_that_nobody_has_set_is_refused_in_one_line(run: Run, directory:
     refused = run("retain", directory, status=2).stderr
 
     assert "option 'retention.ms' is empty or not given" in refused
-    assert "topic 'orders', and 2 segments with 138 bytes would go by Kafka's default" in refused
+    assert (
+        "topic 'orders', and 2 segments with 138 bytes would be removed by Kafka's default"
+        in refused
+    )
     assert "--kafka-defaults" in refused
     assert 1 == refused.count("\n")
     assert 2 == len(segmentlog.open_log_dir(directory).log("orders", 0).segments)

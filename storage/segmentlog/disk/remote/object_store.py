@@ -1,11 +1,11 @@
 """`Disk` for a copy of a log directory in an object store.
 
-An object store has neither directories nor renames, its listings are no moment, and each request
-takes as long as many reads of a disk.  So a directory is surveyed when it is opened: one deep
+An object store has neither directories nor renames, its listings take time, and each request takes
+as long as many reads of a disk.  So a directory is surveyed when it is opened: one deep
 listing answers every later question for names, sizes and times, and small files and index entries
 are kept once they are read.  Objects that differ from the listing are gone (``ESTALE``).
 
-A file that a slice reads is opened anew, wherever the task runs (`RemoteFile.expect`), and its
+A file that a slice reads is opened again, wherever the task runs (`RemoteFile.expect`), and its
 bytes are requested a few pieces ahead.
 """
 
@@ -153,7 +153,7 @@ class RemoteFile(Closing):
         return _status(self._object.facts if self._opened is None else self._opened.facts)
 
     def expect(self, start: int, end: int) -> None:
-        """See `ReadableFile`: the object is opened anew, and its first bytes are requested."""
+        """See `ReadableFile`: the object is opened again, and its first bytes are requested."""
         opened = self._opened = self._object.open_anew()
 
         def begin_piece(position: int, n_bytes: int) -> Pending:

@@ -112,7 +112,7 @@ def end_requests() -> None:
 
     A client in C++ that a request has under way is torn down with the process: one process in six
     that ended during requests to Google Cloud Storage died of SIGSEGV.  A request that takes
-    longer than `_PATIENCE_SECONDS` does not keep the process, whoever awaits it.
+    longer than `_PATIENCE_SECONDS` does not keep the process alive.
     """
     if _threads.process == os.getpid():
         _threads.end()
