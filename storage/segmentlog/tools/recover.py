@@ -86,7 +86,7 @@ def _run(
         kept = "would keep" if dry_run else "keep"
         write(
             f"{counted(logs=len(recovery.cut))} with whole batches after a damaged one, which is "
-            f"no torn tail: {escape(', '.join(recovery.cut))}\nanother replica or a backup may "
+            f"not a torn tail: {escape(', '.join(recovery.cut))}\nanother replica or a backup may "
             f"have the records; .broken files {kept} the bytes that are cut off\n"
         )
     return Recovered(not recovery.failed, bool(recovery.cut))

@@ -81,7 +81,7 @@ def retain(
         bool,
         typer.Option(
             "--kafka-defaults",
-            help="Apply Kafka's defaults to limits that are not set: a week, and no limit of bytes.",
+            help="Limits that are not set are Kafka's: a week, and no limit of bytes.",
         ),
     ] = False,
     purge: Purge = False,

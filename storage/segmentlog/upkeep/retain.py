@@ -145,8 +145,8 @@ def retain(
     dry_run : whether nothing is changed, and the result is what would be removed.
     lock_timeout_seconds : how long to wait for a writer.
     metadata, server_properties : see `segmentlog.topic_settings`.
-    kafka_defaults : whether limits that nobody has visibly set are Kafka's defaults, by which
-        records expire after a week.  With `server_properties`, they are.
+    kafka_defaults : whether limits that are not set are Kafka's defaults, by which records
+        expire after a week.  With `server_properties`, they are.
     purge : whether files of these topics that left their logs go at once, and not
         ``file.delete.delay.ms`` later.  A reader that needs one fails with `LogChangedError`.
 
