@@ -1,4 +1,4 @@
-"""The request of a write, checked before anything is made: one value for each way in."""
+"""The request of a write: one value for each way in, checked before anything is created."""
 
 from dataclasses import KW_ONLY, dataclass, field
 
