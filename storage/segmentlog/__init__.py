@@ -68,8 +68,7 @@ from segmentlog.stage.config import Producer, ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.upkeep.delete_records import DeletedRecords, delete_records
 from segmentlog.upkeep.delete_topic import DeletedTopic, delete_topic
-from segmentlog.upkeep.retain import RemovedSegment, retain
-from segmentlog.upkeep.retention import Reason
+from segmentlog.upkeep.retain import Reason, RemovedSegment, retain
 from segmentlog.writes.writer import LogWriter, open_writer
 
 if TYPE_CHECKING:
