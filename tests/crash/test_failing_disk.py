@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from crashing import act_at, fail_at
+from crashing import act_at, cut_loop, fail_at
 from soundness import assert_settled
 
 import segmentlog
@@ -97,14 +97,15 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.parametrize("is_final", [False, True], ids=["once", "from then on"])
+@cut_loop
 def test_every_call_that_fails_leaves_the_job_whole_or_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, *, is_final: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, every: int, *, is_final: bool
 ) -> None:
     """EIO of each call in turn, of it alone or of all from there on; then the disk is well."""
     outcomes: Counter[str] = Counter()
     monkeypatch.setattr(os, "fsync", lambda _: None)  # of no use to whoever does not lose power
     caught: BaseException | None = OSError()
-    for number in range(1000):
+    for number in range(0, 1000, every):
         directory = tmp_path / str(number)
         write_job(directory, 1, kind)
         with monkeypatch.context() as patch:
@@ -133,7 +134,8 @@ def test_every_call_that_fails_leaves_the_job_whole_or_out(
 
     print(dict(outcomes))
     assert caught is None
-    assert min(outcomes[each] for each in ("refused", "committed", "in doubt")) > 0
+    assert min(outcomes["refused"], outcomes["committed"]) > 0
+    assert outcomes["in doubt"] > 0 or every > 1  # one call is the decision
 
 
 @pytest.fixture
@@ -170,12 +172,13 @@ def test_a_disk_that_is_full_while_tasks_stage(disk: Path) -> None:
     assert_settled(directory)
 
 
+@cut_loop
 def test_a_disk_that_fills_up_at_any_step(
-    disk: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    disk: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, every: int
 ) -> None:
     """While rows are staged, while they are committed, while checkpoints are derived."""
     outcomes: Counter[str] = Counter()
-    for number in range(1000):
+    for number in range(0, 1000, every):
         directory = disk / "logs"
         write_job(directory, 1, kind)
         caught = None
@@ -202,4 +205,5 @@ def test_a_disk_that_fills_up_at_any_step(
             break
 
     print(dict(outcomes))
-    assert min(outcomes[each] for each in ("refused", "unfinished", "committed")) > 1
+    assert min(outcomes["refused"], outcomes["committed"]) > 1
+    assert outcomes["unfinished"] > 1 or every > 1  # few calls lie between decision and guard

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 __all__ = [
-    "Crash", "Forward", "act_at", "around_calls", "copy_states", "crash_at", "fail_at", "in_child",
+    "Crash", "Forward", "act_at", "around_calls", "copy_states", "crash_at", "cut_loop",
+    "fail_at", "in_child",
 ]  # fmt: skip
 
 #: Every call of `os` by which the engine changes what is on a disk, but for opening a new file.
@@ -22,6 +23,11 @@ CALLS = (
 
 #: A call that is about to be made: ``forward.args`` are its arguments, ``forward()`` makes it.
 Forward = partial[object]
+
+
+#: A loop over the calls at which something is cut: each seventh, and all of them in `.ci/run`.
+#: `tests/storage/commit/test_change.py` always cuts each call of the steps that all changes share.
+cut_loop = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.thorough)])
 
 
 class Crash(BaseException):

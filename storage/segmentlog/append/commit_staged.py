@@ -1,24 +1,11 @@
 """Commit staged batches: visible in all partitions at once, or in none, at any crash.
 
-The order of the durable steps gives this property; each is on the disk before the next begins.
-
-1. The guard is made, with the intent in it.  From here on no broker starts, and readers take the
-   ends of the partitions from the intent, not from the files.
-2. The mark of a clean stop moves into the guard: it must not vouch for the next steps.  The move
-   is on the disk with step 4.  A power cut before that may bring the mark back, which does no
-   harm: the guard stands, and the undo makes the mark true again.
-3. Batches and index entries are written after the ends that the intent names.
-4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.
-5. Kafka's checkpoints are derived from the intent, and snapshots of idempotent producers from the
-   batches.  Then the mark comes back, and the guard goes.
-
-`segmentlog.commit.unfinished` undoes a commit that crashed before step 4, and finishes a commit
-that crashed after it.
+The steps are those of every change (`segmentlog.commit.change`).  Its work is to write batches and
+index entries after the ends of the logs; an overwrite puts the earlier segments aside.
 """
 
 import logging
 import os
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -26,27 +13,18 @@ from segmentlog.append.append import LogAppender
 from segmentlog.append.ingest import enter_partition, move_segment, plan_segment
 from segmentlog.append.prepare import ready_to_append, visible_ends
 from segmentlog.append.sequences import SequenceCheck
-from segmentlog.commit.decision import decide, finish_decided, stand
-from segmentlog.commit.delete_replaced import DelayOf, delete_replaced
-from segmentlog.commit.guard import Guard, Intent, PartitionIntent, SegmentSizes
+from segmentlog.commit.change import Change
+from segmentlog.commit.effects import Effect, KeepProducers, MoveBounds, PutAside
+from segmentlog.commit.guard import Guard, PartitionIntent, SegmentSizes
+from segmentlog.commit.keep_producers import save_producers
 from segmentlog.commit.sink_versions import SinkVersion
-from segmentlog.commit.state import Replaced, State
+from segmentlog.commit.state import State
 from segmentlog.commit.topics import check_partition_path
-from segmentlog.commit.unfinished import give_up
-from segmentlog.disk.readable import exists
 from segmentlog.disk.sync_together import SyncTogether
-from segmentlog.errors import (
-    LogLockedError,
-    OffsetsOutOfOrderError,
-    SyncFailedError,
-)
+from segmentlog.errors import CorruptLogError, OffsetsOutOfOrderError, UnsupportedFormatError
 from segmentlog.layout.checkpoint import ReadCheckpoints, read_leader_epochs
 from segmentlog.model import TopicPartition
-from segmentlog.names import (
-    CLEAN_SHUTDOWN_FILE,
-    LEADER_EPOCH_CHECKPOINT,
-    partition_path,
-)
+from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.segments.listing import list_segments
 from segmentlog.stage.extent_columns import JobExtents
 from segmentlog.stage.staged_batches import staged_batches, staged_errors
@@ -76,7 +54,6 @@ class CommitSettings:
     emptied : partitions that keep no earlier record (``DeleteRecords``).
     rolls : whether each partition begins a new segment first.
     sequences : checks the batches of producers, and leaves out those that the log has.
-    delays : ``file.delete.delay.ms`` of any topic of the directory; by default `config_of`'s.
     """
 
     config: TopicConfig
@@ -87,15 +64,6 @@ class CommitSettings:
     emptied: Collection[TopicPartition] = ()
     rolls: bool = False
     sequences: SequenceCheck | None = None
-    delays: DelayOf | None = None
-
-    def delay_of(self, topic: str) -> int:
-        """``file.delete.delay.ms`` of a topic, whose segments another commit has replaced."""
-        return (
-            self.config_of(topic).file_delete_delay_ms
-            if self.delays is None
-            else self.delays(topic)
-        )
 
     def config_of(self, topic: str) -> TopicConfig:
         """The configuration of a topic."""
@@ -122,57 +90,65 @@ def commit_staged(
 
     Raises
     ------
-    LogLockedError
-        If another writer has committed meanwhile, although the lock should have excluded it.
-    CommitInDoubtError
-        If the system does not say whether the decision has reached the disk.
     OffsetsOutOfOrderError
         If records are to keep offsets that the log has given already.
     OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
         If a leader would refuse a batch of a producer; nothing is visible then.
-    SyncFailedError
-        If the disk did not keep the bytes.  Nothing is visible, and the guard stands until the
-        next writer: a disk that fails cannot be trusted to carry out the undo either.
-    OSError, StagedFileError
-        If another step before the decision failed; nothing is visible then.
+    LogLockedError, CommitInDoubtError, SyncFailedError, OSError, StagedFileError
+        See `segmentlog.commit.change.Change.carry_out`; nothing is visible then, unless the
+        commit is in doubt.
     """
-    state = State.read(directory)
+    change = Change.begin(directory, token)
     partitions = [*dict.fromkeys([*sorted(settings.emptied), *staged.topic_partitions])]
     topics = {each.topic for each in partitions}
     if settings.topic:
         topics.add(settings.topic)
-    left_out = _left_out(directory, settings.sink, state, topics)
+    left_out = _left_out(directory, settings.sink, change.before, topics)
     if left_out and len(left_out) == len(topics):
         return False
     topics -= left_out
     commit = _Commit(directory, Guard.of_job(directory, token), settings)
     partitions = [each for each in partitions if each.topic in topics]
-    intent, staged = commit.intend(partitions, staged, state)
-    commit.carry_out(intent, staged, state, topics)
-    finish_decided(directory, commit.guard, intent)
+    intents, staged = commit.intend(partitions, staged, is_clean=change.was_clean)
+
+    def append(syncs: SyncTogether) -> None:
+        for each in intents:
+            commit.append(
+                each, staged.extents(each.topic_partition), syncs if settings.flush else None
+            )
+
+    change.carry_out(
+        intents,
+        commit.effects(intents),
+        append,
+        delay_of=lambda topic: settings.config_of(topic).file_delete_delay_ms,
+        is_flushed=settings.flush,
+        is_repeatable=False,  # moved files are gone after an undo
+        sink=settings.sink,
+        topics=topics,
+    )
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """The steps up to the decision, in their order."""
+    """The work of a commit, and what it needs to know before."""
 
     directory: str
     guard: Guard
     settings: CommitSettings
-    syncs: SyncTogether = field(default_factory=SyncTogether)
 
     def intend(
         self,
         topic_partitions: Sequence[TopicPartition],
         staged: JobExtents,
-        state: State,
-    ) -> tuple[Intent, JobExtents]:
+        *,
+        is_clean: bool,
+    ) -> tuple[list[PartitionIntent], JobExtents]:
         """The partitions as they are now and as they will be, and the extents to append."""
         for topic_partition in topic_partitions:
             check_partition_path(partition_path(self.directory, topic_partition))
-        was_clean = exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
-        ready = self._ready(topic_partitions, is_clean=was_clean)
+        ready = self._ready(topic_partitions, is_clean=is_clean)
         if self.settings.sequences is not None:
             staged = self._checked(
                 self.settings.sequences, {each: end for each, (_, end) in ready.items()}, staged
@@ -196,11 +172,19 @@ class _Commit:
                     *topic_partition, sizes, end, visible[topic_partition], new_end, new_start
                 )
             )
-        intent = Intent(
-            self.guard.token, state.token, was_clean, self.settings.flush, partitions,
-            keeps_producers=self.settings.sequences is not None,
-        )  # fmt: skip
-        return intent, staged
+        return partitions, staged
+
+    def effects(self, intents: Iterable[PartitionIntent]) -> list[Effect]:
+        """The effects of the commit, in their order."""
+        effects: list[Effect] = [MoveBounds()]
+        emptied = [
+            (each.topic, each.partition, each.new_start) for each in intents if each.new_start >= 0
+        ]
+        if emptied:
+            effects.append(PutAside(emptied))
+        if self.settings.sequences is not None:
+            effects.append(KeepProducers())
+        return effects
 
     def _ready(
         self, topic_partitions: Iterable[TopicPartition], *, is_clean: bool
@@ -230,49 +214,18 @@ class _Commit:
         stage = TaskStage(self.directory, self.guard.token, 0, segment_bytes, flush=flush)
         return check.without_duplicates(self.directory, stage, ends, staged)
 
-    def carry_out(
-        self, intent: Intent, staged: JobExtents, state: State, topics: Iterable[str]
+    def append(
+        self, intent: PartitionIntent, extents: Iterable[Extent], syncs: SyncTogether | None
     ) -> None:
-        """Steps 1 to 4; a failure undoes them.
-
-        Parameters
-        ----------
-        state : the state before.
-        topics : topics for which the number of the write counts.
-        """
-        token = self.guard.token
-        # Outside the guard: a deletion needs no undo.  Until the decision, the state before names
-        # these segments, so a crash here leaves them to the next commit.
-        replaced = delete_replaced(self.directory, state.replaced, self.settings.delay_of)
-        try:
-            self.stand(intent)
-            for each in intent.partitions:
-                self.append(each, staged.extents(each.topic_partition))
-            # Synced before the decision: in the other order, a power cut leaves a commit that is
-            # decided for all partitions, and has batches in some of them only.
-            self.syncs.finish()
-            now_ms = int(time.time() * 1000)  # after appending: readers get their whole minute
-            replaced += _replaced_by(intent, now_ms)
-            self.decide(state.next(token, self.settings.sink, topics, replaced, now_ms))
-        except (SyncFailedError, LogLockedError):
-            raise
-        except BaseException:
-            if State.read(self.directory).token != token:  # an interrupt may follow the decision
-                give_up(self.directory, self.guard, intent)
-            raise
-        finally:
-            self.syncs.abandon()
-
-    def stand(self, intent: Intent) -> None:
-        """Steps 1 and 2."""
-        stand(self.directory, self.guard, intent)
-
-    def append(self, intent: PartitionIntent, extents: Iterable[Extent]) -> None:
-        """Step 3, for one partition; it is on the disk once `syncs` has finished."""
+        """Write the batches of one partition; they are on the disk once `syncs` has finished."""
         path = partition_path(self.directory, intent.topic_partition)
+        if intent.new_start >= 0:
+            try:
+                save_producers(path, intent.new_start, intent.end_offset)
+            except (CorruptLogError, UnsupportedFormatError) as error:  # damage may be overwritten
+                logger.warning("%s: the newest snapshot of its producers stays: %s", path, error)
         epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
         epoch = epochs[-1][0] if epochs else 0
-        syncs = self.syncs if self.settings.flush else None
         config = self.settings.config_of(intent.topic)
         appender = LogAppender(path, config, intent.sizes, syncs=syncs)
         try:
@@ -282,7 +235,9 @@ class _Commit:
                 appender.roll(next_offset)
             for extent in extents:
                 with staged_errors():
-                    appender = self._append_extent(path, appender, extent, next_offset, epoch)
+                    appender = self._append_extent(
+                        path, appender, extent, next_offset, epoch, syncs
+                    )
                 next_offset = extent.end_offset(next_offset)
             appender.close()
         except BaseException:
@@ -290,7 +245,13 @@ class _Commit:
             raise
 
     def _append_extent(
-        self, path: str, appender: LogAppender, extent: Extent, next_offset: int, epoch: int
+        self,
+        path: str,
+        appender: LogAppender,
+        extent: Extent,
+        next_offset: int,
+        epoch: int,
+        syncs: SyncTogether | None,
     ) -> LogAppender:
         """Move the file of an extent to the end of a log, or copy its batches there."""
         shift = extent.shift_to(next_offset)
@@ -306,12 +267,7 @@ class _Commit:
         appender.close()
         sizes = move_segment(self.directory, self.guard.path, path, extent, plan)
         # This appender syncs the moved files.
-        syncs = self.syncs if self.settings.flush else None
         return LogAppender(path, config, sizes, syncs=syncs, is_moved=True)
-
-    def decide(self, state: State) -> None:
-        """Step 4."""
-        decide(self.directory, self.guard, state)
 
 
 def _left_out(
@@ -371,11 +327,3 @@ def _new_bounds(
 def _is_empty(path: str, end: int) -> bool:
     """Whether a log holds no record: it never held one, or it was emptied."""
     return [end] == [each.base_offset for each in list_segments(path)]
-
-
-def _replaced_by(intent: Intent, now_ms: int) -> list[Replaced]:
-    return [
-        Replaced(each.topic, each.partition, each.new_start, now_ms)
-        for each in intent.partitions
-        if each.new_start >= 0
-    ]

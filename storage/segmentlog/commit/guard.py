@@ -1,22 +1,27 @@
-"""The two small files that make a commit atomic: the intent in its guard, and the state.
+"""The guard of an unfinished change, and the intent in it.
 
 ::
 
-    segmentlog.state                  the last commit: its token, and how far each sink has come
-                                      in each topic
-    segmentlog.unfinished.<token>/    the guard: stands while a commit is unfinished
-        intent                        sizes and ends of the partitions, before and after
+    segmentlog.unfinished.<token>/    the guard: stands while a change is unfinished
+        intent                        the partitions before and after, and the effects
         state                         the next state; renamed to `segmentlog.state`, it decides
 
-A broker refuses to start on a directory with a guard, because the name of a guard is no
-partition's, and prints that name.  Both files are JSON.
+A broker refuses to start on a directory with a guard, because a partition cannot have the name of
+a guard, and prints that name.  Both files are JSON.
 """
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from segmentlog.commit.effects import (
+    Effect,
+    TakeOut,
+    check_topic_path,
+    decode_effects,
+    encode_effects,
+)
 from segmentlog.commit.json_file import REMEDY, check_types, read_json, to_json
 from segmentlog.disk.contract import FileType
 from segmentlog.disk.readable import is_directory, list_names, status_of
@@ -81,28 +86,22 @@ class PartitionIntent:
         intent = cls(**{**found, "sizes": SegmentSizes(*found["sizes"])})
         ends = intent.end_offset, intent.visible_end, intent.new_end, intent.new_start
         check_types((intent.topic, intent.partition, *ends), (str, int, int, int, int, int))
-        if os.sep in intent.topic:
-            raise ValueError(f"{intent.topic!r} is not a topic")
+        check_topic_path(intent.topic)
         return intent
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """The changes that a commit is about to make: enough to finish it, and to undo it.
+    """A change that is about to be made: enough to finish it, and to undo it.
 
     Attributes
     ----------
-    token : of the job.
+    token : of the change.
     after : token of the state this intent builds on; with any other state the intent is void.
     was_clean : whether the directory had a broker's mark of a clean stop.
-    is_flushed : whether appended bytes are synced before the commit is decided.
-    partitions : partitions to which the commit appends.
-    deletes : the topic that the commit deletes instead.
-    removes : whether segments below new log starts are put aside once the commit is decided.
-    keeps_producers : whether snapshots of producers are written at the new log ends, because
-        batches of producers are appended.
-
-    Earlier versions do not know the last two, so they are written only if they are true.
+    is_flushed : whether appended bytes are synced before the change is decided.
+    partitions : partitions that the change appends to, or whose bounds it moves.
+    effects : what is applied once the change is decided, in this order.
     """
 
     token: str
@@ -110,17 +109,24 @@ class Intent:
     was_clean: bool
     is_flushed: bool
     partitions: Sequence[PartitionIntent]
-    deletes: str = ""
-    removes: bool = False
-    keeps_producers: bool = False
+    effects: Sequence[Effect]
+
+    @property
+    def new_starts(self) -> dict[TopicPartition, int]:
+        """The log starts that move."""
+        return {
+            each.topic_partition: each.new_start for each in self.partitions if each.new_start >= 0
+        }
+
+    @property
+    def taken_out(self) -> set[str]:
+        """The topics that the change deletes."""
+        return {each.topic for each in self.effects if isinstance(each, TakeOut)}
 
     def encode(self) -> bytes:
         """Bytes of the file."""
-        fields = asdict(self)
-        for name in ("removes", "keeps_producers"):
-            if not fields[name]:
-                del fields[name]
-        return to_json(_INTENT_FORMAT, fields)
+        fields = asdict(replace(self, effects=()))
+        return to_json(_INTENT_FORMAT, fields | {"effects": encode_effects(self.effects)})
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> "Intent":
@@ -133,18 +139,11 @@ class Intent:
         """
         fields = {name: each for name, each in found.items() if name != "format"}
         fields["partitions"] = [PartitionIntent.decode(each) for each in found["partitions"]]
+        fields["effects"] = decode_effects(found["effects"])
         intent = cls(**fields)
         check_types(
-            (
-                intent.token,
-                intent.after,
-                intent.was_clean,
-                intent.is_flushed,
-                intent.deletes,
-                intent.removes,
-                intent.keeps_producers,
-            ),
-            (str, str, bool, bool, str, bool, bool),
+            (intent.token, intent.after, intent.was_clean, intent.is_flushed),
+            (str, str, bool, bool),
         )
         return intent
 

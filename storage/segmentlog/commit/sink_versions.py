@@ -14,16 +14,12 @@ __all__ = [
     "Sinks",
     "committed_version",
     "decode_sinks",
-    "decode_sinks_of_format_1",
     "encode_sinks",
     "forget_sinks",
 ]
 
 #: Counted from a sink's last commit to a topic; a failed query is retried much sooner.
 FORGOTTEN_AFTER_MS = 30 * 24 * 3600 * 1000
-
-#: Before the table had topics, a version counted for all topics.
-_ANY_TOPIC = ""
 
 #: By id and topic: the version that was committed last, and the time (epoch ms).
 Sinks = dict[tuple[str, str], tuple[int, int]]
@@ -47,7 +43,7 @@ class SinkVersion(NamedTuple):
 
 def committed_version(sinks: Sinks, app_id: str, topic: str) -> int:
     """The last version of a sink that a topic has, or -1."""
-    return max(sinks.get((app_id, each), (-1, 0))[0] for each in (topic, _ANY_TOPIC))
+    return sinks.get((app_id, topic), (-1, 0))[0]
 
 
 def forget_sinks(sinks: Sinks, last_ms: int, now_ms: int) -> Sinks:
@@ -102,19 +98,6 @@ def decode_sinks(found: Mapping[str, Any]) -> Sinks:
     versions, times = _column(found["version"], int), _column(found["time_ms"], int)
     keys = zip(ids, topics, strict=True)
     return dict(zip(keys, zip(versions, times, strict=True), strict=True))
-
-
-def decode_sinks_of_format_1(found: Mapping[str, Any], now_ms: int) -> Sinks:
-    """Sinks of format 1, without topics and times: they count for any topic, from now on.
-
-    Raises
-    ------
-    AttributeError, TypeError
-        If `found` is not such a table.
-    """
-    versions = _column(list(found.values()), int)
-    keys = [(app_id, _ANY_TOPIC) for app_id in found]
-    return {key: (version, now_ms) for key, version in zip(keys, versions, strict=True)}
 
 
 def _column(found: object, kind: type) -> list[Any]:

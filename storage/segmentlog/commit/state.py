@@ -2,11 +2,10 @@
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from segmentlog.commit.deletions import Deletion, decode_deletions, forget_deletions
 from segmentlog.commit.json_file import (
@@ -21,47 +20,15 @@ from segmentlog.commit.sink_versions import (
     Sinks,
     SinkVersion,
     decode_sinks,
-    decode_sinks_of_format_1,
     encode_sinks,
     forget_sinks,
 )
 from segmentlog.errors import CorruptCheckpointError
-from segmentlog.model import TopicPartition
 
-__all__ = ["STATE_FILE", "Replaced", "State", "UnreadState"]
+__all__ = ["STATE_FILE", "State", "UnreadState"]
 
 STATE_FILE = "segmentlog.state"
-_STATE_FORMAT = 2  #: in format 1, versions of sinks had no topics and no times
-
-
-class Replaced(NamedTuple):
-    """Segments below `end_offset`, which a commit has removed from a log at `time_ms` (epoch)."""
-
-    topic: str
-    partition: int
-    end_offset: int
-    time_ms: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition of the segments."""
-        return TopicPartition(self.topic, self.partition)
-
-    @classmethod
-    def decode(cls, found: Sequence[Any]) -> "Replaced":
-        """The replaced segments that a file names.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If they are malformed.  A topic that leads out of the log directory is malformed, too:
-            files outside would be deleted.
-        """
-        check_types(found, (str, int, int, int))
-        replaced = cls(*found)
-        if os.sep in replaced.topic:
-            raise ValueError(f"{replaced.topic!r} is not a topic")
-        return replaced
+_STATE_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +41,7 @@ class State:
     token : of the last commit.
     time_ms : time of the last commit, by the clock of its machine (epoch).
     sinks : the last version of each sink in each topic.
-    replaced : segments that commits have removed from logs; readers may still need their files.
+    aside : topics that have lost segments, whose files may not be removed yet.
     deleted : deleted topics; a topic that has the same name now is another one.
     """
 
@@ -82,7 +49,7 @@ class State:
     token: str = ""
     time_ms: int = 0
     sinks: Sinks = field(default_factory=dict)
-    replaced: Sequence[Replaced] = ()
+    aside: Sequence[str] = ()
     deleted: Sequence[Deletion] = ()
 
     @classmethod
@@ -96,7 +63,7 @@ class State:
         """
         path = os.path.join(directory, STATE_FILE)
         try:
-            found = read_json(path, (_STATE_FORMAT, 1))
+            found = read_json(path, (_STATE_FORMAT,))
         except FileNotFoundError:
             return cls()
         try:
@@ -106,45 +73,44 @@ class State:
 
     @classmethod
     def _decode(cls, found: Mapping[str, Any]) -> "State":
-        if found["format"] == 1:
-            time_ms = int(time.time() * 1000)
-            sinks = decode_sinks_of_format_1(found["sinks"], time_ms)
-        else:
-            time_ms, sinks = found["time_ms"], decode_sinks(found["sinks"])
-        sequence, token = found["sequence"], found["token"]
+        sequence, token, time_ms = found["sequence"], found["token"], found["time_ms"]
         check_types((sequence, token, time_ms), (int, str, int))
-        replaced = [Replaced.decode(each) for each in found.get("replaced", ())]
-        deleted = decode_deletions(found.get("deleted", ()))
-        return cls(sequence, token, time_ms, sinks, replaced, deleted)
+        aside = found["aside"]
+        check_types((aside, *aside), (list,) + (str,) * len(aside))
+        sinks, deleted = decode_sinks(found["sinks"]), decode_deletions(found["deleted"])
+        return cls(sequence, token, time_ms, sinks, aside, deleted)
 
     def next(
         self,
         token: str,
-        sink: SinkVersion | None,
-        topics: Iterable[str],
-        replaced: Sequence[Replaced],
         now_ms: int,
+        sink: SinkVersion | None = None,
+        topics: Iterable[str] = (),
     ) -> "State":
-        """The state once the commit with this token is decided.
+        """The state once the change with this token is decided.
 
         Parameters
         ----------
+        sink : name and number of a numbered write.
         topics : topics for which the version of `sink` counts from now on.
         """
         sinks = forget_sinks(self.sinks, self.time_ms, now_ms)
         if sink is not None:
             sinks |= {(sink.app_id, topic): (sink.version, now_ms) for topic in topics}
         deleted = forget_deletions(self.deleted, now_ms)
-        return State(self.sequence + 1, token, now_ms, sinks, replaced, deleted)
+        return State(self.sequence + 1, token, now_ms, sinks, self.aside, deleted)
 
-    def without(self, topic: str, token: str, now_ms: int) -> "State":
-        """The state once the deletion of a topic is decided, without its versions of sinks."""
-        left = [each for each in self.replaced if each.topic != topic]
-        after = self.next(token, None, (), left, now_ms)
-        sinks = {key: found for key, found in after.sinks.items() if key[1] != topic}
-        others = [each for each in after.deleted if each.topic != topic]
-        deleted = (*others, Deletion(topic, token, now_ms))
-        return replace(after, sinks=sinks, deleted=deleted)
+    def with_files_aside(self, topics: Iterable[str]) -> "State":
+        """The state of a change by which these topics lose segments."""
+        return replace(self, aside=sorted({*self.aside, *topics}))
+
+    def without(self, topic: str) -> "State":
+        """The state of a change that deletes a topic, without its versions of sinks."""
+        sinks = {key: found for key, found in self.sinks.items() if key[1] != topic}
+        aside = [each for each in self.aside if each != topic]
+        others = [each for each in self.deleted if each.topic != topic]
+        deleted = (*others, Deletion(topic, self.token, self.time_ms))
+        return replace(self, sinks=sinks, aside=aside, deleted=deleted)
 
     def encode(self) -> bytes:
         """Bytes of the file; `asdict` is not used, because it copies every sink."""
@@ -154,7 +120,7 @@ class State:
                 "sequence": self.sequence,
                 "token": self.token,
                 "time_ms": self.time_ms,
-                "replaced": list(self.replaced),
+                "aside": list(self.aside),
                 "deleted": list(self.deleted),
                 "sinks": encode_sinks(self.sinks),
             },
@@ -181,7 +147,7 @@ class UnreadState:
         if not self._bytes:
             return {}
         try:
-            found = from_json(self._bytes, self._path, (_STATE_FORMAT, 1))
-            return {each.topic: each.token for each in decode_deletions(found.get("deleted", ()))}
-        except (CorruptCheckpointError, TypeError):
+            found = from_json(self._bytes, self._path, (_STATE_FORMAT,))
+            return {each.topic: each.token for each in decode_deletions(found["deleted"])}
+        except (CorruptCheckpointError, KeyError, TypeError):
             return {}

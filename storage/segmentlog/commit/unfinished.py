@@ -1,8 +1,8 @@
-"""Finish a decided commit, or undo an undecided one, of any writer.
+"""Finish a decided change, or undo an undecided one, of any writer.
 
-To undo, bytes after the old ends are cut off.  To finish, Kafka's checkpoints are derived from
-the intent.  Both give the same result when they are repeated, so either can be begun again after
-a crash in the middle.
+To undo, bytes after the old ends are cut off.  To finish, the effects of the intent are applied.
+Both give the same result when they are repeated, so either can be begun again after a crash in the
+middle.
 """
 
 import contextlib
@@ -10,27 +10,17 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Mapping
 from enum import Enum, auto
 
-from segmentlog.commit.deleted import remove_taken_out, take_out
 from segmentlog.commit.guard import INTENT_FILE, Guard, Intent, SegmentSizes, list_guards
-from segmentlog.commit.put_aside import put_aside
-from segmentlog.commit.stamp import renew_stamp
 from segmentlog.commit.state import State
-from segmentlog.disk.aside import remove_deleted
 from segmentlog.disk.durable import cut_file, sync_directory, sync_file, writable
 from segmentlog.disk.readable import exists, is_directory, list_names, status_of
 from segmentlog.disk.system_errors import FULL
-from segmentlog.errors import CorruptLogError, LogDirectoryError, UnsupportedFormatError
-from segmentlog.layout.checkpoint import read_offsets, write_offsets
-from segmentlog.model import TopicPartition
+from segmentlog.errors import LogDirectoryError
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
-    HIGH_WATERMARK_CHECKPOINT,
     LOG_AND_INDEXES,
-    LOG_START_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
     FileKind,
     parse_segment_file,
     partition_path,
@@ -59,7 +49,7 @@ def fate_of(guard: Guard, intent: Intent | None, state: State) -> Fate:
     """The progress of a commit, by its intent and the state of the directory.
 
     An intent that builds on another state than the present one has begun nothing either: its
-    writer had lost the lock (`segmentlog.commit.decision.stand`).
+    writer had lost the lock (`segmentlog.commit.change.stand`).
     """
     if intent is None or state.token not in {guard.token, intent.after}:
         return Fate.NOT_BEGUN
@@ -96,8 +86,8 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
         elif fate is Fate.DECIDED:
             finish(directory, guard, intent)
             done.append(f"finished the commit of {found.path}")
-            if intent.deletes:
-                remove_taken_out(directory, intent.deletes)
+            for each in intent.effects:
+                each.tidy(directory, None)
         else:
             _undo(directory, guard, intent, is_asked=is_asked)
             done.append(f"undid the commit of {found.path}")
@@ -108,86 +98,28 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
 
 
 def finish(directory: str, guard: Guard, intent: Intent) -> None:
-    """Derive the checkpoints of a decided commit, and remove its guard.
+    """Apply the effects of a decided change, and remove its guard.
 
-    On a full disk, what the commit deletes goes first: the guard would otherwise stand until
+    On a full disk, what the change removes goes first: the guard would otherwise stand until
     somebody makes room, and keep out all that could.
     """
     try:
-        _derive(directory, intent)
+        _apply(directory, intent)
     except OSError as error:
-        if error.errno not in FULL or not (intent.deletes or intent.removes):
+        is_full = error.errno in FULL
+        if not is_full or True not in [each.free(directory, intent) for each in intent.effects]:
             raise
-        _remove_now(directory, intent)
-        _derive(directory, intent)
+        logger.warning("%s: the disk is full, so deleted records are removed at once", directory)
+        _apply(directory, intent)
     # The guard goes last: without it, readers take the high watermarks of the checkpoint, and the
-    # earlier ones hide the records of the commit.  The mark vouches for all bytes, so it does not
+    # earlier ones hide the records of the change.  The mark vouches for all bytes, so it does not
     # come back if some were not synced.
     _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
 
 
-def _derive(directory: str, intent: Intent) -> None:
-    """The steps after the decision, but for the guard; all of them can be repeated."""
-    if intent.deletes:
-        take_out(directory, intent.deletes)
-        # A reader that listed names meanwhile may find no guard any more, but finds a new stamp.
-        renew_stamp(directory)
-    ends = {each.topic_partition: each.new_end for each in intent.partitions}
-    starts = _new_starts(intent)
-    news = {LOG_START_CHECKPOINT: starts, HIGH_WATERMARK_CHECKPOINT: ends}
-    # The point moves only over synced bytes; all bytes before the commit's own are synced by then.
-    # A power cut may take the others, and a loss below the point counts as damage.
-    if intent.is_flushed:
-        news[RECOVERY_POINT_CHECKPOINT] = ends
-    for name, offsets in news.items():
-        if offsets:
-            write_offsets(directory, name, {**read_offsets(directory, name), **offsets})
-    if intent.removes:
-        for topic_partition, start in starts.items():
-            put_aside(partition_path(directory, topic_partition), start)
-    if intent.keeps_producers:
-        _keep_producers(directory, ends)
-
-
-def _new_starts(intent: Intent) -> dict[TopicPartition, int]:
-    return {
-        each.topic_partition: each.new_start for each in intent.partitions if each.new_start >= 0
-    }
-
-
-def _remove_now(directory: str, intent: Intent) -> None:
-    """Remove what a decided commit deletes, without the delay that readers have otherwise.
-
-    The guard stands, so readers that come know the new bounds already.  A reader of the old ones
-    fails with `LogChangedError`.
-    """
-    logger.warning("%s: the disk is full, so deleted records are removed at once", directory)
-    if intent.deletes:
-        remove_taken_out(directory, intent.deletes)
-    starts = _new_starts(intent) if intent.removes else {}
-    for topic_partition, start in starts.items():
-        path = partition_path(directory, topic_partition)
-        with contextlib.suppress(OSError):  # it renames first, and then takes some bytes, too
-            put_aside(path, start)
-        remove_deleted(path, 0, below=start)
-
-
-def _keep_producers(directory: str, ends: Mapping[TopicPartition, int]) -> None:
-    """Write snapshots of producers at the log ends.
-
-    A log that cannot be read is only a warning: the check before the commit has read it, so it
-    was damaged since, and no writer could go on if this commit stayed unfinished.
-    """
-    from segmentlog.commit.keep_producers import keep_producers  # the kernels load here
-
-    for topic_partition, end in ends.items():
-        path = partition_path(directory, topic_partition)
-        if not is_directory(path):  # its topic was deleted
-            continue
-        try:
-            keep_producers(path, end)
-        except (CorruptLogError, UnsupportedFormatError) as error:
-            logger.warning("%s: no snapshot of its producers is written: %s", path, error)
+def _apply(directory: str, intent: Intent) -> None:
+    for each in intent.effects:
+        each.apply(directory, intent)
 
 
 def give_up(directory: str, guard: Guard, intent: Intent) -> None:

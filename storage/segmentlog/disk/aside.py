@@ -18,6 +18,7 @@ __all__ = ["names_aside", "remove_deleted", "set_aside"]
 logger = logging.getLogger(__name__)
 
 _LOG = f".{FileKind.LOG}"
+_MINUTE_NS = 60 * 10**9
 
 
 def set_aside(directory: str, name: str) -> None:
@@ -57,6 +58,12 @@ def remove_deleted(
     A rename changes the time at which a file's entry was last changed, and nothing else does.  The
     log has gone on without these files, so nothing waits for their removal but disk space.
 
+    Accepted: a clock that has jumped forward by the delay or more removes files that readers still
+    need.  Such a reader fails with `LogChangedError`, and reads nothing wrong.  A time that is
+    ahead of the clock by more than a minute and the delay comes from a clock that was ahead, and
+    is set to now: otherwise the files would keep their disk space for as long as that clock was
+    ahead.
+
     Parameters
     ----------
     path : of the partition's directory; the caller holds the lock of its log directory.
@@ -68,7 +75,7 @@ def remove_deleted(
     -------
     is_done : whether none of these files is left.
     """
-    latest_ns = int(time.time() * 10**9) - delay_ms * 10**6
+    now_ns, delay_ns = int(time.time() * 10**9), delay_ms * 10**6
     try:
         names = sorted(list_names(path))
     except FileNotFoundError:  # its topic is gone
@@ -82,7 +89,10 @@ def remove_deleted(
             continue
         file = os.path.join(path, name)
         try:
-            is_due = status_of(file).changed_ns <= latest_ns
+            changed_ns = status_of(file).changed_ns
+            is_due = changed_ns <= now_ns - delay_ns
+            if changed_ns > now_ns + max(delay_ns, _MINUTE_NS):
+                os.utime(file)
             if is_due and before is not None:
                 before()
             if is_due:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from segmentlog.disk.durable import sync_directory, sync_file
 
-__all__ = ["MOST_OPEN", "SyncTogether"]
+__all__ = ["MOST_OPEN", "SyncTogether", "do_together"]
 
 _T = TypeVar("_T")
 
@@ -59,7 +59,7 @@ class SyncTogether:
         """
         self._sync_files()
         directories, self._directories = [*self._directories], {}
-        _each(sync_directory, directories)
+        do_together(sync_directory, directories)
 
     def abandon(self) -> None:
         """Close the open files as they are."""
@@ -70,18 +70,18 @@ class SyncTogether:
     def _sync_files(self) -> None:
         files = list(self._files)
         try:
-            _each(lambda each: sync_file(*each), files)
+            do_together(lambda each: sync_file(*each), files)
         finally:
             self.abandon()
 
 
-def _each(sync: Callable[[_T], None], items: Iterable[_T]) -> None:
-    """Call `sync` with each; once all are done, raise the first error."""
+def do_together(act: Callable[[_T], object], items: Iterable[_T]) -> None:
+    """Call `act`, which syncs, with each item; once all are done, raise the first error."""
     several = list(items)
     if len(several) < _LEAST_FOR_THREADS:
         for item in several:
-            sync(item)
+            act(item)
         return
     with ThreadPoolExecutor(_THREADS, "segmentlog-sync") as pool:
-        for _ in pool.map(sync, several):
+        for _ in pool.map(act, several):
             pass

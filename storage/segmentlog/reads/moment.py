@@ -122,7 +122,7 @@ def _take(directory: str) -> Moment:
     is_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
     decided: list[PartitionIntent] = []
     undecided: dict[TopicPartition, PartitionIntent] = {}
-    gone = set()
+    gone: set[str] = set()
     for guard in guards:
         intent, token = guard.intent(), State.read(directory).token
         if intent is None:
@@ -130,7 +130,7 @@ def _take(directory: str) -> Moment:
                 raise _ChangedError
         elif token == guard.token:
             decided += intent.partitions
-            gone.add(intent.deletes)
+            gone |= intent.taken_out
         elif token == intent.after:
             undecided.update((each.topic_partition, each) for each in intent.partitions)
         # With any other state the intent is void: its writer had lost the lock.
@@ -151,7 +151,7 @@ def _take(directory: str) -> Moment:
     if isinstance(ends, dict):
         ends.update((each.topic_partition, each.new_end) for each in decided)
         ends.update((each, intent.visible_end) for each, intent in undecided.items())
-    return Moment(stamp, is_clean, starts, ends, undecided, state, frozenset(gone - {""}))
+    return Moment(stamp, is_clean, starts, ends, undecided, state, frozenset(gone))
 
 
 def _checkpoint(directory: str, name: str) -> "dict[TopicPartition, int] | CorruptCheckpointError":
@@ -250,8 +250,8 @@ class Census:
                 return as_opened
             reason = "a writer has come to it, and nothing had said where it ended"
             raise self._changed(topic_partition, path, reason)
-        # Segments that an overwrite has replaced stay for a minute.  Then they are deleted one by
-        # one, from the first, and the remaining ones look like a log without its beginning.
+        # Segments below a new log start are put aside one by one, from the first.  The remaining
+        # ones look like a log without its beginning.
         is_replaced = then.log_start < min(now.log_start, then.high_watermark)
         if is_replaced and (not files or files[0].base_offset > then.log_start):
             raise self._changed(topic_partition, path, "its records were deleted or replaced")
@@ -314,7 +314,7 @@ class Census:
         """The listing of the opening, if its files are still there; None if they are not.
 
         Files wholly below the log start are left out: an overwrite had removed their records from
-        the log before the directory was opened, and the files go a minute later.
+        the log before the directory was opened, and the files are put aside.
         """
         listing = self._listed.get(topic_partition)
         if listing is None:

@@ -258,6 +258,10 @@ class DirectorySettings:
             self._configs[topic] = TopicConfig.parse(settings)
         return self._configs[topic]
 
+    def file_delete_delay_ms(self, topic: str) -> int:
+        """For how long the files of a topic stay after they have left its logs."""
+        return self.config(topic).file_delete_delay_ms
+
 
 def _known(settings: Mapping[str, str], source: Source) -> dict[str, Setting]:
     names: Collection[str] = setting_names()

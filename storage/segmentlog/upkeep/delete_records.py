@@ -11,6 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from segmentlog.arguments import LEAST_LONG, instance_of, whole_number
+from segmentlog.commit.put_aside import remove_due
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OffsetOutOfRangeError, OptionError
 from segmentlog.logs.log import Log
@@ -18,7 +19,7 @@ from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.times import Time, epoch_milliseconds
 from segmentlog.topic_config import TopicConfig
-from segmentlog.upkeep.places import locked, log_directory, remove_due
+from segmentlog.upkeep.places import locked, log_directory
 from segmentlog.upkeep.retain import removed_below
 
 __all__ = ["DeletedRecords", "delete_records"]
@@ -99,7 +100,7 @@ def delete_records(
         directory,
         lock_timeout_seconds,
         dry_run=dry_run,
-        make_room=lambda: remove_due(directory, topic, known()),
+        make_room=lambda: remove_due(directory, known().file_delete_delay_ms, [topic]),
     ) as may_write:
         log = open_log_dir(directory).log(topic, partition)
         if may_write:

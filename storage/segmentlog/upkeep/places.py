@@ -5,10 +5,8 @@ import os
 from collections.abc import Callable, Collection, Iterator
 
 from segmentlog.arguments import topic_names
-from segmentlog.commit.delete_replaced import delete_due
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.unfinished import recover_commits
-from segmentlog.disk.aside import remove_deleted
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import exists
@@ -16,10 +14,9 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.partitions import refuse_partition
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import INTERNAL_TOPICS, TopicPartition
-from segmentlog.names import LOCK_FILE, partition_path
-from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.names import LOCK_FILE
 
-__all__ = ["locked", "log_directory", "partitions_of", "remove_due"]
+__all__ = ["locked", "log_directory", "partitions_of"]
 
 
 def log_directory(path: str | os.PathLike[str]) -> str:
@@ -102,26 +99,6 @@ def partitions_of(
             opened.log(topic, -1)  # raises, and names the nearest topic
     wanted = topics or (held.keys() - INTERNAL_TOPICS if has_settings else held.keys())
     return [each for each in opened.topic_partitions() if each.topic in wanted]
-
-
-def remove_due(directory: str, topics: str | Collection[str], known: DirectorySettings) -> None:
-    """Remove files that left their logs ``file.delete.delay.ms`` ago or longer.
-
-    The caller holds the lock.  A commit may be unfinished: what is due left its log long before.
-
-    Parameters
-    ----------
-    topics : whose partitions are looked at for files that compaction has put aside; all if empty.
-    """
-
-    def delay_of(topic: str) -> int:
-        return known.config(topic).file_delete_delay_ms
-
-    delete_due(directory, delay_of)
-    topics = topic_names("topics", topics)
-    for each in open_log_dir(directory).topic_partitions():
-        if not topics or each.topic in topics:
-            remove_deleted(partition_path(directory, each), delay_of(each.topic))
 
 
 def _refuse_guards(directory: str) -> None:

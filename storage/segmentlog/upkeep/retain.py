@@ -25,6 +25,7 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from segmentlog.arguments import topic_names
+from segmentlog.commit.put_aside import remove_due
 from segmentlog.disk.readable import status_of
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
@@ -33,7 +34,7 @@ from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import TopicPartition
 from segmentlog.settings.directory_settings import DirectorySettings, Source
 from segmentlog.topic_config import TopicConfig
-from segmentlog.upkeep.places import locked, log_directory, partitions_of, remove_due
+from segmentlog.upkeep.places import locked, log_directory, partitions_of
 
 __all__ = [
     "Expired",
@@ -189,7 +190,7 @@ def retain(
         directory,
         lock_timeout_seconds,
         dry_run=dry_run,
-        make_room=lambda: remove_due(directory, topics, known()),
+        make_room=lambda: remove_due(directory, known().file_delete_delay_ms, topics or None),
     ) as may_write:
         now_ms = int(time.time() * 1000)
         partitions = partitions_of(directory, topics, has_settings=bool(settings))

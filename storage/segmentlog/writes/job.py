@@ -1,12 +1,11 @@
 """A write job: the driver begins it, tasks on any machine stage rows, the driver commits them."""
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
-from segmentlog.commit.delete_replaced import delete_due
+from segmentlog.commit.put_aside import remove_due
 from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
@@ -24,7 +23,7 @@ from segmentlog.writes.request import WriteRequest
 if TYPE_CHECKING:
     from segmentlog.append.commit_staged import CommitSettings
     from segmentlog.append.sequences import SequenceCheck
-    from segmentlog.commit.delete_replaced import DelayOf
+    from segmentlog.commit.put_aside import DelayOf
     from segmentlog.stage.extent_columns import TaskExtents
     from segmentlog.stage.numbering import SequenceNumbers
     from segmentlog.stage.stager import RowStager
@@ -79,7 +78,7 @@ class WriteJob:
             # Only now: to finish a deletion forgets the settings of its topic.
             known = DirectorySettings.read(directory, is_optional=True)
             # Before rows are staged: on a full disk, they may need the space.
-            delete_due(directory, _delays(config, topic, lambda: known))
+            remove_due(directory, _delay_of(config, known, topic))
             config = _configured(config, known, topic)
             if creates_topics:
                 complete_topics(directory, topic)
@@ -229,11 +228,6 @@ class WriteJob:
             emptied=self.topics.all_partitions() if self.request.overwrite else (),
             rolls=rolls,
             sequences=sequences,
-            delays=_delays(
-                self.config,
-                self.topics.topic,
-                lambda: DirectorySettings.read(self.directory, is_optional=True),
-            ),
         )
 
     def discard(self, tasks: "Iterable[TaskExtents]") -> None:
@@ -252,20 +246,16 @@ class WriteJob:
         return JobFiles(self.directory, self.token)
 
 
-def _delays(
-    config: ProducerConfig, topic: str | None, read: Callable[[], DirectorySettings]
-) -> "DelayOf":
-    """``file.delete.delay.ms`` of any topic of the directory; settings are read once, if at all.
+def _delay_of(config: ProducerConfig, known: DirectorySettings, topic: str | None) -> "DelayOf":
+    """``file.delete.delay.ms`` of any topic of the directory.
 
     A setting that is given for the job counts for the topics that the job may write to.
     """
-    known = cache(read)
 
     def delay_of(each: str) -> int:
-        found = known().config(each)
-        if topic is None or each == topic:
-            found = config.topic_config.above(found)
-        return found.file_delete_delay_ms
+        is_ours = topic is None or each == topic
+        found = known.config(each)
+        return (config.topic_config.above(found) if is_ours else found).file_delete_delay_ms
 
     return delay_of
 

@@ -76,7 +76,6 @@ GOOD_VALUES = {
     "includeHeaders": "true",
     "strings": "true",
     "preserve": "true",
-    "strings": "true",
     "failOnDataLoss": "false",
     "kafka.isolation.level": "read_committed",
     "onCorruptBatch": "skip",

@@ -20,7 +20,7 @@ from numbered_jobs import Job
 
 import segmentlog
 from segmentlog.append import commit_staged as commit
-from segmentlog.commit import decision
+from segmentlog.commit import change
 from segmentlog.commit import unfinished as settle
 from segmentlog.commit.guard import Guard
 from segmentlog.commit.state import State
@@ -170,7 +170,7 @@ def test_a_guard_that_a_reader_looks_into_goes_all_the_same(server: Path, mount:
         finish(directory, guard, *more)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(decision, "finish", looked_into)
+        patched.setattr(change, "finish", looked_into)
         _write_batches(mount, 2)
     time.sleep(0.5)
     assert not segmentlog.open_log_dir(server).unfinished_commits
@@ -186,7 +186,7 @@ def test_a_writer_that_was_taken_over_decides_nothing_by_its_handle(
     """
     _write_batches(mount, 1)
     slow, extents = _staged(mount)
-    decide, undo = commit._Commit.decide, settle._undo
+    decide, undo = change.decide, settle._undo
 
     def taken_over(directory: str, guard: Guard, *more: Any, **how: Any) -> None:
         """The other writer has taken the guard over, and undoes; now the slow one goes on."""
@@ -201,12 +201,12 @@ def test_a_writer_that_was_taken_over_decides_nothing_by_its_handle(
 
     def overtaken(*arguments: Any) -> None:
         held.extend(arguments)
-        held[0].guard.intent()
+        held[1].intent()
         monkeypatch.setattr(settle, "_undo", taken_over)
         settle.recover_commits(str(server))
         raise OSError("as its answer is")
 
-    monkeypatch.setattr(commit._Commit, "decide", overtaken)
+    monkeypatch.setattr(change, "decide", overtaken)
     with pytest.raises(SegmentLogError):
         slow.commit(extents)
     monkeypatch.undo()

@@ -22,7 +22,7 @@ from compaction.batches import (
     records_of,
     rest_of,
 )
-from crashing import Crash, crash_at
+from crashing import Crash, crash_at, cut_loop
 
 import segmentlog
 from segmentlog.disk.lock import DirectoryLock
@@ -252,7 +252,8 @@ def test_what_a_writer_of_ours_has_written(tmp_path: Path) -> None:
     assert sorted(keys[:50]) == sorted(key for _, key, _ in rows(tmp_path)[-50:])
 
 
-def test_every_cut_leaves_the_log_before_or_after(tmp_path: Path) -> None:
+@cut_loop
+def test_every_cut_leaves_the_log_before_or_after(tmp_path: Path, every: int) -> None:
     """A reader sees one or the other at once, and the next job finishes or undoes the rest."""
     log = {
         0: [records_of(0, (b"a", b"1"), (b"b", b"2"))],
@@ -262,7 +263,7 @@ def test_every_cut_leaves_the_log_before_or_after(tmp_path: Path) -> None:
     }
     small = {"segment.bytes": "75"}  # two segments stay
     outcomes = []
-    for number in range(200):
+    for number in range(0, 200, every):
         directory = tmp_path / str(number)
         partition = lay_out(directory, log)
         before = rows(directory)
@@ -603,7 +604,10 @@ def test_very_many_partitions_do_not_take_the_square_of_their_number(
         assert {TopicPartition("t", each): 3 for each in range(n_partitions)} == points
 
 
-def test_every_cut_of_a_roll_and_a_compaction_leaves_each_last_record(tmp_path: Path) -> None:
+@cut_loop
+def test_every_cut_of_a_roll_and_a_compaction_leaves_each_last_record(
+    tmp_path: Path, every: int
+) -> None:
     """The process is gone before each call; what it has left is finished or undone."""
     number, is_cut = 0, True
     while is_cut:
@@ -625,7 +629,7 @@ def test_every_cut_of_a_roll_and_a_compaction_leaves_each_last_record(tmp_path: 
         assert {b"a": b"2", b"b": b"3"} == last_values(directory), number
         assert 2 == records_in(directory), number
         assert not [*directory.rglob("*.deleted")], number
-        number += 3
+        number += every
 
     assert number > 40
 

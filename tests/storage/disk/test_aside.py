@@ -1,10 +1,13 @@
 """Files that leave the log stay under a name that their readers find."""
 
+import time
 from pathlib import Path
 
 import pytest
 
-from segmentlog.disk.aside import names_aside, set_aside
+from segmentlog.disk import aside
+from segmentlog.disk.aside import names_aside, remove_deleted, set_aside
+from segmentlog.disk.readable import FileStatus
 from segmentlog.names import FileState, parse_segment_file
 
 LOG = f"{0:020d}.log"
@@ -36,3 +39,27 @@ def test_no_read_needs_two_of_another_kind(tmp_path: Path, name: str) -> None:
     assert {f"{name}.deleted": b"second"} == {
         path.name: path.read_bytes() for path in tmp_path.iterdir()
     }
+
+
+def test_a_file_of_a_clock_that_was_ahead_goes_after_its_delay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock was put right: the file would otherwise fill the disk for a year."""
+    (tmp_path / LOG).touch()
+    set_aside(str(tmp_path), LOG)
+    year_ns, real = 365 * 24 * 3600 * 10**9, aside.status_of
+    ahead_until_ns = time.time_ns()
+
+    def status_of(path: str) -> FileStatus:
+        found = real(path)
+        is_ahead = found.changed_ns <= ahead_until_ns
+        return found._replace(changed_ns=found.changed_ns + year_ns * is_ahead)
+
+    monkeypatch.setattr(aside, "status_of", status_of)
+    time.sleep(0.05)  # the file system's clock has steps
+    assert not remove_deleted(str(tmp_path), 60_000)
+    assert not remove_deleted(str(tmp_path), 60_000)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 61)
+    assert remove_deleted(str(tmp_path), 60_000)
+    assert [] == [*tmp_path.iterdir()]

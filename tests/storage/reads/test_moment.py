@@ -25,6 +25,8 @@ def overwritten(tmp_path: Path) -> Path:
     write(tmp_path, pa.table({"value": [b"old"]}))
     write(tmp_path, pa.table({"value": [b"new"]}), overwrite=True)
     (tmp_path / HIGH_WATERMARK_CHECKPOINT).unlink()
+    for path in tmp_path.glob("t-0/*.deleted"):  # as with a broker, until its next retention
+        path.rename(path.with_suffix(""))
     return tmp_path
 
 

@@ -72,7 +72,7 @@ def test_a_flush_in_doubt_is_repeated_with_the_same_sequences(
         real(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("segmentlog.commit.decision.sync_directory", fails_behind_the_decision)
+        patch.setattr("segmentlog.commit.change.sync_directory", fails_behind_the_decision)
         with pytest.raises(CommitInDoubtError):
             writer.flush()
     writer.append(numbered_rows(4, 4, 1))

@@ -12,13 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from crashing import CALLS, Crash, Forward, around_calls, crash_at
+from crashing import CALLS, Crash, Forward, around_calls, crash_at, cut_loop
 from plain_writes import write
 
 import segmentlog
-from segmentlog.commit import deleted
+from segmentlog.commit import change, deleted, effects
 from segmentlog.commit.deleted import CHECKPOINTS
 from segmentlog.commit.guard import list_guards
+from segmentlog.commit.state import State
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.readable import list_names
@@ -35,7 +36,6 @@ from segmentlog.model import TopicPartition
 from segmentlog.names import deleted_directory_name, is_deleted_directory
 from segmentlog.reads.moment import Census
 from segmentlog.reads.scan import scan_slice
-from segmentlog.upkeep import delete_topic as module
 
 ROWS = pa.table({"value": [b"a", b"b", b"c"], "partition": [0, 1, 2]})
 GONE: Mapping[int, list[bytes]] = {}
@@ -129,7 +129,7 @@ def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
     name = "x" * 249
     write_three(tmp_path, name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "remove_taken_out", _crash)
+        patch.setattr(effects, "remove_taken_out", _crash)
         with pytest.raises(Crash):
             segmentlog.delete_topic(tmp_path, name)
     assert 3 == len(list(tmp_path.glob("x*-delete")))
@@ -209,10 +209,11 @@ def test_overwritten_records_of_a_deleted_topic_are_forgotten(directory: Path) -
     write_three(directory, overwrite=True)
     segmentlog.delete_topic(directory, "t")
 
-    assert () == tuple(module.State.read(str(directory)).replaced)
+    assert [] == [*State.read(str(directory)).aside]
 
 
-def test_every_cut_leaves_all_or_nothing(tmp_path: Path) -> None:
+@cut_loop
+def test_every_cut_leaves_all_or_nothing(tmp_path: Path, every: int) -> None:
     """The process is gone before each call; readers, the next writer, a second deletion."""
     number, outcomes = 0, []
     while True:
@@ -243,11 +244,11 @@ def test_every_cut_leaves_all_or_nothing(tmp_path: Path) -> None:
         assert WHOLE == seen(directory)
         if not is_cut:
             break
-        number += 1
+        number += every
 
     assert sorted(outcomes, reverse=True) == outcomes
-    assert outcomes.count(True) > 5
-    assert outcomes.count(False) > 20
+    assert outcomes.count(True) * every > 5
+    assert outcomes.count(False) * every > 20
 
 
 def test_readers_see_all_of_it_or_nothing(directory: Path) -> None:
@@ -415,7 +416,8 @@ def kept(directory: Path, topic: str = "t") -> str | None:
     return segmentlog.topic_settings(directory, topic)["retention.ms"].source
 
 
-def test_every_cut_forgets_settings_with_their_topic(tmp_path: Path) -> None:
+@cut_loop
+def test_every_cut_forgets_settings_with_their_topic(tmp_path: Path, every: int) -> None:
     """The next topic of that name would inherit them, and retention would take its records."""
     number, outcomes = 0, []
     while True:
@@ -441,10 +443,10 @@ def test_every_cut_forgets_settings_with_their_topic(tmp_path: Path) -> None:
         outcomes.append(is_there)
         if not is_cut:
             break
-        number += 1
+        number += every
 
     assert sorted(outcomes, reverse=True) == outcomes
-    assert outcomes.count(False) > 13
+    assert outcomes.count(False) * every > 13
 
 
 def test_a_job_after_a_crash_does_not_go_by_settings_of_the_deleted_topic(
@@ -453,7 +455,7 @@ def test_a_job_after_a_crash_does_not_go_by_settings_of_the_deleted_topic(
     """Its first job recovers the deletion, and reads the settings after that."""
     segmentlog.alter_settings(directory, "t", {"segment.bytes": "100"})
     with monkeypatch.context() as patch:
-        patch.setattr(module, "finish_decided", _crash)
+        patch.setattr(change, "finish", _crash)
         with pytest.raises(Crash):
             segmentlog.delete_topic(directory, "t")
     write_three(directory, rows=pa.table({"value": [b"x" * 60] * 9, "partition": [0] * 9}))
@@ -466,7 +468,7 @@ def test_settings_that_are_kept_after_a_deletion_stay(
 ) -> None:
     """They are meant for the next topic of that name, whatever is left of the last one."""
     with monkeypatch.context() as patch:
-        patch.setattr(module, "finish_decided", _crash)
+        patch.setattr(change, "finish", _crash)
         with pytest.raises(Crash):
             segmentlog.delete_topic(directory, "t")
     segmentlog.alter_settings(directory, "t", {"retention.ms": "5"})
@@ -484,7 +486,7 @@ def test_a_decided_deletion_reports_no_error(
         def refused(*_: Any) -> None:
             raise OSError(28, "No space left on device", str(directory / "t-0"))
 
-        patch.setattr("segmentlog.commit.unfinished.take_out", refused)
+        patch.setattr("segmentlog.commit.effects.take_out", refused)
         assert 3 == segmentlog.delete_topic(directory, "t").partitions
     assert "No space left on device" in caplog.text
     assert GONE == seen(directory)

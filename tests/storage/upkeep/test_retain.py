@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import json
 import os
 import re
 import shutil
@@ -13,14 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from crashing import CALLS, Crash, Forward, around_calls, crash_at, fail_at
+from crashing import CALLS, Crash, Forward, around_calls, crash_at, cut_loop, fail_at
 from namespaces import in_namespace
 from plain_writes import write
 
 import segmentlog
-from segmentlog.commit import unfinished
+from segmentlog.commit import change, effects
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.settings_file import SettingsFile
+from segmentlog.commit.state import State
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import (
@@ -46,7 +46,6 @@ from segmentlog.producers.snapshot import (
     snapshot_path,
     write_snapshot,
 )
-from segmentlog.upkeep import move_log_starts
 from segmentlog.upkeep.retain import Reason
 
 DAY_MS = 24 * 3600 * 1000
@@ -256,6 +255,7 @@ def test_files_go_when_their_time_has_come(
     monkeypatch.setattr(time, "time", lambda: now + 601)
     segmentlog.retain(directory, settings={**KEEP, "file.delete.delay.ms": "600000"})
     assert [] == names(directory / "t-0", ".deleted")
+    monkeypatch.setattr(time, "time", lambda: now)  # a rename has the time of the file system
     segmentlog.retain(directory, settings={"retention.ms": str(4 * DAY_MS)})
     assert [3, 4, 5] == names(directory / "t-0", ".log.deleted")
     monkeypatch.setattr(time, "time", lambda: now + 700)
@@ -341,10 +341,11 @@ def test_a_damaged_log_is_not_cleaned_into_silence(directory: Path) -> None:
     assert [*range(10)] == names(directory / "t-1", ".log")
 
 
-def test_every_cut_moves_all_starts_or_none(tmp_path: Path) -> None:
+@cut_loop
+def test_every_cut_moves_all_starts_or_none(tmp_path: Path, every: int) -> None:
     """The process is gone before each call; readers, the next writer, a second retention."""
     outcomes = []
-    for number in range(200):
+    for number in range(0, 200, every):
         directory = tmp_path / str(number)
         write_days(directory, 10)
         with pytest.MonkeyPatch.context() as patch:
@@ -374,9 +375,10 @@ def test_every_cut_moves_all_starts_or_none(tmp_path: Path) -> None:
     assert not is_cut
 
 
-def test_every_call_that_fails_moves_all_starts_or_none(tmp_path: Path) -> None:
+@cut_loop
+def test_every_call_that_fails_moves_all_starts_or_none(tmp_path: Path, every: int) -> None:
     """The error is told; the next retention does what is left."""
-    for number in range(200):
+    for number in range(0, 200, every):
         directory = tmp_path / str(number)
         write_days(directory, 10)
         with pytest.MonkeyPatch.context() as patch:
@@ -448,16 +450,15 @@ def test_a_second_writer_that_came_in_between_is_noticed(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock was lost; the starts stay, and the other's records, too."""
-    real = move_log_starts.stand
+    real = change.stand
 
     def stand(*arguments: Any) -> None:
-        monkeypatch.setattr(move_log_starts, "stand", real)
-        state = move_log_starts.State.read(str(directory))
-        after = state.next("other", None, (), (), 1)
+        monkeypatch.setattr(change, "stand", real)
+        after = State.read(str(directory)).next("other", 1)
         (directory / "segmentlog.state").write_bytes(after.encode())
         real(*arguments)
 
-    monkeypatch.setattr(move_log_starts, "stand", stand)
+    monkeypatch.setattr(change, "stand", stand)
     with pytest.raises(LogLockedError):
         segmentlog.retain(directory, kafka_defaults=True)
 
@@ -465,11 +466,18 @@ def test_a_second_writer_that_came_in_between_is_noticed(
     assert [] == list_guards(str(directory))
 
 
-def test_overwritten_records_go_by_the_log_start(tmp_path: Path) -> None:
-    """An overwrite leaves them for a minute; retention need not wait for that."""
+def write_below_the_log_start(directory: Path) -> None:
+    """A segment that lies below the log start, as a broker leaves it after `DeleteRecords`."""
     table = pa.table({"value": [b"a", b"b"]})
-    write(tmp_path, table, topic="t", num_partitions=1)
-    write(tmp_path, table, topic="t", overwrite=True)
+    config = segmentlog.ProducerConfig(segmentlog.TopicConfig(segment_bytes=100))
+    for _ in range(2):
+        write(directory, table, topic="t", num_partitions=1, config=config)
+    write_offsets(str(directory), "log-start-offset-checkpoint", {TopicPartition("t", 0): 2})
+
+
+def test_segments_below_the_log_start_go(tmp_path: Path) -> None:
+    """No limit needs to be exceeded."""
+    write_below_the_log_start(tmp_path)
     removed = segmentlog.retain(tmp_path, settings=KEEP)
 
     assert [(0, 2, Reason.START, "")] == [
@@ -546,9 +554,7 @@ def test_each_removal_names_the_source_of_its_limit(directory: Path) -> None:
 
 def test_segments_below_the_log_start_need_no_setting(tmp_path: Path) -> None:
     """The log start is somebody's explicit word already."""
-    table = pa.table({"value": [b"a", b"b"]})
-    write(tmp_path, table, topic="t", num_partitions=1)
-    write(tmp_path, table, topic="t", overwrite=True)
+    write_below_the_log_start(tmp_path)
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
 
     removed = segmentlog.retain(tmp_path, settings={"cleanup.policy": "compact"})
@@ -565,10 +571,10 @@ def test_settings_of_the_call_leave_other_topics_files(directory: Path) -> None:
     assert [0, 1, 2] == names(directory / "t-0", ".log.deleted")
 
 
-def test_a_file_that_compaction_has_put_aside_since_has_a_delay_of_its_own(
+def test_the_delay_of_a_file_begins_when_it_is_renamed(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older removal from the same log says nothing of it."""
+    """An older removal from the same log means nothing for a file that is put aside later."""
     segmentlog.retain(directory, kafka_defaults=True)
     aside = directory / "t-0" / f"{1:020d}.log.deleted"
     for path in (directory / "t-0").glob("*.deleted"):
@@ -577,10 +583,6 @@ def test_a_file_that_compaction_has_put_aside_since_has_a_delay_of_its_own(
     now = time.time()
     os.utime(aside)  # a rename renews the same time
     monkeypatch.setattr(time, "time", lambda: now + 59)
-    state = directory / "segmentlog.state"
-    found = json.loads(state.read_text())
-    found["replaced"] = [[*each[:3], each[3] - 60_000] for each in found["replaced"]]
-    state.write_text(json.dumps(found))
     write_days(directory, 1)
     assert aside.exists()
     monkeypatch.setattr(time, "time", lambda: now + 61)
@@ -703,7 +705,7 @@ def test_a_full_disk_is_emptied_before_checkpoints_are_written(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
         real(directory, name, offsets)
 
-    monkeypatch.setattr(unfinished, "write_offsets", full)
+    monkeypatch.setattr(effects, "write_offsets", full)
     limit = {"cleanup.policy": "delete", "retention.ms": str(int(3.5 * DAY_MS))}
     segmentlog.retain(tmp_path, settings=limit)
 

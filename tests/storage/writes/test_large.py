@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from crashing import Crash, crash_at
+from crashing import Crash, crash_at, cut_loop
 from large_writes import LARGE as CONFIG
 from large_writes import pieces
 from plain_writes import numbers, write
@@ -186,12 +186,13 @@ def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: s
     assert_tidy(tmp_path)
 
 
+@cut_loop
 def test_a_crash_at_every_step_of_a_move(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: list[int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: list[int], every: int
 ) -> None:
     """Whole or out, and the next writer goes on: in new logs, in old ones, and behind another."""
     outcomes, done = set(), set()
-    for number in range(1000):
+    for number in range(0, 1000, every):
         directory, kind = tmp_path / str(number), number % 3
         first = 50 if kind else 0
         write(directory, *pieces(0, first), num_partitions=2, config=CONFIG)
@@ -225,7 +226,7 @@ def test_a_crash_at_every_step_of_a_move(
         if len(done) == 3:
             break
     assert len(outcomes) == 6
-    assert len(moved) > 30
+    assert len(moved) * every > 30
 
 
 def test_files_belong_to_the_owner_of_the_directory(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from soundness import assert_tidy
 
 import segmentlog
 from segmentlog.append import commit_staged as commit
-from segmentlog.commit.guard import Intent, list_guards
+from segmentlog.commit import change
+from segmentlog.commit.guard import Guard, Intent, list_guards
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import (
     LogDirectoryError,
@@ -53,8 +54,8 @@ def test_a_topic_that_was_deleted_behind_an_unfinished_commit(
     stager.add(ONE.to_batches()[0])
     with monkeypatch.context() as patch:
         patch.setattr(commit._Commit, "append", lambda *_: None)
-        patch.setattr(commit._Commit, "decide", _die)
-        patch.setattr(commit, "give_up", lambda *_: None)
+        patch.setattr(change, "decide", _die)
+        patch.setattr(change, "give_up", lambda *_: None)
         with pytest.raises(ZeroDivisionError):
             job.commit([stager.finish()])
     assert list_guards(str(tmp_path))
@@ -90,35 +91,35 @@ def test_a_writer_that_lost_its_lock_withdraws(
     stager = late.stager(0)
     stager.add(pa.RecordBatch.from_pydict({"value": [b"late"] * 5}))
     extents = [stager.finish()]
-    stand, decide = commit._Commit.stand, commit._Commit.decide
+    stand, decide = change.stand, change.decide
     refused = []
 
-    def stands_late(self: commit._Commit, intent: Any) -> None:
+    def stands_late(*arguments: Any) -> None:
         with pytest.raises(LogLockedError):
-            stand(self, intent)
-        refused.append(self)
+            stand(*arguments)
+        refused.append(arguments)
 
-    def decides_last(self: commit._Commit, state: Any) -> None:
+    def decides_last(*arguments: Any) -> None:
         stands_late(*held_up)
-        decide(self, state)
+        decide(*arguments)
 
     held_up: list = []
 
-    def is_held_up(self: commit._Commit, intent: Any) -> None:
-        held_up[:] = [self, intent]
+    def is_held_up(directory: str, *arguments: Any) -> None:
+        held_up[:] = [directory, *arguments]
         with monkeypatch.context() as patch:
-            patch.setattr(commit._Commit, "stand", stand)
+            patch.setattr(change, "stand", stand)
             if other == "about to decide":
-                patch.setattr(commit._Commit, "decide", decides_last)
+                patch.setattr(change, "decide", decides_last)
             patch.setattr(DirectoryLock, "__enter__", lambda self: self)
             patch.setattr(DirectoryLock, "__exit__", lambda *_: None)
             config = ProducerConfig(flush=other != "unsynced")
             write(tmp_path, pa.table({"value": [b"other"]}), config=config)
         if not refused:
-            stands_late(self, intent)
-        raise LogLockedError(self.directory, 0, 0.0)
+            stands_late(*held_up)
+        raise LogLockedError(directory, 0, 0.0)
 
-    monkeypatch.setattr(commit._Commit, "stand", is_held_up)
+    monkeypatch.setattr(change, "stand", is_held_up)
     with pytest.raises(LogLockedError):
         late.commit(extents)
     late.abort()
@@ -137,12 +138,12 @@ def test_a_stale_guard_undoes_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     extents = [stager.finish()]
     intents = []
 
-    def remembered(self: commit._Commit, intent: Intent) -> None:
-        intents.append((self.guard, intent))
+    def remembered(_: str, guard: Guard, intent: Intent) -> None:
+        intents.append((guard, intent))
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(commit._Commit, "stand", remembered)
+        patch.setattr(change, "stand", remembered)
         with pytest.raises(ZeroDivisionError):
             late.commit(extents)
     write(tmp_path, pa.table({"value": [b"other"]}))

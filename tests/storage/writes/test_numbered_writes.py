@@ -14,7 +14,7 @@ import segmentlog
 from segmentlog.append import commit_staged as commit
 from segmentlog.commit.deletions import Deletion
 from segmentlog.commit.sink_versions import SinkVersion
-from segmentlog.commit.state import STATE_FILE, Replaced, State
+from segmentlog.commit.state import STATE_FILE, State
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
@@ -47,13 +47,6 @@ def rewrite_state(directory: Path, **fields: object) -> None:
     """Put other fields into the file of the state."""
     path = directory / STATE_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-
-
-def to_format_1(directory: Path, sinks: dict[str, int]) -> None:
-    """The state as it was written before versions had topics and times."""
-    found = json.loads((directory / STATE_FILE).read_text())
-    old = {name: found[name] for name in ("sequence", "token", "replaced")}
-    (directory / STATE_FILE).write_text(json.dumps({"format": 1, **old, "sinks": sinks}, indent=1))
 
 
 class Clock:
@@ -244,26 +237,6 @@ def test_a_version_from_the_future_is_as_one_of_now(tmp_path: Path, clock: Clock
     assert set() == names(tmp_path)
 
 
-def test_a_state_of_format_1_counts_for_every_topic(tmp_path: Path, clock: Clock) -> None:
-    """Nobody knows which ones its versions were for; for 30 days from the first commit on."""
-    write(tmp_path, ONE)
-    to_format_1(tmp_path, {"app": 5})
-    for topic in ("t", "u"):
-        write(tmp_path, ONE, topic=topic, txn_app_id="app", txn_version=5)
-    assert [1, 0] == n_rows(tmp_path, "t", "u")
-    assert 1 == json.loads((tmp_path / STATE_FILE).read_text())["format"]
-    write(tmp_path, ONE, txn_app_id="app", txn_version=6)
-    assert 2 == json.loads((tmp_path / STATE_FILE).read_text())["format"]
-    for topic in ("t", "u"):
-        write(tmp_path, ONE, topic=topic, txn_app_id="app", txn_version=5)
-    assert [2, 0] == n_rows(tmp_path, "t", "u")
-    for version in (7, 8, 9):
-        clock.advance(days=11)
-        write(tmp_path, ONE, txn_app_id="app", txn_version=version)
-    write(tmp_path, ONE, topic="u", txn_app_id="app", txn_version=5)
-    assert [5, 1] == n_rows(tmp_path, "t", "u")
-
-
 COLUMNS = {"app_id": ["a"], "topic": ["t"], "version": [1], "time_ms": [1]}
 
 
@@ -300,22 +273,14 @@ COLUMNS = {"app_id": ["a"], "topic": ["t"], "version": [1], "time_ms": [1]}
         {"sinks": {**COLUMNS, "version": "1"}},
         {"sinks": {**COLUMNS, "version": {"1": 1}}},
         {"sinks": {**COLUMNS, "version": 1}},
-        {"format": 1, "sinks": {"app": "1"}},
-        {"format": 1, "sinks": {"app": None}},
-        {"format": 1, "sinks": {"app": [1]}},
-        {"format": 1, "sinks": ["app"]},
-        {"replaced": None},
-        {"replaced": 7},
-        {"replaced": {"t": 1}},
-        {"replaced": ["abcd"]},
-        {"replaced": [["t", 0, 5]]},
-        {"replaced": [["t", 0, 5, "1"]]},
-        {"replaced": [["t", 0, 5, 1.5]]},
-        {"replaced": [["t", None, 5, 1]]},
-        {"replaced": [["t", 0, [5], 1]]},
-        {"replaced": [[["t"], 0, 5, 1]]},
-        {"replaced": [["../../elsewhere/t", 0, 5, 1]]},
-        {"replaced": [["t", 0, 5, 1, 1]]},
+        {"aside": None},
+        {"aside": 7},
+        {"aside": "t"},
+        {"aside": {"t": 1}},
+        {"aside": [7]},
+        {"aside": [["t"]]},
+        {"deleted": None},
+        {"deleted": [["t", "token"]]},
     ],
     ids=lambda fields: json.dumps(fields).replace(" ", ""),
 )  # fmt: skip
@@ -342,51 +307,9 @@ def test_the_state_comes_back_as_it_was_written(tmp_path: Path) -> None:
     """Also names that no terminal shows."""
     sinks = {("a", "t"): (0, 1), ("a", "u"): (2**63 - 1, -5), ('\ud800\n"', ""): (1, 2**60)}
     deleted = (Deletion("u", "token", 7),)
-    state = State(7, "token", LATER, sinks, [Replaced("t", 0, 5, 6)], deleted)
+    state = State(7, "token", LATER, sinks, ["t"], deleted)
     (tmp_path / STATE_FILE).write_bytes(state.encode())
     assert state == State.read(str(tmp_path))
-    empty = State(1, "token", LATER, replaced=[])
+    empty = State(1, "token", LATER, aside=[])
     (tmp_path / STATE_FILE).write_bytes(empty.encode())
     assert empty == State.read(str(tmp_path))
-
-
-def segments(directory: Path) -> list[str]:
-    """Names of the log files of one partition."""
-    return sorted(path.name for path in (directory / "t-0").glob("*.log"))
-
-
-def test_a_commit_that_takes_long_leaves_readers_their_minute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
-) -> None:
-    """The earlier records are replaced when it is decided, not when it was intended."""
-    append = commit._Commit.append
-
-    def takes_long(itself: commit._Commit, *given: Any) -> None:
-        append(itself, *given)
-        clock.ahead += 600
-
-    write(tmp_path, ONE)
-    with monkeypatch.context() as patch:
-        patch.setattr(commit._Commit, "append", takes_long)
-        write(tmp_path, ONE, overwrite=True)
-    write(tmp_path, ONE)
-    assert 2 == len(segments(tmp_path))
-    clock.ahead += 61
-    write(tmp_path, ONE)
-    assert 1 == len(segments(tmp_path))
-
-
-def test_what_was_replaced_by_a_clock_that_was_ahead_is_deleted(
-    tmp_path: Path, clock: Clock
-) -> None:
-    """A minute after the clock was put right; or it would fill the disk for a year."""
-    write(tmp_path, ONE)
-    clock.ahead += 365 * DAY
-    write(tmp_path, ONE, overwrite=True)
-    clock.ahead -= 365 * DAY
-    for _ in range(2):
-        write(tmp_path, ONE)
-        assert 2 == len(segments(tmp_path))
-        clock.ahead += 40
-    write(tmp_path, ONE)
-    assert 1 == len(segments(tmp_path))

@@ -1,19 +1,29 @@
 """Overwriting: the records of a topic go when those of the job come, and offsets count on."""
 
 import shutil
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 import pytest
-from crashing import Crash, crash_at
+from crashing import Crash, crash_at, cut_loop
 from plain_writes import dealt, numbered_rows, numbers, write
 from soundness import assert_tidy
 
 import segmentlog
+from segmentlog import Producer
+from segmentlog.commit.state import State
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
-from segmentlog.errors import OptionError, SyncFailedError
+from segmentlog.errors import (
+    LogChangedError,
+    OptionError,
+    OutOfOrderSequenceError,
+    SyncFailedError,
+)
 from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.model import LogSlice
+from segmentlog.reads.scan import scan_slice
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
@@ -44,19 +54,28 @@ def test_the_log_start_moves_and_offsets_count_on(tmp_path: Path) -> None:
     assert_tidy(tmp_path)
 
 
+def values_of(slices: Iterable[LogSlice]) -> list[int]:
+    """The numbers of the rows of some slices."""
+    found = (batch["value"].to_pylist() for each in slices for batch in scan_slice(each))
+    return [int(value) for values in found for value in values]
+
+
 def test_the_files_go_with_a_later_job(tmp_path: Path) -> None:
-    """Not before a minute has gone by, so that whoever has begun to read reads on."""
+    """Readers that have planned a read find the files until their delay has passed."""
     write_here(tmp_path, numbered_rows(0, 500))
-    before = {path.name for path in (tmp_path / "t-0").iterdir()}
+    before = {path.name for path in (tmp_path / "t-0").glob(f"{0:020d}.*")}
     reader = segmentlog.open_log_dir(tmp_path)
-    old = [reader.log("t", each) for each in (0, 1)]
-    assert 0 == old[0].log_start_offset
+    slices = [each for i in (0, 1) for each in reader.log("t", i).slices(0, 250)]
+    late = segmentlog.open_log_dir(tmp_path)
     write_here(tmp_path, numbered_rows(1000, 10), overwrite=True)
 
-    assert 250 == old[0].scan().read_all().num_rows
-    assert 250 == old[1].scan().read_all().num_rows
     write_here(tmp_path, numbered_rows(1010, 10))
-    assert before <= {path.name for path in (tmp_path / "t-0").iterdir()}
+    assert [*range(0, 500, 2), *range(1, 500, 2)] == values_of(slices)
+    with pytest.raises(LogChangedError, match=r"t-0: its records were deleted or replaced"):
+        late.log("t", 0).scan().read_all()
+    aside = {path.name for path in (tmp_path / "t-0").glob("*.deleted")}
+    assert {f"{name}.deleted" for name in before} <= aside
+    assert ["t"] == State.read(str(tmp_path)).aside
     segmentlog.alter_settings(tmp_path, None, AT_ONCE)
     write_here(tmp_path, numbered_rows(1020, 10))
 
@@ -64,9 +83,43 @@ def test_the_files_go_with_a_later_job(tmp_path: Path) -> None:
     assert [250] == [
         each.base_offset for each in segmentlog.open_log_dir(tmp_path).log("t", 0).segments
     ]
-    assert not any(path.name < f"{250:020d}" for path in (tmp_path / "t-1").iterdir())
-    assert "replaced" in (tmp_path / "segmentlog.state").read_text()
-    write_here(tmp_path, numbered_rows(1030, 10))
+    assert not [*tmp_path.rglob("*.deleted")]
+    assert [] == State.read(str(tmp_path)).aside
+    with pytest.raises(LogChangedError):
+        values_of(slices)
+    assert_tidy(tmp_path)
+
+
+def test_the_files_go_with_the_overwrite_if_there_is_no_delay(tmp_path: Path) -> None:
+    """The delay of the topic holds, and not that of others."""
+    write_here(tmp_path, numbered_rows(0, 100))
+    segmentlog.alter_settings(tmp_path, "t", AT_ONCE)
+    write_here(tmp_path, numbered_rows(1000, 10), overwrite=True)
+
+    assert not [*tmp_path.glob("t-*/*.deleted")]
+    assert dealt((1000, 10)) == numbers(tmp_path)
+
+
+def test_an_overwrite_forgets_no_producer(tmp_path: Path) -> None:
+    """The snapshots of earlier records go with them, but for one with all producers."""
+
+    def append(first: int, overwrite: bool = False) -> None:
+        producer = None if overwrite else Producer(5, 0, {0: first, 1: first})
+        with segmentlog.open_writer(
+            tmp_path, "t", num_partitions=1, producer=producer, overwrite=overwrite
+        ) as writer:
+            writer.append(numbered_rows(first, 5, 1))
+
+    append(0)
+    append(5)
+    append(100, overwrite=True)
+    append(100, overwrite=True)
+    with pytest.raises(OutOfOrderSequenceError):
+        append(100)
+    append(5)  # a repetition
+    append(10)
+
+    assert {0: [*range(100, 105), *range(10, 15)]} == numbers(tmp_path)
     assert_tidy(tmp_path)
 
 
@@ -88,12 +141,13 @@ def test_a_topic_that_was_made_anew_keeps_its_records(tmp_path: Path) -> None:
     assert_tidy(tmp_path)
 
 
+@cut_loop
 def test_a_crash_at_every_step_of_an_overwrite(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     """Readers see the old records or the new ones, in both partitions, and recovery keeps it."""
     outcomes = []
-    for number in range(1000):
+    for number in range(0, 1000, every):
         directory = tmp_path / str(number)
         segmentlog.alter_settings(directory, None, AT_ONCE)
         write_here(directory, numbered_rows(0, 100), overwrite=bool(number % 2))
@@ -124,7 +178,7 @@ def test_a_crash_at_every_step_of_an_overwrite(
         outcomes.append(seen == before)
         if is_done:
             break
-    assert min(sum(outcomes), len(outcomes) - sum(outcomes)) > 5
+    assert min(sum(outcomes), len(outcomes) - sum(outcomes)) * every > 5
 
 
 def test_a_topic_is_needed(tmp_path: Path) -> None:
@@ -185,5 +239,5 @@ def test_overwritten_files_stay_for_the_delay_of_their_own_topic(tmp_path: Path)
     write_here(tmp_path, numbered_rows(10, 10), topic="u", overwrite=True)
     write_here(tmp_path, numbered_rows(20, 10), topic="u")
 
-    assert [*tmp_path.glob(f"t-0/{0:020d}.log")]
-    assert not [*tmp_path.glob(f"u-0/{0:020d}.log")]
+    assert [*tmp_path.glob(f"t-0/{0:020d}.log.deleted")]
+    assert not [*tmp_path.glob("u-0/*.deleted")]

@@ -76,7 +76,10 @@ class _Read:
         """Its records are gone, it says."""
         self._changed[str(key)] = str(error)
         fields = {"kind": self.kind, "level": self.level, "begun": self.begun}
-        self._ledger.note("changed", topic=key.topic, text=str(error), **fields)
+        is_planned = bool(self.planned)
+        self._ledger.note(
+            "changed", topic=key.topic, text=str(error), is_planned=is_planned, **fields
+        )
 
     def end(self) -> None:
         """Write it down."""

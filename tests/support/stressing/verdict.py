@@ -66,7 +66,7 @@ class Verdict:
     events : of the ledger.
     seed, n_new_topics : of the operations.
     first_token, last_token : of the states before and after.
-    delay_ms : after which the files of records that were overwritten may be deleted.
+    delay_ms : for how long planned reads find the files of records that were overwritten.
     """
 
     def __init__(
@@ -169,16 +169,20 @@ class Verdict:
             if self._is_justified(each):
                 self.counts["LogChangedError, justified"] += 1
             else:
-                what = f"{each['kind']}: LogChangedError although nothing was deleted"
+                what = f"{each['kind']}: LogChangedError although nothing was overwritten"
                 yield Failure(what, each["level"], each["at"], f"{each['topic']}: {each['text']}")
 
     def _is_justified(self, change: _Event) -> bool:
-        """Whether an overwrite that the read need not have seen is old enough."""
+        """Whether there is an overwrite that the read need not have seen.
+
+        Reads that are planned find the files of earlier records for as long as the delay.
+        """
+        delay = self._delay if change["is_planned"] else 0
         first, _ = self._between(change["begun"], change["at"])
         return any(
             commit.op.kind == "overwrite"
             and change["topic"] in commit.op.job.topics
-            and commit.begun + self._delay <= change["at"]
+            and commit.begun + delay <= change["at"]
             for commit in self.commits[first:]
         )
 

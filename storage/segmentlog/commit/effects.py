@@ -1,0 +1,292 @@
+"""The effects of a change, which follow from its decision: data in its intent.
+
+`segmentlog.commit.unfinished.finish` applies the effects in their order.  A crash may come at any
+call, and the next writer then applies all of them again: each can be repeated.
+
+A new kind of change is a new effect: a class here, with its own fields, and a line in `_EFFECTS`.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from segmentlog.commit.deleted import (
+    partition_directories,
+    remove_taken_out,
+    take_out,
+)
+from segmentlog.commit.json_file import check_types
+from segmentlog.commit.put_aside import DelayOf, put_aside
+from segmentlog.commit.stamp import renew_stamp
+from segmentlog.commit.state import State
+from segmentlog.disk.aside import remove_deleted
+from segmentlog.disk.readable import is_directory
+from segmentlog.disk.sync_together import do_together
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.layout.checkpoint import read_offsets, write_offsets
+from segmentlog.model import TopicPartition
+from segmentlog.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    SPARSE_INDEXES,
+    partition_path,
+    segment_file_name,
+)
+from segmentlog.segments.listing import list_segments
+
+if TYPE_CHECKING:
+    from segmentlog.commit.guard import Intent
+
+__all__ = [
+    "Effect",
+    "KeepProducers",
+    "MoveBounds",
+    "PutAside",
+    "TakeOut",
+    "check_topic_path",
+    "decode_effects",
+    "encode_effects",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One effect.  Its fields are JSON: texts, numbers, and lists of them."""
+
+    kind: ClassVar[str]
+
+    def check(self) -> None:
+        """Refuse fields of an intent that nobody has written.
+
+        Raises
+        ------
+        TypeError, ValueError
+            With what was expected.
+        """
+
+    def noted_in(self, state: State) -> State:
+        """The state that decides the change, with what it remembers of this effect."""
+        return state
+
+    def apply(self, directory: str, intent: "Intent") -> None:
+        """Make the effect durable; the change is decided, and its guard stands."""
+        raise NotImplementedError
+
+    def tidy(self, directory: str, delay_of: DelayOf | None) -> None:
+        """Remove files that have left their logs; the guard is gone.
+
+        Parameters
+        ----------
+        delay_of : ``file.delete.delay.ms`` of a topic; None if nobody knows it.
+        """
+
+    def make_room(self, directory: str) -> bool:
+        """Free some space on a full disk before the decision; whether there is more now.
+
+        A guard, an intent and a state take a few kilobytes.  Without them, a full disk would keep
+        out the very commands that empty it.  Whatever goes must not be missed if the change fails
+        all the same.
+        """
+        return False
+
+    def free(self, directory: str, intent: "Intent") -> bool:
+        """Free what the decided change removes at once, on a full disk; whether it removes any.
+
+        The guard would otherwise stand until somebody makes room, and keep out all that could.
+        Readers that come know the new bounds already, from the guard.  A reader of the old ones
+        fails with `LogChangedError`.
+        """
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class MoveBounds(Effect):
+    """The log starts, high watermarks and recovery points of the intent's partitions hold."""
+
+    kind = "moveBounds"
+
+    def apply(self, directory: str, intent: "Intent") -> None:
+        """Write Kafka's checkpoints."""
+        ends = {each.topic_partition: each.new_end for each in intent.partitions}
+        news = {LOG_START_CHECKPOINT: intent.new_starts, HIGH_WATERMARK_CHECKPOINT: ends}
+        # The point moves only over synced bytes; all bytes before the change's own are synced by
+        # then.  A power cut may take the others, and a loss below the point counts as damage.
+        if intent.is_flushed:
+            news[RECOVERY_POINT_CHECKPOINT] = ends
+        for name, offsets in news.items():
+            if offsets:
+                write_offsets(directory, name, {**read_offsets(directory, name), **offsets})
+
+
+@dataclass(frozen=True, slots=True)
+class PutAside(Effect):
+    """Segments below the log starts leave their logs, renamed as a broker does it.
+
+    Attributes
+    ----------
+    segments : topic, partition, and the base offset of the first segment that stays.
+    """
+
+    kind = "putAside"
+    segments: Sequence[tuple[str, int, int]]
+
+    def check(self) -> None:
+        """Refuse a topic that leads out of the log directory: files outside would be renamed."""
+        for each in self.segments:
+            check_types(each, (str, int, int))
+            check_topic_path(each[0])
+
+    def noted_in(self, state: State) -> State:
+        """The next job removes the files of these topics once they are due."""
+        return state.with_files_aside(topic for topic, _, _ in self.segments)
+
+    def apply(self, directory: str, intent: "Intent") -> None:
+        """Rename the files; leader epochs below the log start are forgotten."""
+        starts = intent.new_starts
+
+        def put(each: tuple[TopicPartition, str, int]) -> None:
+            topic_partition, path, below = each
+            put_aside(path, below, starts.get(topic_partition, below))
+
+        do_together(put, self._paths(directory))
+
+    def tidy(self, directory: str, delay_of: DelayOf | None) -> None:
+        """Remove the files that are due: all of them with a ``file.delete.delay.ms`` of 0."""
+        if delay_of is not None:
+            for topic_partition, path, below in self._paths(directory):
+                remove_deleted(path, delay_of(topic_partition.topic), below=below)
+
+    def make_room(self, directory: str) -> bool:
+        """Drop the indexes of the segments that go.
+
+        If the change fails all the same, these segments stay as a broker knows them from a crash:
+        readers scan them without an index, and `segmentlog reindex` and brokers build it again
+        (``LogLoader.recoverSegment``).
+        """
+        return True in [_drop_indexes(path, below) for _, path, below in self._paths(directory)]
+
+    def free(self, directory: str, intent: "Intent") -> bool:
+        """Remove the files without the delay that readers have otherwise."""
+        with contextlib.suppress(OSError):  # it renames first, and then takes some bytes, too
+            self.apply(directory, intent)
+        self.tidy(directory, lambda _: 0)
+        return True
+
+    def _paths(self, directory: str) -> Iterable[tuple[TopicPartition, str, int]]:
+        for topic, partition, below in self.segments:
+            topic_partition = TopicPartition(topic, partition)
+            path = partition_path(directory, topic_partition)
+            if is_directory(path):  # or else its topic was deleted
+                yield topic_partition, path, below
+
+
+@dataclass(frozen=True, slots=True)
+class KeepProducers(Effect):
+    """Snapshots of producers stand at the new log ends: batches of producers were appended."""
+
+    kind = "keepProducers"
+
+    def apply(self, directory: str, intent: "Intent") -> None:
+        """Write snapshots.
+
+        A log that cannot be read is only a warning: the check before the change has read it, so it
+        was damaged since, and no writer could go on if this change stayed unfinished.
+        """
+        from segmentlog.commit.keep_producers import keep_producers  # the kernels load here
+
+        for each in intent.partitions:
+            path = partition_path(directory, each.topic_partition)
+            if not is_directory(path):  # its topic was deleted
+                continue
+            try:
+                keep_producers(path, each.new_end)
+            except (CorruptLogError, UnsupportedFormatError) as error:
+                logger.warning("%s: no snapshot of its producers is written: %s", path, error)
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOut(Effect):
+    """A topic leaves the directory, with its settings and its numbered writes."""
+
+    kind = "takeOut"
+    topic: str
+
+    def check(self) -> None:
+        """Refuse what is not the name of a topic."""
+        check_types((self.topic,), (str,))
+        check_topic_path(self.topic)
+
+    def noted_in(self, state: State) -> State:
+        """Readers that have opened the directory recognize the deletion."""
+        return state.without(self.topic)
+
+    def apply(self, directory: str, intent: "Intent") -> None:
+        """Rename the partitions; their entries in checkpoints and the settings go."""
+        take_out(directory, self.topic)
+        # A reader that listed names meanwhile may find no guard any more, but finds a new stamp.
+        renew_stamp(directory)
+
+    def tidy(self, directory: str, delay_of: DelayOf | None) -> None:
+        """Remove the renamed directories; a starting broker removes those that are left."""
+        remove_taken_out(directory, self.topic)
+
+    def make_room(self, directory: str) -> bool:
+        """Drop the indexes of all segments of the topic."""
+        paths = [path for _, path in partition_directories(directory, self.topic)]
+        return True in [_drop_indexes(path) for path in paths]
+
+    def free(self, directory: str, intent: "Intent") -> bool:
+        """Remove the directories that are renamed already."""
+        remove_taken_out(directory, self.topic)
+        return True
+
+
+_EFFECTS: Mapping[str, type[Effect]] = {
+    each.kind: each for each in (MoveBounds, PutAside, KeepProducers, TakeOut)
+}
+
+
+def encode_effects(effects: Iterable[Effect]) -> list[dict[str, Any]]:
+    """Effects as JSON."""
+    return [{"kind": each.kind, **asdict(each)} for each in effects]
+
+
+def decode_effects(found: Iterable[Mapping[str, Any]]) -> list[Effect]:
+    """The inverse.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If an effect is unknown or malformed.
+    """
+    effects = []
+    for each in found:
+        effect = _EFFECTS[each["kind"]](**{name: each[name] for name in each if name != "kind"})
+        effect.check()
+        effects.append(effect)
+    return effects
+
+
+def check_topic_path(topic: str) -> None:
+    """Refuse a topic that leads out of the log directory."""
+    if os.sep in topic:
+        raise ValueError(f"{topic!r} is no topic")
+
+
+def _drop_indexes(path: str, below: int | None = None) -> bool:
+    """Remove the indexes of a partition's segments below an offset; whether there were any."""
+    is_freed = False
+    for segment in list_segments(path):
+        if below is not None and segment.base_offset >= below:
+            break
+        for kind in SPARSE_INDEXES:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(path, segment_file_name(segment.base_offset, kind)))
+                is_freed = True
+    return is_freed
