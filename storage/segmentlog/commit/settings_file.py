@@ -91,12 +91,17 @@ class SettingsFile:
         others = {name: each for name, each in self.topics.items() if name != topic}
         return SettingsFile(self.defaults, others | ({topic: kept} if kept else {}))
 
+    def without(self, topics: Collection[str]) -> "SettingsFile":
+        """The contents without the settings of these topics."""
+        kept = {name: each for name, each in self.topics.items() if name not in topics}
+        return SettingsFile(self.defaults, kept)
+
     @classmethod
     def forget(cls, directory: str, topic: str) -> None:
         """Forget the settings of a deleted topic; it can be repeated."""
         known = cls.read(directory)
         if topic in known.topics:
-            known.altered(topic, {}, known.topics[topic].keys()).write(directory)
+            known.without((topic,)).write(directory)
 
     def write(self, directory: str) -> None:
         """Replace the file, durably; the caller holds the lock."""

@@ -27,7 +27,9 @@ from segmentlog.names import (
     segment_file_name,
 )
 
-__all__ = ["Fate", "fate_of", "finish", "give_up", "recover_commits", "withdraw"]
+__all__ = [
+    "Fate", "fate_of", "finish", "give_up", "recover_commits", "topics_taken_out", "withdraw",
+]  # fmt: skip
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +56,20 @@ def fate_of(guard: Guard, intent: Intent | None, state: State) -> Fate:
     if intent is None or state.token not in {guard.token, intent.after}:
         return Fate.NOT_BEGUN
     return Fate.DECIDED if state.token == guard.token else Fate.UNDECIDED
+
+
+def topics_taken_out(directory: str) -> set[str]:
+    """Topics whose deletion is decided, but was cut off: readers must not find anything of them."""
+    try:
+        guards = list_guards(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    gone: set[str] = set()
+    for guard in guards:
+        intent = guard.intent()
+        if intent is not None and fate_of(guard, intent, State.read(directory)) is Fate.DECIDED:
+            gone |= intent.taken_out
+    return gone
 
 
 def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:

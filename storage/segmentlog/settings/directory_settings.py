@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from segmentlog.commit.settings_file import SettingsFile
+from segmentlog.commit.unfinished import topics_taken_out
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import exists
 from segmentlog.errors import LogDirectoryError, OptionError
@@ -170,7 +171,9 @@ class DirectorySettings:
         if server_properties is not None:
             static, kafka_defaults = read_properties(local_path(server_properties)), True
         if not is_of_a_broker(directory):
-            file = SettingsFile.read(directory)
+            # Before the settings: a guard that is gone by now has left them without its topic.
+            gone = topics_taken_out(directory)
+            file = SettingsFile.read(directory).without(gone)
             return cls(
                 given, server_properties=static, file=file, kafka_defaults=kafka_defaults,
                 topics=topics, purge=purge,

@@ -434,10 +434,11 @@ def test_every_cut_forgets_settings_with_their_topic(tmp_path: Path, every: int)
             else:
                 is_cut = False
         is_there = bool(seen(directory))
+        expected = "segmentlog.settings" if is_there else "Kafka's default"
+        assert expected == kept(directory), number  # as its rows, before anybody recovers
         # The next writer begins with a topic that has not been made yet.
         with segmentlog.open_writer(directory, "t", num_partitions=3) as writer:
             writer.append(pa.table({"value": [b"new"]}))
-        expected = "segmentlog.settings" if is_there else "Kafka's default"
         assert expected == kept(directory), number
         assert "segmentlog.settings" == kept(directory, "u"), number
         outcomes.append(is_there)
