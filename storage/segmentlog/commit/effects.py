@@ -90,8 +90,8 @@ class Effect:
         """Free some space on a full disk before the decision; whether there is more now.
 
         A guard, an intent and a state take a few kilobytes.  Without them, a full disk would keep
-        out the very commands that empty it.  Whatever goes must not be missed if the change fails
-        all the same.
+        out the very commands that empty it.  Nothing may go that is missed if the change fails
+        anyway.
         """
         return False
 
@@ -165,7 +165,7 @@ class PutAside(Effect):
     def make_room(self, directory: str) -> bool:
         """Drop the indexes of the segments that go.
 
-        If the change fails all the same, these segments stay as a broker knows them from a crash:
+        If the change fails anyway, these segments stay as a broker knows them from a crash:
         readers scan them without an index, and `segmentlog reindex` and brokers build it again
         (``LogLoader.recoverSegment``).
         """
@@ -276,7 +276,7 @@ def decode_effects(found: Iterable[Mapping[str, Any]]) -> list[Effect]:
 def check_topic_path(topic: str) -> None:
     """Refuse a topic that leads out of the log directory."""
     if os.sep in topic:
-        raise ValueError(f"{topic!r} is no topic")
+        raise ValueError(f"{topic!r} is not a topic")
 
 
 def _drop_indexes(path: str, below: int | None = None) -> bool:

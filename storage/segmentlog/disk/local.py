@@ -55,7 +55,7 @@ class LocalFile(Closing):
         return mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
 
     def close(self) -> None:
-        """See `ReadableFile`; twice is no error."""
+        """See `ReadableFile`; twice is not an error."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
