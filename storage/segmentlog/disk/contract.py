@@ -112,7 +112,7 @@ class ReadableFile(Protocol):
     def expect(self, start: int, end: int) -> None:
         """Prepare for a read of the bytes ``[start, end)``, in their order.
 
-        A file in a store is opened anew for it: then `status` is that of the opened file.
+        A file in a store is opened again for it: then `status` is that of the opened file.
         """
 
     def check_unchanged(self) -> None:
