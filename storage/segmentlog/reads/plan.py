@@ -166,8 +166,8 @@ def _first_piece(opened: OpenSegment, start_offset: int, end: _Cut) -> _Piece | 
         # The batches before and after it show that a base offset is wrong.  So the read begins two
         # entries before the range.
         position, header = opened.confirm(opened.offset_index.lookup_before(start_offset - 1))
-        if header is None:
-            header = opened.header_at(position, up_to_offset=start_offset)
+        # The first batch of a segment has none before it: its base offset, which no checksum covers,
+        # is no bound.  The segment's is.
         if header is not None:
             crc = header.crc
             if not header.is_wrapper:
