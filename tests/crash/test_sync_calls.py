@@ -51,7 +51,6 @@ REASONS: Mapping[str, str] = {
         "a sync of the same directory comes behind it": [
             "commit.topics.create > replace_file > sync_directory > sync_file: fsync partition",
             "commit.deleted.take_out > sync_directory > sync_file: fsync log directory",
-            "commit.put_aside.put_aside > sync_directory > sync_file: fsync partition",
             "recovery.broken.keep_tail > sync_directory > sync_file: fsync partition",
             "recovery.recover_log.cut > sync_directory > sync_file: fsync partition",
             "recovery.reindex.put > replace_file > sync_directory > sync_file: fsync partition",

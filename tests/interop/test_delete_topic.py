@@ -11,10 +11,10 @@ from kafka_here import Broker, JavaClient
 from kafka_here.java import Outgoing
 
 import segmentlog
+from segmentlog.commit import effects
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
-from segmentlog.upkeep import delete_topic
 
 pytestmark = pytest.mark.interop
 
@@ -46,7 +46,7 @@ def test_a_broker_starts_without_it(new_version: str, tmp_path: Path) -> None:
     for topic in ("known", "ours"):
         assert 2 == segmentlog.delete_topic(broker.log_dir, topic).partitions
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delete_topic, "remove_taken_out", _crash)
+        patch.setattr(effects, "remove_taken_out", _crash)
         with pytest.raises(Crash):
             segmentlog.delete_topic(broker.log_dir, "cut")
     assert 2 == len(list(broker.log_dir.glob("cut-*-delete")))

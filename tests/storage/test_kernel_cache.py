@@ -362,7 +362,7 @@ def test_a_shared_directory_is_refused_once_and_the_query_goes_on(
     assert [COMPILED, COMPILED] == [first.printed, second.printed]
     assert [1, 0] == [len(first.lines), len(second.lines)]
     assert f"{shared} may be written to by other users" in first.lines[0]
-    assert "set NUMBA_CACHE_DIR to a directory of your own" in first.lines[0]
+    assert "set NUMBA_CACHE_DIR to a directory that only you can write to" in first.lines[0]
 
 
 def test_a_file_system_without_locks(store: KernelStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,7 +448,7 @@ def test_kernels_that_cannot_be_kept_are_told_once(package: Path, tmp_path: Path
     assert [COMPILED, COMPILED] == [first.printed, second.printed]
     assert [1, 0] == [len(first.lines), len(second.lines)]
     assert f"they cannot be cached: {tmp_path}/file is not a directory" in first.lines[0]
-    assert "; set NUMBA_CACHE_DIR to a directory of your own" in first.lines[0]
+    assert "; set NUMBA_CACHE_DIR to a directory that only you can write to" in first.lines[0]
 
 
 def test_without_a_word_from_the_user_they_are_in_the_cache_directory(

@@ -59,7 +59,7 @@ def fate_of(guard: Guard, intent: Intent | None, state: State) -> Fate:
 
 
 def topics_taken_out(directory: str) -> set[str]:
-    """Topics whose deletion is decided, but was cut off: readers must not find anything of them."""
+    """Topics whose deletion is decided, but not finished: readers must not find them."""
     try:
         guards = list_guards(directory)
     except (FileNotFoundError, NotADirectoryError):

@@ -187,7 +187,7 @@ def test_negative_timestamps_are_refused(ms: int) -> None:
 def test_rows_that_are_not_there_are_refused(row: int) -> None:
     """Before anything is read there."""
     source = record_source(arrow(numbered(3)), np.zeros(3, np.int64))
-    with pytest.raises(InvalidRecordError, match="no such row"):
+    with pytest.raises(InvalidRecordError, match="does not exist"):
         RecordEncoder().encode(WHERE, source, np.array([0, row]))
 
 

@@ -135,7 +135,7 @@ def test_a_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
             writer.append_batches(GOOD, 0, "u")
     refusals: list[tuple[dict[str, Any], str]] = [
         ({"preserve": True}, "next offsets"),
-        ({"delete_records": True}, "a retry would delete"),
+        ({"overwrite": True}, "a retry would"),
     ]
     for options, said in refusals:
         writer = segmentlog.open_writer(tmp_path, "t", **options)
