@@ -75,12 +75,14 @@ def test_a_segment_that_is_cut_meanwhile_is_verified_to_its_end(
 
 
 def test_a_segment_below_the_log_start_may_have_lost_its_indexes(tmp_path: Path) -> None:
-    """They are deleted before its log, and a writer may die in between."""
+    """They are deleted before its log, and a broker may die in between."""
     config = segmentlog.ProducerConfig(segmentlog.TopicConfig(segment_bytes=260), batch_size=0)
     rows = pa.table({"value": [b"x" * 20] * 30})
     for replaces in (False, True):
         with segmentlog.open_writer(tmp_path, "t", config=config, overwrite=replaces) as writer:
             writer.append(rows)
+    for path in (tmp_path / "t-0").glob("*.deleted"):
+        path.rename(path.with_suffix(""))  # as if it had not been put aside yet
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
     live = next(each for each in log.segments if each.base_offset >= log.log_start_offset)
     (tmp_path / "t-0" / f"{0:020d}.index").unlink()
