@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
@@ -105,11 +105,18 @@ class LogWriter:
         """
         import pyarrow as pa
 
-        if hasattr(rows, "__arrow_c_stream__"):
-            stream = pa.RecordBatchReader.from_stream(rows)
+        stream: Iterable[pa.RecordBatch]
+        if isinstance(rows, pa.Table | pa.RecordBatch):
+            # Not through their capsules: the size of a column that came through one is that of
+            # its slice, so the stager would keep large tables for a few rows of each.
+            schema = rows.schema
+            stream = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        elif hasattr(rows, "__arrow_c_stream__"):
+            reader = pa.RecordBatchReader.from_stream(rows)
+            stream, schema = reader, reader.schema
         elif hasattr(rows, "__arrow_c_array__"):
             batch = pa.record_batch(rows)
-            stream = pa.RecordBatchReader.from_batches(batch.schema, [batch])
+            stream, schema = [batch], batch.schema
         else:
             accepted = (
                 "give a table of pyarrow, or what has the Arrow capsule interface: a DataFrame of "
@@ -117,12 +124,12 @@ class LogWriter:
             )
             raise OptionError("rows", type(rows).__name__, accepted)
         self._need_job()
-        self._stager.check(stream.schema)
+        self._stager.check(schema)
         if self._job is not None and not self._has_told:
             self._has_told = True
             warn_of_columns_left_out(
                 self._job.directory,
-                stream.schema.names,
+                schema.names,
                 self._job.config,
                 keeps="open_writer(…, preserve=True)",
                 reads="scan(…, include_headers=True)",
