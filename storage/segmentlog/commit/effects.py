@@ -3,7 +3,9 @@
 `segmentlog.commit.unfinished.finish` applies the effects in their order.  A crash may come at any
 call, and the next writer then applies all of them again: each can be repeated.
 
-A new kind of change is a new effect: a class here, with its own fields, and a line in `_EFFECTS`.
+A change is a list of effects, which the operations of `append` and `upkeep` choose.  A new effect
+is a class here, with its own fields, and a line in `_EFFECTS`.  If it hides a topic from readers,
+`Intent.taken_out` has to name the topic, too.
 """
 
 import contextlib

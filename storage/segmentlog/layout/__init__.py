@@ -1,1 +1,1 @@
-"""Names, checkpoints and indexes of a log directory, as files lie on a disk."""
+"""Checkpoints, indexes and files of ids of a log directory, as they lie on a disk."""

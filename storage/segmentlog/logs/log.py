@@ -106,7 +106,7 @@ class Log:
 
     @cached_property
     def partition(self) -> Partition:
-        """The files of the log, wherever they lie."""
+        """The files of the log."""
         return Partition.of_file(self.path) if self._is_file else Partition(self.path)
 
     @cached_property

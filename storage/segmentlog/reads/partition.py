@@ -1,9 +1,11 @@
-"""The files of one log, wherever they lie.
+"""The files of one log.
 
-Readers ask a partition for its segments, its snapshots and its checkpoints, and never compute a
-path themselves.  Here all files of a log lie in one directory, on a mounted file system or in an
-object store (`segmentlog.disk.readable` tells them apart).  Another place of segments is another
-answer of this class.
+Readers of records ask a partition for its segments, its snapshots and its checkpoints.  Writers,
+upkeep and recovery list the directory themselves: they need a mounted file system.
+
+All files of a log lie in one directory today, and `Partition.of_slice` finds it from the first
+file of a slice.  A new kind of store is a `Disk` (`segmentlog.disk.contract`).  A log in two
+places needs its directory in `LogSlice`, and another answer of `Partition.files`.
 """
 
 import os

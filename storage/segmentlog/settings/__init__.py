@@ -1,1 +1,5 @@
-"""Settings of topics: from the call, from a cluster or a directory, and Kafka's defaults."""
+"""Settings of topics: from the call, from a cluster or a directory, and Kafka's defaults.
+
+`cluster_metadata` reads the metadata log of a cluster (KRaft).  A new kind of its records is a
+schema there.
+"""

@@ -23,7 +23,7 @@ from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.plan import cut_slices
 from segmentlog.segments.listing import SegmentFiles, list_segments
-from segmentlog.settings.message_format import Field, Kind, Message, Schema, decode_message
+from segmentlog.settings.metadata_messages import Field, Kind, Message, Schema, decode_message
 
 __all__ = ["ClusterSettings", "metadata_path", "read_cluster_settings"]
 

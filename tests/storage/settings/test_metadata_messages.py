@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from segmentlog.settings.message_format import Field, Kind, Schema, decode_message
+from segmentlog.settings.metadata_messages import Field, Kind, Schema, decode_message
 
 ID = uuid.UUID(int=0x0123456789ABCDEF0123456789ABCDEF)
 SCHEMAS = {
