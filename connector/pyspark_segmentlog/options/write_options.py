@@ -8,7 +8,7 @@ from pyspark_segmentlog.options.reference import TOPIC_SETTINGS, WRITE_OPTIONS, 
 from segmentlog import ProducerConfig, TopicConfig
 from segmentlog.errors import OptionError
 from segmentlog.model import Codec
-from segmentlog.writes import SinkVersion, WriteRequest
+from segmentlog.writes import NumberedWrite, WriteRequest
 
 __all__ = ["write_request"]
 
@@ -40,9 +40,9 @@ def write_request(raw: Mapping[str, str]) -> WriteRequest:
         _config(given),
         topic=given["topic"],
         num_partitions=given["numPartitions"],
-        creates_topics=given["autoCreateTopics"],
+        auto_create_topics=given["autoCreateTopics"],
         lock_timeout_seconds=given["lockTimeout"],
-        sink=_sink(given),
+        numbered=_numbered(given),
         overwrite=given["deleteRecords"],
     )
 
@@ -81,7 +81,7 @@ def _level(codec: Codec, given: GivenOptions) -> int | None:
     return int(given[name]) if has_levels and name in given else None
 
 
-def _sink(given: GivenOptions) -> SinkVersion | None:
+def _numbered(given: GivenOptions) -> NumberedWrite | None:
     names = ("txnAppId", "txnVersion")
     missing = [name for name in names if name not in given]
     if len(missing) == len(names):
@@ -89,4 +89,4 @@ def _sink(given: GivenOptions) -> SinkVersion | None:
     if missing:
         accepted = "txnAppId and txnVersion go together: give both or neither"
         raise OptionError(missing[0], "", accepted)
-    return SinkVersion(given["txnAppId"], given["txnVersion"])
+    return NumberedWrite(given["txnAppId"], given["txnVersion"])

@@ -17,7 +17,7 @@ from segmentlog.commit.change import Change
 from segmentlog.commit.effects import Effect, KeepProducers, MoveBounds, PutAside
 from segmentlog.commit.guard import Guard, PartitionIntent, SegmentSizes
 from segmentlog.commit.keep_producers import save_producers
-from segmentlog.commit.sink_versions import SinkVersion
+from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.state import State
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.disk.sync_together import SyncTogether
@@ -48,9 +48,8 @@ class CommitSettings:
     config : of the topics.
     own : of topics that differ.
     flush : whether everything is synced before it is decided.
-    sink : name and number of the write; topics that have this version, or a later one, are left
-        out.
-    topic : a topic for which `sink` counts even without extents.
+    numbered : topics that have the version of this write, or a later one, are left out.
+    topic : a topic for which `numbered` counts even without extents.
     emptied : partitions that keep no earlier record (``DeleteRecords``).
     rolls : whether each partition begins a new segment first.
     sequences : checks the batches of producers, and leaves out those that the log has.
@@ -59,7 +58,7 @@ class CommitSettings:
     config: TopicConfig
     own: Mapping[str, TopicConfig] = field(default_factory=dict, kw_only=True)
     flush: bool = True
-    sink: SinkVersion | None = None
+    numbered: NumberedWrite | None = None
     topic: str | None = None
     emptied: Collection[TopicPartition] = ()
     rolls: bool = False
@@ -103,7 +102,7 @@ def commit_staged(
     topics = {each.topic for each in partitions}
     if settings.topic:
         topics.add(settings.topic)
-    left_out = _left_out(directory, settings.sink, change.before, topics)
+    left_out = _left_out(directory, settings.numbered, change.before, topics)
     if left_out and len(left_out) == len(topics):
         return False
     topics -= left_out
@@ -124,7 +123,7 @@ def commit_staged(
         delay_of=lambda topic: settings.config_of(topic).file_delete_delay_ms,
         is_flushed=settings.flush,
         is_repeatable=False,  # moved files are gone after an undo
-        sink=settings.sink,
+        numbered=settings.numbered,
         topics=topics,
     )
     return True
@@ -271,21 +270,21 @@ class _Commit:
 
 
 def _left_out(
-    directory: str, sink: SinkVersion | None, state: State, topics: Set[str]
+    directory: str, numbered: NumberedWrite | None, state: State, topics: Set[str]
 ) -> Set[str]:
     """Topics that have the write already.
 
     They are named in a warning: a counter that has begun again would lose job after job in
     silence.
     """
-    left_out = sink.left_out(state.sinks, topics) if sink else {}
-    if sink and left_out:
+    left_out = numbered.left_out(state.versions, topics) if numbered else {}
+    if numbered and left_out:
         named = [f"{topic!r}, which has version {left_out[topic]}" for topic in sorted(left_out)]
         if len(named) > _MOST_NAMED:
             named[_MOST_NAMED:] = [f"{len(named) - _MOST_NAMED} more"]
         logger.warning(
             "%s: version %d of %r is not written to %s",
-            directory, sink.version, sink.app_id, "; ".join(named),
+            directory, numbered.version, numbered.app_id, "; ".join(named),
         )  # fmt: skip
     return left_out.keys()
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass, replace
 
 from segmentlog.commit.effects import Effect
 from segmentlog.commit.guard import Guard, Intent, PartitionIntent, list_guards
+from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.put_aside import DelayOf, topics_aside
-from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.commit.stamp import renew_stamp, set_later
 from segmentlog.commit.state import STATE_FILE, State
 from segmentlog.commit.unfinished import finish, give_up, withdraw
@@ -88,7 +88,7 @@ class Change:
         delay_of: DelayOf,
         is_flushed: bool = True,
         is_repeatable: bool = True,
-        sink: SinkVersion | None = None,
+        numbered: NumberedWrite | None = None,
         topics: Iterable[str] = (),
     ) -> None:
         """Make the change: all steps.
@@ -105,7 +105,7 @@ class Change:
         is_flushed : whether all that `work` writes is synced.
         is_repeatable : whether `work` can be done again after an undo.  If the disk is full, the
             effects make room, and the change is made once more.
-        sink : name and number of the write, if it is numbered.
+        numbered : name and version of a numbered write.
         topics : topics for which the number counts.
 
         Raises
@@ -126,7 +126,7 @@ class Change:
 
         def after() -> State:
             now_ms = int(time.time() * 1000)  # after the work, which may take long
-            state = self.before.next(self.token, now_ms, sink, topics)
+            state = self.before.next(self.token, now_ms, numbered, topics)
             state = replace(state, aside=topics_aside(self.directory, state.aside))
             for each in effects:
                 state = each.noted_in(state)

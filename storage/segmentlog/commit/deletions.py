@@ -8,7 +8,7 @@ the directory before recognizes the deletion by its token.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from segmentlog.commit.sink_versions import FORGOTTEN_AFTER_MS
+from segmentlog.commit.numbered_writes import FORGOTTEN_AFTER_MS
 
 __all__ = ["Deletion", "decode_deletions", "forget_deletions"]
 

@@ -16,12 +16,12 @@ from segmentlog.commit.json_file import (
     read_json,
     to_json,
 )
-from segmentlog.commit.sink_versions import (
-    Sinks,
-    SinkVersion,
-    decode_sinks,
-    encode_sinks,
-    forget_sinks,
+from segmentlog.commit.numbered_writes import (
+    NumberedWrite,
+    Versions,
+    decode_versions,
+    encode_versions,
+    forget_versions,
 )
 from segmentlog.errors import CorruptCheckpointError
 
@@ -40,7 +40,7 @@ class State:
     sequence : number of commits.
     token : of the last commit.
     time_ms : time of the last commit, by the clock of its machine (epoch).
-    sinks : the last version of each sink in each topic.
+    versions : the last version of each numbered write in each topic.
     aside : topics that have lost segments, whose files may not be removed yet.
     deleted : deleted topics; a topic that has the same name now is another one.
     """
@@ -48,7 +48,7 @@ class State:
     sequence: int = 0
     token: str = ""
     time_ms: int = 0
-    sinks: Sinks = field(default_factory=dict)
+    versions: Versions = field(default_factory=dict)
     aside: Sequence[str] = ()
     deleted: Sequence[Deletion] = ()
 
@@ -77,43 +77,43 @@ class State:
         check_types((sequence, token, time_ms), (int, str, int))
         aside = found["aside"]
         check_types((aside, *aside), (list,) + (str,) * len(aside))
-        sinks, deleted = decode_sinks(found["sinks"]), decode_deletions(found["deleted"])
-        return cls(sequence, token, time_ms, sinks, aside, deleted)
+        versions, deleted = decode_versions(found["versions"]), decode_deletions(found["deleted"])
+        return cls(sequence, token, time_ms, versions, aside, deleted)
 
     def next(
         self,
         token: str,
         now_ms: int,
-        sink: SinkVersion | None = None,
+        numbered: NumberedWrite | None = None,
         topics: Iterable[str] = (),
     ) -> "State":
         """The state once the change with this token is decided.
 
         Parameters
         ----------
-        sink : name and number of a numbered write.
-        topics : topics for which the version of `sink` counts from now on.
+        numbered : name and version of a numbered write.
+        topics : topics for which the version of `numbered` counts from now on.
         """
-        sinks = forget_sinks(self.sinks, self.time_ms, now_ms)
-        if sink is not None:
-            sinks |= {(sink.app_id, topic): (sink.version, now_ms) for topic in topics}
+        versions = forget_versions(self.versions, self.time_ms, now_ms)
+        if numbered is not None:
+            versions |= {(numbered.app_id, topic): (numbered.version, now_ms) for topic in topics}
         deleted = forget_deletions(self.deleted, now_ms)
-        return State(self.sequence + 1, token, now_ms, sinks, self.aside, deleted)
+        return State(self.sequence + 1, token, now_ms, versions, self.aside, deleted)
 
     def with_files_aside(self, topics: Iterable[str]) -> "State":
         """The state of a change by which these topics lose segments."""
         return replace(self, aside=sorted({*self.aside, *topics}))
 
     def without(self, topic: str) -> "State":
-        """The state of a change that deletes a topic, without its versions of sinks."""
-        sinks = {key: found for key, found in self.sinks.items() if key[1] != topic}
+        """The state of a change that deletes a topic, without its numbered writes."""
+        versions = {key: found for key, found in self.versions.items() if key[1] != topic}
         aside = [each for each in self.aside if each != topic]
         others = [each for each in self.deleted if each.topic != topic]
         deleted = (*others, Deletion(topic, self.token, self.time_ms))
-        return replace(self, sinks=sinks, aside=aside, deleted=deleted)
+        return replace(self, versions=versions, aside=aside, deleted=deleted)
 
     def encode(self) -> bytes:
-        """Bytes of the file; `asdict` is not used, because it copies every sink."""
+        """Bytes of the file; `asdict` is not used, because it copies every version."""
         return to_json(
             _STATE_FORMAT,
             {
@@ -122,7 +122,7 @@ class State:
                 "time_ms": self.time_ms,
                 "aside": list(self.aside),
                 "deleted": list(self.deleted),
-                "sinks": encode_sinks(self.sinks),
+                "versions": encode_versions(self.versions),
             },
         )
 
@@ -130,8 +130,8 @@ class State:
 class UnreadState:
     """The state file of a log directory, read now and decoded on request.
 
-    A reader needs the state only once the directory has changed, and the table of sinks may have
-    a hundred thousand rows.  A file that cannot be understood names no deletions: only a commit
+    A reader needs the state only once the directory has changed, and the versions may be
+    a hundred thousand.  A file that cannot be understood names no deletions: only a commit
     needs more of it.
     """
 

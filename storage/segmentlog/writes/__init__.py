@@ -7,7 +7,7 @@ and the job commits those of all tasks.
 
 from typing import TYPE_CHECKING
 
-from segmentlog.commit.sink_versions import SinkVersion
+from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.left_out import warn_of_columns_left_out
 from segmentlog.writes.request import WriteRequest, check_level
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from segmentlog.stage.extent_columns import TaskExtents
 
 __all__ = [
-    "SinkVersion",
+    "NumberedWrite",
     "TaskExtents",
     "WriteJob",
     "WriteRequest",

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.put_aside import remove_due
-from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.readable import exists
@@ -68,9 +68,9 @@ class WriteJob:
         directory, config, topic = request.directory, request.config, request.topic
         token = secrets.token_hex(8)
         prepare_directory(directory, token)
-        creates_topics = request.creates_topics
-        if creates_topics is None:
-            creates_topics = not exists(f"{directory}/{META_PROPERTIES_FILE}")
+        auto_create_topics = request.auto_create_topics
+        if auto_create_topics is None:
+            auto_create_topics = not exists(f"{directory}/{META_PROPERTIES_FILE}")
         with storage_errors(directory), DirectoryLock(directory, request.lock_timeout_seconds):
             mark_new(directory)
             recover_commits(directory)
@@ -80,13 +80,13 @@ class WriteJob:
             # Before rows are staged: on a full disk, they may need the space.
             remove_due(directory, _delay_of(config, known, topic))
             config = _configured(config, known, topic)
-            if creates_topics:
+            if auto_create_topics:
                 complete_topics(directory, topic)
             topics = JobTopics.found(
                 directory,
                 topic,
                 asked=request.num_partitions,
-                creates_topics=creates_topics,
+                auto_create_topics=auto_create_topics,
                 keeps_partitions=config.use_offsets and not request.overwrite,
             )
             # Before the lock goes: the sweep of another job removes staged files without a mark.
@@ -155,10 +155,10 @@ class WriteJob:
         *,
         rolls: bool = False,
         sequences: "SequenceCheck | None" = None,
-        sink: SinkVersion | None = None,
+        numbered: NumberedWrite | None = None,
         ends: bool = True,
     ) -> bool:
-        """Make all rows visible at once; False if its `sink` has committed all of them before.
+        """Make all rows visible at once; False if the numbered write was committed before.
 
         A job ends with its commit unless the caller has more to commit, as a stream does: then
         only the files of these extents are removed, and tasks stage for the next commit meanwhile.
@@ -168,7 +168,7 @@ class WriteJob:
         tasks : the extents of each, in the order in which their records are to follow each other.
         rolls : whether each partition begins a new segment first.
         sequences : checks the batches of idempotent producers.
-        sink : name and number of this commit; by default those of the request.
+        numbered : name and version of this commit; by default those of the request.
         ends : whether the job ends with this commit.
 
         Raises
@@ -195,7 +195,10 @@ class WriteJob:
                 topics[topic] = None  # even without rows
             self.topics.make(topics)
             settings = self._settings(
-                staged.n_records, rolls=rolls, sequences=sequences, sink=sink or self.request.sink
+                staged.n_records,
+                rolls=rolls,
+                sequences=sequences,
+                numbered=numbered or self.request.numbered,
             )
             # The state names the last commit by its token.  With the token of the commit before,
             # a commit that a crash cuts off would look as if it had been decided.
@@ -214,7 +217,7 @@ class WriteJob:
         *,
         rolls: bool,
         sequences: "SequenceCheck | None",
-        sink: SinkVersion | None,
+        numbered: NumberedWrite | None,
     ) -> "CommitSettings":
         from segmentlog.append.commit_staged import CommitSettings
 
@@ -223,7 +226,7 @@ class WriteJob:
             config,
             own=self.config.own,
             flush=self.config.flush or n_records >= config.flush_messages,
-            sink=sink,
+            numbered=numbered,
             topic=self.topics.topic,
             emptied=self.topics.all_partitions() if self.request.overwrite else (),
             rolls=rolls,

@@ -42,7 +42,7 @@ class JobTopics:
         topic: str | None,
         *,
         asked: int | None,
-        creates_topics: bool,
+        auto_create_topics: bool,
         keeps_partitions: bool,
     ) -> "JobTopics":
         """The topics that are there now; a job begins with them.
@@ -61,7 +61,7 @@ class JobTopics:
         partitions, missing = _count_partitions(directory)
         if topic in partitions and asked not in {None, partitions[topic]}:
             raise _other_number(topic, partitions[topic], asked)
-        n_new = (asked or 1) if creates_topics else 0
+        n_new = (asked or 1) if auto_create_topics else 0
         topics = cls(directory, topic, partitions, missing, n_new, keeps_partitions)
         if topic is not None:
             topics.n_partitions(topic)

@@ -3,7 +3,7 @@
 from dataclasses import KW_ONLY, dataclass, field
 
 from segmentlog.arguments import whole_number
-from segmentlog.commit.sink_versions import SinkVersion
+from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.topics import MOST_PARTITIONS
 from segmentlog.disk.paths import local_path
 from segmentlog.errors import OptionError
@@ -27,10 +27,10 @@ class WriteRequest:
     topic : of all rows, or None to take the column ``topic``.
     num_partitions : of topics that are created, one by default; an existing `topic` must have this
         number.
-    creates_topics : whether missing topics are created; by default they are, except in a broker's
-        own directory, where the broker would not know them.
+    auto_create_topics : whether missing topics are created; by default they are, except in a
+        broker's own directory, where the broker would not know them.
     lock_timeout_seconds : how long to wait for another writer or a broker.
-    sink : name and number of the write, if it is numbered.
+    numbered : name and version of a numbered write.
     overwrite : whether the records replace all earlier records of `topic`.
 
     Raises
@@ -47,9 +47,9 @@ class WriteRequest:
     _: KW_ONLY
     topic: str | None = None
     num_partitions: int | None = None
-    creates_topics: bool | None = None
+    auto_create_topics: bool | None = None
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
-    sink: SinkVersion | None = None
+    numbered: NumberedWrite | None = None
     overwrite: bool = False
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from segmentlog.arguments import instance_of, whole_number
-from segmentlog.commit.sink_versions import SinkVersion
+from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
@@ -362,7 +362,7 @@ def open_writer(
     from segmentlog.stage.numbering import SequenceNumbers
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
 
-    sink = _version(txn_app_id, txn_version)
+    numbered = _numbered(txn_app_id, txn_version)
     if producer is not None:
         instance_of("producer", producer, Producer, "give a segmentlog.Producer")
     if config is not None:
@@ -375,9 +375,9 @@ def open_writer(
         settings,
         topic=topic,
         num_partitions=num_partitions,
-        creates_topics=auto_create_topics,
+        auto_create_topics=auto_create_topics,
         lock_timeout_seconds=lock_timeout_seconds,
-        sink=sink,
+        numbered=numbered,
         overwrite=overwrite,
     )
     numbers = None
@@ -387,7 +387,7 @@ def open_writer(
         numbers = SequenceNumbers(producer, after_the_log)
 
     def begin(is_first: bool) -> WriteJob:
-        if sink and not is_first:
+        if numbered and not is_first:
             accepted = "one version is one commit: close the writer, and open one with the next"
             raise OptionError("txn_version", str(txn_version), accepted)
         return WriteJob.begin(replace(request, overwrite=overwrite and is_first))
@@ -395,8 +395,8 @@ def open_writer(
     return LogWriter(begin, numbers)
 
 
-def _version(app_id: str | None, version: int | None) -> SinkVersion | None:
-    """The version of an idempotent write, or None for another write."""
+def _numbered(app_id: str | None, version: int | None) -> NumberedWrite | None:
+    """The numbered write that a caller asks for, if any."""
     if app_id is None and version is None:
         return None
     if app_id is None or version is None:
@@ -404,7 +404,7 @@ def _version(app_id: str | None, version: int | None) -> SinkVersion | None:
         accepted = "txn_app_id and txn_version go together: give both or neither"
         raise OptionError(missing, "", accepted)
     instance_of("txn_app_id", app_id, str, "give the name of the application")
-    return SinkVersion(app_id, whole_number("txn_version", version))
+    return NumberedWrite(app_id, whole_number("txn_version", version))
 
 
 def _check_producer(

@@ -26,7 +26,7 @@ def test_a_job_has_what_the_options_say(tmp_path: Path) -> None:
     assert str(tmp_path) == job.directory
     assert ("t", 3) == (job.topics.topic, job.topics.n_partitions("t"))
     request = job.request
-    assert (7, ("app", 4)) == (request.lock_timeout_seconds, request.sink)
+    assert (7, ("app", 4)) == (request.lock_timeout_seconds, request.numbered)
     assert not request.overwrite
     assert 100 == job.config.batch_size
 

@@ -26,8 +26,8 @@ from segmentlog.commit.effects import (
     encode_effects,
 )
 from segmentlog.commit.guard import PartitionIntent, list_guards
+from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.settings_file import SettingsFile
-from segmentlog.commit.sink_versions import SinkVersion
 from segmentlog.commit.state import State
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
@@ -56,7 +56,7 @@ def change(directory: Path, delay_ms: int = 60_000) -> None:
     with DirectoryLock(path):
         recover_commits(path)
         begun = Change.begin(path)
-        if State.read(path).sinks:  # the change is done
+        if State.read(path).versions:  # the change is done
             return
         ready = ready_to_append(
             path, [ORDERS], TopicConfig(), is_clean=begun.was_clean, flush=True
@@ -74,7 +74,7 @@ def change(directory: Path, delay_ms: int = 60_000) -> None:
 
         begun.carry_out(
             partitions, effects, work, delay_of=lambda _: delay_ms,
-            sink=SinkVersion("app", 1), topics=["orders"],
+            numbered=NumberedWrite("app", 1), topics=["orders"],
         )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def is_done(directory: Path) -> bool:
     assert (seen, topics) in [(ROWS, {"gone": [0, 1], "orders": [0]}), ([], {"orders": [0]})]
     is_new = not seen
     state = State.read(str(directory))
-    assert is_new == (("app", "orders") in state.sinks)
+    assert is_new == (("app", "orders") in state.versions)
     assert is_new == (["gone"] == [each.topic for each in state.deleted])
     return is_new
 

@@ -176,7 +176,7 @@ def test_a_commit_to_a_partition_that_is_gone(tmp_path: Path) -> None:
     """Nothing raw comes out of it."""
     write(tmp_path, ONE, num_partitions=2)
     job = WriteJob.begin(
-        WriteRequest(str(tmp_path), ProducerConfig(), topic="t", creates_topics=False)
+        WriteRequest(str(tmp_path), ProducerConfig(), topic="t", auto_create_topics=False)
     )
     stager = job.stager(0)
     stager.add(ONE.to_batches()[0])

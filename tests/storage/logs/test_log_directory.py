@@ -406,7 +406,7 @@ def test_a_plan_opens_three_files_of_a_partition(
 
 
 def test_opening_decodes_no_state(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state may hold a hundred thousand sinks, and a reader needs it after a commit only."""
+    """The state may hold 100,000 versions, and a reader needs it after a commit only."""
     rows = pa.table({"value": [b"x"], "partition": [0]})
     write_checkpoint(log_dir, "replication-offset", "orders 0 3", "orders 1 3")
     write(log_dir, rows, topic="orders")

@@ -192,7 +192,7 @@ def test_a_directory_that_is_in_use(directory: Path) -> None:
     assert WHOLE == seen(directory)
 
 
-def test_a_numbered_sink_begins_again(directory: Path) -> None:
+def test_a_numbered_write_begins_again(directory: Path) -> None:
     """Its version of the topic was of records that are gone; of other topics it stays."""
     for topic in ("t", "t-1"):
         write_three(directory, topic, txn_app_id="app", txn_version=7)

@@ -9,7 +9,7 @@ from plain_writes import ONE, values, write
 from soundness import assert_tidy
 
 from segmentlog.append import commit_staged
-from segmentlog.commit.sink_versions import SinkVersion
+from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.errors import LogDirectoryError, StorageError, UnknownTopicOrPartitionError
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.stage.extent_columns import TaskExtents
@@ -38,7 +38,7 @@ def test_a_job_that_is_refused_leaves_no_mark(tmp_path: Path) -> None:
     """It would be swept only after two weeks."""
     with pytest.raises(UnknownTopicOrPartitionError):
         WriteJob.begin(
-            WriteRequest(str(tmp_path), ProducerConfig(), topic="t", creates_topics=False)
+            WriteRequest(str(tmp_path), ProducerConfig(), topic="t", auto_create_topics=False)
         )
     write(tmp_path, ONE, num_partitions=2)
     (tmp_path / "t-0").rename(tmp_path / "elsewhere")
@@ -75,11 +75,11 @@ def test_one_job_commits_many_times(tmp_path: Path) -> None:
     for number in range(3):
         message = staged(job, 0, b"%d" % number)
         of_next = staged(job, 1, b"next %d" % number)
-        assert job.commit([message], ends=False, sink=SinkVersion("query", number))
+        assert job.commit([message], ends=False, numbered=NumberedWrite("query", number))
         assert {each.name for each in of_next} == {
             path.name for path in tmp_path.glob("segmentlog.*.stage")
         }
-        assert not job.commit([of_next], ends=False, sink=SinkVersion("query", number))
+        assert not job.commit([of_next], ends=False, numbered=NumberedWrite("query", number))
         assert [] == list(tmp_path.glob("segmentlog.*.stage"))
         job.check_begun()
     assert [b"0", b"1", b"2"] == values(tmp_path)

@@ -18,7 +18,7 @@ def found(
     topic: str | None = None,
     asked: int | None = None,
     *,
-    creates_topics: bool = True,
+    auto_create_topics: bool = True,
     keeps_partitions: bool = False,
 ) -> JobTopics:
     """As a job that begins finds them."""
@@ -26,7 +26,7 @@ def found(
         str(directory),
         topic,
         asked=asked,
-        creates_topics=creates_topics,
+        auto_create_topics=auto_create_topics,
         keeps_partitions=keeps_partitions,
     )
 
@@ -59,7 +59,7 @@ def test_numbers_of_partitions(tmp_path: Path) -> None:
     assert [3, 5] == [topics.n_partitions(topic) for topic in ("t", "new")]
     assert 1 == found(tmp_path).n_partitions("new")
     with pytest.raises(UnknownTopicOrPartitionError, match="auto_create_topics=True"):
-        found(tmp_path, creates_topics=False).n_partitions("new")
+        found(tmp_path, auto_create_topics=False).n_partitions("new")
     with pytest.raises(OptionError, match="is there and has 3"):
         found(tmp_path, "t", 5)
 

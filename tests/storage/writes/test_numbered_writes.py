@@ -13,7 +13,7 @@ from soundness import assert_tidy
 import segmentlog
 from segmentlog.append import commit_staged as commit
 from segmentlog.commit.deletions import Deletion
-from segmentlog.commit.sink_versions import SinkVersion
+from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.state import STATE_FILE, State
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import CorruptCheckpointError
@@ -40,7 +40,7 @@ def n_rows(directory: Path, *topics: str) -> list[int]:
 
 def names(directory: Path) -> set[str]:
     """Names that the state knows a version of."""
-    return {app_id for app_id, _ in State.read(str(directory)).sinks}
+    return {app_id for app_id, _ in State.read(str(directory)).versions}
 
 
 def rewrite_state(directory: Path, **fields: object) -> None:
@@ -119,8 +119,10 @@ def test_a_commit_says_whether_it_has_written_anything(tmp_path: Path) -> None:
     """Not so only if everything was left out."""
 
     def committed(*topics: str, topic: str | None = None) -> bool:
-        sink = SinkVersion("app", 1)
-        job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic=topic, sink=sink))
+        numbered = NumberedWrite("app", 1)
+        job = WriteJob.begin(
+            WriteRequest(str(tmp_path), ProducerConfig(), topic=topic, numbered=numbered)
+        )
         stager = job.stager(0)
         for batch in to_topics(*topics).to_batches() if topics else ():
             stager.add(batch)
@@ -156,14 +158,14 @@ def test_a_topic_that_is_left_out_is_not_emptied(tmp_path: Path) -> None:
 
 def test_a_topic_that_is_left_out_beside_another_is_not_emptied(tmp_path: Path) -> None:
     """One commit was to empty both."""
-    sink = SinkVersion("app", 1)
-    write(tmp_path, ONE, topic="t", txn_app_id=sink.app_id, txn_version=sink.version)
+    numbered = NumberedWrite("app", 1)
+    write(tmp_path, ONE, topic="t", txn_app_id=numbered.app_id, txn_version=numbered.version)
     write(tmp_path, ONE, topic="u")
-    job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), sink=sink))
+    job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), numbered=numbered))
     stager = job.stager(0)
     stager.add(to_topics("t", "u").to_batches()[0])
     emptied = [TopicPartition("t", 0), TopicPartition("u", 0)]
-    settings = commit.CommitSettings(TopicConfig(), sink=sink, emptied=emptied)
+    settings = commit.CommitSettings(TopicConfig(), numbered=numbered, emptied=emptied)
     with DirectoryLock(str(tmp_path)):
         commit.commit_staged(str(tmp_path), job.token, JobExtents([stager.finish()]), settings)
     job.abort()
@@ -181,9 +183,9 @@ def test_a_version_is_forgotten_30_days_after_its_last_commit(
         write(tmp_path, ONE, txn_app_id="daily", txn_version=version)
         write(tmp_path, ONE, topic="u", txn_app_id="old", txn_version=2 + version)
         clock.advance(days=14)
-    assert {("old", "t"), ("old", "u"), ("daily", "t")} == set(State.read(str(tmp_path)).sinks)
+    assert {("old", "t"), ("old", "u"), ("daily", "t")} == set(State.read(str(tmp_path)).versions)
     write(tmp_path, ONE)
-    assert {("old", "u"), ("daily", "t")} == set(State.read(str(tmp_path)).sinks)
+    assert {("old", "u"), ("daily", "t")} == set(State.read(str(tmp_path)).versions)
     before = len(values(tmp_path))
     write(tmp_path, ONE, txn_app_id="old", txn_version=1)
     write(tmp_path, ONE, txn_app_id="daily", txn_version=2)
@@ -227,8 +229,8 @@ def test_versions_keep_their_age_where_the_clock_jumps_forward(
 def test_a_version_from_the_future_is_as_one_of_now(tmp_path: Path, clock: Clock) -> None:
     """It is forgotten, too, whoever has put it there."""
     write(tmp_path, ONE, txn_app_id="app", txn_version=1)
-    columns: dict[str, Any] = json.loads((tmp_path / STATE_FILE).read_text())["sinks"]
-    rewrite_state(tmp_path, sinks={**columns, "time_ms": [2**62]})
+    columns: dict[str, Any] = json.loads((tmp_path / STATE_FILE).read_text())["versions"]
+    rewrite_state(tmp_path, versions={**columns, "time_ms": [2**62]})
     for _ in range(3):
         write(tmp_path, ONE)
         assert {"app"} == names(tmp_path)
@@ -255,24 +257,24 @@ COLUMNS = {"app_id": ["a"], "topic": ["t"], "version": [1], "time_ms": [1]}
         {"token": ["x"]},
         {"time_ms": 1.5},
         {"time_ms": None},
-        {"sinks": None},
-        {"sinks": []},
-        {"sinks": {}},
-        {"sinks": {"app": 1}},
-        {"sinks": {**COLUMNS, "app_id": [1]}},
-        {"sinks": {**COLUMNS, "topic": [None]}},
-        {"sinks": {**COLUMNS, "topic": [["t"]]}},
-        {"sinks": {**COLUMNS, "version": ["1"]}},
-        {"sinks": {**COLUMNS, "version": [True]}},
-        {"sinks": {**COLUMNS, "version": [1.0]}},
-        {"sinks": {**COLUMNS, "version": [{"a": [1]}]}},
-        {"sinks": {**COLUMNS, "time_ms": [None]}},
-        {"sinks": {**COLUMNS, "time_ms": [1, 2]}},
-        {"sinks": {**COLUMNS, "time_ms": []}},
-        {"sinks": {**COLUMNS, "app_id": ["a", "b"]}},
-        {"sinks": {**COLUMNS, "version": "1"}},
-        {"sinks": {**COLUMNS, "version": {"1": 1}}},
-        {"sinks": {**COLUMNS, "version": 1}},
+        {"versions": None},
+        {"versions": []},
+        {"versions": {}},
+        {"versions": {"app": 1}},
+        {"versions": {**COLUMNS, "app_id": [1]}},
+        {"versions": {**COLUMNS, "topic": [None]}},
+        {"versions": {**COLUMNS, "topic": [["t"]]}},
+        {"versions": {**COLUMNS, "version": ["1"]}},
+        {"versions": {**COLUMNS, "version": [True]}},
+        {"versions": {**COLUMNS, "version": [1.0]}},
+        {"versions": {**COLUMNS, "version": [{"a": [1]}]}},
+        {"versions": {**COLUMNS, "time_ms": [None]}},
+        {"versions": {**COLUMNS, "time_ms": [1, 2]}},
+        {"versions": {**COLUMNS, "time_ms": []}},
+        {"versions": {**COLUMNS, "app_id": ["a", "b"]}},
+        {"versions": {**COLUMNS, "version": "1"}},
+        {"versions": {**COLUMNS, "version": {"1": 1}}},
+        {"versions": {**COLUMNS, "version": 1}},
         {"aside": None},
         {"aside": 7},
         {"aside": "t"},
@@ -305,9 +307,9 @@ def test_a_state_of_nothing_but_brackets(tmp_path: Path) -> None:
 
 def test_the_state_comes_back_as_it_was_written(tmp_path: Path) -> None:
     """Also names that no terminal shows."""
-    sinks = {("a", "t"): (0, 1), ("a", "u"): (2**63 - 1, -5), ('\ud800\n"', ""): (1, 2**60)}
+    versions = {("a", "t"): (0, 1), ("a", "u"): (2**63 - 1, -5), ('\ud800\n"', ""): (1, 2**60)}
     deleted = (Deletion("u", "token", 7),)
-    state = State(7, "token", LATER, sinks, ["t"], deleted)
+    state = State(7, "token", LATER, versions, ["t"], deleted)
     (tmp_path / STATE_FILE).write_bytes(state.encode())
     assert state == State.read(str(tmp_path))
     empty = State(1, "token", LATER, aside=[])

@@ -198,9 +198,9 @@ def test_a_link_or_a_file_in_the_place_of_a_partition(tmp_path: Path) -> None:
         assert elsewhere.exists() == (what == "empty")
         elsewhere.mkdir(exist_ok=True)
     place.touch()
-    for creates_topics in (True, False):
+    for auto_create_topics in (True, False):
         with pytest.raises(LogDirectoryError, match="t-0: is not a directory"):
-            write(tmp_path, ONE, auto_create_topics=creates_topics)
+            write(tmp_path, ONE, auto_create_topics=auto_create_topics)
     write(tmp_path, ONE.append_column("topic", pa.array(["other"])), topic=None)
     place.unlink()
     assert before == sorted(path.name for path in tmp_path.iterdir())

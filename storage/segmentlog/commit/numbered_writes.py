@@ -1,4 +1,4 @@
-"""The last version of each numbered sink in each topic, so that a retried write is done once.
+"""The last version under each name in each topic, so that a retried write is done once.
 
 Every commit reads and writes the whole table, and a program that takes a new name for each run
 adds a row each time.  So the table is kept small: four columns in the file, plain tuples in
@@ -10,22 +10,22 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "FORGOTTEN_AFTER_MS",
-    "SinkVersion",
-    "Sinks",
+    "NumberedWrite",
+    "Versions",
     "committed_version",
-    "decode_sinks",
-    "encode_sinks",
-    "forget_sinks",
+    "decode_versions",
+    "encode_versions",
+    "forget_versions",
 ]
 
-#: Counted from a sink's last commit to a topic; a failed query is retried much sooner.
+#: Counted from the last commit under a name to a topic; a failed query is retried much sooner.
 FORGOTTEN_AFTER_MS = 30 * 24 * 3600 * 1000
 
 #: By id and topic: the version that was committed last, and the time (epoch ms).
-Sinks = dict[tuple[str, str], tuple[int, int]]
+Versions = dict[tuple[str, str], tuple[int, int]]
 
 
-class SinkVersion(NamedTuple):
+class NumberedWrite(NamedTuple):
     """A numbered write: a streaming query's batch, or a ``txnAppId`` with its ``txnVersion``.
 
     It counts for each topic by itself: one batch of a query may go to several topics, one after
@@ -35,19 +35,19 @@ class SinkVersion(NamedTuple):
     app_id: str
     version: int
 
-    def left_out(self, sinks: Sinks, topics: Iterable[str]) -> dict[str, int]:
+    def left_out(self, versions: Versions, topics: Iterable[str]) -> dict[str, int]:
         """Topics that have this version or a later one, each with its version."""
-        found = {topic: committed_version(sinks, self.app_id, topic) for topic in topics}
+        found = {topic: committed_version(versions, self.app_id, topic) for topic in topics}
         return {topic: version for topic, version in found.items() if version >= self.version}
 
 
-def committed_version(sinks: Sinks, app_id: str, topic: str) -> int:
-    """The last version of a sink that a topic has, or -1."""
-    return sinks.get((app_id, topic), (-1, 0))[0]
+def committed_version(versions: Versions, app_id: str, topic: str) -> int:
+    """The last version under a name that a topic has, or -1."""
+    return versions.get((app_id, topic), (-1, 0))[0]
 
 
-def forget_sinks(sinks: Sinks, last_ms: int, now_ms: int) -> Sinks:
-    """Sinks whose last commit is recent enough to be remembered.
+def forget_versions(versions: Versions, last_ms: int, now_ms: int) -> Versions:
+    """Versions whose last commit is recent enough to be remembered.
 
     A version that is forgotten too early may be written twice.  A version that is kept too long
     costs a few bytes.  So a clock that has moved forward by more than `FORGOTTEN_AFTER_MS` since
@@ -67,32 +67,32 @@ def forget_sinks(sinks: Sinks, last_ms: int, now_ms: int) -> Sinks:
     """
     passed = now_ms - last_ms
     if passed > FORGOTTEN_AFTER_MS:
-        return {key: (version, time_ms + passed) for key, (version, time_ms) in sinks.items()}
+        return {key: (version, time_ms + passed) for key, (version, time_ms) in versions.items()}
     first, last = now_ms - FORGOTTEN_AFTER_MS, now_ms + FORGOTTEN_AFTER_MS
     return {
         key: found if found[1] <= last else (found[0], now_ms)
-        for key, found in sinks.items()
+        for key, found in versions.items()
         if found[1] >= first
     }
 
 
-def encode_sinks(sinks: Sinks) -> dict[str, list[Any]]:
-    """Four columns: JSON takes three times as long for an object for each sink."""
+def encode_versions(versions: Versions) -> dict[str, list[Any]]:
+    """Four columns: JSON takes three times as long for an object for each version."""
     return {
-        "app_id": [app_id for app_id, _ in sinks],
-        "topic": [topic for _, topic in sinks],
-        "version": [version for version, _ in sinks.values()],
-        "time_ms": [time_ms for _, time_ms in sinks.values()],
+        "app_id": [app_id for app_id, _ in versions],
+        "topic": [topic for _, topic in versions],
+        "version": [version for version, _ in versions.values()],
+        "time_ms": [time_ms for _, time_ms in versions.values()],
     }
 
 
-def decode_sinks(found: Mapping[str, Any]) -> Sinks:
+def decode_versions(found: Mapping[str, Any]) -> Versions:
     """The inverse.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        If `found` is not what `encode_sinks` returns.
+        If `found` is not what `encode_versions` returns.
     """
     ids, topics = _column(found["app_id"], str), _column(found["topic"], str)
     versions, times = _column(found["version"], int), _column(found["time_ms"], int)
