@@ -87,9 +87,9 @@ _OF_CLIENTS = "Not used: there is no client"
 
 READ_OPTIONS = (
     Option("path", "required", "a path", "A log directory, a partition directory or a `.log` "
-           "file; what `load(path)` sets"),
+           "file; `load(path)` sets this option"),
     Option("paths", "none", 'a JSON list of paths such as `["/d1","/d2"]`', "Several log "
-           "directories of one broker; what `load([...])` sets", _paths),
+           "directories of one broker; `load([...])` sets this option", _paths),
     Option("subscribe", "all topics", "topics such as `a,b`, at least one", "Topics to read",
            _topics),
     Option("subscribePattern", "all topics", "a Java regular expression", "Topics whose name "
@@ -107,13 +107,14 @@ READ_OPTIONS = (
     Option("startingOffsetsByTimestampStrategy", "`error`", "`error` or `latest`", "If every "
            "record of a partition is older than its starting timestamp: `error` fails the query, "
            "`latest` starts it at its end", one_of(NoMatch)),
-    Option("lastRecords", "none", "a number from 1", "Starts each partition this number of "
-           "offsets before its end; replaces the starting options", number(1)),
-    Option("lastDuration", "none", "a duration such as `10 minutes` or `2 days`", "Starts at the "
-           "records of this time before the read is planned, by the clock of the driver; "
-           "replaces the starting options", partial(LastDuration.parse, "lastDuration")),
+    Option("lastRecords", "none", "a number from 1", "Where to start: this number of offsets "
+           "before the end of each partition; not together with another starting option",
+           number(1)),
+    Option("lastDuration", "none", "a duration such as `10 minutes` or `2 days`", "Where to "
+           "start: this long before the read is planned, by the clock of the driver; not together "
+           "with another starting option", partial(LastDuration.parse, "lastDuration")),
     Option("endingTimestamp", "none", _A_TIME, "Where to end: before the earliest offset whose "
-           "record has this time or a later one; without such a record at latest",
+           "record has this time or a later one; at latest if there is no such record",
            partial(TimestampBound.parse, "endingTimestamp")),
     Option("endingOffsetsByTimestamp", "none", _TIMES, "Where to end, for each partition",
            partial(TimestampBound.parse_map, "endingOffsetsByTimestamp")),
@@ -126,25 +127,28 @@ READ_OPTIONS = (
     Option("includeHeaders", "`false`", _BOOLEAN, "Adds the column `headers`", boolean),
     Option("preserve", "`false`", _BOOLEAN, "Reads all that a write with `preserve` "
            "keeps: `includeHeaders` is then `true` unless it is given", boolean),
-    Option("strings", "`false`", _BOOLEAN, "Whether `key` and `value` are strings in place of "
-           "binary; `onInvalidUtf8` decides about other bytes", boolean),
+    Option("strings", "`false`", _BOOLEAN, "Whether `key` and `value` are strings instead of "
+           "binary; `onInvalidUtf8` decides what becomes of bytes that are not UTF-8", boolean),
     Option("failOnDataLoss", "`true`", _BOOLEAN, "If a part of the range is gone or not yet "
-           "written: `true` fails the query, `false` reads the rest, and logs the offsets that "
+           "written: `true` fails the query, `false` reads the rest and logs the offsets that "
            "are left out", boolean),
     Option("kafka.isolation.level", "`read_uncommitted`", "`read_uncommitted` or "
            "`read_committed`", "`read_committed` leaves out what transactions aborted, and ends "
            "at the last stable offset", one_of(IsolationLevel)),
-    Option("onCorruptBatch", "`fail`", "`fail` or `skip`", "Whether a corrupt batch fails the "
-           "query, or is left out and its offsets logged by the task", one_of(OnCorruptBatch)),
+    Option("onCorruptBatch", "`fail`", "`fail` or `skip`", "At a corrupt batch: `fail` fails the "
+           "query, `skip` leaves the batch out, and the task logs its offsets",
+           one_of(OnCorruptBatch)),
     Option("maxInflatedBatchBytes", "`256m`", "bytes, or a size such as `64m`", "A compressed "
-           "batch that inflates to more is corrupt", size()),
+           "batch that inflates to more counts as corrupt", size()),
     Option("onInvalidUtf8", "`fail`", "`fail`, `null` or `replace`", "What becomes of a key "
-           "or value that is read as `string`, and that is not UTF-8: an error, null, or U+FFFD "
-           "in place of the bad bytes", one_of(OnInvalidUtf8)),
+           "or value that is read as `string` and is not UTF-8: `fail` fails the query, `null` "
+           "makes it null, `replace` puts U+FFFD in place of the bad bytes",
+           one_of(OnInvalidUtf8)),
     Option("readUpTo", "`highWatermark`", "`highWatermark` or `logEnd`", "What `latest` means: "
-           "the checkpointed high watermark where there is one, or the last whole batch",
+           "`highWatermark` is the checkpointed high watermark, or the log end if there is no "
+           "checkpoint; `logEnd` is the end of the last whole batch",
            one_of(ReadUpTo)),
-    Option("minPartitions", "none", "a number from 1", "A hint for the least number of tasks: "
+    Option("minPartitions", "none", "a number from 1", "Least number of tasks, as a hint: "
            "large partitions are divided by their offsets, as by `kafka`", number(1, 2**31 - 1)),
     Option("maxRecordsPerPartition", "none", "a number from 1", "Most offsets that a task reads",
            number(1)),
@@ -155,9 +159,10 @@ READ_OPTIONS = (
            "words share topic-partitions among tasks as Kafka's assignors of these names do among "
            "consumers",
            one_of(PartitionAssignor)),
-    Option("maxBytesPerPartition", "`128m`", "bytes, or a size such as `64m`; 0 for one task a "
-           "partition", "About how many bytes of log a task reads; it divides further what "
-           "`minPartitions` and `maxRecordsPerPartition` leave", size(zero=True)),
+    Option("maxBytesPerPartition", "`128m`", "bytes, or a size such as `64m`; 0 for one task for "
+           "each partition", "About how many bytes of log a task reads; larger pieces that "
+           "`minPartitions` and `maxRecordsPerPartition` make are divided further",
+           size(zero=True)),
     Option("kafka.bootstrap.servers", "none", "anything", "Not used: the path takes its place",
            is_used=False),
     Option("groupIdPrefix", "none", "anything", _OF_CLIENTS, is_used=False),
@@ -172,14 +177,18 @@ READ_OPTIONS = (
 #: Settings of the topics, which `segmentlog.TopicConfig` parses.
 TOPIC_SETTINGS = (
     Option("segment.bytes", "`1073741824`", "a number", "Size at which a segment rolls"),
-    Option("segment.ms", "`604800000`", "a number", "Age, in record time, at which it rolls"),
-    Option("segment.index.bytes", "`10485760`", "a number", "Size of an index at which it rolls"),
-    Option("index.interval.bytes", "`4096`", "a number", "Bytes from index entry to index entry"),
+    Option("segment.ms", "`604800000`", "a number", "Age of a segment, in the time of its "
+           "records, at which it rolls"),
+    Option("segment.index.bytes", "`10485760`", "a number", "Size of an index file "
+           "at which its segment rolls"),
+    Option("index.interval.bytes", "`4096`", "a number", "Bytes of log between two index "
+           "entries"),
     Option("max.message.bytes", "`1048588`", "a number", "Largest record batch"),
-    Option("compression.type", "`producer`", "`producer`, `uncompressed` or a codec", "Of the "
-           "topic: unless `producer`, it takes precedence over `kafka.compression.type`"),
+    Option("compression.type", "`producer`", "`producer`, `uncompressed` or a codec", "The "
+           "topic's codec; unless it is `producer`, it takes precedence over "
+           "`kafka.compression.type`"),
     Option("message.timestamp.type", "`CreateTime`", "`CreateTime` or `LogAppendTime`",
-           "Whose timestamps the records have; the latter is the time of writing, also with "
+           "`LogAppendTime` gives every record the time of writing, also with "
            "`includeTimestamp`"),
     Option("flush.messages", "no limit", "a number from 1", "With `flush=none`: a job with at "
            "least this many records is synced anyway"),
@@ -187,27 +196,28 @@ TOPIC_SETTINGS = (
 
 WRITE_OPTIONS = (
     Option("path", "required", "a path", "The log directory to append to, on a file system that "
-           "all machines share; what `save(path)` sets"),
+           "all machines share; `save(path)` sets this option"),
     Option("topic", "the column `topic`", "a topic's name", "Topic of all rows; takes precedence "
            "over the column", str.strip),
     Option("numPartitions", "1 for new topics", "a number from 1", "Number of partitions of a "
            "topic that the job creates when it commits; if `topic` exists, it must have this "
            "number", number(1)),
     Option("autoCreateTopics", "`true`, in a broker's own directory `false`", _BOOLEAN,
-           "Whether topics that are missing are created; a broker moves topics that it does not "
-           "know aside", boolean),
+           "Whether missing topics are created; a broker puts aside topics that it does not "
+           "know", boolean),
     Option("includeTimestamp", "`false`", _BOOLEAN, "Takes the column `timestamp`; "
            "otherwise records get the time of writing, as from the `kafka` sink", boolean),
     Option("includeTimestampType", "`false`", _BOOLEAN, "Takes the column "
            "`timestampType` as well: rows of type 1 keep `timestamp` as the time of appending",
            boolean),
     Option("includeOffset", "`false`", _BOOLEAN, "Takes the columns `partition` and "
-           "`offset`: records keep the offsets that they had, to restore a log", boolean),
+           "`offset`, to restore a log: records keep their offsets", boolean),
     Option("preserve", "`false`", _BOOLEAN, "Keeps all that rows of a log have: "
            "`includeTimestamp`, `includeTimestampType` and `includeOffset` are then `true` unless "
            "they are given", boolean),
-    Option("deleteRecords", "`false`", _BOOLEAN, "What `mode(\"overwrite\")` asks "
-           "for: the topic's earlier records go when those of the job come", boolean),
+    Option("deleteRecords", "`false`", _BOOLEAN, "Required by `mode(\"overwrite\")`: "
+           "the topic's earlier records are deleted when the job's records become visible",
+           boolean),
     Option("kafka.compression.type", "`none`", "`none`, `gzip`, `snappy`, `lz4` or `zstd`",
            "Codec of the record batches", _codec),
     Option("kafka.compression.gzip.level", "`-1`", "`-1`, or `1` to `9`", "Effort of gzip; -1 is "
@@ -218,17 +228,19 @@ WRITE_OPTIONS = (
            partial(_level, Codec.ZSTD)),
     Option("kafka.batch.size", "`131072`", "bytes, or a size such as `64k`; 0 for the smallest "
            "batches", "Size of a record batch before compression", size(zero=True)),
-    Option("kafka.buffer.memory", "`32m`", "bytes, or a size such as `64m`", "Rows that a task "
-           "holds before it writes batches", size()),
+    Option("kafka.buffer.memory", "`32m`", "bytes, or a size such as `64m`", "Bytes of rows that "
+           "a task holds before it writes batches", size()),
     Option("kafka.max.request.size", "no limit", "bytes, or a size such as `1m`; 0 for no limit",
-           "Largest record batch, beside `max.message.bytes` and `segment.bytes`",
+           "Largest record batch; `max.message.bytes` and `segment.bytes` bound it as well",
            size(zero=True)),
     *TOPIC_SETTINGS,
-    Option("flush", "`commit`", "`commit` or `none`", "Whether everything is on the disk before "
-           "a write succeeds, or left to the page cache as brokers do", one_of(Flush)),
+    Option("flush", "`commit`", "`commit` or `none`", "`commit`: everything is on the disk "
+           "before a write succeeds; `none`: it is left to the page cache, as by brokers",
+           one_of(Flush)),
     Option("lockTimeout", "`60`", "seconds, from 0", "How long to wait for another writer or a "
            "broker", number(0)),
-    Option("txnAppId", "none", "a name", "With `txnVersion`: a topic to which this version, or a "
-           "later one, was committed under this name is left out"),
-    Option("txnVersion", "none", "a number from 0", "See `txnAppId`", number(0)),
+    Option("txnAppId", "none", "a name", "With `txnVersion`: the name of the writing application; "
+           "a topic that already has this version, or a later one, under this name is left out"),
+    Option("txnVersion", "none", "a number from 0", "With `txnAppId`: the number of the write; it "
+           "rises from write to write", number(0)),
 )  # fmt: skip

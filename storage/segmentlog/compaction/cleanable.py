@@ -51,7 +51,7 @@ class Cleanable(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """The cleanable share of the bytes."""
+        """The cleanable bytes, divided by the clean and cleanable bytes together."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 

@@ -23,7 +23,7 @@ class CompactedPartition(NamedTuple):
     ----------
     first_dirty_offset : where the part of the log began that had not been compacted.
     clean_to : where it begins now; in a dry run, where it would begin at best.
-    dirty_ratio : the share of its bytes that could be compacted.
+    dirty_ratio : its cleanable bytes, divided by its clean and cleanable bytes together.
     n_passes : how often the log was gone through; 0 in a dry run.
     segments_before, segments_after, bytes_before, bytes_after, records_before, records_after : of
         the segments that were gone through; -1 in a dry run, but for the first and the third.
