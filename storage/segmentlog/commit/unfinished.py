@@ -247,7 +247,8 @@ def _remove(guard: Guard) -> None:
         path = os.path.join(guard.path, name)
         if path == guard.state_path and is_directory(path):  # last, with the guard itself
             continue
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):  # a reader has closed its ``.nfs…`` file
+            os.unlink(path)
     with contextlib.suppress(FileNotFoundError):
         os.rmdir(guard.state_path)
     os.rmdir(guard.path)

@@ -6,7 +6,6 @@ The mount lags by a minute (`lagging_mount`): what it has once looked at, it tel
 import errno
 import os
 import stat
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,21 +157,43 @@ def _big(directory: Path) -> None:
             writer.append(pa.table({"value": [os.urandom(1000)] * 1000}))
 
 
-def test_a_guard_that_a_reader_looks_into_goes_all_the_same(server: Path, mount: Path) -> None:
-    """Removing a file that is open on this mount leaves it there under another name."""
+@pytest.mark.parametrize("closed_in", ["a pause", "a listing"])
+def test_a_guard_is_removed_although_a_reader_has_its_intent_open(
+    server: Path, mount: Path, closed_in: str
+) -> None:
+    """A file that is open on this mount keeps a name in the guard until the reader closes it."""
     _write_batches(mount, 1)
-    opened = []
-    finish = settle.finish
+    opened, closed = [], []
+    finish, sleep, list_names = settle.finish, time.sleep, settle.list_names
 
     def looked_into(directory: str, guard: Guard, *more: Any) -> None:
         opened.append(os.open(guard.intent_path, os.O_RDONLY))
-        threading.Timer(0.3, os.close, opened).start()
         finish(directory, guard, *more)
+
+    def close() -> None:
+        if opened:
+            closed.append(os.close(opened.pop()))
+
+    def paused(seconds: float) -> None:
+        if closed_in == "a pause":
+            close()
+        sleep(seconds)
+
+    def listed(directory: str) -> Any:
+        names = list_names(directory)
+        if closed_in == "a listing" and any(each.startswith(".nfs") for each in names):
+            close()
+            while list((server / Path(directory).name).glob(".nfs*")):
+                sleep(0.01)  # the mount is told of a close later
+        return names
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(change, "finish", looked_into)
+        patched.setattr(settle.time, "sleep", paused)
+        patched.setattr(settle, "list_names", listed)
+        patched.setattr(settle, "_MOST_SECONDS", 60)
         _write_batches(mount, 2)
-    time.sleep(0.5)
+    assert closed
     assert not segmentlog.open_log_dir(server).unfinished_commits
     assert _numbers_of(segmentlog.open_log_dir(server)) == [1, 2]
 
