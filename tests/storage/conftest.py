@@ -51,13 +51,13 @@ def _listen(event: str, arguments: tuple[object, ...]) -> None:
 
 @pytest.fixture(scope="session")
 def audited() -> None:
-    """A hook of the interpreter, which cannot be taken away again."""
+    """An audit hook of the interpreter, which cannot be removed again."""
     sys.addaudithook(_listen)
 
 
 @pytest.fixture
 def opening(audited: None) -> Callable[[], contextlib.AbstractContextManager[list[str]]]:
-    """A context that notes the ``.log`` files that are opened within it, by their last names."""
+    """A context that notes the ``.log`` files that are opened in it: partition and base offset."""
 
     @contextlib.contextmanager
     def note() -> Iterator[list[str]]:

@@ -23,13 +23,13 @@ ENTRY = 12  # bytes
 
 
 def timed(times_ms: Sequence[int]) -> pa.Table:
-    """Records of these times."""
+    """Records with these timestamps."""
     times = pa.array([1000 * each for each in times_ms], pa.timestamp("us", "UTC"))
     return pa.table({"value": [b"v"] * len(times), "timestamp": times})
 
 
 def found_from(directory: Path, timestamp_ms: int) -> dict[str, int]:
-    """The number of records at or after a time, by the ways to ask for it."""
+    """The number of records at or after a time, and the first of them, as a reader finds them."""
     dataset = segmentlog.dataset(directory, topics="t")
     time = pa.scalar(1000 * timestamp_ms, pa.timestamp("us", "UTC"))
     log = segmentlog.open_log_dir(directory).log("t", 0)
@@ -42,10 +42,13 @@ def found_from(directory: Path, timestamp_ms: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("n_entries", [0, 1, 12, 15])
 @pytest.mark.parametrize("later", [[1010] * 20, [900] * 20, [*range(2000, 2020)]])
-def test_an_append_behind_a_time_index_that_was_cut_short_tells_the_truth(
+def test_an_append_after_a_time_index_was_cut_short_keeps_times_right(
     tmp_path: Path, n_entries: int, later: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The largest time before the append is in the log, and no longer in the index."""
+    """The log contains the largest time before the append, and the time index has lost it.
+
+    Queries by time are right anyway.
+    """
     write(tmp_path, timed(range(1000, 1050)), config=CONFIG)
     (index,) = (tmp_path / "t-0").glob("*.timeindex")
     with index.open("r+b") as file:
@@ -61,7 +64,10 @@ def test_an_append_behind_a_time_index_that_was_cut_short_tells_the_truth(
 def test_a_time_index_that_belongs_to_another_log_is_built_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its last entry has a time that the batch there does not have."""
+    """The last entry of the index has a time that its batch does not have.
+
+    The next append rebuilds the index.
+    """
     write(tmp_path, timed(range(1000, 1050)), config=CONFIG)
     (index,) = (tmp_path / "t-0").glob("*.timeindex")
     data = bytearray(index.read_bytes())
@@ -76,7 +82,7 @@ def test_a_time_index_that_belongs_to_another_log_is_built_again(
 def test_verify_finds_a_time_index_that_denies_earlier_times_and_reindex_mends_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A broker appends after a time index that was cut short, and takes its last entry."""
+    """A broker that appends to a time index that was cut short trusts its last entry."""
     write(tmp_path, timed([*range(1000, 1050), *[1010] * 20]), config=CONFIG)
     (index,) = (tmp_path / "t-0").glob("*.timeindex")
     entries = index.read_bytes()[:ENTRY]

@@ -1,4 +1,4 @@
-"""Effects of one commit on each of its partitions."""
+"""One commit and its effects on each of its partitions."""
 
 import errno
 import os
@@ -20,7 +20,10 @@ from segmentlog.writes.request import WriteRequest
 
 
 def test_a_commit_empties_the_partitions_that_it_names_and_no_other(tmp_path: Path) -> None:
-    """One of two that it appends to: the other keeps its records."""
+    """The commit appends to two topics and empties one of them.
+
+    The other topic keeps its old records.
+    """
     rows = pa.table({"topic": ["a", "b"], "value": [b"old", b"old"]})
     write(tmp_path, rows, topic=None)
     job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig()))
@@ -41,9 +44,9 @@ def test_a_commit_empties_the_partitions_that_it_names_and_no_other(tmp_path: Pa
 def test_a_decision_that_is_reported_as_failed_and_was_made_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A network file system may have renamed the state when it answers with an error.
+    """A network file system may have renamed the state although it answers with an error.
 
-    The rows are visible then, and an error would have the job written once more.
+    The rows are visible then, and an error would make the user write the job a second time.
     """
     write(tmp_path, pa.table({"value": [b"old"]}))
     real = os.replace

@@ -1,4 +1,4 @@
-"""Files that an append has open."""
+"""Limits of an append: the files that it has open, and the last offset of a log."""
 
 from pathlib import Path
 
@@ -23,7 +23,10 @@ pytestmark = pytest.mark.linux
 def test_a_job_that_rolls_often_has_few_files_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flush: bool
 ) -> None:
-    """Three for a segment, also when it cannot begin the next one, and those to be synced."""
+    """An append has the three files of a segment open, and the files that wait for a sync.
+
+    It closes them all when it cannot create the next segment.
+    """
 
     def rows(first: int) -> pa.Table:
         weeks = [number * 8 * 24 * 3600 * 1000 for number in range(first, first + 50)]
@@ -54,8 +57,8 @@ def test_a_job_that_rolls_often_has_few_files_open(
     assert_tidy(tmp_path)
 
 
-def test_a_log_has_no_offset_behind_javas_largest_long(tmp_path: Path) -> None:
-    """Nor is there an end of it that a checkpoint could not say."""
+def test_a_log_has_no_offset_beyond_javas_largest_long(tmp_path: Path) -> None:
+    """An append after offset 2**63 - 2 is refused: no checkpoint can contain the next log end."""
     last = pa.table({"value": [b"v"], "offset": [2**63 - 2], "partition": [0]})
     write(tmp_path, last, config=ProducerConfig(use_offsets=True))
     with pytest.raises(OffsetsOutOfOrderError):

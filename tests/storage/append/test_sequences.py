@@ -1,7 +1,7 @@
-"""Batches of producers are checked as the leader of a partition does it.
+"""Batches of producers are checked in the way that the leader of a partition checks them.
 
-Cases of Kafka's ``ProducerStateManagerTest`` that have a meaning without a coordinator; the names
-of the errors are Kafka's.
+These are the cases of Kafka's ``ProducerStateManagerTest`` that have a meaning without a
+coordinator. The names of the errors are Kafka's.
 """
 
 import shutil
@@ -35,14 +35,14 @@ LARGEST = 2**31 - 1
 
 
 def send(directory: Path, *batches: bytes, partition: int = 0) -> tuple[Appended, ...]:
-    """One flush of ready-made batches, and the answers."""
+    """Write ready-made batches in one flush, and return the answers."""
     with segmentlog.open_writer(directory, "t") as writer:
         writer.append_batches(b"".join(batches), partition)
     return writer.appended
 
 
 def rows(first: int, n_rows: int) -> pa.Table:
-    """Numbers as values."""
+    """A table with these numbers as values."""
     return pa.table({"value": [b"%d" % i for i in range(first, first + n_rows)]})
 
 
@@ -52,7 +52,7 @@ def end(directory: Path) -> int:
 
 
 def test_the_next_sequence_is_appended_and_any_other_is_refused(tmp_path: Path) -> None:
-    """0 and then 1; 5 is a gap, and 0 with other bounds is nothing that the log has."""
+    """Sequence 5 is a gap. Sequence 0 with another last sequence matches no batch of the log."""
     send(tmp_path, batch(1, 0, 0))
     (answer,) = send(tmp_path, batch(1, 0, 1, 2))
     assert (1, 2, 1, 2, 2, 0) == answer[4:]
@@ -68,7 +68,10 @@ def test_the_next_sequence_is_appended_and_any_other_is_refused(tmp_path: Path) 
 
 
 def test_a_repeated_batch_is_answered_with_its_first_offsets(tmp_path: Path) -> None:
-    """Each of many, also after a broker would have forgotten it; other producers lie between."""
+    """Nine batches are repeated; a broker remembers five.
+
+    Batches of another producer lie between them.
+    """
     sent = [batch(1, 0, 3 * i, 3) for i in range(9)]
     for number, each in enumerate(sent):
         send(tmp_path, each)
@@ -83,8 +86,11 @@ def test_a_repeated_batch_is_answered_with_its_first_offsets(tmp_path: Path) -> 
     assert_tidy(tmp_path)
 
 
-def test_what_is_new_behind_repeated_batches_is_appended(tmp_path: Path) -> None:
-    """The flush has both, in both ways in which staged bytes are kept."""
+def test_new_batches_after_repeated_ones_are_appended(tmp_path: Path) -> None:
+    """A flush that begins with repeated batches appends the new batches after them.
+
+    This holds whether staged bytes are copied or moved.
+    """
     send(tmp_path, batch(1, 0, 0, 2), batch(1, 0, 2, 2))
     (answer,) = send(tmp_path, *(batch(1, 0, 2 * i, 2) for i in range(4)))
     assert (0, 7, 0, 7, 8, 4) == answer[4:]
@@ -100,7 +106,10 @@ def test_what_is_new_behind_repeated_batches_is_appended(tmp_path: Path) -> None
 
 
 def test_a_flush_is_recognized_when_retention_has_taken_it(tmp_path: Path) -> None:
-    """The snapshot at the log end has its last batch; those before have come with it."""
+    """The snapshot at the log end has the last batch of the flush.
+
+    The batches before it arrive in the same flush.
+    """
     send(tmp_path, batch(1, 0, 0, 4))
     sent = [batch(1, 0, 4, 3), batch(2, 0, 0, 2), batch(1, 0, 7, 2), batch(1, 0, 9, 5)]
     first = send(tmp_path, *sent)
@@ -120,7 +129,7 @@ def test_a_flush_is_recognized_when_retention_has_taken_it(tmp_path: Path) -> No
 
 
 def test_a_flush_is_recognized_when_compaction_has_taken_a_part(tmp_path: Path) -> None:
-    """Also its first batches, and one in the middle."""
+    """Compaction removes the first batches of the flush and one from its middle."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
     config = ProducerConfig(batch_size=1)
     keys = [b"a", b"b", b"a", b"c", b"b", b"d"]
@@ -141,7 +150,7 @@ def test_a_flush_is_recognized_when_compaction_has_taken_a_part(tmp_path: Path) 
 
 
 def test_a_flush_may_repeat_itself(tmp_path: Path) -> None:
-    """All of it, or its last batch."""
+    """One flush contains the same batches more than once, and each is written once."""
     (answer,) = send(tmp_path, *(batch(1, 0, i, 2) for i in (0, 2, 0, 2, 4, 4)))
     assert (0, 5, 0, 5, 12, 6) == answer[4:]
     assert [b"1:%d" % i for i in range(6)] == values(tmp_path)
@@ -149,7 +158,10 @@ def test_a_flush_may_repeat_itself(tmp_path: Path) -> None:
 
 
 def test_epochs_fence_and_begin_at_zero(tmp_path: Path) -> None:
-    """A higher epoch at 0; a lower one never again; a higher one at another number is a gap."""
+    """A higher epoch begins at sequence 0 and is refused at any other sequence.
+
+    A lower epoch is fenced from then on.
+    """
     send(tmp_path, batch(1, 3, 7))
     send(tmp_path, batch(1, 4, 0))
     with pytest.raises(InvalidProducerEpochError) as caught:
@@ -163,7 +175,7 @@ def test_epochs_fence_and_begin_at_zero(tmp_path: Path) -> None:
 
 
 def test_sequences_wrap(tmp_path: Path) -> None:
-    """Behind the largest comes 0, between batches and within one."""
+    """Sequence 0 follows 2**31 - 1, between two batches and within one batch."""
     send(tmp_path, batch(1, 0, LARGEST))
     with pytest.raises(OutOfOrderSequenceError) as caught:
         send(tmp_path, batch(1, 0, 1))
@@ -183,7 +195,10 @@ def test_sequences_wrap(tmp_path: Path) -> None:
 
 
 def test_a_producer_that_the_log_does_not_know_begins_anywhere(tmp_path: Path) -> None:
-    """Its records may have been deleted; its second batch has to follow."""
+    """The producer's earlier records may have been deleted.
+
+    Its second batch has to follow its first.
+    """
     send(tmp_path, batch(1, 0, 16), batch(1, 0, 17))
     with pytest.raises(OutOfOrderSequenceError):
         send(tmp_path, batch(2, 0, 4), batch(2, 0, 6))
@@ -191,7 +206,7 @@ def test_a_producer_that_the_log_does_not_know_begins_anywhere(tmp_path: Path) -
 
 
 def test_a_marker_alone_makes_an_epoch_known(tmp_path: Path) -> None:
-    """Its epoch fences, and its data begins at 0."""
+    """The marker's epoch fences lower epochs, and data with that epoch begins at sequence 0."""
     plant(tmp_path, marker(1, 2, kind=COMMIT))
     with pytest.raises(InvalidProducerEpochError):
         send(tmp_path, batch(1, 0, 0))
@@ -201,7 +216,7 @@ def test_a_marker_alone_makes_an_epoch_known(tmp_path: Path) -> None:
 
 
 def test_an_abort_with_a_higher_epoch_starts_the_sequences_again(tmp_path: Path) -> None:
-    """Neither its own epoch nor the next one may go on where the old one was."""
+    """After the abort, the new epoch and the epoch after it both have to begin at sequence 0."""
     opened = batch(1, 0, 0, 2, is_transactional=True)
     plant(tmp_path, opened, marker(1, 1, base_offset=2, kind=ABORT))
     for epoch in (1, 2):
@@ -211,7 +226,7 @@ def test_an_abort_with_a_higher_epoch_starts_the_sequences_again(tmp_path: Path)
 
 
 def test_a_producer_in_a_transaction_writes_nothing_outside_of_it(tmp_path: Path) -> None:
-    """The transaction is open since a broker was here."""
+    """A broker has left the transaction open, and a batch outside the transaction is refused."""
     plant(tmp_path, batch(9, 0, 0), batch(1, 0, 0, 2, base_offset=1, is_transactional=True))
     with pytest.raises(InvalidTxnStateError) as caught:
         send(tmp_path, batch(1, 0, 2))
@@ -220,7 +235,10 @@ def test_a_producer_in_a_transaction_writes_nothing_outside_of_it(tmp_path: Path
 
 
 def test_a_refused_batch_takes_its_flush_with_it(tmp_path: Path) -> None:
-    """In all partitions; the writer goes on with what is right."""
+    """No partition gets a batch of the refused flush.
+
+    The writer can continue with correct batches.
+    """
     with segmentlog.open_writer(tmp_path, "t", num_partitions=2) as writer:
         writer.append_batches(batch(1, 0, 0), 0)
         writer.flush()
@@ -236,7 +254,10 @@ def test_a_refused_batch_takes_its_flush_with_it(tmp_path: Path) -> None:
 
 
 def test_snapshots_are_those_that_a_broker_leaves(tmp_path: Path) -> None:
-    """One at each base of a segment and one at the end, and each tells the truth."""
+    """There is one snapshot at the base offset of each segment and one at the log end.
+
+    All of them are correct.
+    """
     config = ProducerConfig(topic_config=TopicConfig(segment_bytes=700), batch_size=150)
     for number in range(4):
         producer = Producer(7 + number % 2, number // 2)
@@ -255,7 +276,7 @@ def test_snapshots_are_those_that_a_broker_leaves(tmp_path: Path) -> None:
 
 
 def test_an_older_snapshot_stands_in_for_a_damaged_one(tmp_path: Path) -> None:
-    """And the log for all of them."""
+    """When every snapshot is damaged, the producers are read from the log."""
     for number in range(3):
         send(tmp_path, batch(1, 0, number))
     path = str(tmp_path / "t-0")
@@ -272,7 +293,10 @@ def test_an_older_snapshot_stands_in_for_a_damaged_one(tmp_path: Path) -> None:
 def test_a_crash_at_any_step_and_a_retry_write_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
-    """Also between the append and the snapshot; a snapshot never tells of what is not there."""
+    """A crash may fall between the append and the snapshot.
+
+    A snapshot never contains a batch that the log does not contain.
+    """
     config = ProducerConfig(topic_config=TopicConfig(segment_bytes=900), batch_size=200)
     expected, n_crashes, decided = [b"%d" % i for i in range(60)], 0, set()
     for number in range(0, 1000, every):
@@ -303,7 +327,10 @@ def test_a_crash_at_any_step_and_a_retry_write_once(
 def test_a_log_that_is_harmed_keeps_no_commit_unfinished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
-    """Decided, and then its partition goes, or a header behind which no snapshot stands."""
+    """A commit is decided, and then its partition is deleted or a batch header is damaged.
+
+    Recovery removes the guard anyway.
+    """
     writer = segmentlog.open_writer(tmp_path, "t", producer=Producer(1))
     writer.append(rows(0, 3))
     with monkeypatch.context() as patch:
@@ -336,7 +363,7 @@ with segmentlog.open_writer(sys.argv[1], "t", producer=Producer(5, 0, 0)) as wri
 
 @pytest.mark.thorough
 def test_a_program_that_is_killed_and_run_again_writes_once(tmp_path: Path) -> None:
-    """From its beginning, without a name and without a note of how far it has come."""
+    """The program is run again from its beginning, without a note of how far it came."""
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "40"], check=False)
     assert -9 == done.returncode
     assert 50 == end(tmp_path)

@@ -1,4 +1,4 @@
-"""Records per interval, from headers and from records."""
+"""Records are counted per interval of time, from batch headers and from records."""
 
 import random
 from collections import Counter
@@ -32,7 +32,7 @@ def counted(table: pa.Table, unit: timedelta = MINUTE) -> dict[tuple[str, int, i
 
 
 def by_rows(dataset: pads.Dataset, unit: timedelta = MINUTE) -> dict:
-    """The same, from all rows."""
+    """Counts by topic, partition and number of the interval, from all rows."""
     rows = dataset.to_table(["topic", "partition", "timestamp"])
     times = rows["timestamp"].cast(pa.int64()).to_pylist()
     unit_us = unit // timedelta(microseconds=1)
@@ -49,7 +49,7 @@ def by_rows(dataset: pads.Dataset, unit: timedelta = MINUTE) -> dict:
 def test_counts_are_those_of_the_rows(
     example_data: str, isolation_level: str, unit: timedelta
 ) -> None:
-    """In a broker's directory; every interval with records is there, and no other."""
+    """The counts of a broker's directory have one row for each interval that has records."""
     dataset = segmentlog.dataset(example_data, isolation_level=isolation_level)
     expected = by_rows(dataset, unit)
 
@@ -60,7 +60,7 @@ def test_counts_are_those_of_the_rows(
 
 
 def write(path: Path, batches: Sequence[bytes]) -> None:
-    """One segment of these batches."""
+    """Write a segment of these batches."""
     path.mkdir(exist_ok=True)
     (path / f"{0:020d}.log").write_bytes(b"".join(batches))
 
@@ -69,7 +69,7 @@ def write(path: Path, batches: Sequence[bytes]) -> None:
 def test_batches_that_straddle_are_decoded(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches of every format with times that rise, and bounds inside of batches."""
+    """Batches of every format have rising times, and offset bounds lie inside batches."""
     draw = random.Random(seed)
     monkeypatch.setattr(count_by_time, "_MOST_SINGLE", draw.choice([0, 1 / 8, 1]))
     batches, offset, time = [], 0, 0
@@ -97,7 +97,11 @@ def test_batches_that_straddle_are_decoded(
 
 
 def test_a_batch_within_an_interval_is_not_decoded(tmp_path: Path) -> None:
-    """Its records may be damaged; a record before the first one's interval is not seen."""
+    """A damaged batch inside one interval is counted by its header, unless `exact` is set.
+
+    Without `exact`, a record that is earlier than the first record of its batch is counted in the
+    interval of that first record.
+    """
     first = encode_batch([Record(0, 60_000, None, b"a"), Record(1, 59_000, None, b"b")])
     second = encode_batch([Record(2, 61_000, None, b"c"), Record(3, 62_000, None, b"d")])
     third = encode_batch([Record(4, 63_000, None, b"e")])
@@ -112,7 +116,10 @@ def test_a_batch_within_an_interval_is_not_decoded(tmp_path: Path) -> None:
 
 
 def test_a_row_begins_at_its_interval(tmp_path: Path) -> None:
-    """Times before 1970 too; an empty log has no rows."""
+    """The timestamp of a row is the start of its interval, also before 1970.
+
+    An empty log has no rows.
+    """
     write(tmp_path / "t-0", [encode_batch([Record(0, -1500, None, b"")])])
     table = segmentlog.dataset(tmp_path / "t-0").count_by_time(timedelta(seconds=1))
 

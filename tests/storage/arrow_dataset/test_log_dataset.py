@@ -44,7 +44,10 @@ def all_rows(example_data: str, columns: list[str] | None = None) -> pa.Table:
 
 
 def test_it_is_a_dataset_with_the_rows_of_all_scans(example_data: str) -> None:
-    """With the columns of a scan, in the order of topic, partition and offset."""
+    """The dataset has the columns of a scan.
+
+    Its rows are in the order of topic, partition and offset.
+    """
     dataset = segmentlog.dataset(example_data)
     expected = all_rows(example_data)
 
@@ -56,7 +59,10 @@ def test_it_is_a_dataset_with_the_rows_of_all_scans(example_data: str) -> None:
 
 
 def test_duckdb_queries_it_again_and_again(example_data: str) -> None:
-    """By the name of a variable and registered, with filters, joins and limits."""
+    """DuckDB finds the dataset by the name of a variable or as a registered view.
+
+    Filters, joins and limits work.
+    """
     logs = segmentlog.dataset(example_data)  # DuckDB finds it by this name
     by_partition = 'select partition, count(*), max("offset") from logs where topic = ? group by 1'
     expected = [(0, 335, 334), (1, 317, 316), (2, 248, 247)]
@@ -85,7 +91,7 @@ def test_duckdb_queries_it_again_and_again(example_data: str) -> None:
 
 
 def test_polars_queries_it_lazily(example_data: str) -> None:
-    """With both of its engines, any number of times."""
+    """Both engines of Polars can query the dataset any number of times."""
     dataset = segmentlog.dataset(example_data)
     frame = pl.scan_pyarrow_dataset(dataset)
     query = frame.filter(pl.col("topic") == "orders", pl.col("offset") > 300).select("offset")
@@ -119,7 +125,10 @@ FILTERS = [
 def test_filters_are_exact(
     example_data: str, condition: pc.Expression, slice_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In small slices and large ones: Arrow's filter of all rows keeps the same rows."""
+    """A filter keeps the rows that Arrow's own filter keeps.
+
+    The size of the slices does not matter.
+    """
     monkeypatch.setattr(narrowing, "_LEAST_TIGHTENED", 4)
     monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", slice_bytes)
     dataset = segmentlog.dataset(example_data)
@@ -137,7 +146,7 @@ def test_filters_are_exact(
 def test_rows_are_the_same_on_any_number_of_threads(
     example_data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slices are read side by side, and come in their order."""
+    """Threads read slices at the same time, and the rows keep the order of the slices."""
     monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 1000)
     dataset = segmentlog.dataset(example_data)
     expected = dataset.to_table(use_threads=False)
@@ -156,7 +165,10 @@ def test_rows_are_the_same_on_any_number_of_threads(
 def test_several_threads_query_one_dataset(
     example_data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Side by side from the first query on, each with threads of its own."""
+    """Several threads begin their first queries at the same time.
+
+    Each query uses its own threads.
+    """
     monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 1000)
     dataset = segmentlog.dataset(example_data)
     expected = segmentlog.dataset(example_data).to_table()
@@ -183,7 +195,7 @@ def test_a_query_that_ends_early_leaves_no_thread(
 
 
 def test_a_process_ends_with_reads_that_nobody_has_finished(example_data: str) -> None:
-    """Its threads are gone before the interpreter is: it would free what they write."""
+    """Threads of unfinished reads end before the interpreter frees the buffers they write to."""
     code = (
         "import atexit, threading\n"
         "atexit.register(lambda: print(threading.enumerate() == [threading.main_thread()]))\n"
@@ -204,7 +216,10 @@ def test_a_process_ends_with_reads_that_nobody_has_finished(example_data: str) -
 def test_damage_reaches_the_user_with_its_place(
     example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As an error of ours in Python, and with its text in DuckDB; or it is left out."""
+    """Python raises one of our errors, and DuckDB shows its text.
+
+    With `on_corrupt_batch="skip"` the batch is left out.
+    """
     shutil.copytree(example_data, tmp_path / "logs")
     path = tmp_path / "logs" / "orders-1" / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
@@ -224,7 +239,10 @@ def test_damage_reaches_the_user_with_its_place(
 
 
 def test_options_are_those_of_a_scan(example_data: str) -> None:
-    """Isolation, bounds by offset and time, one directory or its path."""
+    """A dataset takes an isolation level, and bounds by offset and by time.
+
+    It takes an open directory or its path.
+    """
     directory = segmentlog.open_log_dir(example_data)
     log = directory.log("payments", 0)
     committed = segmentlog.dataset(directory, topics="payments", isolation_level="read_committed")
@@ -261,7 +279,7 @@ REFUSED = [
 def test_options_that_name_nothing_are_refused(
     example_data: str, options: dict, error: type[Exception], match: str
 ) -> None:
-    """When the dataset is opened."""
+    """Wrong options are refused when the dataset is opened, not at the first query."""
     with pytest.raises(error, match=match):
         segmentlog.dataset(example_data, **options)
     with pytest.raises(segmentlog.OptionError, match="given alone"):
@@ -269,15 +287,18 @@ def test_options_that_name_nothing_are_refused(
 
 
 def test_importing_segmentlog_leaves_datasets_to_the_first_call() -> None:
-    """`pyarrow.dataset` takes long to import."""
+    """`pyarrow.dataset` takes long to import, so `import segmentlog` does not load it."""
     code = "import sys, segmentlog; print('pyarrow.dataset' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 
     assert done.stdout.strip() == b"False"
 
 
-def test_a_fragment_tells_what_holds_of_its_rows(example_data: str) -> None:
-    """Its rows are the ones that its condition keeps, and it can be queried by itself."""
+def test_a_fragment_has_an_expression_that_selects_its_rows(example_data: str) -> None:
+    """The partition expression of a fragment selects exactly its rows.
+
+    A fragment can be queried alone.
+    """
     dataset = segmentlog.dataset(example_data)
     for fragment in dataset.get_fragments(ORDERS):
         rows = fragment.to_table()
@@ -288,7 +309,10 @@ def test_a_fragment_tells_what_holds_of_its_rows(example_data: str) -> None:
 
 
 def test_a_dataset_is_a_snapshot_and_can_be_pickled(tmp_path: Path) -> None:
-    """Rows that come later are not seen: not by it, and not where its pickle is opened."""
+    """A dataset does not see rows that are appended after it was opened.
+
+    This also holds after it was pickled and loaded.
+    """
     rows = pa.table({"value": pa.array([b"a", b"b"])})
     with segmentlog.open_writer(tmp_path, "t") as writer:
         writer.append(rows)
@@ -303,7 +327,10 @@ def test_a_dataset_is_a_snapshot_and_can_be_pickled(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_was_made_again_has_none_of_its_rows(tmp_path: Path) -> None:
-    """Not even if its files have the sizes and the inodes of the old ones, as on tmpfs."""
+    """A dataset of a deleted topic raises an error when a new topic has taken its name.
+
+    The sizes and inodes of the new files may be equal to those of the old files, as on tmpfs.
+    """
     old, new = (pa.table({"value": [value] * 10}) for value in (b"old", b"new"))
     with segmentlog.open_writer(tmp_path, "t") as writer:
         writer.append(old)
@@ -328,7 +355,7 @@ def test_a_topic_that_was_made_again_has_none_of_its_rows(tmp_path: Path) -> Non
 
 
 def test_a_topic_that_was_made_again_during_a_read_has_none_of_its_rows(tmp_path: Path) -> None:
-    """Each file of a slice may be one of the new topic."""
+    """The topic id is checked before each file of a slice is read."""
     small = segmentlog.TopicConfig(segment_bytes=200)
     config = segmentlog.ProducerConfig(topic_config=small, batch_size=1)
     with segmentlog.open_writer(tmp_path, "t", config=config) as writer:
@@ -347,7 +374,7 @@ def test_a_topic_that_was_made_again_during_a_read_has_none_of_its_rows(tmp_path
 
 
 def test_other_methods_of_pyarrow_work_too(example_data: str) -> None:
-    """Rows by number, sorted, joined; expressions as columns; batches of a size."""
+    """A dataset can take rows by number, sort, join, compute columns and limit batch sizes."""
     dataset = segmentlog.dataset(example_data, topics="orders")
     rows = dataset.to_table()
     offsets = dataset.filter(pc.field("partition") == 0)
@@ -367,8 +394,11 @@ def test_other_methods_of_pyarrow_work_too(example_data: str) -> None:
     assert "topics=['orders']" in repr(dataset)
 
 
-def test_what_arrow_would_read_past_python_is_refused(example_data: str, tmp_path: Path) -> None:
-    """A union and a write by C++ say what to do instead; the process lives."""
+def test_reads_of_arrow_that_bypass_python_are_refused(example_data: str, tmp_path: Path) -> None:
+    """A union of datasets and a write in C++ raise errors that name the alternative.
+
+    The process does not crash.
+    """
     dataset = segmentlog.dataset(example_data, topics="orders")
 
     with pytest.raises(NotImplementedError, match="to_reader"):
@@ -394,7 +424,7 @@ GOLDEN = sorted(each for each in _DIRECTORIES if each.is_dir())
 def test_filters_are_exact_in_directories_of_brokers(
     path: Path, isolation_level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every format, compaction, transactions, brokers' own topics; counts and timelines too."""
+    """Filters, counts and timelines are exact for every format and kind of topic of brokers."""
     monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 300)
     topics = list(segmentlog.open_log_dir(path).topics(internal=True))
     logs = segmentlog.dataset(path, topics=topics, isolation_level=isolation_level)
@@ -421,7 +451,7 @@ def test_filters_are_exact_in_directories_of_brokers(
 
 @pytest.mark.parametrize("batch_size", [0, -1, 1.5, True, "7"])
 def test_a_batch_without_rows_is_refused(example_data: str, batch_size: object) -> None:
-    """A size below 1 gave a result without rows, and no error."""
+    """A batch size below 1 is an error; it must not give a result without rows."""
     logs = segmentlog.dataset(example_data)
 
     for order in ("offset", "timestamp"):
@@ -431,7 +461,7 @@ def test_a_batch_without_rows_is_refused(example_data: str, batch_size: object) 
 
 
 def test_more_rows_than_a_batch_may_have_are_cut(example_data: str) -> None:
-    """Batches of one row, and of more rows than there are, hold all rows."""
+    """All rows are read with a batch size of one, and with one larger than the number of rows."""
     logs = segmentlog.dataset(example_data, topics="payments")
     n_rows = logs.count_rows()
 

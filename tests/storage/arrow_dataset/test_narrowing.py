@@ -1,4 +1,4 @@
-"""Files that a query opens."""
+"""A query opens only the files that its filter needs."""
 
 import os
 from collections import Counter
@@ -27,7 +27,10 @@ EPOCH, TWO = datetime(1970, 1, 1, tzinfo=UTC), timedelta(minutes=2)
 
 @pytest.fixture
 def dataset(write_log: Callable[..., object], tmp_path: object) -> pads.Dataset:
-    """Two topics; one with segments of ten offsets, of which each is a minute's."""
+    """Two topics whose segments have ten offsets each.
+
+    The record at each offset is one minute later than the record before it.
+    """
     segments = [[(i, i * MINUTE) for i in range(base, base + 10)] for base in (0, 10, 20, 30)]
     write_log(segments, "a-0")
     write_log(segments, "a-1")
@@ -36,7 +39,7 @@ def dataset(write_log: Callable[..., object], tmp_path: object) -> pads.Dataset:
 
 
 def at(minute: int) -> pa.Scalar:
-    """A time as Arrow has it."""
+    """A number of minutes after 1970 as a timestamp of Arrow."""
     return pa.scalar(1000 * minute * MINUTE, pa.timestamp("us", "UTC"))
 
 
@@ -58,7 +61,10 @@ def test_only_segments_in_range_are_opened(
     dataset: pads.Dataset, opening: Callable, condition: pc.Expression, n_rows: int,
     logs: list[str],
 ) -> None:  # fmt: skip
-    """The first query cuts the slices and looks up times, so this holds from the second on."""
+    """The second query opens only the segments that its filter needs.
+
+    The first query cuts the slices and looks up times, so it opens more files.
+    """
     dataset.count_rows(condition)
     with opening() as opened:
         assert n_rows == dataset.count_rows(condition)
@@ -69,7 +75,7 @@ def test_only_segments_in_range_are_opened(
 def test_only_partitions_in_range_are_cut(
     dataset: pads.Dataset, opening: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first query plans, and needs the headers of no other partition."""
+    """The first query plans only the partitions that its filter allows."""
     monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 200)
     with opening() as opened:
         assert 2 == dataset.count_rows((pc.field("topic") == "a") & (OFFSET == 15))
@@ -78,7 +84,7 @@ def test_only_partitions_in_range_are_cut(
 
 
 def test_filters_of_duckdb_and_polars_narrow_too(dataset: pads.Dataset, opening: Callable) -> None:
-    """As they write them: comparisons, lists, times."""
+    """Comparisons and lists that DuckDB and Polars push down limit the segments to open."""
     list(dataset.get_fragments())
     logs = dataset
     frame = pl.scan_pyarrow_dataset(logs)
@@ -94,7 +100,7 @@ def test_filters_of_duckdb_and_polars_narrow_too(dataset: pads.Dataset, opening:
 
 
 def test_a_few_offsets_of_a_large_slice_are_read_alone(tmp_path: Path) -> None:
-    """The slices of a query are cut at its own offsets; a filter on values cuts nothing."""
+    """Slices are cut at the offsets that a filter selects. A filter on values cuts nothing."""
     rows = pa.table({"value": pa.array([b"v" * 100] * 60_000)})
     with segmentlog.open_writer(tmp_path, "t", num_partitions=1) as writer:
         writer.append(rows)
@@ -142,13 +148,13 @@ RANGES = [
 def test_a_filter_bounds_times(
     condition: pc.Expression | None, expected: tuple[int, int] | None
 ) -> None:
-    """In milliseconds, not too narrow, by what Arrow can tell."""
+    """The range is in milliseconds, and it never excludes a time that the filter accepts."""
     assert expected == narrowing.timestamp_range(condition)
 
 
 @pytest.mark.parametrize("codec", [0, 1])
 def test_batches_of_other_times_are_not_decoded(tmp_path: Path, codec: int) -> None:
-    """Older ones, and newer ones of append time: their records may be garbled."""
+    """Garbled batches of append time before and after the range of times are not decoded."""
     batches = [
         encode_batch([Record(i, i * MINUTE, None, b"v" * 50)], attributes=8, codec=codec)
         for i in range(3)
@@ -172,7 +178,7 @@ def test_batches_of_other_times_are_not_decoded(tmp_path: Path, codec: int) -> N
 def test_many_small_partitions_take_a_few_files_and_one_simplified_filter_each(
     write_log: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A count by time opens no index; a filter by time is compared as a number first."""
+    """A count by time opens no index. A filter by time is first compared as a number."""
     n_partitions, n_segments = 6, 5
     for partition in range(n_partitions):
         bases = range(0, 4 * n_segments, 4)

@@ -13,7 +13,10 @@ from segmentlog.errors import InvalidUtf8Error, OptionError
 
 
 def test_a_topic_is_read_between_two_times(example_data: str) -> None:
-    """Dates are midnights in UTC, and the bounds are those of a scan of each partition."""
+    """A date means midnight in UTC.
+
+    The rows are those of a scan of each partition with these bounds.
+    """
     table = segmentlog.read(example_data, "orders", since="2025-10-10", until="2025-10-11")
     expected = sum(
         log.scan(since="2025-10-10T00:00:00Z", until=1_760_140_800_000).read_all().num_rows
@@ -38,7 +41,10 @@ def test_the_last_records_of_each_partition_are_read(example_data: str) -> None:
 
 
 def test_keys_and_values_are_strings_everywhere(example_data: str) -> None:
-    """Filters on strings work, a pickled dataset keeps its types, and a scan has them too."""
+    """With `strings`, filters on strings work and a scan returns strings.
+
+    A pickled dataset keeps its types.
+    """
     logs = segmentlog.dataset(example_data, topics="orders", strings=True)
     long_keys = logs.to_table(["key"], filter=pc.utf8_length(pc.field("key")) > 3)
     log = segmentlog.open_log_dir(example_data).log("orders", 0)
@@ -51,7 +57,7 @@ def test_keys_and_values_are_strings_everywhere(example_data: str) -> None:
 
 
 def test_a_value_that_is_not_utf_8_is_an_error_or_replaced(tmp_path: Path) -> None:
-    """The error names the record; on request the value is null, or has U+FFFD."""
+    """The error names the record. On request the value is null instead, or contains U+FFFD."""
     with segmentlog.open_writer(tmp_path, "t") as writer:
         writer.append(pa.table({"value": [b"a", b"\xff"]}))
 
@@ -67,9 +73,11 @@ def test_a_value_that_is_not_utf_8_is_an_error_or_replaced(tmp_path: Path) -> No
 def test_the_last_value_of_each_key_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least_bytes: int
 ) -> None:
-    """A null value deletes its key, and a later value brings it back; rows without key are left.
+    """A null value deletes its key, and a later value restores it.
 
-    The result does not depend on how many rows are looked at together.
+    Rows without a key are ignored.
+
+    The result does not depend on how many rows are compared at once.
     """
     monkeypatch.setattr(latest_by_key, "_LEAST_BYTES", least_bytes)
     rng = np.random.default_rng(7)
@@ -97,7 +105,10 @@ def test_the_last_value_of_each_key_is_found(
 
 
 def test_a_directory_iterates_over_its_logs(example_data: str) -> None:
-    """Brokers' own topics are left out, as by `topics`; an empty directory is true, too."""
+    """Iteration leaves out brokers' internal topics, as `topics` does.
+
+    A directory is always true, even if it is empty.
+    """
     directory = segmentlog.open_log_dir(example_data)
     logs = list(directory)
 

@@ -1,4 +1,4 @@
-"""Partitions merged by time."""
+"""Partitions are merged into one stream by time."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from segmentlog.model import Codec, TopicPartition
 
 
 def tables(partition: int, times: list[int], n_rows: int) -> Iterator[pa.Table]:
-    """Rows of one partition, so many in a table."""
+    """Rows of one partition, in tables of `n_rows` rows."""
     for begin in range(0, len(times), n_rows):
         part = times[begin : begin + n_rows]
         yield pa.table({
@@ -29,7 +29,7 @@ def tables(partition: int, times: list[int], n_rows: int) -> Iterator[pa.Table]:
 
 
 def expected_order(partitions: list[list[int]]) -> list[tuple[int, int]]:
-    """Partition and offset of the rows by the rule, one by one."""
+    """Partition and offset of the rows in the order that the rule gives, computed row by row."""
     placed = []
     for partition, times in enumerate(partitions):
         newest = -(2**63)
@@ -41,9 +41,9 @@ def expected_order(partitions: list[list[int]]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_rows_have_the_order_of_the_rule(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random partitions: times that rise, go back, or are all the same; empty ones too.
+    """Random partitions have times that rise, fall or are all equal. Some are empty.
 
-    Rows come in results of any size, and are copied one by one or by runs.
+    Rows come in results of any size, and are copied one by one or in runs.
     """
     draw = random.Random(seed)
     monkeypatch.setattr(timeline, "_MOST_ROWS", draw.choice([1, 7, 50, 50_000]))
@@ -70,7 +70,10 @@ def test_rows_have_the_order_of_the_rule(seed: int, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_dataset_is_scanned_as_a_timeline(example_data: str) -> None:
-    """All rows once, sorted where each partition is; filters and columns work as ever."""
+    """A timeline has each row once, sorted by time where each partition is.
+
+    Filters and columns work as in other scans.
+    """
     dataset = segmentlog.dataset(example_data, topics="orders")
     rows = dataset.to_table(order="timestamp")
     by_place = [("timestamp", "ascending"), ("topic", "ascending"),
@@ -93,7 +96,7 @@ def test_a_dataset_is_scanned_as_a_timeline(example_data: str) -> None:
 def test_a_timeline_of_many_partitions_holds_few_files_and_little_memory(
     write_log: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Partitions that are not read on have no file open."""
+    """Partitions whose rows are not needed yet have no file open."""
     for partition in range(60):
         write_log([[(i, 1000 * i + partition) for i in range(40)]], f"t-{partition}")
     batches = segmentlog.dataset(tmp_path).to_batches(order="timestamp")
@@ -112,7 +115,10 @@ def test_a_timeline_of_many_partitions_holds_few_files_and_little_memory(
 def test_a_timeline_of_compressed_partitions_holds_what_it_promises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_indexes: bool
 ) -> None:
-    """Rows take many times the bytes of their log, and a decoder that waits holds 8 MiB."""
+    """A timeline keeps its bound on memory although decoded rows are far larger than their log.
+
+    A decoder that waits for its turn would hold 8 MiB per partition.
+    """
     monkeypatch.setattr(log_scanner, "_MERGED_BYTES", 2 << 20)
     n_partitions, n_rows = 24, 6_000
     config = ProducerConfig(use_timestamps=True, codec=Codec.ZSTD, batch_size=16 << 10)
@@ -133,13 +139,13 @@ def test_a_timeline_of_compressed_partitions_holds_what_it_promises(
         found += batch.num_rows
 
     assert len(numbers) == found
-    assert most < 24 << 20  # 8 MiB a partition were 245 MB
+    assert most < 24 << 20  # it was 245 MB with 8 MiB for each partition
 
 
 def test_a_timeline_looks_at_each_partition_a_few_times(
     write_log: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not at all of them for each slice."""
+    """A timeline does not look at all partitions again for each slice."""
     n_partitions, n_looks = 20, 0
     for partition in range(n_partitions):
         write_log([[(i, 1000 * i + partition) for i in range(300)]], f"t-{partition}")
@@ -159,7 +165,10 @@ def test_a_timeline_looks_at_each_partition_a_few_times(
 def test_a_timeline_is_merged_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether partitions have the same times, or one begins when the other ends."""
+    """Memory stays bounded for partitions with equal times.
+
+    It stays bounded for a partition that begins when others end, too.
+    """
     monkeypatch.setattr(log_scanner, "_MERGED_BYTES", 1 << 20)
     value = pa.array([b"v" * 200] * 20_000)
     config = ProducerConfig(use_timestamps=True)
@@ -184,7 +193,7 @@ def test_a_timeline_is_merged_in_bounded_memory(
 def test_a_timeline_is_counted_with_a_filter(
     example_data: str, columns: list[str] | None, name: str
 ) -> None:
-    """A timeline without columns has as many rows as the same rows by offset."""
+    """A timeline without columns has as many rows as a read of the same rows by offset."""
     logs = segmentlog.dataset(example_data)
     condition = pc.field(name).is_valid()
     by_offset = logs.count_rows(condition)
