@@ -1,4 +1,4 @@
-"""One change with every effect, cut at every call: it takes place as a whole or not at all."""
+"""One change with every effect is cut at every call: it takes place as a whole or not at all."""
 
 import errno
 import os
@@ -43,7 +43,7 @@ ORDERS, ROWS = TopicPartition("orders", 0), [b"%d" % i for i in range(6)]
 
 
 def begin(directory: Path) -> None:
-    """A log of a producer whose records are to go, and a topic with settings that is to go."""
+    """Write a log whose records will be removed, and a topic that will be deleted."""
     table = pa.table({"value": ROWS})
     write(directory, table, topic="orders", producer=Producer(5, 0, 0))
     write(directory, table, topic="gone", num_partitions=2)
@@ -79,7 +79,7 @@ def change(directory: Path, delay_ms: int = 60_000) -> None:
 
 
 def is_done(directory: Path) -> bool:
-    """Whether a reader sees the change; it sees all of it or nothing."""
+    """Whether a reader sees the change. The reader sees all of it or nothing."""
     topics = segmentlog.open_log_dir(directory).topics()
     seen = values(directory, "orders")
     assert (seen, topics) in [(ROWS, {"gone": [0, 1], "orders": [0]}), ([], {"orders": [0]})]
@@ -91,7 +91,7 @@ def is_done(directory: Path) -> bool:
 
 
 def assert_as_a_whole(directory: Path, *, is_new: bool) -> None:
-    """The files are those of the directory before or after the change, without a guard."""
+    """The files are those before or after the whole change, and no guard is left."""
     path = str(directory)
     assert [] == list_guards(path)
     assert is_new == is_done(directory)
@@ -104,7 +104,10 @@ def assert_as_a_whole(directory: Path, *, is_new: bool) -> None:
 
 
 def test_a_change_that_is_cut_at_any_call_is_whole_or_undone(tmp_path: Path) -> None:
-    """Readers, the recovery after a cut, a recovery that is cut as well, and a second attempt."""
+    """Readers see a whole change or none, after each cut and after a recovery that is cut.
+
+    The next recovery finishes or undoes the change, and a second attempt succeeds.
+    """
     begin(tmp_path / "before")
     outcomes: list[bool] = []
     for number in range(1000):
@@ -147,7 +150,7 @@ def test_a_change_that_is_cut_at_any_call_is_whole_or_undone(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_a_call_that_fails_leaves_a_change_whole_or_undone(tmp_path: Path, code: int) -> None:
-    """After the decision a failure is a warning; on a full disk, the change makes room."""
+    """A failure after the decision is only a warning. On a full disk, the change frees space."""
     begin(tmp_path / "before")
     for number in range(1000):
         directory = tmp_path / str(number)
@@ -177,7 +180,10 @@ def test_a_call_that_fails_leaves_a_change_whole_or_undone(tmp_path: Path, code:
 
 
 def test_files_that_are_due_go_with_the_change(tmp_path: Path) -> None:
-    """Those of the deleted topic go at once, and those of removed records after their delay."""
+    """Files of a deleted topic are removed at once.
+
+    Files of removed records are removed after their delay.
+    """
     begin(tmp_path)
     change(tmp_path)
     assert [tmp_path / "orders-0"] == [path for path in tmp_path.iterdir() if path.is_dir()]
@@ -213,6 +219,6 @@ def test_an_effect_that_nobody_has_written_is_refused(found: dict[str, object]) 
 
 
 def test_effects_come_back_as_they_were_written() -> None:
-    """Their order stays."""
+    """Effects keep their order when they are written and read."""
     effects = [TakeOut("t"), PutAside([("t", 0, 7)]), KeepProducers(), MoveBounds()]
     assert effects == decode_effects(encode_effects(effects))

@@ -1,4 +1,4 @@
-"""Files of ours in JSON, right and wrong."""
+"""Our files in JSON are read, or refused with a reason."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from segmentlog.errors import CorruptCheckpointError
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    """With the number of its format, which is one of those that are known."""
+    """A file begins with the number of its format, which has to be one that the reader knows."""
     path = tmp_path / "segmentlog.state"
     path.write_bytes(to_json(2, {"token": "t", "sizes": [1, 2]}))
 
@@ -18,7 +18,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "reason"),
     [
         (b"", "is not JSON"),
         (b'{"format":1', "is not JSON"),
@@ -31,19 +31,19 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         (b'{"format":1.0}', "expected format 1 or 2"),
     ],
 )
-def test_a_file_of_another_form_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
-    """The message names the file, says what was expected, and what to do."""
+def test_a_file_of_another_form_is_refused(tmp_path: Path, data: bytes, reason: str) -> None:
+    """The message names the file, what was expected, and what to do."""
     path = tmp_path / "segmentlog.state"
     path.write_bytes(data)
 
-    with pytest.raises(CorruptCheckpointError, match=said) as caught:
+    with pytest.raises(CorruptCheckpointError, match=reason) as caught:
         read_json(str(path), [2, 1])
     assert (str(path), 1) == (caught.value.path, caught.value.line)
     assert "was not written by this version of segmentlog" in str(caught.value)
 
 
 def test_values_are_of_their_types() -> None:
-    """True is no number, though Python takes it for one."""
+    """`True` is not accepted as an integer, although Python treats it as one."""
     check_types([1, "a"], [int, str])
     for wrong in ([True, "a"], [1, None], [1], [1, "a", 2]):
         with pytest.raises(TypeError, match="expected int, str; found"):

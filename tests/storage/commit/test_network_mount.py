@@ -1,6 +1,7 @@
-"""A reader, or a writer, on a mount that remembers names and sizes, beside a server that goes on.
+"""Readers and writers on a mount that caches names and sizes, while a server changes the files.
 
-The mount lags by a minute (`lagging_mount`): what it has once looked at, it tells from memory.
+The mount's answers may be a minute old (`lagging_mount`): it answers from its cache for anything
+that it has looked at before.
 """
 
 import errno
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.linux
 
 @pytest.fixture
 def server(tmp_path: Path) -> Path:
-    """The directory as its server, and whoever is on the server's machine, has it."""
+    """The directory as its server has it, and as programs on the server's machine see it."""
     (tmp_path / "server").mkdir()
     return tmp_path / "server"
 
@@ -65,7 +66,7 @@ def _numbers_of(
 
 
 def _look_at_all(directory: Path) -> None:
-    """Have the mount remember what is there now."""
+    """Make the mount cache all names and sizes."""
     for path, _, names in os.walk(directory):
         for name in names:
             Path(path, name).lstat()
@@ -82,7 +83,10 @@ def test_what_was_committed_is_read_although_sizes_are_remembered(
 
 
 def test_segments_that_were_closed_since_are_read_to_their_ends(server: Path, mount: Path) -> None:
-    """The former active segment was left out from its old end on: rows from a log's middle."""
+    """The segment that was active when the mount cached its size is read beyond that size.
+
+    Otherwise rows would be missing from the middle of the log.
+    """
     _write_batches(server, 1)
     _look_at_all(mount)
     _write_batches(server, *range(2, 12), segment_bytes=1100)
@@ -103,7 +107,10 @@ def test_a_directory_that_is_held_while_writers_go_on(server: Path, mount: Path)
 
 
 def test_the_first_commit_of_a_directory(server: Path, mount: Path) -> None:
-    """As of a broker's, whose checkpoints are there: the mount remembers that no state is."""
+    """The directory has checkpoints and no state, as a broker's has.
+
+    The mount has cached that no state exists.
+    """
     _write_batches(server, 1)
     (server / "segmentlog.state").unlink()
     opened = segmentlog.open_log_dir(mount)
@@ -131,7 +138,7 @@ def test_a_commit_that_fails_beside_a_reader(server: Path, mount: Path) -> None:
 
 
 def test_a_file_that_is_replaced_while_it_is_read(server: Path, mount: Path) -> None:
-    """As compaction does; the server tells of that as of a stale handle."""
+    """Compaction replaces files in this way. The server reports a stale handle."""
     _big(server)
     stream = segmentlog.open_log_dir(mount).log("t", 0).scan(columns=["offset"])
     first = stream.read_next_batch().num_rows
@@ -151,7 +158,7 @@ def test_a_file_that_is_deleted_while_it_is_read(server: Path, mount: Path) -> N
 
 
 def _big(directory: Path) -> None:
-    """More than a read has in hand, or the system reads ahead."""
+    """Write more than a read has in its buffers or the system reads ahead."""
     with segmentlog.open_writer(directory, "t") as writer:
         for _ in range(40):
             writer.append(pa.table({"value": [os.urandom(1000)] * 1000}))
@@ -201,16 +208,17 @@ def test_a_guard_is_removed_although_a_reader_has_its_intent_open(
 def test_a_writer_that_was_taken_over_decides_nothing_by_its_handle(
     server: Path, mount: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its mount remembers the guard, which has another name by now, and takes a rename out of it.
+    """A writer whose guard was taken over and undone must not decide its commit.
 
-    The other writer had undone the commit: what was decided were records that were gone.
+    Its mount has cached the guard, which has another name now, and could still rename a file out
+    of it. Its records are gone by then.
     """
     _write_batches(mount, 1)
     slow, extents = _staged(mount)
     decide, undo = change.decide, settle._undo
 
     def taken_over(directory: str, guard: Guard, *more: Any, **how: Any) -> None:
-        """The other writer has taken the guard over, and undoes; now the slow one goes on."""
+        """Let the slow writer continue when its guard is taken over, before the undo."""
         monkeypatch.setattr(settle, "_undo", undo)
         late.append(None)
         with pytest.raises(OSError, match=r"segmentlog\.unfinished"):
@@ -248,7 +256,7 @@ def _staged(directory: Path) -> tuple[WriteJob, list[TaskExtents]]:
 def test_a_writer_on_a_mount_that_remembers_what_another_has_changed(
     server: Path, mount: Path
 ) -> None:
-    """Writers take turns from two machines; each appends behind what the other has written."""
+    """Writers take turns on two machines. Each appends after the records of the other."""
     for turn in range(1, 9, 2):
         _write_batches(mount, turn)
         _look_at_all(mount)
@@ -260,7 +268,7 @@ def test_a_writer_on_a_mount_that_remembers_what_another_has_changed(
 def test_a_rename_that_was_done_although_the_server_says_otherwise(
     server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer was lost, and the request that was sent again found nothing to rename."""
+    """The answer was lost, and the repeated request found nothing to rename."""
     _write_batches(server, 1)
     real = os.replace
 
@@ -300,7 +308,10 @@ def test_a_commit_on_a_full_disk_is_undone_although_nothing_can_be_made_there(
 def test_a_file_system_that_does_not_sync_directories(
     server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As SMB: nothing can be promised there, and nothing becomes visible."""
+    """SMB is such a file system.
+
+    A commit cannot be made durable there, so nothing becomes visible.
+    """
     _write_batches(server, 1)
     real = os.fsync
 

@@ -1,4 +1,4 @@
-"""The file of settings in a directory of ours: kept, altered, refused when it is not ours."""
+"""The file of settings in our directories is kept, altered, and refused when it is malformed."""
 
 import json
 from pathlib import Path
@@ -15,12 +15,15 @@ FILE = "segmentlog.settings"
 
 
 def test_a_missing_file_has_no_settings(tmp_path: Path) -> None:
-    """So all are Kafka's defaults."""
+    """All settings are Kafka's defaults then."""
     assert SettingsFile() == SettingsFile.read(str(tmp_path))
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Defaults and topics; the last value counts, and one may be removed."""
+    """The file keeps defaults and settings of topics.
+
+    The last value counts, and settings can be removed.
+    """
     segmentlog.alter_settings(tmp_path, None, {"segment.bytes": "5000", "retention.ms": "1"})
     segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "2 "})
     segmentlog.alter_settings(tmp_path, "u", {"retention.ms": "3"})
@@ -50,7 +53,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_malformed_file_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
-    """By writers and by retention: they would go by other settings otherwise."""
+    """A writer refuses the file, because it would use wrong settings otherwise."""
     (tmp_path / FILE).write_text(text)
     with pytest.raises(CorruptCheckpointError, match=FILE):
         SettingsFile.read(str(tmp_path))
@@ -59,7 +62,7 @@ def test_a_malformed_file_is_refused_with_its_name(tmp_path: Path, text: str) ->
 
 
 def test_refusals_change_nothing(tmp_path: Path) -> None:
-    """Unknown names, wrong values, a directory in use, one of a broker."""
+    """Unknown names, wrong values, a directory in use and a broker's directory are refused."""
     segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "1"})
     before = (tmp_path / FILE).read_bytes()
     for settings in ({"retention.mss": "1"}, {"cleanup.policy": "deleted"}, {"segment.bytes": ""}):
@@ -79,7 +82,7 @@ def test_refusals_change_nothing(tmp_path: Path) -> None:
 
 
 def test_a_cut_leaves_the_old_settings_or_the_new(tmp_path: Path) -> None:
-    """The process is gone before each call."""
+    """The process ends before each call in turn."""
     seen = set()
     for number in range(20):
         directory = tmp_path / str(number)
@@ -102,8 +105,8 @@ def test_a_cut_leaves_the_old_settings_or_the_new(tmp_path: Path) -> None:
     assert {"1", "2"} == seen
 
 
-def test_a_deleted_topic_takes_its_settings_along(tmp_path: Path) -> None:
-    """One that is made again under its name begins with the defaults."""
+def test_the_settings_of_a_deleted_topic_are_removed(tmp_path: Path) -> None:
+    """A topic that is created again under the name has the default settings."""
     import pyarrow as pa
     from plain_writes import write
 

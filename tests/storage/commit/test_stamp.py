@@ -1,4 +1,4 @@
-"""The stamp of a log directory: no two of its states have the same one."""
+"""The stamp of a log directory: no two states of a directory have equal stamps."""
 
 import os
 import time
@@ -13,7 +13,7 @@ from segmentlog.commit.state import STATE_FILE, State
 
 
 def test_a_directory_without_commits_has_none(tmp_path: Path) -> None:
-    """And the first renewal gives it one, with a state that says that nothing is committed."""
+    """The first renewal gives the directory a stamp and a state without any commit."""
     assert read_stamp(str(tmp_path)) is None
     renew_stamp(str(tmp_path))
 
@@ -22,7 +22,7 @@ def test_a_directory_without_commits_has_none(tmp_path: Path) -> None:
 
 
 def test_each_renewal_gives_another(tmp_path: Path) -> None:
-    """However quickly they follow each other, and the state stays as it is."""
+    """Renewals in quick succession give different stamps and keep the state."""
     write(tmp_path, ONE)
     before = State.read(str(tmp_path))
     stamps = set()
@@ -35,7 +35,7 @@ def test_each_renewal_gives_another(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_was_set_wrongly_does_not_hold_it(tmp_path: Path) -> None:
-    """The file's time may lie years ahead."""
+    """A stamp is renewed although the time of the file lies years ahead."""
     renew_stamp(str(tmp_path))
     ahead = time.time_ns() + 10**17
     os.utime(tmp_path / STATE_FILE, ns=(ahead, ahead))
@@ -49,7 +49,7 @@ def test_a_clock_that_was_set_wrongly_does_not_hold_it(tmp_path: Path) -> None:
 def test_a_file_system_with_coarse_times_gets_a_longer_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FAT keeps two seconds."""
+    """FAT keeps times in steps of two seconds."""
     renew_stamp(str(tmp_path))
     path, real = tmp_path / STATE_FILE, os.utime
 
@@ -67,7 +67,7 @@ def test_a_file_system_with_coarse_times_gets_a_longer_step(
 def test_a_commit_changes_it_before_it_writes_and_when_it_is_decided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader that lists files between two equal stamps sees nothing of it."""
+    """A reader whose stamps before and after a listing are equal has seen no part of a commit."""
     write(tmp_path, ONE)
     seen = [read_stamp(str(tmp_path))]
     real = os.replace

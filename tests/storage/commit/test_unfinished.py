@@ -1,4 +1,4 @@
-"""An unfinished commit is finished or undone, whatever became of the files beside its logs."""
+"""An unfinished commit is finished or undone, even if files beside its logs are lost."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ CONFIG = segmentlog.ProducerConfig(
 
 
 def write(directory: Path, values: list[bytes]) -> None:
-    """Rows, several segments of them."""
+    """Write rows in several segments."""
     with segmentlog.open_writer(directory, "t", config=CONFIG) as writer:
         writer.append(pa.table({"key": values, "value": values}))
 
@@ -59,7 +59,7 @@ def unfinished(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, li
 
 
 def by_append(directory: Path) -> None:
-    """A writer."""
+    """An append without rows."""
     write(directory, [])
 
 
@@ -97,7 +97,7 @@ def test_indexes_that_are_lost_meanwhile_do_not_stand_in_the_way(
     lost: str,
     harm: Callable[[Path], object],
 ) -> None:
-    """They are built again, and every later command works."""
+    """The indexes are built again, and every later command works."""
     directory, expected = unfinished
     for path in sorted((directory / "t-0").glob(lost)):
         harm(path)
@@ -115,7 +115,10 @@ def test_indexes_that_are_lost_meanwhile_do_not_stand_in_the_way(
 def test_a_log_that_is_lost_meanwhile_is_refused(
     unfinished: tuple[Path, list[bytes]],
 ) -> None:
-    """Synced records are missing: writers name the file, and only `segmentlog recover` goes on."""
+    """Synced records are missing.
+
+    Writers name the file, and only `segmentlog recover` continues.
+    """
     directory, expected = unfinished
     intent = list_guards(str(directory))[0].intent()
     assert intent

@@ -1,4 +1,4 @@
-"""Any log, compacted again and again: the same bytes as a cleaner in plain Python."""
+"""Random logs, compacted repeatedly, have the bytes that a cleaner in plain Python gives them."""
 
 import os
 import shutil
@@ -58,7 +58,7 @@ ROUNDS = st.lists(
 
 
 class Producers:
-    """Turns steps into segments as a broker would have them."""
+    """Turns steps into segments as a broker would write them."""
 
     def __init__(self, codec: int) -> None:
         self._codec = codec
@@ -67,7 +67,7 @@ class Producers:
         self._open: set[int] = set()
 
     def segments(self, steps: Sequence[Any], now_ms: int) -> dict[int, list[Batch]]:
-        """The next segments; all transactions end in them, and an active one follows."""
+        """The next segments. All transactions end in them, and an active segment follows."""
         base = self._offset
         made: dict[int, list[Batch]] = {base: []}
         ended = [(each, COMMIT) for each in (1, 2, 3)]
@@ -128,7 +128,7 @@ def write(partition: Path, log: PlainLog, bases: Sequence[int]) -> None:
 
 
 def compare(log: PlainLog, partition: Path, *, is_compressed: bool) -> None:
-    """The same segments; without a codec, the same bytes."""
+    """The directory has the segments of the plain log and, without a codec, their bytes."""
     files = {int(path.stem): path for path in partition.glob("*.log")}
     assert sorted(log.segments) == sorted(files)
     for base, batches in log.segments.items():
@@ -186,14 +186,14 @@ def play(rounds: Any, codec: int, most_keys: int, segment_bytes: int) -> None:
 @given(ROUNDS, st.sampled_from([2, 5, 1000]), st.sampled_from([14, 400, 1 << 30]))
 @settings(max_examples=40, deadline=None)
 def test_uncompressed_logs_to_the_byte(rounds: Any, most_keys: int, segment_bytes: int) -> None:
-    """Tombstones, horizons, transactions, sequences, gaps, times of both types."""
+    """Logs have tombstones, horizons, transactions, sequences, gaps, and both timestamp types."""
     play(rounds, NONE, most_keys, segment_bytes)
 
 
 @given(ROUNDS, st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]))
 @settings(max_examples=15, deadline=None)
 def test_compressed_logs_to_the_record(rounds: Any, codec: int) -> None:
-    """The bytes of a codec's output are its library's."""
+    """Records are compared and not bytes, because the output of a codec depends on its library."""
     play(rounds, codec, 1000, 1 << 30)
 
 
@@ -201,5 +201,5 @@ def test_compressed_logs_to_the_record(rounds: Any, codec: int) -> None:
 @given(ROUNDS, st.sampled_from([2, 5, 1000]), st.sampled_from([14, 400, 1 << 30]))
 @settings(max_examples=200, deadline=None)
 def test_more_logs(rounds: Any, most_keys: int, segment_bytes: int) -> None:
-    """The same, with more examples."""
+    """Uncompressed logs are compared with more examples."""
     play(rounds, NONE, most_keys, segment_bytes)

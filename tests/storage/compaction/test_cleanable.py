@@ -24,7 +24,7 @@ SIZE = len(encode(records_of(0, (b"k", b"v"))))  # of a batch
 
 
 def segments(*times_ms: int, per_segment: int = 2) -> dict[int, Sequence[Batch]]:
-    """Segments of a few batches of one record; the records of each have one time."""
+    """Segments with a few batches of one record. The records of each segment have one time."""
     return {
         i * per_segment: [
             records_of(i * per_segment + j, (b"k", b"v"), time_ms=time_ms)
@@ -42,7 +42,7 @@ def found(directory: Path, checkpoint: int | None = None, **settings: Any) -> Cl
 
 
 def test_up_to_the_active_segment(tmp_path: Path) -> None:
-    """Bytes of the clean and of the cleanable part; a segment between both counts in both."""
+    """The bytes of a segment that is partly clean count as clean and as cleanable."""
     lay_out(tmp_path, segments(1, 2, 3, 4))
 
     assert (0, 6, 0, 6 * SIZE) == found(tmp_path)[:4]
@@ -53,14 +53,14 @@ def test_up_to_the_active_segment(tmp_path: Path) -> None:
 
 
 def test_no_log_is_cleaned_that_has_one_segment(tmp_path: Path) -> None:
-    """It is the active one."""
+    """The only segment of a log is its active segment."""
     lay_out(tmp_path, segments(1))
 
     assert not found(tmp_path).is_due(0)
 
 
 def test_up_to_the_high_watermark(tmp_path: Path) -> None:
-    """Rounded down to the base of a segment."""
+    """The cleanable part ends at the base of the segment of the high watermark."""
     lay_out(tmp_path, segments(1, 2, 3, 4))
     for high_watermark, end in ((5, 4), (4, 4), (3, 2), (1, 0)):
         write_offsets(str(tmp_path), HIGH_WATERMARK_CHECKPOINT, {T: high_watermark})
@@ -68,7 +68,10 @@ def test_up_to_the_high_watermark(tmp_path: Path) -> None:
 
 
 def test_up_to_an_open_transaction(tmp_path: Path) -> None:
-    """Once it has ended, all of the log is cleanable."""
+    """The cleanable part ends before an open transaction.
+
+    Once it has ended, all of the log is cleanable.
+    """
     opened = records_of(3, (b"k", b"v"))._replace(
         attributes=TRANSACTIONAL, producer_id=7, epoch=0, sequence=0
     )
@@ -82,7 +85,10 @@ def test_up_to_an_open_transaction(tmp_path: Path) -> None:
 
 
 def test_up_to_the_first_young_segment(tmp_path: Path) -> None:
-    """Its newest record counts; a record of exactly the age is old enough."""
+    """The newest record of a segment decides.
+
+    A record of exactly the minimum age is old enough.
+    """
     lay_out(tmp_path, segments(1000, 5000, 2000, 3000, 1))
 
     assert 8 == found(tmp_path, min_compaction_lag_ms=NOW_MS - 5000).end_offset
@@ -93,7 +99,7 @@ def test_up_to_the_first_young_segment(tmp_path: Path) -> None:
 
 
 def test_due_by_the_ratio(tmp_path: Path) -> None:
-    """Only above it."""
+    """A log is due only when its ratio of dirty bytes is above the limit."""
     lay_out(tmp_path, segments(1, 2, 3, 4, 5))
     cleanable = found(tmp_path, 4)
 
@@ -103,7 +109,7 @@ def test_due_by_the_ratio(tmp_path: Path) -> None:
 
 
 def test_due_by_the_greatest_lag(tmp_path: Path) -> None:
-    """The first batch of each dirty segment counts; one without a time does not."""
+    """The first batch of each dirty segment decides; a batch without a timestamp is ignored."""
     lay_out(tmp_path, segments(500, 2000, -1, 3000, 1))
     day = {"max_compaction_lag_ms": NOW_MS - 2500}
 
@@ -117,7 +123,7 @@ def test_due_by_the_greatest_lag(tmp_path: Path) -> None:
 def test_a_checkpoint_outside_of_the_log(
     tmp_path: Path, checkpoint: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The whole log is dirty then, and the checkpoint is written again even without a cleaning."""
+    """The whole log is dirty then. The checkpoint is corrected even if nothing is cleaned."""
     lay_out(tmp_path, segments(1, 2, 3, 4))
     write_offsets(str(tmp_path), LOG_START_CHECKPOINT, {T: 2})
     write_offsets(str(tmp_path), CLEANER_OFFSET_CHECKPOINT, {T: checkpoint})

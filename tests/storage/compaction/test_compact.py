@@ -1,4 +1,4 @@
-"""Compaction in a directory: what stays of a log, where it is due, and who may look on."""
+"""Compaction of a directory: the records that stay, the logs that are due, readers beside it."""
 
 import hashlib
 import os
@@ -52,13 +52,13 @@ COMPACT = {"cleanup.policy": "compact"}
 
 
 def compact(directory: Path, **how: Any) -> list[segmentlog.CompactedPartition]:
-    """All of a directory, with settings besides the policy."""
+    """Compact all of a directory, with settings besides the policy."""
     settings = {**COMPACT, **how.pop("settings", {})}
     return segmentlog.compact(directory, settings=settings, **how)
 
 
 def cleaned_to(directory: Path) -> dict[TopicPartition, int]:
-    """The checkpoint."""
+    """The offsets of the cleaner's checkpoint."""
     return dict(read_offsets(str(directory), CLEANER_OFFSET_CHECKPOINT))
 
 
@@ -71,7 +71,7 @@ def rows(directory: Path) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 def test_the_last_record_of_each_key_stays(tmp_path: Path) -> None:
-    """At its offset, in one segment; the active segment is not touched."""
+    """Records keep their offsets and move into one segment. The active segment is not changed."""
     partition = lay_out(
         tmp_path,
         {
@@ -93,7 +93,7 @@ def test_the_last_record_of_each_key_stays(tmp_path: Path) -> None:
 
 
 def test_batches_that_keep_all_records_keep_their_bytes(tmp_path: Path) -> None:
-    """A batch that loses some keeps its offsets and the fields of its header."""
+    """A batch that loses some records keeps its offsets and the fields of its header."""
     whole, cut = (
         records_of(0, (b"a", b"1"), (b"b", b"2")),
         records_of(2, (b"c", b"3"), (b"d", b"4")),
@@ -107,7 +107,7 @@ def test_batches_that_keep_all_records_keep_their_bytes(tmp_path: Path) -> None:
 
 
 def test_keys_of_all_lengths(tmp_path: Path) -> None:
-    """Each key stays once, where it comes last, whatever its length."""
+    """A key of any length stays once, at its last offset."""
     keys = [bytes([length]) * length for length in range(200)]
     logs = {
         begin: [records_of(begin, *((key, b"%d" % begin) for key in keys[:: -1 if begin else 1]))]
@@ -121,7 +121,10 @@ def test_keys_of_all_lengths(tmp_path: Path) -> None:
 
 
 def test_keys_of_one_md5(tmp_path: Path) -> None:
-    """Two keys that were made to have one MD5 are two keys (Wang and others, 2004)."""
+    """Two keys with equal MD5 hashes are two keys.
+
+    The keys are a published collision (Wang and others, 2004).
+    """
     key = bytes.fromhex(
         "d131dd02c5e6eec4693d9a0698aff95c2fcab58712467eab4004583eb8fb7f89"
         "55ad340609f4b30283e488832571415a085125e8f7cdc99fd91dbdf280373c5b"
@@ -141,21 +144,21 @@ def test_keys_of_one_md5(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
-    """It says what would be gone through."""
+    """A dry run reports the segments that a compaction would read."""
     partition = lay_out(
         tmp_path,
         {0: [records_of(0, (b"a", b"1"), (b"a", b"2"))], 2: [records_of(2, (b"a", b"3"))]},
     )
     size = (partition / f"{0:020d}.log").stat().st_size
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    (told,) = compact(tmp_path, dry_run=True)
+    (planned,) = compact(tmp_path, dry_run=True)
 
-    assert ("t", 0, 0, 2, 1.0, 0, 1, size) == (*told[:7], told.bytes_before)
+    assert ("t", 0, 0, 2, 1.0, 0, 1, size) == (*planned[:7], planned.bytes_before)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_a_log_larger_than_the_map_takes_several_passes(tmp_path: Path) -> None:
-    """Each of which ends where the map was full."""
+    """Each pass ends where the offset map was full."""
     keys = [b"k%d" % (i % 7) for i in range(40)]
     batches = [records_of(i, (key, b"%d" % i)) for i, key in enumerate(keys)]
     lay_out(tmp_path, {0: batches[:20], 20: batches[20:39], 39: batches[39:]})
@@ -170,7 +173,10 @@ def test_a_log_larger_than_the_map_takes_several_passes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("clean_to", [0, 20])
 def test_a_damaged_batch_stops_the_pass(tmp_path: Path, clean_to: int) -> None:
-    """In either part; the error names its place, and no segment of the log is replaced."""
+    """The damage lies in the clean part or in the dirty part.
+
+    The error names its place, and no segment of the log is replaced.
+    """
     batches = [records_of(i, (b"k", b"%d" % i)) for i in range(30)]
     partition = lay_out(
         tmp_path, {0: batches[:10], 10: batches[10:20], 20: batches[20:29], 29: []}
@@ -193,7 +199,7 @@ def test_a_damaged_batch_stops_the_pass(tmp_path: Path, clean_to: int) -> None:
 
 
 def test_offsets_that_no_batch_has(tmp_path: Path) -> None:
-    """A pass goes on to the base of the next segment, and does not wait for them."""
+    """A pass continues at the base of the next segment when the offsets before it are missing."""
     partition = lay_out(
         tmp_path,
         {0: [records_of(0, (b"a", b"1"))], 5: [records_of(7, (b"a", b"2"))], 20: []},
@@ -205,7 +211,7 @@ def test_offsets_that_no_batch_has(tmp_path: Path) -> None:
 
 
 def test_replaced_files_go_after_their_delay(tmp_path: Path) -> None:
-    """By the next compaction, or at once if the topic says so."""
+    """The next compaction removes the replaced files after the delay, which may be zero."""
     batches = [records_of(i, (b"k", b"%d" % i)) for i in range(4)]
     partition = lay_out(tmp_path, {0: batches[:2], 2: batches[2:3], 3: batches[3:]})
     compact(tmp_path)
@@ -218,7 +224,7 @@ def test_replaced_files_go_after_their_delay(tmp_path: Path) -> None:
 
 
 def test_refusals(tmp_path: Path) -> None:
-    """A map without room, and a directory that somebody holds."""
+    """A map without room for a key and a directory that is in use are refused."""
     lay_out(tmp_path, {0: [records_of(0, (b"k", b"v"))]})
     with pytest.raises(OptionError, match="dedupe_buffer_bytes"):
         compact(tmp_path, dedupe_buffer_bytes=24)
@@ -228,8 +234,11 @@ def test_refusals(tmp_path: Path) -> None:
         compact(tmp_path)
 
 
-def test_what_a_writer_of_ours_has_written(tmp_path: Path) -> None:
-    """By the settings of the directory; a topic with another policy stays as it is."""
+def test_a_topic_of_our_writer(tmp_path: Path) -> None:
+    """A topic that our writer has written is compacted by the settings of the directory.
+
+    A topic with another policy is not changed.
+    """
     segmentlog.alter_settings(
         tmp_path, "t", {"cleanup.policy": "compact", "segment.bytes": "5000"}
     )
@@ -254,7 +263,10 @@ def test_what_a_writer_of_ours_has_written(tmp_path: Path) -> None:
 
 @cut_loop
 def test_every_cut_leaves_the_log_before_or_after(tmp_path: Path, every: int) -> None:
-    """A reader sees one or the other at once, and the next job finishes or undoes the rest."""
+    """After a cut, a reader sees the log before or after the compaction.
+
+    The next job finishes or undoes the rest.
+    """
     log = {
         0: [records_of(0, (b"a", b"1"), (b"b", b"2"))],
         2: [records_of(2, (b"a", b"3")), records_of(3, (b"c", b"4"))],
@@ -296,7 +308,7 @@ def test_every_cut_leaves_the_log_before_or_after(tmp_path: Path, every: int) ->
 
 
 def test_a_reader_goes_on_beside_a_compaction(tmp_path: Path) -> None:
-    """It finds all records of the moment that it reads, in the files that were put aside."""
+    """The reader finds all records of its snapshot in the files that were put aside."""
     batches = [records_of(i, (b"k%d" % (i % 3), b"%d" % i)) for i in range(20)]
     lay_out(tmp_path, {0: batches[:8], 8: batches[8:16], 16: batches[16:]})
     opened = segmentlog.open_log_dir(tmp_path).log("t", 0)
@@ -311,7 +323,10 @@ def test_a_reader_goes_on_beside_a_compaction(tmp_path: Path) -> None:
 
 
 def test_tombstones_go_after_their_horizon(tmp_path: Path) -> None:
-    """The first pass sets it, by the clock and not by the records' times; a later one removes."""
+    """The first pass sets the horizon by the clock, not by the timestamps of records.
+
+    A later pass removes the tombstones.
+    """
     partition = lay_out(
         tmp_path,
         {0: [records_of(0, (b"a", b"1"), (b"a", None), (b"b", b"2"), time_ms=1)],
@@ -334,14 +349,17 @@ def test_tombstones_go_after_their_horizon(tmp_path: Path) -> None:
 
 
 def transactional(batch: Batch, producer_id: int, sequence: int = 0) -> Batch:
-    """The batch in a transaction."""
+    """The batch as a part of a transaction."""
     return batch._replace(
         attributes=TRANSACTIONAL, producer_id=producer_id, epoch=0, sequence=sequence
     )
 
 
 def test_a_commit_marker_goes_two_passes_after_its_records(tmp_path: Path) -> None:
-    """And its producer's last batch stays, empty, with its sequence (spec of LogCleanerTest)."""
+    """The last batch of the producer stays, empty, with its sequence.
+
+    Kafka's LogCleanerTest specifies this.
+    """
     first = [
         transactional(records_of(0, (b"1", b"v")), 1),
         marker(1, COMMIT, 1),
@@ -372,7 +390,7 @@ def test_a_commit_marker_goes_two_passes_after_its_records(tmp_path: Path) -> No
 
 
 def test_aborted_records_go_and_their_marker_stays_with_the_last_batch(tmp_path: Path) -> None:
-    """The key of an aborted record takes no other record's place."""
+    """An earlier record stays although an aborted record has the same key."""
     aborted = [
         records_of(0, (b"1", b"v")),
         transactional(records_of(1, (b"1", b"a")), 1),
@@ -395,7 +413,7 @@ def test_aborted_records_go_and_their_marker_stays_with_the_last_batch(tmp_path:
 
 
 def test_transactions_of_producers_that_no_broker_would_name(tmp_path: Path) -> None:
-    """A marker ends the transaction of its own producer only, whatever the id is."""
+    """A marker ends only its own producer's transaction, even if the producer id is negative."""
     aborted = records_of(0, (b"a", b"1"))._replace(attributes=TRANSACTIONAL, producer_id=-2)
     partition = lay_out(
         tmp_path,
@@ -414,7 +432,7 @@ def test_transactions_of_producers_that_no_broker_would_name(tmp_path: Path) -> 
 
 
 def test_sequences_of_active_producers_stay(tmp_path: Path) -> None:
-    """An idle producer's do not."""
+    """The last sequence of an active producer is kept. The sequence of an idle producer is not."""
 
     def idempotent(offset: int, key: bytes, producer_id: int) -> Batch:
         batch = records_of(offset, (key, b"v"), time_ms=10**12)
@@ -431,7 +449,7 @@ def test_sequences_of_active_producers_stay(tmp_path: Path) -> None:
 
 
 def test_the_last_batch_of_a_pass_stays_for_its_offset(tmp_path: Path) -> None:
-    """Even if all records go."""
+    """The batch stays even if all of its records are removed."""
     partition = lay_out(
         tmp_path,
         {0: [records_of(0, (None, b"1")), records_of(1, (None, b"2"))], 2: [], },
@@ -445,7 +463,7 @@ def test_the_last_batch_of_a_pass_stays_for_its_offset(tmp_path: Path) -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [NONE, GZIP, LZ4])
 def test_older_formats_become_batches_of_magic_2(tmp_path: Path, magic: int, codec: int) -> None:
-    """Wrappers too, with their codec; records keep offsets and times."""
+    """Wrappers keep their codec, and records keep their offsets and timestamps."""
 
     def message(*records: Record) -> bytes:
         if codec == NONE:
@@ -478,7 +496,10 @@ def test_older_formats_become_batches_of_magic_2(tmp_path: Path, magic: int, cod
 
 
 def test_old_tombstones_go_by_the_time_of_their_file(tmp_path: Path) -> None:
-    """If their segment was written before the clean part's last one, less delete.retention.ms."""
+    """A segment loses its tombstones if it is old compared with the last clean segment.
+
+    The times of the two files must differ by more than `delete.retention.ms`.
+    """
     old = [
         encode_message(Record(0, 1000, b"a", None)),
         encode_message(Record(1, 1000, b"b", None)),
@@ -503,7 +524,7 @@ def test_old_tombstones_go_by_the_time_of_their_file(tmp_path: Path) -> None:
 
 
 def test_indexes_are_those_of_a_broker(tmp_path: Path) -> None:
-    """The same as if they were built again from the new segment."""
+    """The indexes have the bytes that a rebuild from the new segment gives them."""
     batches = [
         records_of(i, (b"k%d" % i, bytes(300)), time_ms=10**6 - i if i % 10 else 10**6 + i)
         for i in range(100)
@@ -520,14 +541,14 @@ def test_indexes_are_those_of_a_broker(tmp_path: Path) -> None:
 
 
 def reindex(directory: Path) -> None:
-    """Build the indexes again."""
+    """Build the indexes of the closed segments again."""
     log = segmentlog.open_log_dir(directory).log("t", 0)
     for segment in log.segments[:-1]:
         rebuild_indexes(segment, 4096)
 
 
 def test_a_base_offset_that_no_checksum_covers(tmp_path: Path) -> None:
-    """A batch that reaches into the next segment is damage: its records are other ones."""
+    """A batch whose offsets reach into the next segment is refused as damaged."""
     batches = [records_of(i, (b"k%d" % i, b"v")) for i in range(4)]
     data = encode(batches[0]) + encode(records_of(2, (b"k1", b"v")))
     partition = lay_out(tmp_path, {0: [data], 2: batches[2:3], 3: batches[3:]})
@@ -539,7 +560,7 @@ def test_a_base_offset_that_no_checksum_covers(tmp_path: Path) -> None:
 
 
 def test_snapshots_of_segments_that_are_merged_go(tmp_path: Path) -> None:
-    """Those at the base of a segment that stays, and at the log end, stay."""
+    """Snapshots at the base of a segment that stays, and at the log end, are kept."""
     batches = [records_of(i, (b"k%d" % i, b"v")) for i in range(4)]
     partition = lay_out(tmp_path, {i: [batch] for i, batch in enumerate(batches)})
     for offset in (1, 2, 3, 4):
@@ -554,7 +575,7 @@ def test_snapshots_of_segments_that_are_merged_go(tmp_path: Path) -> None:
 
 @pytest.fixture
 def quick_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory, where there is such a thing: thousands of syncs take long elsewhere."""
+    """A directory in memory where possible, because thousands of syncs take long on a disk."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as path:
         yield Path(path)
@@ -564,7 +585,10 @@ def quick_path(tmp_path: Path) -> Iterator[Path]:
 def test_very_many_partitions_do_not_take_the_square_of_their_number(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, is_clean: bool
 ) -> None:
-    """Files at the top of the directory are read and written a few times, and all count."""
+    """The files at the top of the directory are read and written only a few times.
+
+    The checkpoints have an entry for each partition in the end.
+    """
     n_partitions = 150
     rows = pa.table(
         {
@@ -608,7 +632,7 @@ def test_very_many_partitions_do_not_take_the_square_of_their_number(
 def test_every_cut_of_a_roll_and_a_compaction_leaves_each_last_record(
     tmp_path: Path, every: int
 ) -> None:
-    """The process is gone before each call; what it has left is finished or undone."""
+    """The process ends before each call in turn. The next job finishes or undoes what is left."""
     number, is_cut = 0, True
     while is_cut:
         directory = tmp_path / str(number)

@@ -1,4 +1,4 @@
-"""Tasks and leaders of a compaction that end at any moment: no key is lost, and nothing is raw."""
+"""Tasks and leaders of a compaction end at any moment. No key is lost, and errors are typed."""
 
 import contextlib
 import errno
@@ -72,7 +72,7 @@ STEPS = pytest.mark.parametrize(
 
 
 def assert_compacted(directory: Path, expected: dict[bytes, bytes]) -> None:
-    """All keys are there with their last values, and nothing is left of an attempt."""
+    """All keys have their last values, and no file of an attempt is left."""
     assert expected == values(directory)
     left = {path.name for path in (directory / "t-0").iterdir()}
     assert not [name for name in left if name.endswith((".swap", ".cleaned"))]
@@ -83,7 +83,7 @@ def assert_compacted(directory: Path, expected: dict[bytes, bytes]) -> None:
 def test_a_second_attempt_after_one_that_was_killed_at_any_call(
     template: Path, tmp_path: Path, step: int
 ) -> None:
-    """The second attempt finishes or undoes the swap of the first before it looks at the log."""
+    """The second attempt finishes or undoes the swap of the first before it reads the log."""
     expected, number = values(template), 0
     for directory in copies(template, tmp_path):
         with Leader(directory, SETTINGS) as leader:
@@ -104,9 +104,11 @@ def test_a_second_attempt_after_one_that_was_killed_at_any_call(
 def test_an_attempt_that_fails_at_any_call(
     template: Path, tmp_path: Path, step: int, error: BaseException, is_task: bool
 ) -> None:
-    """Nothing stays open; the error has a type of ours, and a second attempt in the process works.
+    """The error has one of our types, and no file stays open.
 
-    Each attempt is a task, or a compaction of its own.
+    A second attempt in the process succeeds.
+
+    An attempt is a task of a shared compaction, or a compaction by one process.
     """
     expected, number = values(template), 0
 
@@ -138,7 +140,7 @@ def test_an_attempt_that_fails_at_any_call(
 def test_a_file_of_a_new_segment_that_cannot_be_made(
     template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """The files that were made before it are closed and removed."""
+    """The files of the segment that were created earlier are closed and removed."""
     directory = Path(shutil.copytree(template, tmp_path / "logs"))
     made: list[str] = []
 
@@ -167,7 +169,10 @@ def test_a_file_of_a_new_segment_that_cannot_be_made(
 def test_attempts_that_are_killed_one_after_the_other(
     template: Path, tmp_path: Path, n_rounds: int
 ) -> None:
-    """Each works on what the others have left; also the finishing itself is cut short."""
+    """Each attempt continues with the files of the attempts before it.
+
+    It may be killed while it finishes their work.
+    """
     expected, rng = values(template), random.Random(4)
     for _, directory in zip(range(n_rounds), copies(template, tmp_path), strict=False):
         with Leader(directory, SETTINGS) as leader:
@@ -188,7 +193,10 @@ def test_attempts_that_are_killed_one_after_the_other(
     ],
 )
 def test_attempts_at_once(template: Path, tmp_path: Path, n_rounds: int) -> None:
-    """Speculation: some attempts are killed, the others take turns, and each ends well."""
+    """In Spark's speculation, some attempts are killed and the others take turns.
+
+    Each of those succeeds.
+    """
     expected, rng = values(template), random.Random(6)
     for _, directory in zip(range(n_rounds), copies(template, tmp_path), strict=False):
         with Leader(directory, SETTINGS) as leader:
@@ -209,7 +217,7 @@ def test_attempts_at_once(template: Path, tmp_path: Path, n_rounds: int) -> None
 
 
 def is_refused(directory: Path) -> bool:
-    """Whether a writer of ours and a broker, which locks the whole file, are both kept out."""
+    """Whether the lock keeps out our writers and a broker, which locks the whole file."""
     try:
         with DirectoryLock(str(directory)):
             return False
@@ -226,7 +234,10 @@ def is_refused(directory: Path) -> bool:
 def test_nobody_takes_a_directory_in_which_a_task_outlives_its_leader(
     template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The leader is killed as soon as segments are replaced; the task ends that, alone."""
+    """The leader is killed as soon as segments are replaced.
+
+    The task finishes the replacement alone.
+    """
     directory = Path(shutil.copytree(template, tmp_path / "logs"))
     refused: list[bool] = []
     with Leader(directory, SETTINGS) as leader:
@@ -250,7 +261,7 @@ def test_nobody_takes_a_directory_in_which_a_task_outlives_its_leader(
 def test_files_of_another_compaction_are_not_taken_for_its_own(
     tmp_path: Path, suffix: str
 ) -> None:
-    """Nothing is replaced beside them."""
+    """No segment is replaced beside files of another compaction."""
     for name in (
         f"{0:020d}.log",
         f"{3:020d}.log",
@@ -267,7 +278,7 @@ def test_files_of_another_compaction_are_not_taken_for_its_own(
 def test_settings_that_change_while_a_compaction_waits(
     template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic that is no longer compacted stays as it is."""
+    """A topic is not compacted if its policy changes while the compaction waits for the lock."""
     directory = Path(shutil.copytree(template, tmp_path / "logs"))
     segmentlog.alter_settings(directory, "t", COMPACT)
     enter = DirectoryLock.__enter__

@@ -2,26 +2,26 @@
 
 | case | test |
 |---|---|
-| a key goes where a later offset has it; tombstones; one commit marker; sequences; legacy sets; \
-damage | `test_compact` |
+| a later record of a key replaces the earlier ones; tombstones; one commit marker; sequences; \
+legacy sets; damage | `test_compact` |
 | idempotent batches keep their last offsets and sequences, over reloads and further passes | \
 `test_idempotent_batches_keep_their_ends` |
 | a map of four keys, with aborts: several passes | `test_passes_of_four_keys_with_aborts` |
 | committed and aborted records of one pass | `test_committed_records_win_over_aborted_ones` |
 | a transaction that is open across segments | `test_an_open_transaction_bounds_a_pass` |
-| a transaction in several segments keeps its marker | `test_a_marker_behind_other_segments` |
-| batches that go as a whole do not hold up a pass | `test_unreadable_middle_does_not_stall` |
+| a transaction in several segments keeps its marker | `test_a_marker_after_other_segments` |
+| batches that are removed whole do not stop a pass | `test_unreadable_middle_does_not_stall` |
 | a marker without records | `test_a_lone_marker_becomes_an_empty_batch` |
-| an abort marker, its empty batch and its index entry go one after the other | \
-`test_an_abort_marker_goes_when_its_producer_goes_on` |
+| an abort marker, its empty batch and its index entry are removed one by one | \
+`test_an_abort_marker_goes_when_its_producer_writes_again` |
 | a producer that begins again at sequence 0 | `test_a_new_epoch_lets_the_old_batch_go` |
-| keys like those of markers | `test_keys_like_markers_remove_no_marker` |
+| keys that equal the keys of markers | `test_keys_like_markers_remove_no_marker` |
 | messages larger than the buffers | `test_a_record_larger_than_the_window` |
-| a map of one key | `test_a_map_of_one_key_goes_on` |
+| a map of one key | `test_a_map_of_one_key_takes_many_passes` |
 | the tail that may not be cleaned | `test_only_the_head_is_cleaned` |
 | all keys deleted | `test_compact` (the last batch of a pass) |
 | grouping | `test_segment_groups` |
-| offsets that are missing | `test_the_pass_ends_behind_a_gap` |
+| offsets that are missing | `test_the_pass_ends_after_a_gap` |
 | crashes; the offset overflow of a segment that only old brokers could write | `tests/crash`, \
 `test_swaps`; none |
 | KAFKA-4298: wrappers whose records have another magic | none: reading refuses them |
@@ -58,13 +58,13 @@ NEVER_MS = 2**62
 
 
 class Story:
-    """A log to which segments come, and which is cleaned in between.
+    """A log that gets segments, and is cleaned in between.
 
     Parameters
     ----------
     directory : the log directory.
-    segments : the first ones; an empty active segment stands behind the last one.
-    map_slots : of the offset map.
+    segments : the first segments; an empty active segment follows the last of them.
+    map_slots : number of slots of the offset map.
     """
 
     def __init__(self, directory: Path, *segments: list[Batch], map_slots: int = 1000) -> None:
@@ -75,7 +75,7 @@ class Story:
             self.add(*each)
 
     def add(self, *batches: Batch) -> None:
-        """One more segment, which is closed at once."""
+        """Add one segment, which is closed at once."""
         data = b"".join(map(encode, batches))
         (self.partition / f"{batches[0].base_offset:020d}.log").write_bytes(data)
         (self.partition / f"{batches[-1].last_offset + 1:020d}.log").write_bytes(b"")
@@ -83,7 +83,7 @@ class Story:
     def clean(
         self, later_ms: int = 0, settings: Mapping[str, str] | None = None
     ) -> segmentlog.CompactedPartition | None:
-        """One compaction, so much later than the one before."""
+        """Run one compaction, `later_ms` after the previous one."""
         self.now_ms += later_ms
         given = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0",
                  "delete.retention.ms": "1000", **(settings or {})}  # fmt: skip
@@ -130,7 +130,7 @@ def data(
 
 
 def test_idempotent_batches_keep_their_ends(tmp_path: Path) -> None:
-    """Also those that are emptied by a later pass."""
+    """Batches keep their last offsets and sequences, even if a later pass empties them."""
     story = Story(
         tmp_path,
         [data(0, 0, 1, 2, by=1), data(3, 0, 1, 3, by=3), data(6, 4, 5, by=2)],
@@ -150,7 +150,7 @@ def test_idempotent_batches_keep_their_ends(tmp_path: Path) -> None:
 
 
 def test_passes_of_four_keys_with_aborts(tmp_path: Path) -> None:
-    """Aborted records go at once, markers last."""
+    """Aborted records are removed at once. Their markers are removed last."""
     story = Story(
         tmp_path,
         [
@@ -179,7 +179,7 @@ def test_passes_of_four_keys_with_aborts(tmp_path: Path) -> None:
 
 
 def test_committed_records_win_over_aborted_ones(tmp_path: Path) -> None:
-    """The index stays as it is while there is a batch for it."""
+    """The entry of the transaction index stays while its producer has a batch."""
     story = Story(
         tmp_path,
         [
@@ -195,7 +195,10 @@ def test_committed_records_win_over_aborted_ones(tmp_path: Path) -> None:
 
 
 def test_an_open_transaction_bounds_a_pass(tmp_path: Path) -> None:
-    """Behind its first segment nothing is cleaned; once it has ended, all is."""
+    """A pass stops at the first segment of an open transaction.
+
+    Once it has ended, all segments are cleaned.
+    """
     story = Story(
         tmp_path,
         [data(0, 1), data(1, 1)],
@@ -212,8 +215,8 @@ def test_an_open_transaction_bounds_a_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [COMMIT, ABORT])
-def test_a_marker_behind_other_segments(tmp_path: Path, kind: int) -> None:
-    """It stays as long as its record, or the empty batch of its producer."""
+def test_a_marker_after_other_segments(tmp_path: Path, kind: int) -> None:
+    """The marker stays as long as its record, or as long as the empty batch of its producer."""
     story = Story(
         tmp_path, [data(0, 1, by=1, txn=True)], [data(1, 2)], [marker(2, kind, 1)], [data(3, 2)]
     )
@@ -227,7 +230,7 @@ def test_a_marker_behind_other_segments(tmp_path: Path, kind: int) -> None:
 
 
 def test_unreadable_middle_does_not_stall(tmp_path: Path) -> None:
-    """Aborted batches of whole segments."""
+    """Whole segments consist of aborted batches."""
     aborted = [[data(2 * i, 1, 2, by=1, seq=2 * i, txn=True)] for i in range(5)]
     story = Story(tmp_path, *aborted, [marker(10, ABORT, 1)], [data(11, 1)])
     done = story.clean()
@@ -239,9 +242,12 @@ def test_unreadable_middle_does_not_stall(tmp_path: Path) -> None:
 
 
 def test_a_lone_marker_becomes_an_empty_batch(tmp_path: Path) -> None:
-    """The producer's epoch is known by it; to clean it again is no error.
+    """A marker without records keeps its producer's epoch.
 
-    The empty batch tells a replay nothing: a broker's snapshots know the producer.
+    It can be cleaned again without an error.
+
+    A replay of the log learns nothing from the empty batch, but a broker's snapshots know the
+    producer.
     """
     story = Story(tmp_path, [marker(0, COMMIT, 1, epoch=3)], [data(1, 1)])
     known = ProducerSnapshot(1, 3, -1, -1, 0, 1000, 0, -1)
@@ -257,8 +263,11 @@ def test_a_lone_marker_becomes_an_empty_batch(tmp_path: Path) -> None:
     assert first.horizon_ms is None
 
 
-def test_an_abort_marker_goes_when_its_producer_goes_on(tmp_path: Path) -> None:
-    """First the empty batch goes, then the marker gets its horizon, then it goes."""
+def test_an_abort_marker_goes_when_its_producer_writes_again(tmp_path: Path) -> None:
+    """The empty batch is removed first.
+
+    Then the marker gets a horizon, and is removed after it.
+    """
     story = Story(
         tmp_path,
         [data(0, 1, by=1, txn=True), data(1, 2, 3, by=1, seq=1, txn=True), marker(3, ABORT, 1)],
@@ -281,7 +290,7 @@ def test_an_abort_marker_goes_when_its_producer_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_new_epoch_lets_the_old_batch_go(tmp_path: Path) -> None:
-    """As a group coordinator's producer that begins again."""
+    """The producer of a group coordinator begins again with a new epoch in this way."""
     story = Story(tmp_path, [data(0, 1, by=1, seq=5, epoch=0)], [data(1, 1, by=1, epoch=1)])
     story.clean()
     story.add(data(2, 1, by=1, epoch=2))
@@ -291,7 +300,7 @@ def test_a_new_epoch_lets_the_old_batch_go(tmp_path: Path) -> None:
 
 
 def test_keys_like_markers_remove_no_marker(tmp_path: Path) -> None:
-    """Control records are in no map."""
+    """Control records are not put into the offset map."""
     like = [bytes([0, 0, 0, kind]) for kind in (ABORT, COMMIT)]
     story = Story(
         tmp_path,
@@ -305,7 +314,7 @@ def test_keys_like_markers_remove_no_marker(tmp_path: Path) -> None:
 
 
 def test_a_record_larger_than_the_window(tmp_path: Path) -> None:
-    """It has 5 MB, and stands among small ones."""
+    """A record of 5 MB lies among small ones."""
     large = records_of(1, (b"large", bytes(5 << 20)), (b"gone", b"v"))
     story = Story(
         tmp_path, [records_of(0, (b"gone", b"u")), large], [records_of(3, (b"gone", b"w"))]
@@ -316,8 +325,8 @@ def test_a_record_larger_than_the_window(tmp_path: Path) -> None:
     assert bytes(5 << 20) == story.batches[0].records[0].value
 
 
-def test_a_map_of_one_key_goes_on(tmp_path: Path) -> None:
-    """Each pass takes up one key, and every one comes further."""
+def test_a_map_of_one_key_takes_many_passes(tmp_path: Path) -> None:
+    """Each pass takes one key into its map and reaches a higher offset than the pass before."""
     story = Story(tmp_path, [data(i, i // 2) for i in range(10)], map_slots=3)
     done = story.clean()
 
@@ -327,7 +336,10 @@ def test_a_map_of_one_key_goes_on(tmp_path: Path) -> None:
 
 
 def test_only_the_head_is_cleaned(tmp_path: Path) -> None:
-    """Up to the young segment; bytes are counted accordingly."""
+    """The pass ends at the first young segment.
+
+    The dirty ratio counts only the bytes before it.
+    """
     old = [
         records_of(0, (b"a", b"1"), time_ms=NOW_MS - 10_000),
     ]
@@ -341,8 +353,8 @@ def test_only_the_head_is_cleaned(tmp_path: Path) -> None:
     assert [1, 2] == story.records
 
 
-def test_the_pass_ends_behind_a_gap(tmp_path: Path) -> None:
-    """The next pass begins at the active segment, whatever offsets are missing before it."""
+def test_the_pass_ends_after_a_gap(tmp_path: Path) -> None:
+    """The next pass begins at the active segment, even if offsets are missing before it."""
     story = Story(tmp_path, [data(0, 1), data(1, 2)])
     (story.partition / f"{2:020d}.log").unlink()
     story.add(data(500, 1))
@@ -360,7 +372,7 @@ def test_the_pass_ends_behind_a_gap(tmp_path: Path) -> None:
     ("policy", "is_cleaned"), [("delete", False), ("compact", True), ("compact,delete", True)]
 )
 def test_policies(tmp_path: Path, policy: str, *, is_cleaned: bool) -> None:
-    """Retention goes by the same word."""
+    """Retention uses the setting `cleanup.policy`, too."""
     story = Story(tmp_path, [data(0, 1), data(1, 1)])
     done = story.clean(settings={"cleanup.policy": policy})
     settings = {"cleanup.policy": policy, "retention.ms": "1"}

@@ -1,4 +1,4 @@
-"""Segments that become one: by bytes, by bytes of indexes, by the span of offsets."""
+"""Segments are merged within limits: bytes, bytes of indexes, and the span of offsets."""
 
 from segmentlog.compaction.segment_groups import SegmentSize, group_segments
 
@@ -17,7 +17,7 @@ def test_nothing() -> None:
 
 
 def test_by_bytes() -> None:
-    """A group may be exactly as large as the limit; a larger segment is alone."""
+    """A group may be exactly as large as the limit. A segment above the limit is alone."""
     segments = [SegmentSize(i, 10) for i in range(5)]
 
     assert [[0, 1, 2, 3, 4]] == groups(*segments, most=50)
@@ -26,14 +26,17 @@ def test_by_bytes() -> None:
 
 
 def test_by_bytes_of_indexes() -> None:
-    """Each index by itself."""
+    """The limit applies to each of the two indexes separately."""
     assert [[0], [1]] == groups(SegmentSize(0, 1, 8, 0), SegmentSize(1, 1, 8, 0), most_index=15)
     assert [[0], [1]] == groups(SegmentSize(0, 1, 0, 12), SegmentSize(1, 1, 0, 12), most_index=23)
     assert [[0, 1]] == groups(SegmentSize(0, 1, 8, 12), SegmentSize(1, 1, 8, 12), most_index=24)
 
 
 def test_by_offsets() -> None:
-    """An index holds offsets up to 2**31 - 1 behind the base; the next base bounds a segment."""
+    """An index holds offsets up to 2**31 - 1 above its base.
+
+    The next base is the bound of a segment's offsets.
+    """
     far = 2**31
     assert [[0, 100]] == groups(SegmentSize(0, 1), SegmentSize(100, 1), end=far)
     assert [[0], [100]] == groups(SegmentSize(0, 1), SegmentSize(100, 1), end=far + 1)
@@ -42,5 +45,5 @@ def test_by_offsets() -> None:
 
 
 def test_segments_without_bytes_join_whatever_their_offsets() -> None:
-    """Otherwise an empty segment would stay for each 2**31 offsets."""
+    """An empty segment would stay for each 2**31 offsets otherwise."""
     assert [[0, 2**31]] == groups(SegmentSize(0, 0), SegmentSize(2**31, 0), end=2**33)

@@ -1,4 +1,4 @@
-"""A compaction by several processes: leaders that have ended, and attempts that meet."""
+"""Several processes share a compaction: leaders end early, and attempts meet."""
 
 import threading
 from pathlib import Path
@@ -28,7 +28,7 @@ def bytes_of(partition: Path) -> dict[str, bytes]:
 
 
 def test_a_task_cleans_its_partition(tmp_path: Path) -> None:
-    """The last record before the active segment stays; the leader leaves nothing."""
+    """The last record before the active segment stays. The leader leaves no file of its own."""
     partition = log_of(tmp_path)
     before = {path.name for path in tmp_path.iterdir()}
     with leading(tmp_path, {}) as (task,):
@@ -41,7 +41,7 @@ def test_a_task_cleans_its_partition(tmp_path: Path) -> None:
 
 
 def test_a_leader_that_has_ended(tmp_path: Path) -> None:
-    """A task that comes late changes nothing, also if the lock file is gone."""
+    """A task that begins after its leader's end changes nothing, even if the lock file is gone."""
     partition = log_of(tmp_path)
     with leading(tmp_path, {}) as (task,):
         pass
@@ -54,7 +54,7 @@ def test_a_leader_that_has_ended(tmp_path: Path) -> None:
 
 
 def test_a_leader_that_ends_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task removes the files that it has made, and replaces no segment."""
+    """The task removes the files that it has created, and replaces no segment."""
     partition = log_of(tmp_path)
     leader = leading(tmp_path, {})
     (task,) = leader.__enter__()
@@ -80,7 +80,7 @@ def test_a_leader_that_ends_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_second_attempt_waits_for_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And finds a compacted log, which it leaves with the same records."""
+    """The second attempt then finds a compacted log, and keeps its records."""
     partition = log_of(tmp_path)
     monkeypatch.setattr(shared_compaction, "_POLL_SECONDS", 0.01)
     found = []
@@ -98,7 +98,7 @@ def test_a_second_attempt_waits_for_the_first(
 
 
 def test_a_damaged_batch_stops_the_partition(tmp_path: Path) -> None:
-    """It is named, and nothing is replaced or left."""
+    """The error names the damaged file, and no segment is replaced."""
     partition = log_of(tmp_path)
     with leading(tmp_path, {}) as (task,):
         path = partition / f"{1:020d}.log"
