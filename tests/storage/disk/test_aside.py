@@ -1,4 +1,4 @@
-"""Files that leave the log stay under a name that their readers find."""
+"""Files that are removed from a log stay for a while under a name that its readers find."""
 
 import time
 from pathlib import Path
@@ -14,7 +14,10 @@ LOG = f"{0:020d}.log"
 
 
 def test_each_file_of_a_name_is_found_by_its_inode(tmp_path: Path) -> None:
-    """And its name says that it is no part of the log."""
+    """Several files that had one name are found by their inodes.
+
+    Their new names show that they are not a part of the log.
+    """
     inodes = {}
     for content in (b"first", b"second", b"third"):
         (tmp_path / LOG).write_bytes(content)
@@ -31,7 +34,7 @@ def test_each_file_of_a_name_is_found_by_its_inode(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [f"{0:020d}.index", f"{0:020d}.snapshot"])
 def test_no_read_needs_two_of_another_kind(tmp_path: Path, name: str) -> None:
-    """An index is only read while a read is planned."""
+    """Only the last file aside is kept, because an index is read only while a read is planned."""
     for content in (b"first", b"second"):
         (tmp_path / name).write_bytes(content)
         set_aside(str(tmp_path), name)
@@ -44,7 +47,10 @@ def test_no_read_needs_two_of_another_kind(tmp_path: Path, name: str) -> None:
 def test_a_file_of_a_clock_that_was_ahead_goes_after_its_delay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock was put right: the file would otherwise fill the disk for a year."""
+    """The clock was a year ahead and was corrected.
+
+    Otherwise the file would fill the disk for a year.
+    """
     (tmp_path / LOG).touch()
     set_aside(str(tmp_path), LOG)
     year_ns, real = 365 * 24 * 3600 * 10**9, aside.status_of

@@ -1,4 +1,4 @@
-"""Contexts that close what they hold, at whatever end of the block."""
+"""Contexts close what they hold, whether their block succeeds or fails."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,7 @@ OPENED: dict[str, Callable[[str], Closing]] = {
 
 
 def n_open(path: Path) -> int:
-    """Descriptors of this process that lead to a file."""
+    """Number of descriptors of this process for a file."""
     found = 0
     for name in Path("/dev/fd").iterdir():
         try:
@@ -35,9 +35,12 @@ def n_open(path: Path) -> int:
 
 @pytest.mark.parametrize("kind", [*OPENED])
 def test_a_file_is_closed_at_the_end_of_the_block(tmp_path: Path, kind: str) -> None:
-    """With an error, which passes, and without; a second `close` does nothing."""
+    """The file is closed with an error, which is raised again, and without.
+
+    A second `close` does nothing.
+    """
     path = tmp_path / "00000000000000000000.index"
-    path.write_bytes(bytes(SMALL_BYTES + 8))  # a small index is read at once, and closed
+    path.write_bytes(bytes(SMALL_BYTES + 8))  # a smaller index would be read and closed at once
     with OPENED[kind](str(path)) as opened:
         assert 1 == n_open(path)
     assert 0 == n_open(path)

@@ -1,4 +1,4 @@
-"""Index files, read whole, mapped, or read piece by piece."""
+"""Index files are read whole, mapped, or read piece by piece."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def test_an_index_file_answers_zeros_where_it_ends(tmp_path: Path, mapped: bool)
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_small_index_is_read_when_it_is_opened(tmp_path: Path, mapped: bool) -> None:
-    """A later cut changes nothing for its reader: it is not mapped."""
+    """A small index is not mapped, so its reader does not notice a later truncation."""
     path = tmp_path / "i"
     path.write_bytes(b"ab" * (SMALL_BYTES // 2))
     with IndexFile(str(path), mapped=mapped) as file:

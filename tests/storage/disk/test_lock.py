@@ -1,4 +1,4 @@
-"""The lock of a log directory: refusals with reasons, and nothing left open by them."""
+"""The lock of a log directory: refusals have reasons and leave no file open."""
 
 import errno
 import fcntl
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.linux
 def test_a_file_system_that_does_not_lock_is_named_and_nothing_is_leaked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """NFS without a lock daemon, a FUSE file system without locks, an old kernel."""
+    """Examples are NFS without a lock daemon, FUSE without locks, and an old kernel."""
 
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
@@ -39,7 +39,7 @@ def test_a_file_system_that_does_not_lock_is_named_and_nothing_is_leaked(
 
 
 def test_a_lock_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """A directory in its place, made by hand."""
+    """The lock file is a directory that somebody has created."""
     (tmp_path / ".lock").mkdir()
     with pytest.raises(LogDirectoryError, match=r"\.lock: .*Is a directory"):
         DirectoryLock(str(tmp_path)).__enter__()
@@ -47,24 +47,27 @@ def test_a_lock_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 def test_a_second_thread_of_the_process_waits(tmp_path: Path) -> None:
-    """As another process does."""
+    """A second thread is refused in the way that another process is."""
     with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError, match="is in use"):
         DirectoryLock(str(tmp_path)).__enter__()
 
 
 def ended(child: int) -> int:
-    """Its exit status."""
+    """Wait for a child, and return its exit status."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def take(directory: Path, seconds: float = 0.0) -> None:
-    """Lock and unlock."""
+    """Lock and unlock the directory."""
     with DirectoryLock(str(directory), seconds):
         pass
 
 
 def test_a_child_that_was_forked_while_a_thread_held_the_lock(tmp_path: Path) -> None:
-    """Is kept out as long as that does, not told that it does so itself, and no longer."""
+    """The child waits only as long as the thread holds the lock.
+
+    The error does not name the child as the holder.
+    """
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -89,7 +92,7 @@ def test_a_child_that_was_forked_while_a_thread_held_the_lock(tmp_path: Path) ->
     child = in_child(lambda: wait_for_it(made_before))
     os.close(told)
     try:
-        assert os.read(heard, 1)  # nothing at all if the child is gone
+        assert os.read(heard, 1)  # empty if the child has died
     finally:
         done.set()
         thread.join()
@@ -124,7 +127,7 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_is_killed(tmp_path: Pat
 
 
 def test_a_child_that_leaves_the_block_does_not_unlock_for_its_parent(tmp_path: Path) -> None:
-    """It is forked inside the block, and has the end of it before it."""
+    """The child is forked inside the block, and leaves the block before its parent does."""
 
     def leave() -> None:
         lock.__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""The lock of a directory, and processes that fork while it is held."""
+"""The lock of a directory, and processes that are forked while it is held."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.linux
 
 
 def test_a_lock_ends_with_its_holder_and_not_with_a_child_of_it(tmp_path: Path) -> None:
-    """A process that was forked meanwhile has the same descriptor."""
+    """The child has inherited the descriptor of the lock file and still has it open."""
     parent, child = os.pipe()
     with DirectoryLock(str(tmp_path)):
         process = os.fork()

@@ -1,4 +1,4 @@
-"""Object stores that are mounted are told from file systems."""
+"""Mounts of object stores are distinguished from file systems."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,10 @@ TABLE = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw
     ],
 )
 def test_the_nearest_mount_decides(tmp_path: Path, path: str, kind: str) -> None:
-    """By the longest prefix of whole names; the last one where two are at the same place."""
+    """The longest prefix of whole names decides.
+
+    Of two mounts at one place, the later one decides.
+    """
     mounts = tmp_path / "mountinfo"
     mounts.write_text(TABLE)
     if not kind:
@@ -42,9 +45,12 @@ def test_the_nearest_mount_decides(tmp_path: Path, path: str, kind: str) -> None
         refuse_object_store(path, str(mounts))
 
 
-@pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="of Linux")
+@pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="only Linux has this table")
 def test_this_machines_own_table_is_understood(tmp_path: Path) -> None:
-    """With a bucket mounted at the root behind its own lines, everything is in the bucket."""
+    """The machine's own table is accepted.
+
+    With one more line for a bucket, the path is in the bucket.
+    """
     refuse_object_store(str(tmp_path))
     table = tmp_path / "mountinfo"
     bucket = f"99 1 0:99 / {tmp_path} rw - fuse.gcsfuse bucket rw\n"
@@ -55,7 +61,7 @@ def test_this_machines_own_table_is_understood(tmp_path: Path) -> None:
 
 
 def test_nothing_is_refused_where_there_is_no_table(tmp_path: Path) -> None:
-    """Not every system has one; the same path is refused by a table."""
+    """A path that a table refuses is accepted where the system has no table."""
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
     with pytest.raises(LogDirectoryError):

@@ -1,4 +1,4 @@
-"""Paths as users write them."""
+"""Users write paths in several forms."""
 
 import os
 from pathlib import Path
@@ -31,14 +31,14 @@ from segmentlog.errors import LogDirectoryError
     ],
 )
 def test_a_path_or_file_uri_means_a_local_path(written: str, meant: str) -> None:
-    """Percent escapes are those of URIs alone; a plain path is taken letter by letter."""
+    """Percent escapes are decoded only in URIs. A plain path is taken literally."""
     assert meant == local_path(written)
 
 
 def test_a_relative_path_starts_at_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The result is absolute, so that it means the same on an executor."""
+    """The result is absolute, so that it has one meaning on the driver and on executors."""
     monkeypatch.chdir(tmp_path)
 
     assert str(tmp_path / "logs" / "a") == local_path("logs/a")
@@ -54,12 +54,12 @@ def test_a_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_path_objects_are_taken(tmp_path: Path) -> None:
-    """Anything with `__fspath__` will do."""
+    """Any object with `__fspath__` is accepted."""
     assert str(tmp_path) == local_path(tmp_path)
 
 
 def test_symbolic_links_keep_the_name_that_the_user_gave(tmp_path: Path) -> None:
-    """Messages name what the user named, not what a link leads to."""
+    """Messages name the path that the user gave, not the target of a link."""
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "target")
 
@@ -81,14 +81,17 @@ def test_symbolic_links_keep_the_name_that_the_user_gave(tmp_path: Path) -> None
     ],
 )
 def test_what_is_not_on_this_machine_is_refused(written: str, named: str) -> None:
-    """For a writer: URLs, other hosts and empty paths are errors that say so."""
+    """A writer refuses URLs, other hosts and empty paths with an error that names the reason."""
     with pytest.raises(LogDirectoryError, match=named):
         local_path(written)
 
 
 @pytest.mark.parametrize("name", ["kafka*", "logs?", "[ab]"])
 def test_patterns_are_refused_with_a_word_about_them(tmp_path: Path, name: str) -> None:
-    """Readers and writers refuse them unless something has such a name; nothing is made."""
+    """Readers and writers refuse a pattern unless a file has that name.
+
+    No directory is created.
+    """
     (tmp_path / "kafka-logs").mkdir()
     for opens in (
         segmentlog.open_log_dir, segmentlog.open_writer,
@@ -110,7 +113,7 @@ def test_patterns_are_refused_with_a_word_about_them(tmp_path: Path, name: str) 
     ],
 )
 def test_places_where_no_directory_can_be_made(path: str, said: str) -> None:
-    """A sentence, and not the system's words alone."""
+    """The error is a sentence that a user understands, not only the system's words."""
     with pytest.raises(LogDirectoryError, match=said) as error:
         segmentlog.open_writer(path, "t")
     assert "Errno" not in str(error.value)

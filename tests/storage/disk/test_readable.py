@@ -1,4 +1,4 @@
-"""The contract of a disk: the same for mounted file systems and for stores."""
+"""The contract of a disk holds for mounted file systems and for object stores."""
 
 import os
 import time
@@ -26,7 +26,7 @@ DATA = bytes(range(256)) * 300
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A directory with files of several sizes, and one below."""
+    """A directory with files of several sizes and one directory below."""
     found = tmp_path / "bucket"
     (found / "logs" / "orders-0").mkdir(parents=True)
     (found / "logs" / "data").write_bytes(DATA)
@@ -47,7 +47,7 @@ def logs(request: pytest.FixtureRequest, directory: Path, monkeypatch: pytest.Mo
 
 
 def test_names_and_types(logs: str) -> None:
-    """In no order."""
+    """Names and types are listed in any order."""
     assert ["data", "empty", "orders-0"] == sorted(list_names(logs))
     assert [
         Entry("data", FileType.FILE), Entry("empty", FileType.FILE),
@@ -60,7 +60,7 @@ def test_names_and_types(logs: str) -> None:
 
 
 def test_status_of_files_and_directories(logs: str) -> None:
-    """Sizes, types, and times."""
+    """A status has the size, the type and the times."""
     assert (len(DATA), FileType.FILE) == (status_of(f"{logs}/data").size, FileType.FILE)
     assert FileType.DIRECTORY is status_of(logs).type is status_of(f"{logs}/orders-0").type
     assert abs(status_of(f"{logs}/data").modified_ns / 1e9 - time.time()) < 100
@@ -75,14 +75,14 @@ def test_status_of_files_and_directories(logs: str) -> None:
 
 
 def test_what_is_there(logs: str) -> None:
-    """Files, directories, and nothing."""
+    """Files, directories and missing paths are distinguished."""
     kinds = [(exists(p), is_file(p), is_directory(p)) for p in (logs, f"{logs}/data", f"{logs}/x")]
 
     assert [(True, False, True), (True, True, False), (False, False, False)] == kinds
 
 
 def test_reads_at_a_position(logs: str) -> None:
-    """Fewer bytes at the end of the file, and none behind it."""
+    """A read returns fewer bytes near the end of the file, and no bytes beyond the end."""
     with open_file(f"{logs}/data") as file:
         assert DATA[5:9] == file.read(5, 4)
         assert DATA[70000:70100] == file.read(70000, 100)
@@ -98,7 +98,7 @@ def test_reads_at_a_position(logs: str) -> None:
 
 
 def test_a_range_that_is_expected_is_read_in_order(logs: str) -> None:
-    """Reads outside are right, too, and so is the file afterwards."""
+    """Reads outside the expected range are correct, and so is the status of the file."""
     with open_file(f"{logs}/data") as file:
         file.expect(100, 50_000)
         assert DATA[100:161] == file.read(100, 61)
@@ -114,7 +114,7 @@ def test_a_range_that_is_expected_is_read_in_order(logs: str) -> None:
 
 
 def test_all_of_a_file_as_memory(logs: str) -> None:
-    """It outlives the context; an empty file has none."""
+    """The mapping outlives its context. An empty file has no mapping."""
     with open_file(f"{logs}/data") as file:
         mapped = file.map()
     assert DATA == mapped[:]
@@ -124,7 +124,10 @@ def test_all_of_a_file_as_memory(logs: str) -> None:
 
 
 def test_a_missing_file_cannot_be_opened(logs: str) -> None:
-    """It is not found when it is opened, not when it is read; a directory cannot be read."""
+    """A missing file is an error of `open_file`, not of the first read.
+
+    A directory cannot be read.
+    """
     with pytest.raises(FileNotFoundError) as caught:
         open_file(f"{logs}/nope")
     assert f"{logs}/nope" == caught.value.filename
@@ -133,7 +136,7 @@ def test_a_missing_file_cannot_be_opened(logs: str) -> None:
 
 
 def test_another_file_under_the_name_has_another_inode(logs: str, directory: Path) -> None:
-    """By its size or its time, if it is as large."""
+    """On a store, the size or the time of an object distinguishes it from its replacement."""
     path, before = directory / "logs" / "data", open_file(f"{logs}/data").status().inode
     other = directory / "other"
     other.write_bytes(DATA[::-1])

@@ -1,4 +1,4 @@
-"""Errors of the system at the engine's doors: one class, with the file, and what to do."""
+"""Errors of the system leave the engine as one class, with the file and a remedy."""
 
 import errno
 import os
@@ -34,7 +34,10 @@ pytestmark = pytest.mark.linux
      (errno.ELOOP, "exists and is readable")],
 )  # fmt: skip
 def test_an_error_of_the_system_says_what_to_do(code: int, remedy: str) -> None:
-    """With the file, its number, and the error that it was."""
+    """A storage error has the file, the error number and a remedy.
+
+    Its cause is the system's error.
+    """
     with pytest.raises(StorageError, match=remedy) as caught, storage_errors("/other"):
         raise OSError(code, os.strerror(code), "/d/t-0")
 
@@ -46,8 +49,11 @@ def test_an_error_of_the_system_says_what_to_do(code: int, remedy: str) -> None:
     assert "STORAGE" == error.code
 
 
-def test_of_doors_within_doors_the_inner_one_says_it() -> None:
-    """And errors that are ours, or no storage's, pass."""
+def test_the_innermost_context_names_the_file() -> None:
+    """The innermost context names the file.
+
+    Our own errors and errors that are not about storage pass unchanged.
+    """
     with pytest.raises(StorageError) as caught, storage_errors("/outer"), storage_errors("/inner"):
         raise OSError(errno.EIO, "Input/output error")
     assert "/inner" == caught.value.filename
@@ -62,7 +68,7 @@ def test_of_doors_within_doors_the_inner_one_says_it() -> None:
 
 @pytest.fixture
 def logs() -> Iterator[Path]:
-    """A log directory of user 4711, with a job in it."""
+    """A log directory of user 4711 with one job in it."""
     with common_directory() as top:
         path = top / "logs"
         path.mkdir()
@@ -73,18 +79,18 @@ def logs() -> Iterator[Path]:
 
 
 def log_file(logs: Path) -> Path:
-    """The only one."""
+    """The only segment of the log."""
     return logs / "t-0" / f"{0:020d}.log"
 
 
 def planned(logs: Path) -> segmentlog.LogSlice:
-    """The slices that there are to read."""
+    """The first slice that a read plans."""
     log = segmentlog.open_log_dir(logs).log("t", 0)
     return log.slices(0, log.end_offset(), 0)[0]
 
 
 def test_a_scan_of_a_file_that_may_not_be_read(logs: Path) -> None:
-    """The user is named: tasks of Spark may run as another one."""
+    """The error names the user, because tasks of Spark may run as another user."""
     wanted = planned(logs)
     os.chown(log_file(logs), 0, 0)
     log_file(logs).chmod(0o600)
@@ -94,7 +100,7 @@ def test_a_scan_of_a_file_that_may_not_be_read(logs: Path) -> None:
 
 
 def test_a_directory_that_may_not_be_read(logs: Path) -> None:
-    """Nor listed, nor one of its files."""
+    """The user may neither list the directory nor open its files."""
     logs.chmod(0o700)
     os.chown(logs, 0, 0)
     with as_user(4711, 4711), pytest.raises(StorageError, match="to user 4711"):
@@ -102,7 +108,7 @@ def test_a_directory_that_may_not_be_read(logs: Path) -> None:
 
 
 def test_a_log_that_may_not_be_looked_at(logs: Path) -> None:
-    """Whatever is asked of it first."""
+    """Every property and method of a log raises the typed error if it is used first."""
     os.chown(log_file(logs), 0, 0)
     log_file(logs).chmod(0o600)
     with as_user(4711, 4711):
@@ -117,7 +123,7 @@ def test_a_log_that_may_not_be_looked_at(logs: Path) -> None:
 
 
 def test_a_scan_of_something_that_is_no_file(logs: Path) -> None:
-    """The system does not say which, to whoever holds a descriptor."""
+    """The engine adds the path, because the system does not name the file of a descriptor."""
     wanted = planned(logs)
     wanted = wanted._replace(files=tuple(each._replace(inode=0) for each in wanted.files))
     log_file(logs).unlink()
@@ -128,7 +134,7 @@ def test_a_scan_of_something_that_is_no_file(logs: Path) -> None:
 
 
 def test_a_scan_from_a_disk_that_fails(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page cache has all else."""
+    """Only `preadv` fails here."""
     wanted = planned(logs)
 
     def fails(*_: object) -> int:
@@ -142,7 +148,7 @@ def test_a_scan_from_a_disk_that_fails(logs: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def few_files() -> Iterator[None]:
-    """Not one file more can be opened."""
+    """Allow this process not one more open file."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.open(os.devnull, os.O_RDONLY)
     os.close(free)
@@ -154,7 +160,7 @@ def few_files() -> Iterator[None]:
 def test_a_writer_in_a_process_with_too_many_files(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """When it begins, when it stages, and when it commits."""
+    """The error is typed when a writer begins, when it stages, and when it commits."""
     write(tmp_path, ONE)
     job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     stager, other = job.stager(0), job.stager(1)
@@ -173,7 +179,7 @@ def test_a_writer_in_a_process_with_too_many_files(
 
 
 def test_a_commit_to_a_partition_that_is_gone(tmp_path: Path) -> None:
-    """Nothing raw comes out of it."""
+    """The error is one of our types."""
     write(tmp_path, ONE, num_partitions=2)
     job = WriteJob.begin(
         WriteRequest(str(tmp_path), ProducerConfig(), topic="t", auto_create_topics=False)
@@ -189,7 +195,7 @@ def test_a_commit_to_a_partition_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_tools_in_a_directory_that_is_anothers(logs: Path) -> None:
-    """One line says which file, and who may not."""
+    """One line names the file and the user who lacks the permission."""
     for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
         os.chown(logs / name, 0, 0)
         (logs / name).chmod(0o600)
@@ -210,7 +216,7 @@ def test_tools_in_a_directory_that_is_anothers(logs: Path) -> None:
 
 
 def test_a_log_that_is_not_this_users_to_recover(logs: Path) -> None:
-    """The others are recovered all the same."""
+    """The recovery reports the log that it may not open, and continues with other logs."""
     (logs / ".kafka_cleanshutdown").unlink()
     os.chown(log_file(logs), 0, 0)
     log_file(logs).chmod(0o600)

@@ -1,4 +1,4 @@
-"""Shares of tasks in the lock of a directory, and holders who end before their tasks."""
+"""Tasks share the lock of a directory, and may outlive the holder of the lock."""
 
 import os
 import signal
@@ -18,7 +18,10 @@ pytestmark = pytest.mark.linux
 
 
 def test_a_byte_is_one_attempts(tmp_path: Path) -> None:
-    """Other tasks take other bytes, and a second attempt gets its byte once it is free."""
+    """Other tasks take other bytes.
+
+    A second attempt gets its byte once the first attempt has released it.
+    """
     with (
         DirectoryLock(str(tmp_path)) as held,
         held.shared(2) as share,
@@ -37,7 +40,7 @@ def test_a_byte_is_one_attempts(tmp_path: Path) -> None:
 def test_a_task_keeps_others_out_after_the_holder_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The holder does not wait for ever; the error of others names the task."""
+    """The holder does not wait for ever, and the errors of other writers name the task."""
     monkeypatch.setattr(lock_module, "_TASKS_END_SECONDS", 0.01)
     directory = str(tmp_path)
     with DirectoryLock(directory) as held, held.shared(3) as share:
@@ -60,7 +63,7 @@ def test_a_task_keeps_others_out_after_the_holder_has_ended(
 
 
 def test_the_holder_waits_for_tasks_and_lets_no_more_begin(tmp_path: Path) -> None:
-    """A task sees at once that it is to end."""
+    """A task sees at once that its holder wants to end."""
     with DirectoryLock(str(tmp_path)) as held:
         opened = held.shared(1)
         task = TaskLock(opened.__enter__(), 1)
@@ -80,7 +83,7 @@ def test_the_holder_waits_for_tasks_and_lets_no_more_begin(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("has_other_holder", [False, True])
 def test_a_task_that_comes_after_its_holder(tmp_path: Path, has_other_holder: bool) -> None:
-    """Its byte is a part of another's lock, or the directory is nobody's."""
+    """A new holder has locked the byte of the late task, or nobody holds the directory."""
     with DirectoryLock(str(tmp_path)) as held, held.shared(1) as share:
         pass
     with TaskLock(share, 1) as late:
@@ -95,7 +98,7 @@ def test_a_task_that_comes_after_its_holder(tmp_path: Path, has_other_holder: bo
 
 
 def test_a_forked_child_does_not_keep_its_parents_byte(tmp_path: Path) -> None:
-    """A parent that is killed gives it up, although its child lives on."""
+    """The byte of a parent that is killed becomes free, although its child is alive."""
     with DirectoryLock(str(tmp_path)) as held, held.shared(1) as share:
         asks, tells = os.pipe()
         parent = os.fork()
@@ -119,7 +122,7 @@ def test_a_forked_child_does_not_keep_its_parents_byte(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_that_leaves_the_block_changes_nothing(tmp_path: Path) -> None:
-    """The share is its parent's, as the lock is."""
+    """The share belongs to the parent, as the lock does."""
     with DirectoryLock(str(tmp_path)) as held:
         opened = held.shared(1)
         share = opened.__enter__()
@@ -140,7 +143,7 @@ def test_a_forked_child_that_leaves_the_block_changes_nothing(tmp_path: Path) ->
 
 
 def test_a_lock_file_that_is_not_there(tmp_path: Path) -> None:
-    """Nothing is made."""
+    """A task does not create a missing lock file."""
     with pytest.raises(FileNotFoundError):
         TaskLock(LockShare(str(tmp_path / ".lock"), 1 << 62), 1)
     assert [] == list(tmp_path.iterdir())

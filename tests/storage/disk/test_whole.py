@@ -1,7 +1,7 @@
-"""Things in a log directory under the names of files that a reader or a writer opens.
+"""A pipe, a directory, a link or a huge file has the name of a file that the engine opens.
 
-Pipes, directories, links, and files of any size: each ends in a typed error or is passed over.
-Nothing waits for a pipe that nobody writes to, and nothing is read whole that has no bound.
+Each of them gives a typed error or is ignored. No read waits for a pipe without a writer, and no
+file is read whole without a bound.
 """
 
 import json
@@ -32,7 +32,7 @@ _GUARD = "segmentlog.unfinished.feed"
 
 @pytest.fixture(autouse=True)
 def _hangs_for_no_longer() -> Iterator[None]:
-    """A reader that waits in ``open()``, or looks again and again, fails instead."""
+    """A reader that waits in ``open()`` or loops fails after a minute."""
 
     def stop(*_: object) -> None:
         raise AssertionError("it hangs")
@@ -74,7 +74,7 @@ def _directory(path: Path) -> None:
 
 
 def _sparse(path: Path) -> None:
-    """More bytes than the machine has memory, hardly one of which takes place on the disk."""
+    """Make a file larger than the machine's memory, which takes hardly any space on the disk."""
     path.touch()
     os.truncate(path, 1 << 40)
 
@@ -99,7 +99,7 @@ def test_a_state_that_is_no_file_of_its_size(
     directory: Path, strange: Callable[[Path], None]
 ) -> None:
     strange(directory / STATE_FILE)
-    assert len(_values(directory)) == 3  # no commit is at work, and nothing else is asked of it
+    assert len(_values(directory)) == 3  # without a guard, a reader needs nothing from the state
     with pytest.raises(CorruptCheckpointError, match=STATE_FILE):
         write(directory, THREE)
 
@@ -207,7 +207,7 @@ def test_an_intent_with_fields_of_other_types(directory: Path, wrong: dict[str, 
 def test_a_log_in_the_form_of_links(
     directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The directory asked for may be one; hard links, as backups make them, are plain files."""
+    """The directory may be a symbolic link. Hard links, as backups make them, are plain files."""
     elsewhere = tmp_path_factory.mktemp("links")
     (elsewhere / "logs").symlink_to(directory)
     log = directory / "t-0" / f"{0:020d}.log"

@@ -1,4 +1,4 @@
-"""Errors: what they say, and that they reach the driver as they were raised."""
+"""Errors have useful messages, and reach the driver as they were raised."""
 
 import copy
 import inspect
@@ -15,7 +15,7 @@ ERRORS = [
     errors.MalformedBatchError("/d/t-0/0.log", 70, 42, "its record count is -1"),
     errors.TruncatedBatchError("/d/t-0/0.log", 70, 42, 512, 99),
     errors.TornTransactionError("/d/t-0/0.log", 70, 42, 1000),
-    errors.CorruptIndexError("/d/t-0/0.index", "entry 3 is behind the log"),
+    errors.CorruptIndexError("/d/t-0/0.index", "entry 3 is beyond the log"),
     errors.CorruptCheckpointError("/d/replication-offset-checkpoint", 4, "found 'x'", "fix it"),
     errors.UnsupportedFormatError("/d/t-0/0.log", 70, "magic", 1),
     errors.LogDirectoryError("/d", "there is no such file or directory"),
@@ -46,7 +46,7 @@ ERRORS = [
 
 
 def test_every_error_class_is_tested_here() -> None:
-    """A new class has to survive pickling, too."""
+    """A new error class has to be added here, so that it is pickled, too."""
     classes = {
         each
         for each in vars(errors).values()
@@ -57,7 +57,7 @@ def test_every_error_class_is_tested_here() -> None:
     assert sorted(errors.__all__) == sorted(["ErrorCode", *(each.__name__ for each in classes)])
 
 
-#: As they were released, in that order.
+#: The codes in the order in which they were released.
 CODES = [
     "SEGMENT_LOG", "CORRUPT_LOG", "CHECKSUM_MISMATCH", "MALFORMED_BATCH", "TRUNCATED_BATCH",
     "TORN_TRANSACTION", "CORRUPT_INDEX", "CORRUPT_CHECKPOINT", "UNSUPPORTED_FORMAT",
@@ -74,7 +74,7 @@ def test_codes_only_grow() -> None:
 
 
 def test_every_class_has_a_code_of_its_own() -> None:
-    """A code tells what the class tells."""
+    """Codes and classes correspond one to one."""
     by_class = {type(error): error.code for error in ERRORS}
 
     assert len(by_class) == len(set(by_class.values())) == len(errors.ErrorCode)
@@ -82,7 +82,7 @@ def test_every_class_has_a_code_of_its_own() -> None:
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 def test_an_error_survives_pickling_with_all_its_fields(error: SegmentLogError) -> None:
-    """A Spark worker's error has the same class, arguments, fields and message on the driver."""
+    """An error of a Spark worker keeps its class, arguments, fields and message on the driver."""
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         found = pickle.loads(pickle.dumps(error, protocol))
 
@@ -97,13 +97,13 @@ def test_an_error_survives_pickling_with_all_its_fields(error: SegmentLogError) 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 def test_an_error_can_be_copied(error: SegmentLogError) -> None:
-    """`copy` rebuilds from `args` as pickle does."""
+    """`copy` rebuilds an error from `args`, as pickle does."""
     assert vars(error) == vars(copy.copy(error))
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
-    """One class catches all of them."""
+    """`except SegmentLogError` catches all errors."""
     assert isinstance(error, SegmentLogError)
 
 
@@ -129,12 +129,12 @@ def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
     ],
 )
 def test_errors_are_also_pythons_own(error: type, kind: type) -> None:
-    """Code that knows nothing of us catches what the words mean in Python."""
+    """Code without an import of segmentlog can catch Python's own classes."""
     assert issubclass(error, kind)
 
 
 def test_an_unsupported_format_is_not_called_corrupt() -> None:
-    """The bytes may be fine."""
+    """The bytes of an unknown format may be correct."""
     assert not issubclass(errors.UnsupportedFormatError, errors.CorruptLogError)
 
 
@@ -170,5 +170,5 @@ def test_an_unsupported_format_is_not_called_corrupt() -> None:
 def test_a_message_leads_to_the_place_and_to_the_remedy(
     error: SegmentLogError, said: list[str]
 ) -> None:
-    """File, byte, offset, partition or option: whatever one needs to look."""
+    """A message has the file, byte, offset, partition or option that a user needs to look at."""
     assert [] == [words for words in said if words not in str(error)]

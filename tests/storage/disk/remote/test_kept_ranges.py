@@ -1,10 +1,10 @@
-"""Ranges that are kept."""
+"""Ranges of objects that are kept in memory."""
 
 from segmentlog.disk.remote.kept_ranges import KeptRanges
 
 
 def test_a_range_is_found_by_any_part_of_it() -> None:
-    """And by no more than it has."""
+    """A kept range answers requests for any part of it, and no request that reaches beyond it."""
     kept = KeptRanges(100)
     kept.keep("a", 10, b"0123456789")
 
@@ -16,7 +16,7 @@ def test_a_range_is_found_by_any_part_of_it() -> None:
 
 
 def test_the_oldest_ranges_go_first() -> None:
-    """A range that is read again is new."""
+    """A range that is read again counts as new."""
     kept = KeptRanges(30)
     for key in "abc":
         kept.keep(key, 0, b"0123456789")
@@ -28,7 +28,7 @@ def test_the_oldest_ranges_go_first() -> None:
 
 
 def test_a_range_that_is_too_large_is_not_kept() -> None:
-    """Nor anything that was there before it."""
+    """No part of the range is kept."""
     kept = KeptRanges(5)
     kept.keep("a", 0, b"0123456789")
 

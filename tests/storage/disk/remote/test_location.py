@@ -1,4 +1,4 @@
-"""URLs as paths, and the credentials in them."""
+"""URLs of stores as paths, and the credentials in them."""
 
 import os
 import pickle
@@ -30,14 +30,14 @@ from segmentlog.errors import LogDirectoryError
     ],
 )  # fmt: skip
 def test_a_url_becomes_a_path_that_names_can_be_joined_to(url: str, path: str) -> None:
-    """The options stand before the key; made twice, it stays the same."""
+    """The options stand before the key. A path that is converted again does not change."""
     assert path == path_of_url(url) == readable_path(url) == path_of_url(path)
     assert is_url(path)
     assert os.path.dirname(os.path.join(path, "orders-0")) == path  # noqa: PTH118, PTH120
 
 
 def test_a_path_has_the_parts_of_its_url() -> None:
-    """Below the root of a store."""
+    """The key of a path lies below the root of its store."""
     path = path_of_url("s3://b/kafka/x?endpoint_override=http://minio:9000&anonymous=true")
 
     found = location_of(path)
@@ -59,7 +59,10 @@ def test_a_path_has_the_parts_of_its_url() -> None:
     ],
 )
 def test_credentials_stand_in_no_path(url: str) -> None:
-    """Only a digest does; this process knows what it stands for."""
+    """A path contains a digest of its credentials.
+
+    Only this process knows the credentials of a digest.
+    """
     path = path_of_url(url)
 
     assert "secret" not in path
@@ -71,7 +74,7 @@ def test_credentials_stand_in_no_path(url: str) -> None:
 
 
 def test_another_process_says_that_it_was_not_given_credentials() -> None:
-    """A path is handed on, and the URL is not."""
+    """The error in a process that got only the path says to use the environment."""
     path = path_of_url("s3://key:topsecret@bucket/kafka")
     code = f"""
 from segmentlog.errors import LogDirectoryError
@@ -89,14 +92,14 @@ except LogDirectoryError as error:
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///kafka", "s3://key:secret@/kafka", "gs://?a=b"])
 def test_a_url_without_a_bucket_is_refused(url: str) -> None:
-    """With the form of a right one, and without credentials."""
+    """The error shows the correct form of a URL, and no credentials."""
     with pytest.raises(LogDirectoryError, match="names no bucket; write") as caught:
         path_of_url(url)
     assert "secret" not in str(caught.value)
 
 
 def test_writers_refuse_a_url_in_one_sentence() -> None:
-    """Without its credentials; the error survives the way to another process."""
+    """The error shows no credentials, and can be pickled."""
     with pytest.raises(LogDirectoryError, match="at a URL is only read") as caught:
         local_path("s3://key:secret@bucket/kafka")
     assert "secret" not in str(caught.value)
@@ -104,7 +107,7 @@ def test_writers_refuse_a_url_in_one_sentence() -> None:
 
 
 def test_a_local_path_stays_one() -> None:
-    """File URIs, colons and relative paths are no URLs of stores."""
+    """File URIs, colons and relative paths are not URLs of stores."""
     assert readable_path("/data/a:b") == "/data/a:b"
     assert readable_path("file:///data/a%20b") == "/data/a b"
     assert not is_url(readable_path("logs"))

@@ -1,4 +1,4 @@
-"""Copies of log directories in a store: read as on a disk, with few requests, and no wrong row."""
+"""Copies of log directories in a store are read as on a disk, with few requests."""
 
 import logging
 import os
@@ -44,13 +44,13 @@ def copied(example_data: str, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(copied: Path) -> CountingStore:
-    """The store with that copy."""
+    """A store that counts requests, with the copied directory."""
     return CountingStore(store_of(copied.parent))
 
 
 @pytest.fixture
 def url(store: CountingStore, monkeypatch: pytest.MonkeyPatch) -> str:
-    """URL of the copy."""
+    """URL of the copied directory."""
     return serve(monkeypatch, store, "bucket") + "/kafka"
 
 
@@ -76,7 +76,7 @@ def read_all(directory: LogDirectory) -> dict:
 def test_every_answer_is_that_of_a_disk(
     name: str, example_data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Directories of brokers of three generations."""
+    """Directories of three broker generations give equal answers from a store and a disk."""
     directory = Path(example_data) if name == "examples" else GOLDEN / name
     path = serve(monkeypatch, store_of(directory.parent), "bucket")
 
@@ -87,7 +87,7 @@ def test_every_answer_is_that_of_a_disk(
 
 
 def test_a_partition_or_a_file_is_opened_by_its_url(url: str, example_data: str) -> None:
-    """With the bounds that hold for it."""
+    """The checkpoints of the directory apply to a partition or a file that is opened alone."""
     file = "orders-0/00000000000000000000.log"
     for name in ("orders-0", file):
         there, here = open_log_dir(f"{url}/{name}"), open_log_dir(f"{example_data}/{name}")
@@ -96,7 +96,7 @@ def test_a_partition_or_a_file_is_opened_by_its_url(url: str, example_data: str)
 
 
 def test_what_is_not_there_is_said(url: str) -> None:
-    """Directories, partitions and topics."""
+    """A missing directory, partition or file is an error that names it."""
     for name in ("nope", "nope-0", "orders-0/5.log"):
         with pytest.raises(LogDirectoryError, match="no such file"):
             open_log_dir(f"{url}/{name}")
@@ -105,7 +105,7 @@ def test_what_is_not_there_is_said(url: str) -> None:
 
 
 def test_planning_lists_once_and_reads_ends(url: str, store: CountingStore) -> None:
-    """No other segment is opened, and no file is asked for by its name."""
+    """A plan lists the directory once, and opens only the checkpoints and the last segment."""
     directory = open_log_dir(url)
     assert [("list", "kafka", 0, 0)] == [each for each in store.requests if each[0] == "list"]
     read = {each[1] for each in store.requests if each[0] == "read"}
@@ -125,7 +125,7 @@ def test_planning_lists_once_and_reads_ends(url: str, store: CountingStore) -> N
 def test_a_narrow_range_reads_its_bytes_alone(
     url: str, copied: Path, store: CountingStore
 ) -> None:
-    """Up to the second index entry behind the range."""
+    """The read ends at the second index entry after the range."""
     many = pa.table({"value": [b"%0100d" % i for i in range(8000)]})
     write(copied.parent / "new", many, topic="many", config=ProducerConfig(batch_size=2000))
     log = open_log_dir(url.replace("kafka", "new")).log("many", 0)
@@ -145,7 +145,7 @@ def test_a_narrow_range_reads_its_bytes_alone(
 def test_large_ranges_are_in_flight_side_by_side(
     url: str, store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every byte is requested once."""
+    """Each byte is requested once, in pieces that are under way at the same time."""
     monkeypatch.setattr(read_ahead, "PIECE_BYTES", 500)
     log = open_log_dir(url).log("orders", 0)
     rows = log.end_offset() - log.log_start_offset
@@ -159,7 +159,7 @@ def test_large_ranges_are_in_flight_side_by_side(
 
 
 def test_a_lost_answer_is_asked_for_again(url: str, store: CountingStore) -> None:
-    """A body that was cut off is not the end of the file."""
+    """A truncated answer is repeated, and is not taken for the end of the file."""
     seen = set()
 
     def spoil(key: str, position: int, found: bytes) -> bytes:
@@ -177,7 +177,7 @@ def test_a_lost_answer_is_asked_for_again(url: str, store: CountingStore) -> Non
 def test_an_answer_that_stays_cut_off_is_an_error(
     url: str, store: CountingStore, name: str
 ) -> None:
-    """With URL and bytes, wherever it is met; never fewer rows."""
+    """The error has the URL and the range. No read returns fewer rows."""
     store.spoil = lambda key, _, found: found[:-1] if key.endswith(name) else found
 
     with pytest.raises(
@@ -187,7 +187,7 @@ def test_an_answer_that_stays_cut_off_is_an_error(
 
 
 def test_other_bytes_are_a_wrong_checksum(url: str, store: CountingStore) -> None:
-    """As on a disk."""
+    """Changed bytes raise the error that they raise on a disk."""
     log = open_log_dir(url).log("orders", 0)
     assert log.end_offset()
     store.spoil = lambda key, _, found: found[:200] + b"\1" + found[201:]
@@ -197,13 +197,13 @@ def test_other_bytes_are_a_wrong_checksum(url: str, store: CountingStore) -> Non
 
 
 def replaced(path: Path, change: Callable[[bytes], bytes] = lambda found: found) -> None:
-    """Put another object under the name, with another time."""
+    """Replace an object by another one with another time."""
     path.write_bytes(change(path.read_bytes()))
     os.utime(path, (1_700_000_000, 1_700_000_000))
 
 
 def test_an_object_that_was_replaced_before_it_is_read_is_an_error(url: str, copied: Path) -> None:
-    """The directory is a moment that has passed: it has to be loaded again."""
+    """The open directory is a snapshot of the past, and has to be opened again."""
     directory = open_log_dir(url)
     log = directory.log("orders", 0)
     slices = log.slices(0, log.end_offset())
@@ -216,7 +216,7 @@ def test_an_object_that_was_replaced_before_it_is_read_is_an_error(url: str, cop
 
 
 def test_an_object_that_was_replaced_before_its_end_is_known(url: str, copied: Path) -> None:
-    """Sizes of the listing and bytes of another object are never mixed."""
+    """Sizes of the listing are never mixed with bytes of another object."""
     log = open_log_dir(url).log("orders", 0)
     replaced(copied / "orders-0" / "00000000000000000000.log")
 
@@ -227,7 +227,7 @@ def test_an_object_that_was_replaced_before_its_end_is_known(url: str, copied: P
 def test_an_object_that_is_replaced_while_it_is_read_is_an_error(
     url: str, copied: Path, store: CountingStore
 ) -> None:
-    """Ranges from before and after do not fit, even if no checksum shows it."""
+    """Ranges of two objects are never joined, even if all checksums are right."""
     log = open_log_dir(url).log("orders", 0)
     assert log.end_offset()
     path = copied / "orders-0" / "00000000000000000000.log"
@@ -245,7 +245,7 @@ def test_an_object_that_is_replaced_while_it_is_read_is_an_error(
 def test_a_task_that_finds_another_object_looks_its_place_up_again(
     url: str, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after compaction: a process that has surveyed nothing asks the store."""
+    """Compaction has replaced the object. A process without a survey asks the store again."""
     from segmentlog.reads.scan import scan_slice
 
     log = open_log_dir(url).log("orders", 0)
@@ -259,7 +259,7 @@ def test_a_task_that_finds_another_object_looks_its_place_up_again(
 def test_a_store_that_cannot_be_asked_is_no_missing_file(
     url: str, store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error is that of the store."""
+    """The error contains the message of the store."""
 
     def listing(key: str, *, deep: bool) -> None:
         raise OSError("AWS Error SLOW_DOWN")
@@ -279,7 +279,7 @@ def test_a_store_that_cannot_be_asked_is_no_missing_file(
 def test_guards_and_states_of_a_copy_are_honoured(
     url: str, copied: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A copy that was taken within a commit has the rows of before."""
+    """A copy from the middle of a commit must not show a part of the commit."""
     guard = copied / "segmentlog.unfinished.abc"
     guard.mkdir()
     (guard / "intent").write_text("{}")
@@ -291,7 +291,7 @@ def test_guards_and_states_of_a_copy_are_honoured(
 def test_kept_bytes_are_bounded(
     url: str, copied: Path, store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reads that go on request more at a time, and the oldest ranges are dropped."""
+    """Sequential reads request larger ranges, and the oldest ranges are dropped."""
     monkeypatch.setattr(object_store, "_KEPT_BYTES", 6 << 20)
     data = bytes(range(256)) * (64 << 10)
     (copied / "large").write_bytes(data)
@@ -308,7 +308,7 @@ def test_kept_bytes_are_bounded(
 
 
 def test_a_large_index_is_not_read_whole(url: str, copied: Path, store: CountingStore) -> None:
-    """A search reads the last block, the first one, and some between them."""
+    """A search reads the last block, the first block and a few blocks between them."""
     n_entries = 1_000_000
     entries = np.empty(n_entries, OFFSET_ENTRY)
     entries["offset"] = np.arange(1, n_entries + 1)
@@ -328,7 +328,7 @@ def test_a_large_index_is_not_read_whole(url: str, copied: Path, store: Counting
 
 
 def test_an_index_is_one_read(url: str, copied: Path, store: CountingStore) -> None:
-    """However many entries are looked at."""
+    """A small index is requested once, however many entries are used."""
     entries = b"".join(struct.pack(">ii", i, 4096 * i) for i in range(1, 40_000))
     (copied / "orders-0" / "00000000000000000000.index").write_bytes(entries)
     survey(url)

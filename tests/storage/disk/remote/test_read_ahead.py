@@ -1,4 +1,4 @@
-"""Pieces that are requested before the reader comes to them."""
+"""Pieces are requested before the reader needs them."""
 
 import pytest
 
@@ -12,7 +12,7 @@ DATA = bytes(range(256)) * 4
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Ranges that are requested, in pieces of ten bytes, three at a time."""
+    """The ranges that are requested: pieces of ten bytes, three at a time."""
     monkeypatch.setattr(read_ahead, "PIECE_BYTES", 10)
     monkeypatch.setattr(read_ahead, "_PIECES", 3)
     return []
@@ -32,7 +32,7 @@ def read(found: ReadAhead, position: int, n_bytes: int) -> bytes:
 
 
 def test_only_the_range_is_requested_a_few_pieces_ahead(asked: list[tuple[int, int]]) -> None:
-    """Memory is bounded: a piece is requested when another one is dropped."""
+    """Memory is bounded: a piece is requested only when an older one is dropped."""
     found = ahead(asked, 5, 48)
     assert [(5, 10), (15, 10), (25, 10)] == asked
 
@@ -45,7 +45,10 @@ def test_only_the_range_is_requested_a_few_pieces_ahead(asked: list[tuple[int, i
 
 
 def test_a_byte_that_was_passed_is_not_there(asked: list[tuple[int, int]]) -> None:
-    """The caller reads it by itself; what is in the first piece can be read again."""
+    """The caller has to read such bytes again.
+
+    Bytes of the first piece that is kept can be read again.
+    """
     found = ahead(asked, 0, 100)
 
     assert DATA[2:5] == read(found, 2, 3)
@@ -56,7 +59,7 @@ def test_a_byte_that_was_passed_is_not_there(asked: list[tuple[int, int]]) -> No
 
 
 def test_a_piece_that_fails_is_an_error_where_it_is_reached() -> None:
-    """Not before: what comes before it is read."""
+    """The bytes before the failed piece can be read."""
 
     def begin_piece(position: int, n_bytes: int) -> Pending:
         def work() -> bytes:
@@ -73,7 +76,7 @@ def test_a_piece_that_fails_is_an_error_where_it_is_reached() -> None:
 
 
 def test_nothing_is_read_once_it_is_closed(asked: list[tuple[int, int]]) -> None:
-    """Nor requested."""
+    """A closed reader makes no more requests."""
     found = ahead(asked, 0, 100)
     found.close()
 

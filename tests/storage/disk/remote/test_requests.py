@@ -1,4 +1,4 @@
-"""Requests to a store: repeated, bounded in time, and told as errors of ours."""
+"""Requests to a store are repeated, limited in time, and fail with our errors."""
 
 import errno
 import os
@@ -19,12 +19,12 @@ PATH = "s3://bucket/kafka/orders-0/0.log"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test waits for as long as a user may."""
+    """Shorten the pauses between requests."""
     monkeypatch.setattr(requests, "_PAUSE_SECONDS", 0.0)
 
 
 def failing(*errors: Exception):
-    """A request that fails with each of some errors, and then succeeds."""
+    """A request that fails with each of the errors in turn, and then succeeds."""
     left = list(errors)
 
     def work() -> str:
@@ -36,7 +36,7 @@ def failing(*errors: Exception):
 
 
 def test_a_request_that_fails_once_is_made_again() -> None:
-    """The caller sees the answer."""
+    """The caller sees only the answer."""
     work, left = failing(OSError("AWS Error SLOW_DOWN"))
 
     assert "answer" == request(PATH, "listing", work)
@@ -44,7 +44,7 @@ def test_a_request_that_fails_once_is_made_again() -> None:
 
 
 def test_a_request_that_goes_on_failing_is_an_error_with_file_range_and_remedy() -> None:
-    """It is made a bounded number of times."""
+    """The request is made a limited number of times."""
     work, left = failing(*[OSError("AWS Error INTERNAL_FAILURE")] * 9)
 
     with pytest.raises(StorageError) as caught:
@@ -62,7 +62,7 @@ def test_a_request_that_goes_on_failing_is_an_error_with_file_range_and_remedy()
     "error", [PermissionError("no"), OSError("AWS Error ACCESS_DENIED during HeadObject")]
 )
 def test_a_refusal_is_not_asked_for_again(error: OSError) -> None:
-    """The remedy is about credentials."""
+    """The remedy names the credentials."""
     work, left = failing(error, error)
 
     with pytest.raises(StorageError, match="give credentials in the environment") as caught:
@@ -72,8 +72,8 @@ def test_a_refusal_is_not_asked_for_again(error: OSError) -> None:
     assert 1 == len(left)
 
 
-def test_a_missing_file_is_told_as_the_system_tells_it() -> None:
-    """Callers pass over missing files."""
+def test_a_missing_file_raises_the_error_of_the_system() -> None:
+    """A missing object raises `FileNotFoundError`, which callers ignore for optional files."""
     work, _ = failing(FileNotFoundError("Path does not exist"))
 
     with pytest.raises(FileNotFoundError) as caught:
@@ -83,7 +83,7 @@ def test_a_missing_file_is_told_as_the_system_tells_it() -> None:
 
 
 def test_a_request_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the deadline, and not before."""
+    """The request fails after the deadline and not earlier."""
     monkeypatch.setattr(requests, "_DEADLINE_SECONDS", 0.2)
     ends = threading.Event()
     began = time.monotonic()
@@ -96,7 +96,7 @@ def test_a_request_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_credentials_are_left_out_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a URL, and those of the environment."""
+    """Messages contain neither the credentials of a URL nor those of the environment."""
     path = path_of_url("s3://AKIAKEY:topsecret@bucket/kafka")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "sessiontoken")
     work, _ = failing(*[OSError("AKIAKEY with topsecret and sessiontoken is not known")] * 9)
@@ -108,7 +108,7 @@ def test_credentials_are_left_out_of_messages(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_requests_are_under_way_together() -> None:
-    """None waits for another one to end."""
+    """No request waits for the end of another."""
     together = threading.Barrier(4, timeout=10)
     pending = [begin(PATH, "reading", together.wait) for _ in range(4)]
 
@@ -116,7 +116,7 @@ def test_requests_are_under_way_together() -> None:
 
 
 def test_work_that_waits_is_done_together_and_keeps_its_order() -> None:
-    """Its own requests are made by other threads."""
+    """Other threads make the requests of the work, so that waiting work cannot block them."""
     together = threading.Barrier(4, timeout=10)
 
     def work(number: int) -> int:
@@ -129,7 +129,7 @@ def test_work_that_waits_is_done_together_and_keeps_its_order() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own() -> None:
-    """Threads do not outlive a fork: a request would wait for ever."""
+    """Threads do not survive a fork. Without new ones a request would wait for ever."""
     request(PATH, "reading", lambda: None)
     child = os.fork()
     if child == 0:
@@ -138,14 +138,17 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 
 
 def ended(code: str) -> tuple[bytes, bytes]:
-    """Standard output and errors of a process that has run some code."""
+    """Standard output and errors of a process that has run the code."""
     run = [sys.executable, "-c", "from segmentlog.disk.remote import requests\n" + code]
     done = subprocess.run(run, capture_output=True, check=True, timeout=60)
     return done.stdout.strip(), done.stderr
 
 
-def test_a_process_ends_behind_its_requests() -> None:
-    """Those under way are awaited: a client in C++ would be torn down.  No other one is made."""
+def test_a_process_ends_after_its_requests() -> None:
+    """The process waits for requests that are under way: its end would destroy the C++ client.
+
+    No waiting request is begun.
+    """
     code = (
         "import atexit, threading, time\n"
         "begun, ends, made = threading.Semaphore(0), threading.Event(), []\n"
@@ -164,7 +167,10 @@ def test_a_process_ends_behind_its_requests() -> None:
 
 
 def test_no_request_keeps_a_process() -> None:
-    """Nor does who awaits it, or would make another one."""
+    """A process ends although a request hangs.
+
+    A thread may wait for that request, or begin another.
+    """
     code = (
         "import threading\n"
         "from segmentlog.reads.ordered_reads import read_in_order\n"

@@ -1,4 +1,4 @@
-"""Stores of pyarrow and fsspec: what they list, open and read."""
+"""Stores of pyarrow and fsspec list, open and read objects."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from segmentlog.errors import LogDirectoryError
 
 @pytest.fixture(params=["arrow", "fsspec"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """Each kind, with the same objects."""
+    """A store of each kind, with equal objects."""
     files = {"logs/a": b"0123456789", "logs/orders-0/0.log": b"xyz"}
     if request.param == "arrow":
         for name, data in files.items():
@@ -29,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_listings(store: Store) -> None:
-    """Keys are those below the root; a deep listing has all below."""
+    """Keys are relative to the root. A deep listing has all objects below."""
     flat = dict(store.listing("logs", deep=False))
     assert {"logs/a", "logs/orders-0"} == set(flat)
     assert (10, False) == (flat["logs/a"].size, flat["logs/a"].is_directory)
@@ -44,7 +44,7 @@ def test_listings(store: Store) -> None:
 
 
 def test_an_object_has_the_facts_of_its_listing(store: Store) -> None:
-    """An object that was not replaced has the same version everywhere."""
+    """An object that was not replaced has one version in listings, look-ups and reads."""
     listed = dict(store.listing("logs", deep=True))["logs/a"]
 
     assert listed == store.facts("logs/a")
@@ -58,7 +58,7 @@ def test_an_object_has_the_facts_of_its_listing(store: Store) -> None:
 
 
 def test_fsspec_serves_other_schemes(example_data: str) -> None:
-    """A whole log directory, by its URL."""
+    """A whole log directory is read by a URL of fsspec."""
     memory = pytest.importorskip("fsspec").filesystem("memory")
     memory.put(example_data, "/copied/kafka", recursive=True)
 
@@ -79,14 +79,14 @@ def test_fsspec_serves_other_schemes(example_data: str) -> None:
     ],
 )
 def test_what_cannot_be_opened_is_named(url: str, said: str) -> None:
-    """Scheme or option, without values that may be secret."""
+    """The error names the scheme or the option, but no value that may be secret."""
     with pytest.raises(LogDirectoryError, match=said) as caught:
         open_log_dir(url)
     assert "topsecret" not in str(caught.value)
 
 
 def test_without_fsspec_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no dependency of the engine."""
+    """The engine does not depend on fsspec."""
     monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
 
     with pytest.raises(LogDirectoryError, match="pip install fsspec"):
@@ -105,12 +105,12 @@ def test_without_fsspec_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_pyarrow_gets_the_url_of_the_root(url: str, made: str) -> None:
-    """With the credentials that the user gave."""
+    """The URL contains the credentials that the user gave."""
     assert made == stores._url(location_of(path_of_url(url)))
 
 
 def test_s3_takes_the_options_of_its_url() -> None:
-    """Keys, endpoint and region; no request is made."""
+    """Keys, endpoint and region are taken from the URL. No request is made."""
     url = (
         "s3://key:secret@bucket/kafka?endpoint_override=http://127.0.0.1:1&region=eu-west-1"
         "&allow_bucket_creation=true&request_timeout=2"
@@ -121,7 +121,7 @@ def test_s3_takes_the_options_of_its_url() -> None:
 
 
 def test_a_dataset_at_a_url(example_data: str) -> None:
-    """Its threads share what is known of the directory."""
+    """The threads of a dataset share one survey of the directory."""
     memory = pytest.importorskip("fsspec").filesystem("memory")
     memory.put(example_data, "/dataset/kafka", recursive=True)
 
