@@ -1,4 +1,4 @@
-"""Each way to a checksum, also those that this processor would not choose."""
+"""Every implementation of the checksum, including those that this processor does not prefer."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from segmentlog.kernels import _crc_block, crc32c
 from segmentlog.kernels._jit import kernel
 from segmentlog.testing.reference import crc32c as bit_by_bit
 
-#: Two whole blocks and more, the largest of which has 16 KiB.
+#: More than two whole blocks; the largest block has 16 KiB.
 DATA = np.random.default_rng(1).integers(0, 256, 40_000, dtype=np.uint8)
 PORTABLE = kernel(crc32c._crc32c_portable)
 
@@ -24,14 +24,14 @@ by_vectors = pytest.param(
 
 
 def test_tables_agree_with_the_reference() -> None:
-    """The reference goes bit by bit: too slow for the sizes that are compared below."""
+    """The reference computes bit by bit, and is too slow for the sizes in the tests below."""
     for n in (0, 1, 7, 8, 9, 300, 5000):
         assert bit_by_bit(DATA[:n].tobytes()) == PORTABLE(DATA, 0, n)
 
 
 @pytest.mark.parametrize("way", [by_words, by_vectors])
 def test_every_length(way: Callable[..., int]) -> None:
-    """From nothing to several lines of all streams, and around the largest blocks."""
+    """Lengths go from zero to several lines of all streams, and lie around the largest blocks."""
     checksum = kernel(way)
     largest = [64 * 128, 64 * 256]
     near = [size * n + extra for size in largest for n in (1, 2) for extra in range(-9, 10)]
@@ -42,7 +42,7 @@ def test_every_length(way: Callable[..., int]) -> None:
 
 @pytest.mark.parametrize("way", [by_words, by_vectors])
 def test_every_bit_counts(way: Callable[..., int]) -> None:
-    """The checksum with any one bit of a stream turned is another one."""
+    """A change of any single bit changes the checksum."""
     checksum = kernel(way)
     data = DATA[:2000].copy()
     whole = checksum(data, 0, len(data))

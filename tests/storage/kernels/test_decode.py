@@ -10,7 +10,7 @@ from segmentlog.testing.reference import Record, encode_batch
 
 
 def test_a_full_output_is_resumed_where_it_stopped() -> None:
-    """Rows and bytes run out in the middle of a batch; nothing is lost and nothing comes twice."""
+    """Rows and bytes run out in the middle of a batch. No record is lost or repeated."""
     records = [Record(i, i, b"key", bytes(i % 50)) for i in range(100)]
     buf = np.frombuffer(encode_batch(records), np.uint8)
     headers = np.empty((4, layout.N_HEADER_COLUMNS), np.int64)

@@ -1,4 +1,4 @@
-"""Kernels on buffers that end where memory ends, and the same kernels as plain Python."""
+"""Kernels read buffers at the end of readable memory, compiled and as plain Python."""
 
 from pathlib import Path
 
@@ -77,8 +77,8 @@ for _ in range(ROUNDS):
 print(outcomes["rows"] > 0, outcomes["error"] > 0)
 """
 
-#: The same in one pass, with the slack that it wants in front of the page, and without; where two
-#: passes name a fault, one pass with all columns has stopped.
+#: Decodes them in one pass, with the slack that it needs before the page, and without the slack.
+#: Where two passes report a fault, one pass with all columns has stopped.
 ONE_PASS = """
 import lz4.frame, zstandard
 from segmentlog.kernels.memory import COPY_SLACK
@@ -92,7 +92,7 @@ def decode(data, columns, slack=COPY_SLACK, n_inflated=None):
     buf = bytearray(data + bytes([0x81]) * slack)
     if n_inflated is None:
         buf = place(buf)
-    else:  # the page comes behind what is inflated
+    else:  # the page follows the inflated bytes
         buf = np.frombuffer(buf, np.uint8)
         one_pass._scratch = place(bytes([0x81]) * (n_inflated + COPY_SLACK))
     found = [*one_pass.decode(buf, 0, len(data), 0), *one_pass.flush()]
@@ -116,7 +116,7 @@ def sealed(record):
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)
 
-# One length each that leads to the page, or has no end: of the record, of a field, of both.
+# One length reaches into the page, or has no end: that of the record, of a field, or of both.
 FAR, ENDLESS, FILL = PAGE // 2, bytes([0xFF] * 10), bytes(62)
 far = [bytes([2 * n & 0x7F | 0x80, n >> 6]) for n in (FAR, FAR + 7, FAR + 8)]
 rest = b"\\2k\\x6e" + bytes(56)
@@ -153,8 +153,8 @@ for _ in range(ROUNDS):
 print(outcomes["rows"] > outcomes["inflated"] > 0, outcomes["stop"] > 0)
 """
 
-#: Every prefix and many mutations of messages, and of the insides of wrappers, whose checksums are
-#: right, through the kernels of `segmentlog.kernels.message` and those that call them.
+#: Every prefix and many mutations of messages, and of messages inside wrappers, with correct
+#: checksums, pass through the kernels of `segmentlog.kernels.message` and their callers.
 MESSAGES = """
 import struct, zlib
 from segmentlog.kernels import layout, output, status
@@ -214,7 +214,7 @@ for magic in (0, 1):
 print(all(status.OK in each and len(each) > 4 for each in codes.values()), True)
 """
 
-#: Every prefix and many mutations of end markers, through `segmentlog.kernels.transactions`.
+#: Every prefix and many mutations of end markers pass through `segmentlog.kernels.transactions`.
 MARKERS = """
 from segmentlog.kernels import layout, status
 from segmentlog.kernels.transactions import (
@@ -256,8 +256,8 @@ for _ in range(ROUNDS):
 print({code for code, _, _ in seen} >= {status.OK}, {bad for _, _, bad in seen} == {-1, 1})
 """
 
-#: Every prefix and many mutations of batches whose checksums are right, through the kernels of
-#: compaction; its output ends in front of an unreadable page, too.
+#: Every prefix and many mutations of batches with correct checksums pass through the kernels of
+#: compaction. Their output ends before an unreadable page, too.
 COMPACTION = """
 from segmentlog.compaction.offset_map import OffsetMap
 from segmentlog.compaction.settings import MapBounds
@@ -267,10 +267,10 @@ from segmentlog.kernels.offset_map import put_keys
 from segmentlog.kernels.scan import scan_batches
 from segmentlog.testing.legacy import encode_message
 
-behind = mmap.mmap(-1, 9 * PAGE)
-behind_start = ctypes.addressof(ctypes.c_char.from_buffer(behind))
-assert libc.mprotect(ctypes.c_void_p(behind_start + 8 * PAGE), PAGE, 0) == 0
-room = np.frombuffer(behind, np.uint8)
+output = mmap.mmap(-1, 9 * PAGE)
+output_start = ctypes.addressof(ctypes.c_char.from_buffer(output))
+assert libc.mprotect(ctypes.c_void_p(output_start + 8 * PAGE), PAGE, 0) == 0
+room = np.frombuffer(output, np.uint8)
 
 def compact(data, horizon_ms):
     buf = place(data)
@@ -330,12 +330,15 @@ SCRIPTS = {
     "markers": MARKERS,
     "compaction": COMPACTION,
 }
-SHORT = {"messages"}  # each of the others compiles for ten seconds and more
+SHORT = {"messages"}  # each of the other scripts compiles for at least ten seconds
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_no_kernel_reads_past_the_end_of_its_buffer(name: str) -> None:
-    """Every cut and thousands of mutations in front of an unreadable page: no signal."""
+    """Every prefix and thousands of mutations lie before an unreadable page.
+
+    No signal ends the process.
+    """
     assert run(IN_FRONT_OF_A_PAGE + SCRIPTS[name].replace("ROUNDS", "4000")) == "True True"
 
 
@@ -344,8 +347,8 @@ def test_no_kernel_reads_past_the_end_of_its_buffer(name: str) -> None:
     [pytest.param(each, marks=[pytest.mark.thorough] * (each not in SHORT)) for each in SCRIPTS],
 )
 def test_bounds_checked_kernels_find_nothing_to_report(name: str, tmp_path: Path) -> None:
-    """The same with numba's bounds checks: an index outside an array would raise."""
-    printed = run(  # with a cache of its own, because a cache does not know of the setting
+    """With numba's bounds checks, an index outside an array would raise an error."""
+    printed = run(  # with its own cache, because a cache does not know of the setting
         IN_FRONT_OF_A_PAGE + SCRIPTS[name].replace("ROUNDS", "500"),
         NUMBA_BOUNDSCHECK="1",
         NUMBA_CACHE_DIR=str(tmp_path),
@@ -355,7 +358,7 @@ def test_bounds_checked_kernels_find_nothing_to_report(name: str, tmp_path: Path
 
 
 def test_kernels_give_the_same_as_plain_python() -> None:
-    """Without compilation the kernels still decode: what `py_func` is."""
+    """Without compilation, the kernels still decode as plain Python functions."""
     code = (
         "from segmentlog.testing.reference import Record, encode_batch\n"
         "import numpy as np\n"
@@ -376,7 +379,7 @@ def test_kernels_give_the_same_as_plain_python() -> None:
 
 
 def test_one_pass_gives_the_same_as_plain_python() -> None:
-    """Also where it calls functions of C libraries."""
+    """Decompression calls functions of C libraries in both cases."""
     code = (
         "import numpy as np\n"
         "from segmentlog.model import TopicPartition\n"

@@ -1,11 +1,11 @@
-"""Kernels that write, on columns and outputs that end where memory ends, and as plain Python."""
+"""Kernels that write use columns and outputs at the end of accessible memory."""
 
 from pathlib import Path
 
 from new_process import run
 
-#: Encodes random rows from columns, and into memory, whose last byte is followed by a page that
-#: can neither be read nor written; then the same with bounds that lie.
+#: Encodes random rows. The last byte of each column, and of the output, is followed by a page that
+#: can neither be read nor written. Half of the rows come with wrong bounds.
 UNREADABLE = """
 import ctypes, mmap, random
 import numpy as np
@@ -133,12 +133,12 @@ for names in (["key", "value"], ["key", "value", "headers"]):
 
 
 def test_no_kernel_leaves_its_buffers() -> None:
-    """Values of every width of copy in front of an unreadable page, and bounds that lie."""
+    """Values need copies of every width before an unreadable page, and some bounds are wrong."""
     assert run(UNREADABLE.replace("ROUNDS", "1500")) == "True True True"
 
 
 def test_bounds_checked_kernels_find_nothing_to_report(tmp_path: Path) -> None:
-    """The same with numba's bounds checks: an index outside an array would raise."""
+    """With numba's bounds checks, an index outside an array would raise an error."""
     code = UNREADABLE.replace("ROUNDS", "300")
 
     # The cache does not know of the setting.
@@ -146,5 +146,5 @@ def test_bounds_checked_kernels_find_nothing_to_report(tmp_path: Path) -> None:
 
 
 def test_kernels_write_the_same_as_plain_python() -> None:
-    """Without compilation: every byte, with headers and without."""
+    """Compiled kernels and plain Python write equal bytes, with headers and without."""
     assert run(PLAIN, PYTHONHASHSEED="0") == run(PLAIN, PYTHONHASHSEED="0", NUMBA_DISABLE_JIT="1")

@@ -1,4 +1,4 @@
-"""The checks of sequences, against a leader in plain Python."""
+"""The checks of sequences are compared with a leader in plain Python."""
 
 import random
 from collections import Counter
@@ -20,7 +20,7 @@ START = 2**31 - 12  # so that sequences wrap
 
 
 def random_batch(rng: random.Random, sent: list[ClientBatch]) -> ClientBatch:
-    """The next one of a producer, one that was sent before, or a wrong one."""
+    """The next batch of a producer, a batch that was sent before, or a wrong batch."""
     producer_id = rng.choice([-1, 1, 2])
     n_records = rng.randrange(1, 5)
     mine = [each for each in sent if each.producer_id == producer_id]
@@ -36,14 +36,14 @@ def random_batch(rng: random.Random, sent: list[ClientBatch]) -> ClientBatch:
 
 
 def fields(batch: ClientBatch) -> list[int]:
-    """A line of a table of batches."""
+    """One line of a table of batches."""
     last = batch.last if batch.producer_id >= 0 else -1
     producer = batch.producer_id, batch.epoch, batch.first, last
     return [*producer, 0, batch.n_records - 1, 0, batch.n_records]
 
 
 def accepted(flush: list[ClientBatch], fates: Int64s) -> list[list[int]]:
-    """Lines of the batches of producers that a flush has brought."""
+    """Lines for the batches with a producer that a flush has appended."""
     return [
         [each.producer_id - 1, each.epoch, each.first, each.last, *fate[1:].tolist()]
         for each, fate in zip(flush, fates, strict=False)
@@ -54,21 +54,21 @@ def accepted(flush: list[ClientBatch], fates: Int64s) -> list[list[int]]:
 def decide(
     flush: list[ClientBatch], end: int, states: Int64s, known: list[list[int]]
 ) -> tuple[int, Int64s, Int64s]:
-    """Number of batches that are decided, states and fates; a flush may repeat its own batches."""
+    """Number of batches that are decided, states and fates. A flush may repeat its own batches."""
     batches = np.array([fields(each) for each in flush])
     rows = np.array([max(each.producer_id, 0) - 1 for each in flush])
     fates: Int64s = np.full((len(flush), sequences.FATE_COLUMNS), -1, np.int64)
-    n_decided, n_before, behind = 0, -1, states
+    n_decided, n_before, after = 0, -1, states
     while n_before < n_decided < len(flush):
-        n_before, behind = n_decided, states.copy()
+        n_before, after = n_decided, states.copy()
         lines = [*known, *accepted(flush[:n_decided], fates)]
         table: Int64s = np.array(sorted(lines), np.int64).reshape(-1, sequences.KNOWN_COLUMNS)
-        n_decided = check_sequences(batches, rows, end, behind, table, fates)
-    return n_decided, behind, fates
+        n_decided = check_sequences(batches, rows, end, after, table, fates)
+    return n_decided, after, fates
 
 
 def test_the_kernel_decides_as_a_leader_does() -> None:
-    """Flush by flush, up to the first batch that is refused."""
+    """Each flush is compared up to its first refused batch."""
     seen: Counter[str] = Counter()
     for seed in range(150):
         rng, leader, sent = random.Random(seed), Leader(), list[ClientBatch]()

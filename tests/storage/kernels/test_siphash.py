@@ -1,12 +1,12 @@
-"""SipHash against the vectors of its authors, and compiled code against plain Python."""
+"""SipHash is compared with its authors' vectors, and compiled code with plain Python."""
 
 import numpy as np
 
 from segmentlog.kernels._jit import kernel
 from segmentlog.kernels.siphash import SECRET_BYTES, siphash
 
-#: By the length of the message: ``vectors_sip128`` of the reference implementation.  The bytes of
-#: the secret and of each message count up from zero.
+#: ``vectors_sip128`` of the reference implementation, by length of the message.  The bytes of the
+#: secret and of each message count up from zero.
 VECTORS = {
     0: "a3817f04ba25a8e66df67214c7550293",
     1: "da87c1d86b99af44347659119b22fc45",
@@ -33,7 +33,7 @@ def compiled(buf, start, end, secret):
 
 
 def digest(halves) -> str:
-    """Both numbers as the bytes of the reference implementation."""
+    """Both halves of a hash in the byte order of the reference implementation."""
     return b"".join(int(half).to_bytes(8, "little", signed=True) for half in halves).hex()
 
 
@@ -46,7 +46,7 @@ def test_vectors_of_the_authors() -> None:
 
 
 def test_compiled_as_in_plain_python() -> None:
-    """Both agree for each length, at any place of a buffer, up to its last byte."""
+    """Compiled code and plain Python agree for each length, at any place of a buffer."""
     rng = np.random.default_rng(1)
     for length in [*range(40), 255, 256, 257, 1000]:
         start = length % 5

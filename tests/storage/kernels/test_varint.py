@@ -1,4 +1,4 @@
-"""Varints: read as Kafka writes them, and as words, at every length."""
+"""Varints of every length are read and written as Kafka does it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from segmentlog.kernels._jit import kernel
 from segmentlog.kernels.varint import FAILED, read_varint, read_varlong, varint_word
 from segmentlog.testing.reference import zigzag
 
-# They are compiled into kernels that call them, and only there.
+# Numba compiles them only inside kernels that call them.
 READ_INT: Callable[..., Any] = read_varint
 READ_LONG: Callable[..., Any] = read_varlong
 
@@ -23,7 +23,7 @@ def compiled_word(groups: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("word_of", [compiled_word, varint_word], ids=["compiled", "plain"])
 def test_words_are_the_bytes_of_the_reference(word_of: Callable[..., Any]) -> None:
-    """On both sides of every number at which one byte or one bit more is needed."""
+    """The numbers lie around each number that needs one more bit or byte."""
     for bits in range(56):
         for groups in {2**bits - 1, 2**bits, 2**bits + 1} - {2**56}:
             word, n_bytes = word_of(groups)
@@ -41,7 +41,7 @@ def test_words_are_the_bytes_of_the_reference(word_of: Callable[..., Any]) -> No
     ],
 )  # fmt: skip
 def test_varints_of_the_format_are_read(encoded: str, expected: int) -> None:
-    """Kafka's own vectors, as an int and as a long."""
+    """Kafka's own vectors are read as an int and as a long."""
     buf = np.frombuffer(bytes.fromhex(encoded), np.uint8)
 
     assert (expected, len(buf)) == READ_INT(buf, 0, len(buf))
@@ -51,7 +51,7 @@ def test_varints_of_the_format_are_read(encoded: str, expected: int) -> None:
 
 
 def test_a_varint_that_does_not_end_fails() -> None:
-    """Five bytes for an int and ten for a long, and no more."""
+    """An int has at most five bytes, and a long has at most ten."""
     buf = np.full(12, 0xFF, np.uint8)
     largest = np.frombuffer(bytes.fromhex("feffffffffffffffff01"), np.uint8)
 

@@ -1,4 +1,4 @@
-"""Checkpoint files, right and wrong."""
+"""Checkpoint files are read, written, and refused when they are malformed."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from segmentlog.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 
 
 def test_a_right_file_gives_all_its_entries(tmp_path: Path) -> None:
-    """Any white space divides topic, partition and offset, and lines end in either way."""
+    """Any white space separates topic, partition and offset. Lines may end as on Windows."""
     text = "0\n3\norders 0 1500\na.b-c\t12   -1\r\nx 1 9223372036854775807\n"
     (tmp_path / LOG_START_CHECKPOINT).write_text(text, newline="")
     expected = {
@@ -24,7 +24,7 @@ def test_a_right_file_gives_all_its_entries(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_last_line_end_is_whole(tmp_path: Path) -> None:
-    """The last line counts with or without its end."""
+    """The last line counts with or without its line end."""
     (tmp_path / LOG_START_CHECKPOINT).write_text("0\n1\norders 0 7")
 
     assert {TopicPartition("orders", 0): 7} == read_offsets(str(tmp_path), LOG_START_CHECKPOINT)
@@ -32,7 +32,10 @@ def test_a_file_without_a_last_line_end_is_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [None, "", "0", "0\n", "0\n0\n", "0\n0"])
 def test_a_missing_or_empty_file_has_no_entries(tmp_path: Path, text: str | None) -> None:
-    """Brokers read a missing, an empty and a version-only file as one without entries."""
+    """A missing file, an empty file and a file with only a version mean no entries.
+
+    Brokers read them in this way, too.
+    """
     if text is not None:
         (tmp_path / LOG_START_CHECKPOINT).write_text(text)
 
@@ -69,7 +72,7 @@ def test_a_missing_or_empty_file_has_no_entries(tmp_path: Path, text: str | None
 def test_a_wrong_file_is_named_with_line_and_remedy(
     tmp_path: Path, text: str, line: int, said: str
 ) -> None:
-    """The message leads to the line, says what is wrong with it, and what to do."""
+    """The message names the line, the fault and the remedy."""
     path = tmp_path / LOG_START_CHECKPOINT
     path.write_text(text, encoding="utf-8")
 
@@ -83,15 +86,15 @@ def test_a_wrong_file_is_named_with_line_and_remedy(
 
 
 def test_bytes_that_are_no_text_are_a_wrong_version(tmp_path: Path) -> None:
-    """A file full of garbage is reported as any other wrong file."""
+    """Random bytes are reported as any other malformed file."""
     (tmp_path / LOG_START_CHECKPOINT).write_bytes(b"\xff\xfe\x00\x80" * 40)
 
     with pytest.raises(CorruptCheckpointError, match="expected version 0"):
         read_offsets(str(tmp_path), LOG_START_CHECKPOINT)
 
 
-def test_the_high_watermarks_are_told_to_be_dispensable(tmp_path: Path) -> None:
-    """A user who cannot repair the file can read without it, and is told how."""
+def test_the_message_about_high_watermarks_names_the_option_without_them(tmp_path: Path) -> None:
+    """A user who cannot repair the file can read without it. The message names the option."""
     (tmp_path / HIGH_WATERMARK_CHECKPOINT).write_text("0\n1\n")
 
     with pytest.raises(CorruptCheckpointError, match="readUpTo=logEnd"):
@@ -99,7 +102,7 @@ def test_the_high_watermarks_are_told_to_be_dispensable(tmp_path: Path) -> None:
 
 
 def test_leader_epochs_keep_their_order(tmp_path: Path) -> None:
-    """Epochs and their start offsets come as they stand in the file."""
+    """Epochs and their start offsets keep the order of the file."""
     path = tmp_path / "leader-epoch-checkpoint"
     path.write_text("0\n3\n0 0\n4 120\n9 121\n")
 
@@ -108,7 +111,7 @@ def test_leader_epochs_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_a_wrong_leader_epoch_is_named_with_its_line(tmp_path: Path) -> None:
-    """A line of another form is refused, with the remedy that fits this file."""
+    """A malformed line is refused with the remedy for this file."""
     path = tmp_path / "leader-epoch-checkpoint"
     path.write_text("0\n2\n0 0\n4 120 1\n")
 
@@ -117,7 +120,7 @@ def test_a_wrong_leader_epoch_is_named_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_small_checkpoint_is_written_at_each_change(tmp_path: Path) -> None:
-    """One of a few partitions is durable on return."""
+    """A checkpoint of a few partitions is written before each change returns."""
     kept = OffsetCheckpoint(str(tmp_path), LOG_START_CHECKPOINT)
     for partition in range(20):
         kept.put({TopicPartition("t", partition): 7})
@@ -125,7 +128,10 @@ def test_a_small_checkpoint_is_written_at_each_change(tmp_path: Path) -> None:
 
 
 def test_a_large_checkpoint_is_written_now_and_then(tmp_path: Path) -> None:
-    """And whole, once the caller says so."""
+    """A large checkpoint is written after some of its changes.
+
+    The caller asks for the last write.
+    """
     many = {TopicPartition("t", partition): 1 for partition in range(6400)}
     OffsetCheckpoint(str(tmp_path), LOG_START_CHECKPOINT).put(many)
     kept, path = OffsetCheckpoint(str(tmp_path), LOG_START_CHECKPOINT), str(tmp_path)

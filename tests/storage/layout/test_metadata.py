@@ -1,4 +1,4 @@
-"""Topic ids and ``meta.properties``."""
+"""Topic ids and ``meta.properties`` are read."""
 
 from pathlib import Path
 
@@ -18,14 +18,14 @@ from segmentlog.layout.metadata import read_meta_properties, read_topic_id
     ],
 )
 def test_the_topic_id_is_what_kafka_prints(tmp_path: Path, text: str) -> None:
-    """Line ends and padding do not belong to the id."""
+    """Line ends and padding are not a part of the id."""
     (tmp_path / "partition.metadata").write_text(text, newline="")
 
     assert "mZ-_3kXkQ5uH0sW9y1aBcD" == read_topic_id(str(tmp_path))
 
 
 def test_a_partition_without_metadata_has_no_topic_id(tmp_path: Path) -> None:
-    """Directories of brokers before 2.8 have no such file."""
+    """Brokers before 2.8 do not write this file."""
     assert read_topic_id(str(tmp_path)) is None
 
 
@@ -50,7 +50,7 @@ def test_metadata_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_properties_are_read_as_java_writes_them(tmp_path: Path) -> None:
-    """Comments, escapes and all three separators, as `java.util.Properties` stores them."""
+    """Comments, escapes and all three separators of `java.util.Properties` are understood."""
     lines = [
         "#",
         "#Mon Jan 01 00:00:00 UTC 2024",

@@ -1,4 +1,4 @@
-"""The offset index: the broker's own cases, and files that are not as they should be."""
+"""The offset index: Kafka's own test cases, and malformed files."""
 
 import random
 import struct
@@ -20,7 +20,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def pack(base: int, entries: list[tuple[int, int]]) -> bytes:
-    """Entries as a broker writes them."""
+    """Entries in the format of a broker."""
     return b"".join(struct.pack(">ii", offset - base, at) for offset, at in entries)
 
 
@@ -29,7 +29,7 @@ def pack(base: int, entries: list[tuple[int, int]]) -> bytes:
 def test_the_walk_through_has_four_entries_whatever_follows_them(
     path: Path, tail: bytes, *, mapped: bool
 ) -> None:
-    """Preallocated to 1000 bytes, trimmed, or of a length that is no multiple of eight."""
+    """The file is preallocated to 1000 bytes, trimmed, or not a multiple of 8 bytes long."""
     path.write_bytes(bytes.fromhex(WALK_THROUGH) + tail)
     with OffsetIndex(str(path), 40, mapped=mapped) as index:
         entries = [index.entry(slot) for slot in range(index.n_entries)]
@@ -45,7 +45,7 @@ def test_the_walk_through_has_four_entries_whatever_follows_them(
 def test_kafkas_entries_at_base_45_are_found_by_offset_and_position(
     path: Path, zeros: int, *, mapped: bool
 ) -> None:
-    """The first entry is eight zero bytes, and an entry all the same."""
+    """The first entry consists of eight zero bytes, and is an entry nevertheless."""
     entries = [(45, 0), (46, 10), (47, 23), (48, 37)]
     path.write_bytes(pack(45, entries) + bytes(zeros))
     with OffsetIndex(str(path), 45, mapped=mapped) as index:
@@ -61,7 +61,7 @@ def test_kafkas_entries_at_base_45_are_found_by_offset_and_position(
 def test_an_index_without_entries_points_at_the_start_of_the_segment(
     path: Path, content: bytes | None, *, mapped: bool
 ) -> None:
-    """Missing, empty, shorter than an entry, or only preallocated."""
+    """The index is missing, empty, shorter than an entry, or only preallocated."""
     if content is not None:
         path.write_bytes(content)
     with OffsetIndex(str(path), 45, mapped=mapped) as index:
@@ -74,7 +74,10 @@ def test_an_index_without_entries_points_at_the_start_of_the_segment(
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_the_warm_section_finds_what_a_plain_bisection_finds(path: Path, *, mapped: bool) -> None:
-    """Every offset in and around 3000 entries, of which the last thousand are searched first."""
+    """Every offset around 3000 entries is looked up.
+
+    The last thousand entries are searched first.
+    """
     draw = random.Random(0)
     offsets = sorted(draw.sample(range(50, 12_000), 3000))
     entries = [(offset, 70 * i) for i, offset in enumerate(offsets, start=1)]
@@ -90,7 +93,7 @@ def test_the_warm_section_finds_what_a_plain_bisection_finds(path: Path, *, mapp
 
 @pytest.mark.parametrize("n_entries", [1, 2, 1023, 1024, 1025, 1026])
 def test_the_edge_of_the_warm_section_is_found_from_both_sides(path: Path, n_entries: int) -> None:
-    """With as many entries as the warm section has, one more and one fewer."""
+    """The index has as many entries as the warm section, one more or one fewer."""
     entries = [(45 + 2 * i, 10 * i) for i in range(1, n_entries + 1)]
     path.write_bytes(pack(45, entries))
     with OffsetIndex(str(path), 45, mapped=False) as index:
@@ -104,9 +107,9 @@ def test_the_edge_of_the_warm_section_is_found_from_both_sides(path: Path, n_ent
 
 
 def test_a_file_that_shrinks_under_the_reader_gives_zeros(path: Path) -> None:
-    """A broker trims the active index in place; an unmapped look-up survives that."""
+    """A broker trims the active index in place. A look-up without a mapping survives that."""
     path.write_bytes(pack(40, [(50 + i, 10 * i + 1) for i in range(3000)]))
-    assert path.stat().st_size > SMALL_BYTES  # a small one is read when it is opened
+    assert path.stat().st_size > SMALL_BYTES  # a smaller index would be read when it is opened
     with OffsetIndex(str(path), 40, mapped=False) as index:
         path.write_bytes(b"")
         found = index.lookup(60)
@@ -120,7 +123,10 @@ def test_a_file_that_shrinks_under_the_reader_gives_zeros(path: Path) -> None:
 def test_look_ups_are_a_plain_binary_search(
     path: Path, n_entries: int, zeros: int, *, mapped: bool
 ) -> None:
-    """The warm section changes which pages are touched, never the answer; zeros are no entries."""
+    """The warm section changes which pages are touched, never the answer.
+
+    Zeros are not entries.
+    """
     rng = random.Random(n_entries)
     offsets = sorted(rng.sample(range(101, 10_000), n_entries))
     entries = [(offset, 50 * (i + 1)) for i, offset in enumerate(offsets)]

@@ -1,4 +1,4 @@
-"""The time index: the broker's own cases, and files that are not as they should be."""
+"""The time index: Kafka's own test cases, and malformed files."""
 
 import random
 import struct
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 def test_the_walk_through_has_three_entries_whatever_follows_them(
     path: Path, tail: bytes, *, mapped: bool
 ) -> None:
-    """Preallocated to 996 bytes, trimmed, or of a length that is no multiple of twelve."""
+    """The file is preallocated to 996 bytes, trimmed, or not a multiple of 12 bytes long."""
     path.write_bytes(bytes.fromhex(WALK_THROUGH) + tail)
     with TimeIndex(str(path), 40, mapped=mapped) as index:
         entries = [index.entry(slot) for slot in range(index.n_entries)]
@@ -38,7 +38,10 @@ def test_the_walk_through_has_three_entries_whatever_follows_them(
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_kafkas_entries_at_base_45_are_found_by_time(path: Path, *, mapped: bool) -> None:
-    """An exact time is its own entry, an earlier one than the first is before the segment."""
+    """An exact time finds its entry.
+
+    A time before the first entry finds the start of the segment.
+    """
     entries = [(10 * i, 45 + 10 * i) for i in range(1, 30)]
     path.write_bytes(b"".join(struct.pack(">qi", ms, offset - 45) for ms, offset in entries))
     with TimeIndex(str(path), 45, mapped=mapped) as index:
@@ -52,7 +55,7 @@ def test_kafkas_entries_at_base_45_are_found_by_time(path: Path, *, mapped: bool
 def test_an_index_without_entries_knows_no_time(
     path: Path, content: bytes | None, *, mapped: bool
 ) -> None:
-    """Missing, empty, shorter than an entry, or only preallocated."""
+    """The index is missing, empty, shorter than an entry, or only preallocated."""
     if content is not None:
         path.write_bytes(content)
     with TimeIndex(str(path), 45, mapped=mapped) as index:
@@ -65,7 +68,7 @@ def test_an_index_without_entries_knows_no_time(
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_the_warm_section_finds_what_a_plain_bisection_finds(path: Path, *, mapped: bool) -> None:
-    """Every time in and around 3000 entries, of which the last 682 are searched first."""
+    """Every time around 3000 entries is looked up. The last 682 entries are searched first."""
     draw = random.Random(0)
     times = sorted(draw.sample(range(10, 12_000), 3000))
     entries = [(ms, 46 + i) for i, ms in enumerate(times)]

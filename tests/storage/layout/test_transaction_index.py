@@ -1,4 +1,4 @@
-"""The transaction index: a broker's own file, and files that are not as they should be."""
+"""The transaction index: a file of a broker, and malformed files."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ ENTRIES = [AbortedTransaction(3, 5, 9, 7), AbortedTransaction(2**40, 2**41, 2**6
 
 
 def test_a_brokers_file_is_read_and_written_byte_for_byte() -> None:
-    """Two aborts end in the segment, at offsets 13 and 25."""
+    """Two aborted transactions end in the segment, at offsets 13 and 25."""
     path = BROKERS / "00000000000000000013.txnindex"
     found = list(read_transaction_index(str(path)))
 
@@ -25,7 +25,7 @@ def test_a_brokers_file_is_read_and_written_byte_for_byte() -> None:
 
 
 def test_the_fields_stand_in_kafkas_order(tmp_path: Path) -> None:
-    """Version, producer id, first and last offset, and the last stable offset behind it."""
+    """An entry has a version, a producer id, two offsets, and the last stable offset."""
     expected = "0000" + "0000000000000003" + "0000000000000005" + "0000000000000009"
     assert bytes.fromhex(expected + "0000000000000007") == encode_transactions(ENTRIES[:1])
 
@@ -35,7 +35,7 @@ def test_the_fields_stand_in_kafkas_order(tmp_path: Path) -> None:
 
 
 def test_a_segment_without_aborts_has_no_file(tmp_path: Path) -> None:
-    """Missing and empty say the same."""
+    """A missing file and an empty file both mean no aborts."""
     (tmp_path / "empty").touch()
 
     assert [] == list(read_transaction_index(str(tmp_path / "missing")))
@@ -49,8 +49,8 @@ def test_a_segment_without_aborts_has_no_file(tmp_path: Path) -> None:
         (lambda data: data[:34] + b"\0\1" + data[36:], "version 0, found 1"),
     ],
 )
-def test_damage_is_told_behind_the_entries_before_it(tmp_path: Path, change, said: str) -> None:
-    """Those are right."""
+def test_damage_is_reported_after_the_entries_before_it(tmp_path: Path, change, said: str) -> None:
+    """The entries before the damage are returned first."""
     path = tmp_path / "i"
     path.write_bytes(change(encode_transactions(ENTRIES)))
     entries = read_transaction_index(str(path))

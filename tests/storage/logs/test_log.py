@@ -1,4 +1,4 @@
-"""One log: where it starts and ends, and reads that the broker overtakes."""
+"""One log: its start, its end, and reads while a broker changes its files."""
 
 import logging
 import struct
@@ -32,7 +32,7 @@ NAMES = [f"{base:020d}.log" for base in (0, 10, 20)]
 
 
 def batches(*groups: range | list[int], value: bytes = b"v") -> bytes:
-    """One batch a group of offsets; a record's time is its offset in seconds."""
+    """One batch for each group of offsets. The timestamp of a record is its offset in seconds."""
     return b"".join(
         encode_batch([Record(offset, 1000 * offset, None, value) for offset in group])
         for group in groups
@@ -41,7 +41,7 @@ def batches(*groups: range | list[int], value: bytes = b"v") -> bytes:
 
 @pytest.fixture
 def partition(tmp_path: Path) -> Path:
-    """Offsets 0 to 29 in three segments, two batches of five each."""
+    """Offsets 0 to 29 in three segments of two batches with five records."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     for base, name in zip((0, 10, 20), NAMES, strict=True):
@@ -63,7 +63,7 @@ def opened(
 
 
 def test_a_log_is_described_by_its_files(partition: Path) -> None:
-    """Without checkpoints a log starts at its first base offset and ends behind its last batch."""
+    """Without checkpoints, a log starts at its first base offset and ends after its last batch."""
     log = opened(partition)
 
     assert (0, 30, None, 30) == (
@@ -80,7 +80,7 @@ def test_a_log_is_described_by_its_files(partition: Path) -> None:
 
 @pytest.mark.parametrize("log_start", [10, 12, 15, 17, 19, 20, 29, 30])
 def test_the_log_start_checkpoint_hides_what_is_below_it(partition: Path, log_start: int) -> None:
-    """In the middle of a segment and of a batch, too; asking for less is out of range."""
+    """The log start may lie inside a segment or a batch. Offsets below it are out of range."""
     log = opened(partition, log_start=log_start)
 
     assert log_start == log.log_start_offset
@@ -94,14 +94,14 @@ def test_the_log_start_checkpoint_hides_what_is_below_it(partition: Path, log_st
 
 
 def test_slices_below_the_log_start_hold_nothing(partition: Path) -> None:
-    """Planning moves a start that was deleted up to what is there."""
+    """Planning moves a start below the log start up to the log start."""
     (log_slice,) = opened(partition, log_start=13).slices(0, 15)
 
     assert (13, 15) == (log_slice.start_offset, log_slice.end_offset)
     assert [13, 14] == offsets_of(scan_slice(log_slice))
 
 
-def test_a_log_start_behind_the_log_is_an_empty_log(partition: Path) -> None:
+def test_a_log_start_beyond_the_log_is_an_empty_log(partition: Path) -> None:
     """The checkpoint may be newer than the files that were copied."""
     log = opened(partition, log_start=99, high_watermark=99)
 
@@ -116,7 +116,10 @@ def test_a_log_start_behind_the_log_is_an_empty_log(partition: Path) -> None:
 def test_the_high_watermark_stays_inside_the_log(
     partition: Path, log_start: int, checkpoint: int, expected: int
 ) -> None:
-    """A checkpoint below the log start or behind the log end counts as that end."""
+    """A checkpoint below the log start counts as the log start.
+
+    One beyond the log end counts as the log end.
+    """
     log = opened(partition, log_start=log_start, high_watermark=checkpoint)
 
     assert expected == log.high_watermark
@@ -126,10 +129,10 @@ def test_the_high_watermark_stays_inside_the_log(
     assert list(range(log_start, 30)) == offsets_of(log.scan(read_up_to=ReadUpTo.LOG_END))
 
 
-def test_a_high_watermark_behind_the_log_end_is_said(
+def test_a_high_watermark_beyond_the_log_end_is_a_warning(
     partition: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is torn, so the files are read to their end, with a warning."""
+    """The log is not torn, so it is read to its end with a warning."""
     with caplog.at_level(logging.WARNING, logger="segmentlog"):
         end = opened(partition, high_watermark=99).end_offset()
 
@@ -141,7 +144,7 @@ def test_a_high_watermark_behind_the_log_end_is_said(
 def test_a_cleanly_stopped_log_without_its_last_segments_is_an_error(
     tmp_path: Path, n_left: int
 ) -> None:
-    """A copy that was cut short, and a listing that was: no rows are missing in silence."""
+    """A truncated copy or listing must not leave out rows without an error."""
     config = ProducerConfig(TopicConfig(segment_bytes=300), batch_size=200)
     write(tmp_path, pa.table({"value": [b"%d" % i * 20 for i in range(40)]}), config=config)
     segments = sorted((tmp_path / "t-0").glob("*.log"))
@@ -166,10 +169,10 @@ def test_a_cleanly_stopped_log_without_its_last_segments_is_an_error(
 @pytest.mark.parametrize(
     ("read_up_to", "expected"), [(ReadUpTo.HIGH_WATERMARK, None), (ReadUpTo.LOG_END, (27000, 27))]
 )
-def test_a_time_behind_the_high_watermark_is_found_only_up_to_the_log_end(
+def test_a_time_beyond_the_high_watermark_is_found_only_up_to_the_log_end(
     partition: Path, read_up_to: ReadUpTo, expected: tuple[int, int] | None
 ) -> None:
-    """Times and offsets end at the same place."""
+    """A look-up by time ends where a scan ends."""
     log = opened(partition, high_watermark=27)
 
     assert expected == log.offset_for_timestamp(26_500, read_up_to)
@@ -177,7 +180,10 @@ def test_a_time_behind_the_high_watermark_is_found_only_up_to_the_log_end(
 
 
 def test_an_empty_directory_is_an_empty_log(tmp_path: Path) -> None:
-    """No segment, no rows; the checkpoint says where the next record will stand."""
+    """The log has no segments and no rows.
+
+    The checkpoint contains the offset of its next record.
+    """
     log = opened(tmp_path, log_start=7)
 
     assert (7, 7, 7) == (log.log_start_offset, log.log_end_offset, log.end_offset())
@@ -189,20 +195,20 @@ def test_an_empty_directory_is_an_empty_log(tmp_path: Path) -> None:
 def test_offsets_outside_the_log_are_out_of_range(
     partition: Path, start: int, end: int | None
 ) -> None:
-    """The message gives the range that there is."""
+    """The message contains the range of the log."""
     with pytest.raises(OffsetOutOfRangeError, match=r"\[0, 30\)"):
         opened(partition).scan(start, end)
 
 
 def test_an_unknown_column_is_refused_before_anything_is_read(partition: Path) -> None:
-    """A column that does not exist, and one that stands twice."""
+    """A column that does not exist and a column that is named twice are refused."""
     for columns in (["offset", "vaule"], ["key", "key"]):
         with pytest.raises(OptionError, match="each at most once"):
             opened(partition).scan(columns=columns)
 
 
 def test_a_file_renamed_while_it_is_read_is_found_under_its_new_name(partition: Path) -> None:
-    """Retention renames a segment a minute before it removes it."""
+    """Retention renames a segment a minute before it removes the segment."""
     (log_slice,) = opened(partition).slices(0, 30)
     stream = scan_slice(log_slice, columns=["offset"])
     first = next(stream).column(0).to_pylist()
@@ -214,7 +220,7 @@ def test_a_file_renamed_while_it_is_read_is_found_under_its_new_name(partition: 
 
 
 def test_a_file_removed_while_it_is_read_is_read_to_its_end(partition: Path) -> None:
-    """The file that is open stays readable; one that is not is gone, and that is an error."""
+    """The file that is open stays readable. The next file is gone, which is an error."""
     (log_slice,) = opened(partition).slices(0, 30)
     stream = scan_slice(log_slice, columns=["offset"])
     found = next(stream).column(0).to_pylist()
@@ -232,7 +238,7 @@ def test_a_file_removed_while_it_is_read_is_read_to_its_end(partition: Path) -> 
 
 
 def test_a_file_rewritten_while_it_waits_is_read_as_it_is_now(partition: Path) -> None:
-    """Compaction leaves fewer records; none comes twice, and none that is left is missed."""
+    """Compaction leaves fewer records. The read repeats no record and misses none that is left."""
     (log_slice,) = opened(partition).slices(0, 30)
     stream = scan_slice(log_slice, columns=["offset"])
     found = next(stream).column(0).to_pylist()
@@ -242,7 +248,10 @@ def test_a_file_rewritten_while_it_waits_is_read_as_it_is_now(partition: Path) -
 
 
 def test_segments_merged_while_one_is_read_give_each_row_once(partition: Path) -> None:
-    """The cleaner puts several segments into the first; what was read of it is not read again."""
+    """The cleaner merges segments into the first one.
+
+    Records that were already read are not read again.
+    """
     (log_slice,) = opened(partition).slices(0, 30)
     stream = scan_slice(log_slice, columns=["offset"])
     found = next(stream).column(0).to_pylist()
@@ -253,7 +262,7 @@ def test_segments_merged_while_one_is_read_give_each_row_once(partition: Path) -
 
 
 def test_a_slice_from_the_middle_of_a_file_notices_another_batch_there(partition: Path) -> None:
-    """Offset and checksum of the first batch are those of planning, or it is looked up again."""
+    """The slice is looked up again if the offset or checksum of its first batch has changed."""
     first = batches([10, 11, 12, 13, 16])  # as long as the batch that was there
     index = (partition / NAMES[1]).with_suffix(".index")
     index.write_bytes(struct.pack(">ii", 9, len(first)))
@@ -268,7 +277,10 @@ def test_a_slice_from_the_middle_of_a_file_notices_another_batch_there(partition
 def test_a_log_that_was_truncated_under_the_read_is_an_error(
     partition: Path, data: bytes | None
 ) -> None:
-    """A follower cuts what its leader does not have; a read does not quietly end there."""
+    """A follower truncates records that its leader does not have.
+
+    A read must not end there without an error.
+    """
     (log_slice,) = opened(partition).slices(0, 30)
     path = partition / NAMES[2]
     path.unlink()
@@ -280,24 +292,29 @@ def test_a_log_that_was_truncated_under_the_read_is_an_error(
 
 
 def test_records_deleted_before_the_read_began_are_an_error(partition: Path) -> None:
-    """Retention was faster; the message tells the file, the offsets and what to do."""
+    """Retention was faster than the read.
+
+    The message names the file, the offsets and the remedy.
+    """
     (log_slice,) = opened(partition).slices(0, 30)
     (partition / NAMES[0]).unlink()
 
     with pytest.raises(LogChangedError, match=r"\[0, 30\) .*load the path again") as caught:
         offsets_of(scan_slice(log_slice))
-    assert f"{NAMES[0]}'; offsets" in str(caught.value), "not of a file that never was"
+    assert f"{NAMES[0]}'; offsets" in str(caught.value), (
+        "the file existed at planning"
+    )
 
 
 @pytest.mark.parametrize("columns", ["offset", "key", b"key"])
 def test_a_name_in_the_place_of_columns_is_refused(partition: Path, columns: str) -> None:
-    """It would be taken for as many columns as it has letters."""
+    """A string would be taken for a list of its letters."""
     with pytest.raises(segmentlog.OptionError, match=r'a list of names: columns=\["offset"\]'):
         opened(partition).scan(columns=columns)
 
 
 def test_a_partition_removed_before_the_read_began_is_an_error(partition: Path) -> None:
-    """A deleted topic is no empty one."""
+    """A deleted topic is not an empty topic."""
     (log_slice,) = opened(partition).slices(0, 30)
     partition.rename(partition.with_name("t-0.gone"))
 
@@ -306,12 +323,12 @@ def test_a_partition_removed_before_the_read_began_is_an_error(partition: Path) 
 
 
 def test_a_slice_without_files_has_no_rows() -> None:
-    """Spark's empty partition."""
+    """Spark's empty partition is such a slice."""
     assert [] == offsets_of(scan_slice(LogSlice("t", 0, 0, 10, ())))
 
 
 def test_records_appended_after_planning_are_not_read(partition: Path) -> None:
-    """A read is a snapshot."""
+    """A read is a snapshot of its log."""
     log = opened(partition)
     stream = log.scan(columns=["offset"])
     with (partition / NAMES[2]).open("ab") as file:
@@ -321,7 +338,7 @@ def test_records_appended_after_planning_are_not_read(partition: Path) -> None:
 
 
 def directory_of(partition: Path, *, high_watermark: int, is_clean: bool = True) -> Path:
-    """Its log directory, as a broker leaves it that has stopped."""
+    """The log directory of a partition, as a broker leaves it when it has stopped."""
     text = f"0\n1\nt 0 {high_watermark}\n"
     (partition.parent / "replication-offset-checkpoint").write_text(text)
     if is_clean:
@@ -342,7 +359,7 @@ def directory_of(partition: Path, *, high_watermark: int, is_clean: bool = True)
 def test_indexes_are_mapped_only_below_committed_records(
     partition: Path, high_watermark: int, is_clean: bool, expected: list[bool]
 ) -> None:
-    """A roll behind them may be undone, and the index is cut in place then."""
+    """An index above the committed records is truncated in place if a roll is undone."""
     directory = directory_of(partition, high_watermark=high_watermark, is_clean=is_clean)
     log = segmentlog.open_log_dir(directory).log("t", 0)
 
@@ -352,7 +369,7 @@ def test_indexes_are_mapped_only_below_committed_records(
 def test_segments_that_retention_deletes_before_they_are_looked_at_are_not_missed(
     partition: Path,
 ) -> None:
-    """A look-up goes on in what is there; it raised FileNotFoundError."""
+    """A look-up continues in the segments that are left, and raises no error."""
     log = opened(partition)
     assert 3 == len(log.segments)
     (partition / NAMES[0]).unlink()
@@ -361,8 +378,8 @@ def test_segments_that_retention_deletes_before_they_are_looked_at_are_not_misse
     assert 10 == log.log_start_offset
 
 
-def test_a_range_that_retention_deletes_while_it_is_cut_is_told_of(partition: Path) -> None:
-    """Its start was an offset that somebody asked for, or was there when they asked."""
+def test_a_range_that_retention_deletes_while_it_is_cut_is_an_error(partition: Path) -> None:
+    """The user asked for the offset at which the range starts, so it must not be skipped."""
     log = opened(partition)
     first = log.log_start_offset
     for name in NAMES[:2]:
@@ -373,7 +390,10 @@ def test_a_range_that_retention_deletes_while_it_is_cut_is_told_of(partition: Pa
 
 
 def test_a_segment_that_is_cut_before_it_is_looked_at_is_listed_again(partition: Path) -> None:
-    """A broker that truncates its log does so; the same bytes in a file that stays are damage."""
+    """A broker that truncates its log leaves such files.
+
+    Without the truncation they would be damage.
+    """
     log = opened(partition)
     assert 3 == len(log.segments)
     (partition / NAMES[2]).unlink()
@@ -386,7 +406,7 @@ def test_a_segment_that_is_cut_before_it_is_looked_at_is_listed_again(partition:
 
 
 def test_a_merged_segment_is_not_read_up_to_where_the_old_one_ended(partition: Path) -> None:
-    """That byte is in the middle of a batch now, and the read took the segment for torn."""
+    """The end of the old segment lies inside a batch of the merged one, which is not torn."""
     (log_slice,) = opened(partition).slices(0, 10)
     merged = partition / "merged"
     merged.write_bytes(batches([2], [7], [13, 19], value=b"w" * 999))
@@ -398,7 +418,7 @@ def test_a_merged_segment_is_not_read_up_to_where_the_old_one_ended(partition: P
 
 
 def test_segments_merged_before_the_read_began_are_read_as_they_are_now(partition: Path) -> None:
-    """The first holds what is left of the second, which is gone."""
+    """The first segment now has the remaining records of the second, which is gone."""
     (log_slice,) = opened(partition).slices(0, 30)
     merged = partition / "merged"
     merged.write_bytes(batches([3], [9], [15], [19]))
@@ -409,7 +429,7 @@ def test_segments_merged_before_the_read_began_are_read_as_they_are_now(partitio
 
 
 def test_nothing_stays_open(partition: Path) -> None:
-    """Reading, looking up and an abandoned scan leave no descriptor behind."""
+    """Reads, look-ups and an abandoned scan leave no descriptor open."""
     before = psutil.Process().num_fds()
     log = opened(partition)
     read = offsets_of(log.scan())
@@ -425,7 +445,10 @@ def test_nothing_stays_open(partition: Path) -> None:
 
 
 def test_times_are_bounds_of_a_scan(partition: Path) -> None:
-    """By the rule of a look-up by time; with a zone or in milliseconds; not beside an offset."""
+    """The bounds are those of a look-up by time: a `datetime` with a zone, or milliseconds.
+
+    A bound by time and a bound by offset exclude each other.
+    """
     log = opened(partition)
     at_12 = datetime(1970, 1, 1, 0, 0, 12, tzinfo=UTC)
 
@@ -446,7 +469,7 @@ def test_times_are_bounds_of_a_scan(partition: Path) -> None:
 def test_a_scan_is_the_same_on_threads(
     partition: Path, use_threads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slices are read ahead by threads, which end with the read, or by nobody."""
+    """With threads, slices are read ahead, and the threads end with the read."""
     monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 1)
     monkeypatch.setattr(ordered_reads.pa, "cpu_count", lambda: 2)  # even where there is one
     log, others = opened(partition), set(threading.enumerate())

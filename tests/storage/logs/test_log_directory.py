@@ -1,4 +1,4 @@
-"""Log directories: what they hold, what is refused, and what is said about it."""
+"""Log directories: their contents, what is refused, and the warnings."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ HEX = "0123456789abcdef0123456789abcdef"
 
 
 def add_partition(directory: Path, name: str, n_records: int = 3) -> Path:
-    """A partition with one batch a record."""
+    """A partition with one batch for each record."""
     partition = directory / name
     partition.mkdir(parents=True)
     records = [Record(offset, 1, None, b"v") for offset in range(n_records)]
@@ -35,7 +35,7 @@ def add_partition(directory: Path, name: str, n_records: int = 3) -> Path:
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """A log directory with two topics, one of two partitions."""
+    """A log directory with two topics, one of which has two partitions."""
     directory = tmp_path / "kafka"
     for name in ("orders-0", "orders-1", "pay.ments-10"):
         add_partition(directory, name)
@@ -43,13 +43,13 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def write_checkpoint(directory: Path, kind: str, *lines: str) -> None:
-    """An offset checkpoint."""
+    """Write an offset checkpoint."""
     text = "\n".join(("0", str(len(lines)), *lines))
     (directory / f"{kind}-checkpoint").write_text(text + "\n")
 
 
 def test_topics_and_partitions_are_sorted(log_dir: Path) -> None:
-    """Partitions sort as numbers."""
+    """Partitions are sorted as numbers."""
     for name in ("orders-10", "orders-2"):
         add_partition(log_dir, name)
     directory = segmentlog.open_log_dir(log_dir)
@@ -59,7 +59,7 @@ def test_topics_and_partitions_are_sorted(log_dir: Path) -> None:
 
 
 def test_internal_topics_are_left_out_until_asked_for(log_dir: Path) -> None:
-    """KRaft's metadata log is no topic at all."""
+    """The metadata log of KRaft is not a topic, even if internal topics are asked for."""
     for name in ("__consumer_offsets-0", "__transaction_state-1", "__cluster_metadata-0"):
         add_partition(log_dir, name)
     directory = segmentlog.open_log_dir(log_dir)
@@ -72,7 +72,7 @@ def test_internal_topics_are_left_out_until_asked_for(log_dir: Path) -> None:
 
 @pytest.mark.parametrize("state", ["future", "delete", "stray"])
 def test_directories_that_are_on_their_way_out_are_left_out(log_dir: Path, state: str) -> None:
-    """A copy that is being moved or deleted neither adds a partition nor doubles one."""
+    """A copy that is being moved or deleted is neither a partition nor a second copy of one."""
     add_partition(log_dir, f"orders-0.{HEX}-{state}")
     add_partition(log_dir, f"gone-0.{HEX}-{state}")
 
@@ -80,7 +80,7 @@ def test_directories_that_are_on_their_way_out_are_left_out(log_dir: Path, state
 
 
 def test_foreign_names_and_files_are_no_partitions(log_dir: Path) -> None:
-    """A directory that no broker made, and a file in the place of a partition."""
+    """Directories that no broker has created, and files with a partition's name, are ignored."""
     (log_dir / "lost+found").mkdir()
     (log_dir / "gone-2").write_text("a file")
 
@@ -109,7 +109,7 @@ def test_a_linked_partition_is_left_out_with_a_warning(
 
 
 def test_several_directories_are_one(log_dir: Path, tmp_path: Path) -> None:
-    """Each partition takes the checkpoints of the directory that it is in."""
+    """The checkpoints of a directory apply only to the partitions in it."""
     other = tmp_path / "disk2"
     add_partition(other, "orders-2")
     write_checkpoint(log_dir, "replication-offset", "orders 0 1", "orders 2 1")
@@ -125,7 +125,7 @@ def test_several_directories_are_one(log_dir: Path, tmp_path: Path) -> None:
 def test_a_partition_in_two_directories_is_refused_by_both_names(
     log_dir: Path, tmp_path: Path
 ) -> None:
-    """Nobody can tell which of the two is the log; others are read."""
+    """Neither copy can be preferred. All other partitions can be read."""
     twice = add_partition(tmp_path / "disk2", "orders-1")
     directory = segmentlog.open_log_dir(log_dir, tmp_path / "disk2")
     assert [0, 1] == directory.topics()["orders"]
@@ -138,7 +138,7 @@ def test_a_partition_in_two_directories_is_refused_by_both_names(
 
 
 def test_the_same_directory_twice_is_refused(log_dir: Path) -> None:
-    """Rows would come twice."""
+    """Each row would be read twice otherwise."""
     (log_dir.parent / "link").symlink_to(log_dir)
     for again in (log_dir, log_dir.parent / "link"):
         with pytest.raises(LogDirectoryError, match="and so does"):
@@ -146,7 +146,7 @@ def test_the_same_directory_twice_is_refused(log_dir: Path) -> None:
 
 
 def test_one_partition_directory_is_read_with_the_checkpoints_beside_it(log_dir: Path) -> None:
-    """A path may name one partition; the directory above it is its log directory."""
+    """A path may name one partition. The directory above it is its log directory."""
     write_checkpoint(log_dir, "replication-offset", "orders 1 2")
     write_checkpoint(log_dir, "log-start-offset", "orders 1 1")
     directory = segmentlog.open_log_dir(log_dir / "orders-1")
@@ -157,14 +157,14 @@ def test_one_partition_directory_is_read_with_the_checkpoints_beside_it(log_dir:
 
 
 def test_two_partition_directories_are_read_together(log_dir: Path) -> None:
-    """Files beside them are left alone."""
+    """Only the partitions that are named are read."""
     directory = segmentlog.open_log_dir(log_dir / "orders-1", log_dir / "pay.ments-10")
 
     assert {"orders": [1], "pay.ments": [10]} == directory.topics()
 
 
 def test_one_log_file_is_read_as_its_partition(log_dir: Path) -> None:
-    """Only the records of that file, with the name of the directory that it stands in."""
+    """Only the records of that file are read, under the name of its directory."""
     partition = log_dir / "orders-1"
     data = encode_batch([Record(3, 1, None, b"v")])
     (partition / "00000000000000000003.log").write_bytes(data)
@@ -177,7 +177,7 @@ def test_one_log_file_is_read_as_its_partition(log_dir: Path) -> None:
 
 
 def test_a_copied_log_file_is_partition_0_of_the_directory_that_it_is_in(tmp_path: Path) -> None:
-    """A file sent by a colleague stands in no partition's directory."""
+    """The directory of a copied file may not have the name of a partition."""
     copy = tmp_path / "download" / "00000000000000000000.log"
     copy.parent.mkdir()
     copy.write_bytes(encode_batch([Record(0, 1, None, b"v")]))
@@ -187,7 +187,7 @@ def test_a_copied_log_file_is_partition_0_of_the_directory_that_it_is_in(tmp_pat
 
 @pytest.mark.parametrize("suffix", [".deleted", ".cleaned", ".swap"])
 def test_a_log_file_in_another_state_is_read_when_it_is_named(log_dir: Path, suffix: str) -> None:
-    """A user who names a deleted file means it."""
+    """A user who names a deleted file wants to read it."""
     partition = log_dir / "orders-1"
     name = "00000000000000000000.log"
     (partition / name).rename(partition / (name + suffix))
@@ -198,7 +198,7 @@ def test_a_log_file_in_another_state_is_read_when_it_is_named(log_dir: Path, suf
 
 
 def test_a_log_file_without_an_offset_in_its_name_is_refused(tmp_path: Path) -> None:
-    """The base offset stands nowhere else."""
+    """Only the name of the file contains its base offset."""
     (tmp_path / "server.log").write_text("INFO started")
     log = segmentlog.open_log_dir(tmp_path / "server.log").log(tmp_path.name, 0)
 
@@ -208,7 +208,7 @@ def test_a_log_file_without_an_offset_in_its_name_is_refused(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["missing", "file.txt", "empty"])
 def test_a_path_that_is_no_log_directory_is_refused(tmp_path: Path, name: str) -> None:
-    """The message names the path, and what would have been right."""
+    """The error names the path."""
     (tmp_path / "file.txt").touch()
     (tmp_path / "empty").mkdir()
 
@@ -223,14 +223,14 @@ def test_a_path_that_is_no_log_directory_is_refused(tmp_path: Path, name: str) -
      ".kafka_cleanshutdown", "segmentlog.state"],
 )  # fmt: skip
 def test_a_broker_without_partitions_is_an_empty_directory(tmp_path: Path, name: str) -> None:
-    """A new broker's directory holds nothing, nor does one whose first job has written none."""
+    """The directory of a new broker has no partitions, nor has one before its first job."""
     (tmp_path / name).touch()
 
     assert {} == segmentlog.open_log_dir(tmp_path).topics()
 
 
 def test_an_unknown_topic_is_answered_with_the_nearest_name(log_dir: Path) -> None:
-    """A typing mistake is shown as one."""
+    """The message corrects a typing mistake."""
     directory = segmentlog.open_log_dir(log_dir)
     with pytest.raises(UnknownTopicOrPartitionError, match="did you mean 'orders'") as caught:
         directory.log("ordres", 0)
@@ -242,18 +242,18 @@ def test_an_unknown_topic_is_answered_with_the_nearest_name(log_dir: Path) -> No
     )
 
 
-def test_an_unknown_topic_far_from_all_names_is_answered_with_those_there_are(
+def test_an_unknown_topic_far_from_all_names_is_answered_with_all_topics(
     log_dir: Path,
 ) -> None:
-    """A guess would mislead."""
+    """No name is similar, so a suggestion would mislead."""
     with pytest.raises(UnknownTopicOrPartitionError) as caught:
         segmentlog.open_log_dir(log_dir).log("zzz", 0)
 
     assert "its topics are orders, pay.ments" == caught.value.hint
 
 
-def test_an_unknown_partition_is_answered_with_those_there_are(log_dir: Path) -> None:
-    """The topic was right."""
+def test_an_unknown_partition_is_answered_with_all_partitions(log_dir: Path) -> None:
+    """The message lists the partitions of the topic."""
     with pytest.raises(UnknownTopicOrPartitionError, match="it has partitions 0, 1") as caught:
         segmentlog.open_log_dir(log_dir).log("orders", 7)
 
@@ -261,16 +261,16 @@ def test_an_unknown_partition_is_answered_with_those_there_are(log_dir: Path) ->
 
 
 def test_a_log_is_the_same_object_each_time(log_dir: Path) -> None:
-    """A look-up is made once."""
+    """A log is looked up once."""
     directory = segmentlog.open_log_dir(log_dir)
 
     assert directory.log("orders", 0) is directory.log("orders", 0)
 
 
-def test_batches_beyond_the_high_watermark_are_told_in_one_warning(
+def test_batches_beyond_the_high_watermark_give_one_warning(
     log_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line for the whole directory, with the partitions and the option that reads them."""
+    """One line for the directory names the partitions, and the option that reads the batches."""
     write_checkpoint(log_dir, "replication-offset", "orders 0 1", "orders 1 3", "pay.ments 10 0")
     directory = segmentlog.open_log_dir(log_dir)
     with caplog.at_level(logging.INFO, logger="segmentlog"):
@@ -285,7 +285,7 @@ def test_batches_beyond_the_high_watermark_are_told_in_one_warning(
 def test_the_warning_about_many_partitions_stays_short(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Five are named, the others counted."""
+    """The warning names five partitions and counts the rest."""
     for i in range(8):
         add_partition(tmp_path, f"t-{i}")
     write_checkpoint(tmp_path, "replication-offset", *(f"t {i} 0" for i in range(8)))
@@ -299,7 +299,7 @@ def test_the_warning_about_many_partitions_stays_short(
 def test_reading_to_the_log_end_warns_of_nothing(
     log_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing lies beyond it."""
+    """No batch is left out of such a read."""
     write_checkpoint(log_dir, "replication-offset", "orders 0 1")
     directory = segmentlog.open_log_dir(log_dir)
     ends = directory.end_offsets(directory.topic_partitions(), ReadUpTo.LOG_END)
@@ -308,10 +308,10 @@ def test_reading_to_the_log_end_warns_of_nothing(
     assert "" == caplog.text
 
 
-def test_a_corrupt_high_watermark_checkpoint_is_told_when_a_read_would_end_there(
+def test_a_corrupt_high_watermark_checkpoint_is_an_error_when_a_read_would_end_there(
     log_dir: Path,
 ) -> None:
-    """Listing topics needs none; reading without the high watermark is a choice of the user."""
+    """Topics can be listed, and logs can be read to their ends, without the checkpoint."""
     (log_dir / "replication-offset-checkpoint").write_text("7\n")
     directory = segmentlog.open_log_dir(log_dir)
     log = directory.log("orders", 0)
@@ -324,8 +324,8 @@ def test_a_corrupt_high_watermark_checkpoint_is_told_when_a_read_would_end_there
     assert 3 == log.scan(read_up_to=ReadUpTo.LOG_END).read_all().num_rows
 
 
-def test_a_corrupt_log_start_checkpoint_is_told_when_a_log_is_asked_for(log_dir: Path) -> None:
-    """Nothing says what of the log has been deleted."""
+def test_a_corrupt_log_start_checkpoint_is_an_error_when_a_log_is_asked_for(log_dir: Path) -> None:
+    """Without the checkpoint it is unknown which records of a log were deleted."""
     (log_dir / "log-start-offset-checkpoint").write_text("7\n")
     directory = segmentlog.open_log_dir(log_dir)
 
@@ -346,7 +346,7 @@ def test_a_corrupt_log_start_checkpoint_is_told_when_a_log_is_asked_for(log_dir:
 def test_node_and_cluster_id_come_from_meta_properties(
     log_dir: Path, text: str | None, node_id: int | None, cluster_id: str | None
 ) -> None:
-    """Old and new names, or None; also for a path to one partition of the directory."""
+    """Old and new names of the properties are read, also for a path to one partition."""
     if text is not None:
         (log_dir / "meta.properties").write_text(text)
     for path in (log_dir, log_dir / "orders-0"):
@@ -356,7 +356,7 @@ def test_node_and_cluster_id_come_from_meta_properties(
 
 
 def test_reading_changes_nothing_on_disk(log_dir: Path) -> None:
-    """No file is made, removed or touched."""
+    """No file is created, removed or modified."""
 
     def state() -> list[tuple[str, int, int]]:
         paths = sorted(log_dir.rglob("*"))
@@ -372,7 +372,7 @@ def test_reading_changes_nothing_on_disk(log_dir: Path) -> None:
 
 
 def test_what_was_listed_stays(log_dir: Path) -> None:
-    """A directory that was opened does not change under its user."""
+    """The partitions of an open directory do not change."""
     directory = segmentlog.open_log_dir(log_dir)
     add_partition(log_dir, "new-0")
     shutil.rmtree(log_dir / "orders-1")
@@ -383,7 +383,10 @@ def test_what_was_listed_stays(log_dir: Path) -> None:
 def test_a_plan_opens_three_files_of_a_partition(
     log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last segment, its index and the topic's id, once; other segments are read whole."""
+    """A plan opens the last segment, its index and the topic id, each of them once.
+
+    The other segments belong to the plan as a whole.
+    """
     for base in (3, 6):
         data = encode_batch([Record(base + i, 1, None, b"v") for i in range(3)])
         (log_dir / "orders-1" / f"{base:020d}.log").write_bytes(data)
@@ -406,7 +409,7 @@ def test_a_plan_opens_three_files_of_a_partition(
 
 
 def test_opening_decodes_no_state(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state may hold 100,000 versions, and a reader needs it after a commit only."""
+    """The state may have 100,000 versions. A reader needs it only after a commit."""
     rows = pa.table({"value": [b"x"], "partition": [0]})
     write_checkpoint(log_dir, "replication-offset", "orders 0 3", "orders 1 3")
     write(log_dir, rows, topic="orders")

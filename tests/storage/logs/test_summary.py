@@ -1,4 +1,4 @@
-"""Logs at a prompt and in a notebook."""
+"""Summaries of logs at a prompt and in a notebook."""
 
 import html.parser
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Table(html.parser.HTMLParser):
 
 
 def test_a_log_and_a_directory_say_what_they_hold(example_data: str) -> None:
-    """In a line each."""
+    """Each representation is one line."""
     directory = segmentlog.open_log_dir(example_data)
     log = directory.log("orders", 0)
 
@@ -45,7 +45,7 @@ def test_a_log_and_a_directory_say_what_they_hold(example_data: str) -> None:
 
 
 def test_a_notebook_shows_a_table(example_data: str) -> None:
-    """Brokers' own topics are not in it."""
+    """The table leaves out the brokers' internal topics."""
     directory = segmentlog.open_log_dir(example_data)
     heading, *rows = Table(directory._repr_html_()).rows
 
@@ -58,7 +58,7 @@ def test_a_notebook_shows_a_table(example_data: str) -> None:
 
 
 def test_a_table_is_short_and_escaped(write_log: Callable[..., Path], tmp_path: Path) -> None:
-    """At most twenty partitions; names are text, and no tags."""
+    """The table has at most twenty partitions, and names in it are escaped."""
     for partition in range(23):
         write_log([[(0, 10**18)]], f"t-{partition}")
     text = segmentlog.open_log_dir(tmp_path)._repr_html_()
@@ -75,7 +75,7 @@ def test_a_table_is_short_and_escaped(write_log: Callable[..., Path], tmp_path: 
 def test_a_log_that_cannot_be_read_is_shown_with_the_reason(
     write_log: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """A representation never raises."""
+    """A representation never raises an error."""
     partition = write_log([[(0, 5)], [(1, 6)]])
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
     first = partition / f"{0:020d}.log"
@@ -90,7 +90,7 @@ def test_a_log_that_cannot_be_read_is_shown_with_the_reason(
 
 
 def test_the_heading_of_a_table_counts_its_rows(tmp_path: Path) -> None:
-    """Topics of brokers are counted, but not shown, and the heading says so."""
+    """The heading counts the internal topics of brokers, which the table leaves out."""
     for name in ("a-0", "a-1", "b-0", "__consumer_offsets-0"):
         (tmp_path / name).mkdir()
     html = segmentlog.open_log_dir(tmp_path)._repr_html_()
