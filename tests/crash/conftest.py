@@ -1,4 +1,4 @@
-"""The crash disk that all tests here share: a state that was opened once is not opened again."""
+"""All tests here share one crash disk: a state that was opened once is not opened again."""
 
 import logging
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from crash_disk.explore import Explorer
 
 @pytest.fixture(scope="session")
 def explorer() -> Iterator[Explorer]:
-    """The results of openings so far."""
+    """The results of all openings so far."""
     explorer = Explorer()
     yield explorer
     explorer.close()
@@ -17,7 +17,7 @@ def explorer() -> Iterator[Explorer]:
 
 @pytest.fixture(scope="module", autouse=True)
 def quiet() -> Iterator[None]:
-    """Each recovery says what it does."""
+    """Recoveries log what they do, which would fill the output."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -1,15 +1,15 @@
-"""The power is cut after every step: what was acknowledged is there, and no half job ever.
+"""The power is cut after every step: acknowledged jobs survive, and no job survives in part.
 
-Defects that broke a promise here, and were repaired; their scenarios are run with the others:
+These defects broke a promise here and were repaired. Their scenarios run with the others:
 
 | defect | what was wrong | scenario |
 |---|---|---|
-| unsynced directory | the name of a new log directory: all of it could vanish | first write |
-| half a topic | one that was half made kept its few partitions for good | first write |
-| empty partition | no writer could go on once one had a directory and no log | first write |
-| times from nowhere | rebuilt time indexes held whatever was in memory | first write |
-| orphan index | none could roll where a recovery had cut a segment off | a segment is cut off |
-| failed, but there | a job was, if what it had staged could not be removed | fails at call 44 |
+| unsynced directory | a new log directory could vanish with its name | first write |
+| half a topic | a topic kept only the partitions created before the cut | first write |
+| empty partition | a partition without a log stopped all writers | first write |
+| random times | rebuilt time indexes contained uninitialized memory | first write |
+| orphan index | no writer could roll after a recovery removed a segment | a segment is cut off |
+| failed and visible | a job whose staged files could not be removed | fails at call 44 |
 """
 
 import itertools
@@ -34,7 +34,7 @@ Table = list[tuple[str, int, int]]
 
 @pytest.fixture(scope="module", autouse=True)
 def table(explorer: Explorer, say: Callable[[str], None]) -> Iterator[Table]:
-    """The counts of all that was done, printed at the end."""
+    """The counts of all scenarios, printed at the end."""
     rows: Table = []
     yield rows
     say(f"\n{'operations':80} {'prefixes':>8} {'states':>7}")
@@ -44,7 +44,7 @@ def table(explorer: Explorer, say: Callable[[str], None]) -> Iterator[Table]:
     say(f"{'all of them, each state once':80} {total:8,} {explorer.n_opened:7,}")
 
 
-#: In the default run, one of so many states is opened in which a step has a fate of its own.
+#: The default run opens one of this many states in which a step has its own fate.
 EVERY = 10
 ALL_OR_SOME = pytest.mark.parametrize("every", [EVERY, pytest.param(1, marks=pytest.mark.slow)])
 
@@ -53,12 +53,12 @@ THOROUGH = {"append that moves files to another place"}
 
 
 def explore(explorer: Explorer, table: Table, scenario: Scenario, every: int) -> Run:
-    """One scenario, and its row."""
+    """Explore one scenario and add its row."""
     run = scenario.record(explorer)
     n_prefixes = len(run.recorder.steps) + 1
     n_states = explorer.explore(run, every)
     table.append((scenario.name, n_prefixes, n_states))
-    # A state is counted where it is met first; of what comes behind the first prefix, some is new.
+    # A state is counted where it is met first, so a scenario may have no new state.
     assert n_prefixes > 1, scenario.name
     return run
 
@@ -72,10 +72,10 @@ def explore(explorer: Explorer, table: Table, scenario: Scenario, every: int) ->
     ],
 )
 def test_each_operation_alone(explorer: Explorer, table: Table, name: str, every: int) -> None:
-    """Cut off anywhere, with anything lost that was not synced."""
+    """The operation is cut off after any step, and any step that was not synced may be lost."""
     explore(explorer, table, SINGLES[name], every)
 
-    assert table[-1][-1] > 0, "every state of it was met in another operation"
+    assert table[-1][-1] > 0, "every state was met in another operation"
 
 
 @pytest.mark.parametrize("length", [2, 3])
@@ -86,7 +86,7 @@ def test_each_operation_alone(explorer: Explorer, table: Table, name: str, every
 def test_operations_in_turn(
     explorer: Explorer, table: Table, length: int, n_sequences: int, every: int
 ) -> None:
-    """Each ends in a sync; what an earlier one has left unsynced does the later ones no harm."""
+    """Each operation ends in a sync. Unsynced steps of one operation do not harm the next one."""
     all_of_them = [each for each in SEQUENCES if len(each.operations) == length]
     for scenario in random.Random(1).sample(all_of_them, min(n_sequences, len(all_of_them))):
         explore(explorer, table, scenario, every)
@@ -99,7 +99,10 @@ def test_operations_in_turn(
 def test_any_call_is_the_last_or_fails(
     explorer: Explorer, table: Table, operation: Callable[..., None], stride: int, every: int
 ) -> None:
-    """The process dies there, or goes on as errors let it; and then the power is cut."""
+    """The process dies at a call, or the call fails and the process continues.
+
+    Then the power is cut.
+    """
     for number in itertools.count(stride // 2, stride):
         name = f"{operation.__name__} at call {number}"
         scenario = Scenario(name, [partial(operation, number=number)])
@@ -129,7 +132,10 @@ def test_any_call_is_the_last_or_fails(
 def test_recoveries_that_are_cut_off(
     explorer: Explorer, table: Table, name: str, depth: int, every: int
 ) -> None:
-    """From every state that needs one; and again from every state that one leaves."""
+    """A recovery is cut off in every state that needs one.
+
+    The states that it leaves are recovered and cut off, too.
+    """
     run = SINGLES[name].record(explorer)
     n_states = explorer.explore_recoveries(run, depth, every)
     table.append((f"recoveries, {depth} in turn: {name}", len(run.recorder.steps) + 1, n_states))
@@ -138,7 +144,7 @@ def test_recoveries_that_are_cut_off(
 
 
 def test_nothing_escapes_the_recorder(tmp_path: Path) -> None:
-    """A change of the disk by a call that it does not know is noticed at the next one."""
+    """The next recorded call notices a change that an unknown call has made."""
     (tmp_path / "old").write_bytes(b"old")
     with pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(tmp_path, patch)
@@ -161,8 +167,8 @@ def test_nothing_escapes_the_recorder(tmp_path: Path) -> None:
             (tmp_path / "linked").unlink()
 
 
-def test_a_rename_before_the_sync_leaves_what_it_is_known_to_leave(tmp_path: Path) -> None:
-    """A file that was written, renamed over another, and never synced: whole, torn, empty, old."""
+def test_a_rename_before_the_sync_leaves_any_of_the_known_outcomes(tmp_path: Path) -> None:
+    """A file that is renamed over another without a sync is whole, torn, empty or the old one."""
     (tmp_path / "file").write_bytes(b"old")
     with pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(tmp_path, patch)

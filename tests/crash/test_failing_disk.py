@@ -1,4 +1,4 @@
-"""Disks that are full, or that fail: nothing is half visible, and the next writer goes on."""
+"""Disks that are full or fail: no job is visible in part, and the next writer succeeds."""
 
 import errno
 import os
@@ -26,14 +26,14 @@ N_PARTITIONS = 2
 
 
 def rows_of_job(job: int, n_rows: int, n_bytes: int) -> pa.Table:
-    """The rows of a job, which all tell its number, dealt out to the partitions in turn."""
+    """The rows of a job, which contain its number, distributed to the partitions in turn."""
     values = [b"%d" % job + b" " * n_bytes] * n_rows
     partitions = pa.array([i % N_PARTITIONS for i in range(n_rows)], pa.int32())
     return pa.table({"value": pa.array(values, pa.binary()), "partition": partitions})
 
 
 class Kind(NamedTuple):
-    """The way that jobs write, all in bytes: there are some batches to a job."""
+    """A way to write jobs, with sizes in bytes. Each job has some batches."""
 
     segment_bytes: int
     batch_size: int
@@ -57,7 +57,7 @@ KINDS = {
 
 
 def write_job(directory: Path, job: int, kind: Kind, n_rows: int = 40) -> None:
-    """One job."""
+    """Write one job."""
     with segmentlog.open_writer(
         directory, "t", num_partitions=N_PARTITIONS, config=kind.config
     ) as writer:
@@ -65,7 +65,7 @@ def write_job(directory: Path, job: int, kind: Kind, n_rows: int = 40) -> None:
 
 
 def jobs(directory: Path) -> list[int]:
-    """Jobs that a reader sees, each in all partitions with all of its rows."""
+    """Jobs that a reader sees. Each has all of its rows in all partitions."""
     opened = segmentlog.open_log_dir(directory)
     found = []
     for partition in range(N_PARTITIONS):
@@ -77,13 +77,13 @@ def jobs(directory: Path) -> list[int]:
 
 
 def names_a_path(error: BaseException, directory: Path) -> bool:
-    """Whether whoever reads the message knows what was being written."""
+    """Whether the message tells its reader which directory was being written."""
     return isinstance(error, OSError | SegmentLogError) and str(directory) in str(error)
 
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kind]:
-    """Each of them; and it is what it is called."""
+    """Each kind of job. The fixture checks that segments are moved only for the kind `moved`."""
     n_moved, real = 0, commit.move_segment
 
     def counted(*arguments: Any) -> object:
@@ -101,9 +101,12 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 def test_every_call_that_fails_leaves_the_job_whole_or_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, every: int, *, is_final: bool
 ) -> None:
-    """EIO of each call in turn, of it alone or of all from there on; then the disk is well."""
+    """Each call in turn fails with EIO, alone or with all calls after it.
+
+    Then the disk works again.
+    """
     outcomes: Counter[str] = Counter()
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # of no use to whoever does not lose power
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # useless in a test without power cuts
     caught: BaseException | None = OSError()
     for number in range(0, 1000, every):
         directory = tmp_path / str(number)
@@ -151,14 +154,17 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Leave not a page of it free."""
+    """Use all free pages of the disk."""
     stat = os.statvfs(disk)
     with (disk / "ballast").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, stat.f_bfree * stat.f_bsize)
 
 
 def test_a_disk_that_is_full_while_tasks_stage(disk: Path) -> None:
-    """The error says so, nothing is visible or left, and what fits can be written."""
+    """The error names the full disk.
+
+    No row is visible and no file is left, and a smaller job succeeds.
+    """
     directory, kind = disk / "logs", Kind(1 << 30, BATCH_SIZE, 1000, buffer_memory=100_000)
     write_job(directory, 1, kind)
     with pytest.raises(OSError, match="No space left on device: ") as caught:
@@ -176,7 +182,7 @@ def test_a_disk_that_is_full_while_tasks_stage(disk: Path) -> None:
 def test_a_disk_that_fills_up_at_any_step(
     disk: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, every: int
 ) -> None:
-    """While rows are staged, while they are committed, while checkpoints are derived."""
+    """The disk becomes full during staging, during a commit, or while checkpoints are written."""
     outcomes: Counter[str] = Counter()
     for number in range(0, 1000, every):
         directory = disk / "logs"

@@ -1,4 +1,4 @@
-"""Writers that are killed at random moments: what was acknowledged is there, once and in order."""
+"""Writers are killed at random moments: acknowledged jobs are there, once and in order."""
 
 import random
 import signal
@@ -14,8 +14,8 @@ from soundness import assert_settled
 
 import segmentlog
 
-#: Writes job after job and prints the number of each once it is committed.  Every third one is
-#: large enough for its files to be moved into the logs.
+#: Writes one job after the other and prints the number of each once it is committed.  The files of
+#: every third job are large enough to be moved into the logs.
 WRITER = f"""
 import sys, pyarrow as pa, segmentlog
 from segmentlog.topic_config import TopicConfig
@@ -38,7 +38,7 @@ for number in range(int(sys.argv[2]), 10**9):
     "n_kills", [5, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
 def test_killed_writers_lose_and_repeat_nothing(tmp_path: Path, n_kills: int) -> None:
-    """Each is killed, the directory looked at as it lies, and the next one goes on."""
+    """After each kill, the directory is read as it is, and the next writer continues."""
     directory, rng = tmp_path / "logs", random.Random(n_kills)
     acknowledged, steps = -1, Counter()
     with segmentlog.open_writer(directory, "t", num_partitions=N_PARTITIONS):

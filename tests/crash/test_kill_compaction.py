@@ -1,4 +1,7 @@
-"""Compaction by Spark whose driver or workers are killed, and another that begins at once."""
+"""The driver or the workers of a compaction by Spark are killed.
+
+The next compaction begins at once.
+"""
 
 import contextlib
 import os
@@ -22,7 +25,7 @@ pytestmark = pytest.mark.spark
 N_PARTITIONS, N_SEGMENTS, N_KEYS = 3, 150, 80
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "2000"}
 
-#: Compacts each directory that it is told, and says so before and after.
+#: Compacts each directory whose path it reads, and prints a line before and after.
 DRIVER = f"""
 import sys
 import pyspark_segmentlog
@@ -41,7 +44,7 @@ for line in sys.stdin:
 
 
 class Driver:
-    """A driver, its JVM and its Python workers, which are a session of the system's."""
+    """A driver with its JVM and its Python workers, in one session of the operating system."""
 
     def __init__(self, errors: Path) -> None:
         with errors.open("ab") as output:
@@ -53,18 +56,18 @@ class Driver:
         assert self.says() == "ready", errors.read_text()[-2000:]
 
     def begin(self, directory: Path) -> None:
-        """Have it compact a directory."""
+        """Make the driver compact a directory."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{directory}\n".encode())
         self.process.stdin.flush()
 
     def says(self) -> str:
-        """The next line that it prints."""
+        """The next line that the driver prints."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().decode().strip()
 
     def members(self) -> Iterator[tuple[int, bool]]:
-        """Processes of the session, and whether each is a worker: daemons have forked those."""
+        """Processes of the session, and whether each is a worker. Daemons fork the workers."""
         for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - it has to be quick
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 _, _, after = Path("/proc", name, "stat").read_text().rpartition(") ")
@@ -73,14 +76,14 @@ class Driver:
                     yield int(name), group not in {name, session}
 
     def kill_workers(self) -> None:
-        """Kill -9 the workers that there are now."""
+        """Kill all current workers."""
         for pid, is_worker in list(self.members()):
             if is_worker:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill -9 whatever is left of it."""
+        """Kill all processes that are left."""
         while members := list(self.members()):
             for pid, _ in members:
                 with contextlib.suppress(ProcessLookupError):
@@ -89,7 +92,7 @@ class Driver:
 
 
 def values_of(directory: Path) -> list[dict[bytes, bytes]]:
-    """The last value of each key that a reader finds, of each partition."""
+    """For each partition, the last value of each key that a reader finds."""
     opened = segmentlog.open_log_dir(directory)
     tables = [opened.log("t", each).scan().read_all() for each in range(N_PARTITIONS)]
     return [
@@ -99,7 +102,7 @@ def values_of(directory: Path) -> list[dict[bytes, bytes]]:
 
 
 def lay_out_logs(directory: Path, rng: random.Random) -> None:
-    """Logs of many segments."""
+    """Write logs of many segments."""
     for partition in range(N_PARTITIONS):
         segments = {
             4 * number: [
@@ -121,9 +124,10 @@ def lay_out_logs(directory: Path, rng: random.Random) -> None:
 def test_a_compaction_that_begins_as_soon_as_a_driver_is_killed(
     tmp_path: Path, n_rounds: int
 ) -> None:
-    """No key is lost: it waits for the tasks of the dead driver, and workers die before that.
+    """No key is lost: the new compaction waits for the tasks of the dead driver.
 
-    A quarter of the kills comes as soon as a segment is replaced.
+    In some rounds workers are killed before the driver. In a quarter of the rounds the driver is
+    killed as soon as a segment is replaced.
     """
     rng = random.Random(n_rounds)
     n_met = 0

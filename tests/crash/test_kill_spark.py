@@ -1,4 +1,4 @@
-"""Spark jobs whose driver or workers are killed: what was acknowledged is there, once."""
+"""The driver or the workers of Spark jobs are killed: acknowledged jobs are there, once."""
 
 import contextlib
 import os
@@ -20,8 +20,8 @@ from segmentlog.commit.guard import list_guards
 
 pytestmark = pytest.mark.spark
 
-#: Writes job after job and prints the number of each once it is committed; one that failed is
-#: done again under its number.
+#: Writes one job after the other and prints the number of each once it is committed. A job that
+#: failed is repeated under its number.
 DRIVER = f"""
 import sys
 from itertools import count
@@ -43,19 +43,19 @@ for number in count(int(sys.argv[2])):
                 .mode("append").save(sys.argv[1])
             )
             break
-        except Exception as error:  # Java's own, when a worker dies that is no task's
+        except Exception as error:  # an error of Java, when a worker without a task dies
             print(str(error)[:500], file=sys.stderr)
     print(number, flush=True)
 """
 
 
 class Driver:
-    """A driver, its JVM and its Python workers, which are a session of the system's.
+    """A driver with its JVM and its Python workers, in one session of the operating system.
 
     Parameters
     ----------
-    directory : that it writes to.
-    first : number of its first job.
+    directory : the log directory that the jobs append to.
+    first : the number of the first job.
     """
 
     def __init__(self, directory: Path, first: int) -> None:
@@ -71,7 +71,7 @@ class Driver:
         self._first = first
 
     def members(self) -> Iterator[tuple[int, str]]:
-        """Processes of the session, and what they are: workers are those whom daemons forked."""
+        """Processes of the session, and what they are. Daemons fork the workers."""
         for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - it has to be quick
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 _, _, after = Path("/proc", name, "stat").read_text().rpartition(") ")
@@ -81,13 +81,13 @@ class Driver:
                     yield int(name), "worker" if is_forked else "other"
 
     def acknowledged(self) -> int:
-        """Number of the last job that it has said is committed."""
+        """Number of the last job that the driver has reported as committed."""
         self._printed += self.process.stdout.read() or b""
         numbers = [*map(int, self._printed.split(b"\n")[:-1])]
         return numbers[-1] if numbers else self._first - 1
 
     def wait_for_a_job(self) -> int:
-        """Wait until it has committed one more; number of that."""
+        """Wait until the driver has committed one more job, and return its number."""
         before, until = self.acknowledged(), time.monotonic() + 120
         while (now := self.acknowledged()) == before:
             assert self.process.poll() is None, Path(self._errors.name).read_text()[-2000:]
@@ -96,14 +96,14 @@ class Driver:
         return now
 
     def kill(self, kinds: set[str], *, in_guard_of: Path | None, after: float) -> None:
-        """Kill -9 all processes of some kinds, after a while or once a guard stands."""
+        """Kill all processes of some kinds, after a while or once a guard exists."""
         if in_guard_of is None:
             time.sleep(after)
         else:
             until = time.monotonic() + 30
             while not list_guards(str(in_guard_of)) and time.monotonic() < until:
                 time.sleep(0.001)
-            time.sleep(after / 50)  # at any of its steps: it stands for some tens of milliseconds
+            time.sleep(after / 50)  # at any step: a guard exists for some tens of milliseconds
         victims = {pid for pid, kind in self.members() if kind in kinds}
         for pid in victims:
             with contextlib.suppress(ProcessLookupError):
@@ -112,7 +112,7 @@ class Driver:
             pass
 
     def end(self) -> None:
-        """Kill whatever of it is left."""
+        """Kill all processes that are left."""
         while members := list(self.members()):
             for pid, _ in members:
                 with contextlib.suppress(ProcessLookupError):
@@ -132,9 +132,9 @@ class Driver:
 def test_killed_spark_jobs_lose_and_repeat_nothing(
     tmp_path: Path, n_kills: int, n_workers_killed_first: int
 ) -> None:
-    """Workers are killed some times, then the whole driver; a reader sees whole jobs only.
+    """Workers are killed several times, then the whole driver. A reader sees only whole jobs.
 
-    Two jobs are let through before each kill.
+    Two jobs are committed before each kill.
     """
     directory, rng = tmp_path / "logs", random.Random(n_kills)
     steps: Counter[tuple[str, str]] = Counter()

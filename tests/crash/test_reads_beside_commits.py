@@ -1,7 +1,7 @@
-"""Readers that meet a commit at its worst moment: a job is there whole or not at all.
+"""Readers meet a commit at its worst moment: a job is visible as a whole or not at all.
 
-Each commit is of another process, which is held in its middle, or falls into a listing; see
-`test_stress` for the same without any force.
+Another process makes each commit. It is held in the middle, or commits during a listing. See
+`test_stress` for readers and writers without such control.
 """
 
 import logging
@@ -37,7 +37,7 @@ from segmentlog.model import LogSlice, TopicPartition
 
 pytestmark = pytest.mark.linux
 
-#: A segment holds a few batches of these, so that a commit grows the active one, and rolls.
+#: A segment has only a few batches, so that a commit appends to the active segment and rolls.
 SMALL: dict[str, Any] = {"segment_bytes": 2000, "batch_size": 200}
 FIRST = Job(1, {"t": 2}, n_rows=3)
 SECOND = Job(2, {"t": 2}, n_rows=60)
@@ -57,7 +57,7 @@ def holder() -> Iterator[Holder]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """With one job in it, whose segments are small and have no entry in their index."""
+    """A directory with one job. Its segments are small, and their indexes have no entry."""
     path = tmp_path / "logs"
     write_job(path, FIRST, **SMALL)
     return path
@@ -65,7 +65,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["watermarks", "no watermarks"])
 def with_or_without_watermarks(request: pytest.FixtureRequest, directory: Path) -> Path:
-    """The same; without entries among the high watermarks, reads go to the log end."""
+    """The directory with high watermarks or without. Without them, reads end at the log end."""
     if request.param == "no watermarks":
         (directory / "replication-offset-checkpoint").unlink()
     return directory
@@ -73,7 +73,7 @@ def with_or_without_watermarks(request: pytest.FixtureRequest, directory: Path) 
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """The warnings that are logged; the other tests of this directory are quiet."""
+    """The warnings that are logged. Other tests of this folder log nothing."""
     before = logging.root.manager.disable
     logging.disable(logging.NOTSET)
     yield caplog
@@ -85,7 +85,7 @@ def plan(directory: Path, level: str, max_bytes: int = 500) -> list[LogSlice]:
 
 
 def touch_all(opened: segmentlog.LogDirectory) -> None:
-    """Have it look at its logs, as far as it does without reading them."""
+    """Make the directory look up its logs without reading them."""
     for each in opened.topic_partitions():
         opened.log(*each)
 
@@ -109,7 +109,7 @@ def test_a_directory_opened_before_a_commit_shows_nothing_of_it_until_it_is_deci
 
 @each_level
 @pytest.mark.parametrize("is_killed", [False, True], ids=["at work", "killed"])
-def test_an_undecided_commit_is_not_read_and_no_option_is_named_that_would(
+def test_an_undecided_commit_is_not_read_and_no_warning_offers_to_read_it(
     holder: Holder,
     directory: Path,
     warnings: pytest.LogCaptureFixture,
@@ -129,7 +129,7 @@ def test_an_undecided_commit_is_not_read_and_no_option_is_named_that_would(
 def test_a_guard_that_is_taken_over_while_names_are_listed_is_not_missed(
     holder: Holder, directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    """A name that changes meanwhile may be listed as neither the old one nor the new one."""
+    """A listing may contain neither the old nor the new name of a file that is being renamed."""
     with holder.hold(directory, SECOND, **SMALL) as commit:
         commit.kill()
         real, missed = os.listdir, []
@@ -198,7 +198,7 @@ def test_a_topic_that_comes_later_leaves_its_job_out_of_a_directory_that_is_open
 
 # A commit that is undone beside a reader
 
-#: Plans the slices of t-0 with the smallest parts, and says so when it has an index mapped.
+#: Plans the smallest possible slices of t-0, and prints a line when an index is mapped.
 MAPPER = f"""
 import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
@@ -293,7 +293,7 @@ def test_a_look_up_by_time_goes_on_when_a_commit_is_undone(
 
 
 def overwrite(directory: Path) -> None:
-    """Other jobs take the place of what is there, whose files are deleted."""
+    """Replace the first job by two others, and delete its files."""
     segmentlog.alter_settings(directory, None, {"file.delete.delay.ms": "0"})
     write_job(directory, SECOND, overwrite=True, **SMALL)
     time.sleep(0.01)
@@ -308,7 +308,7 @@ def rows_or_changed(opened: segmentlog.LogDirectory, level: str) -> Look | None:
 
 
 @each_level
-def test_records_that_are_gone_are_told_of_and_not_left_out(directory: Path, level: str) -> None:
+def test_records_that_are_gone_are_an_error_and_not_left_out(directory: Path, level: str) -> None:
     opened = segmentlog.open_log_dir(directory)
     touch_all(opened)
     overwrite(directory)
@@ -329,10 +329,10 @@ def test_a_directory_of_which_one_log_was_read_shows_no_other_moment_later(
 
 
 @each_level
-def test_records_that_are_gone_in_part_are_told_of(
+def test_records_that_are_gone_in_part_are_an_error(
     directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    """Segments are put aside one after the other, and their writer may die in between."""
+    """Segments are put aside one by one, and the writer dies in between."""
     write_job(directory, SECOND, **SMALL)  # some segments
     opened = segmentlog.open_log_dir(directory)
     touch_all(opened)
@@ -347,7 +347,7 @@ def test_records_that_are_gone_in_part_are_told_of(
 
 
 def die_after_a_segment(_: str, forward: Forward) -> object:
-    """Let the first segment be put aside."""
+    """Put the first segment aside, then crash."""
     path, aside = map(str, forward.args[:2])
     if aside.endswith(".deleted") and f"{0:020d}." not in path:
         raise Crash(path)
@@ -355,7 +355,7 @@ def die_after_a_segment(_: str, forward: Forward) -> object:
 
 
 @each_level
-def test_slices_whose_records_are_gone_are_told_of(directory: Path, level: str) -> None:
+def test_slices_whose_records_are_gone_are_an_error(directory: Path, level: str) -> None:
     slices = plan(directory, level)
     overwrite(directory)
     with pytest.raises(LogChangedError):

@@ -1,6 +1,6 @@
-"""Random sequences of operations, cut off anywhere: a directory is always what a model says.
+"""Random sequences of operations are cut off anywhere, and the directory agrees with a model.
 
-A failure prints the shortest sequence that still fails, to be repeated with the same line::
+A failure prints the shortest sequence that still fails. The printed line can be played again::
 
     SEQUENCE='append:12 compact:7!dies@31' pytest -n0 tests/crash/test_sequences.py -k given
 """
@@ -16,13 +16,13 @@ from sequences.operations import OPERATIONS
 from sequences.playing import BrokenSequenceError, draw, parse, play, shortened
 
 _SEED = int(os.environ.get("SEQUENCE_SEED", "1"))
-#: Seconds of the long form.
+#: Duration of the slow test.
 _SECONDS = float(os.environ.get("SEQUENCE_SECONDS", "3600"))
 _LENGTH = int(os.environ.get("SEQUENCE_LENGTH", "25"))
 
 
 def drawn(seed: int) -> Counter[str]:
-    """Play one sequence; a failure is shortened first."""
+    """Play one sequence. A failure is shortened before it is raised."""
     counts = Counter[str]()
     try:
         draw(random.Random(seed), _LENGTH, counts)
@@ -35,19 +35,19 @@ def drawn(seed: int) -> Counter[str]:
 
 @pytest.mark.parametrize("seed", range(_SEED, _SEED + 8))
 def test_a_directory_is_what_the_model_says(seed: int) -> None:
-    """After each operation, whether it was done, refused or cut off."""
+    """The directory is compared after each operation, whether it was done, refused or cut off."""
     assert drawn(seed).total() >= _LENGTH
 
 
 def test_a_given_sequence() -> None:
-    """The line of a failure is played again."""
+    """The printed line of a failure is played again."""
     play(parse(os.environ.get("SEQUENCE", "append:1 compact:2 append:3")))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_a_directory_is_what_the_model_says_for_hours(say: Callable[[str], None]) -> None:
-    """The same with other seeds, as long as there is time."""
+    """Further seeds are played until the time is over."""
     counts, seed = Counter[str](), _SEED
     end = time.monotonic() + _SECONDS
     while time.monotonic() < end:

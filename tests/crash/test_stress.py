@@ -1,11 +1,11 @@
-"""Readers and writers that do their worst at the same time on one log directory, without force.
+"""Readers and writers work on one log directory at the same time, as hard as they can.
 
-Writers append, move, overwrite, make topics, fail in the middle, and are killed; readers read in
-every way there is.  Their looks are held against the order of the commits: each look is one
-moment of the whole directory.  `test_reads_beside_commits` has the single interleavings.
+Writers append, move files, overwrite, create topics, fail in the middle, and are killed.  Readers
+read in every possible way.  Their results are compared with the order of the commits: each read
+sees one moment of the whole directory.  `test_reads_beside_commits` has the single interleavings.
 
-The work of each writer and reader comes from a seed, ``STRESS_SEED``; when it does it, and when it
-is killed, depends on the machine.
+The work of each writer and reader comes from a seed, ``STRESS_SEED``.  The times of the work, and
+of the kills, depend on the machine.
 """
 
 import contextlib
@@ -37,13 +37,13 @@ _WEEK = 8 * 24 * 3600
 
 
 class Stress(NamedTuple):
-    """One run.
+    """One stress run.
 
     Attributes
     ----------
-    seconds : that it lasts, beside its beginning and its end.
-    delay_ms : after which the files of overwritten records are deleted; Kafka's is a minute.
-    longest_ms : that a reader puts a read aside.
+    seconds : the duration of the run without its start and its end.
+    delay_ms : the delay before files of overwritten records are deleted; Kafka's is a minute.
+    longest_ms : the longest pause of a reader in the middle of a read.
     """
 
     seed: int
@@ -58,12 +58,12 @@ class Stress(NamedTuple):
 
 _SEED = int(os.environ.get("STRESS_SEED", "1"))
 SHORT = Stress(_SEED, 16, 2, 3, 2000, 4000, 6, 1)
-#: Lasts longer than Kafka keeps the files of overwritten records.
+#: A run that is longer than Kafka's delay for files of overwritten records.
 LONG = Stress(_SEED, 240, 3, 4, 60_000, 75_000, 20, 5)
 
 
 class _Processes:
-    """Writers and readers; a reader that dies is written down, and another comes."""
+    """Writers and readers. The death of a reader is noted, and a new reader replaces it."""
 
     def __init__(self, directory: Path, ledger: Ledger, run: Stress) -> None:
         self._directory, self._ledger, self._run = directory, ledger, run
@@ -73,12 +73,15 @@ class _Processes:
         self._readers = [self._start_reader() for _ in range(run.n_readers)]
 
     def begin(self) -> None:
-        """All at once."""
+        """Start all of them at once."""
         for each in (*self._writers, *self._readers):
             _begin(each)
 
     def watch(self) -> None:
-        """Until the time is over; on a slow machine until enough has happened, or all patience."""
+        """Wait until the time is over.
+
+        A slow machine gets more time, until enough has happened.
+        """
         begun = time.monotonic()
         while (past := time.monotonic() - begun) < self._run.seconds or (
             past < _PATIENCE * self._run.seconds and missing(self._tally(), self._run)
@@ -91,7 +94,7 @@ class _Processes:
                     _begin(self._readers[i])
 
     def end(self) -> None:
-        """Writers are killed, readers come to their end."""
+        """Kill the writers, and let the readers finish."""
         processes = (*self._writers, *self._readers)
         for each in processes:
             assert each.stdin is not None
@@ -104,7 +107,7 @@ class _Processes:
                 self._note_death(each)
 
     def kill(self) -> None:
-        """Leave none, whatever has happened."""
+        """Kill all processes that are left."""
         for each in (*self._writers, *self._readers):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(each.pid, signal.SIGKILL)  # a writer's child holds its pipes, too
@@ -146,7 +149,7 @@ def _begin(process: "subprocess.Popen[str]") -> None:
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """In memory, where there is such a thing: nothing here loses power, and syncs cost time."""
+    """A directory in memory where possible: nothing here loses power, and syncs cost time."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
         yield Path(path)
@@ -201,7 +204,7 @@ def test_each_look_is_one_moment_of_the_whole_directory(
 
 
 def recover(directory: Path) -> None:
-    """As after a crash, which the end of the last writers was."""
+    """Recover as after a crash, because the last writers were killed."""
     command = [sys.executable, "-m", "segmentlog", "recover", str(directory)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -209,7 +212,7 @@ def recover(directory: Path) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """Files of killed writers go when two jobs, a week apart, have found them old."""
+    """Files of killed writers are removed when two jobs, a week apart, have found them old."""
     for _ in range(2):
         for path in directory.glob("segmentlog.*"):
             if path.is_file():
@@ -219,7 +222,7 @@ def sweep(directory: Path) -> None:
 
 
 def missing(counts: Counter[str], run: Stress) -> dict[str, int]:
-    """Events that have been too rare: a run without them would prove nothing of them."""
+    """Events that were too rare. A run without them would prove nothing about them."""
     jobs = ("append", "append large", "append tiny", "append to both", "create", "overwrite")
     wanted = dict.fromkeys([f"job: {kind}" for kind in jobs], 2 * run.least)
     wanted |= {f"read: {kind}, {level}": run.least for kind in READS for level in LEVELS}
@@ -236,7 +239,7 @@ def table(counts: Counter[str]) -> str:
 
 
 def told(run: Stress, failures: Sequence[Failure], begun: int) -> str:
-    """The failures: each kind with its count, when it came first, and what that was."""
+    """The failures of each kind: their number, the time of the first, and its text."""
     kinds: dict[tuple[str, str], list[Failure]] = {}
     for each in failures:
         kinds.setdefault((each.what, each.level), []).append(each)

@@ -1,4 +1,4 @@
-"""Every sync and every rename of a write is there for a reason: without it, something breaks."""
+"""Every sync and every rename of a write has a reason: without the call, something breaks."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -8,14 +8,14 @@ from crash_disk.explore import Explorer
 from crash_disk.scenarios import SINGLES, Scenario
 from crash_disk.sites import Site, sites_met, without
 
-#: Calls that no power cut misses, and why they are made all the same.
+#: Calls whose absence no power cut shows, and the reasons to make them.
 REASONS: Mapping[str, str] = {
     call: reason
     for reason, calls in {
-        "the task whose disk fails learns it here; its pages may be another machine's": [
+        "a task notices here that its disk fails; its pages may be on another machine": [
             "disk.sync_together > sync_file: fsync *.stage",
         ],
-        "a reader who looked before the guard stood would take the log end": [
+        "a reader that looked before the guard existed would read up to the log end": [
             (
                 "append.prepare.visible_ends > write_offsets > write > replace_file: "
                 "replace replication-offset-checkpoint"
@@ -25,7 +25,7 @@ REASONS: Mapping[str, str] = {
                 "sync_directory > sync_file: fsync log directory"
             ),
         ],
-        "a recovery point that lags has the next recovery read what this one has read": [
+        "with a recovery point that lags, the next recovery reads the records again": [
             (
                 "append.prepare.ready_to_append > put > write > write_offsets > write > "
                 "replace_file: replace recovery-point-offset-checkpoint"
@@ -35,7 +35,7 @@ REASONS: Mapping[str, str] = {
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
-        "a compaction whose offset lags has the next one clean again what is clean": [
+        "with an offset that lags, the next compaction cleans clean segments again": [
             (
                 "compaction.job.reached > put > write > write_offsets > write > "
                 "replace_file: replace cleaner-offset-checkpoint"
@@ -45,10 +45,10 @@ REASONS: Mapping[str, str] = {
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
-        "high watermarks tell of missing partitions; no record comes before the next sync": [
+        "high watermarks show missing partitions; no record is written before the next sync": [
             "commit.topics.create_partitions > sync_directory > sync_file: fsync log directory",
         ],
-        "a sync of the same directory comes behind it": [
+        "another sync of the directory follows": [
             "commit.topics.create > replace_file > sync_directory > sync_file: fsync partition",
             "commit.deleted.take_out > sync_directory > sync_file: fsync log directory",
             "recovery.broken.keep_tail > sync_directory > sync_file: fsync partition",
@@ -60,7 +60,7 @@ REASONS: Mapping[str, str] = {
                 "> sync_file: fsync log directory"
             ),
         ],
-        "a broker that starts, or the next deletion, removes what is left of a deleted topic": [
+        "a broker that starts, or the next deletion, removes the rest of a deleted topic": [
             "commit.deleted.remove_taken_out > sync_directory > sync_file: fsync log directory",
         ],
     }.items()
@@ -72,7 +72,7 @@ Sites = dict[Site, list[Scenario]]
 
 @pytest.fixture(scope="module")
 def sites(explorer: Explorer) -> Sites:
-    """All calls that the scenarios come by, with the scenarios."""
+    """All calls that the scenarios make, with the scenarios."""
     found: Sites = {}
     for scenario in SINGLES.values():
         met: list[Site] = []
@@ -87,13 +87,13 @@ def table(say: Callable[[str], None]) -> Iterator[list[tuple[Site, str, str]]]:
     """The findings, printed at the end."""
     rows: list[tuple[Site, str, str]] = []
     yield rows
-    say(f"\n{'without':110} {'breaks':25} as is noticed by")
+    say(f"\n{'without':110} {'breaks':25} noticed by")
     for site, scenario, who in rows:
         say(f"{site!s:110} {scenario:25} {who}")
 
 
 def noticed(explorer: Explorer, site: Site, scenarios: list[Scenario]) -> tuple[str, str] | None:
-    """The scenario that breaks without a call, and who notices."""
+    """The scenario that breaks without a call, and the check that notices."""
     for scenario in scenarios:
         try:
             run = scenario.record(explorer, without(site))
@@ -117,7 +117,7 @@ def noticed(explorer: Explorer, site: Site, scenarios: list[Scenario]) -> tuple[
 def test_each_call_that_does_nothing_is_noticed(
     explorer: Explorer, sites: Sites, table: list[tuple[Site, str, str]], stride: int
 ) -> None:
-    """One at a time; those with a reason of another kind are listed, and they alone."""
+    """One call at a time is left out. Exactly the calls with another reason may go unnoticed."""
     tried = [site for site in sites if stride == 1 or str(site) not in REASONS][::stride]
     unnoticed = []
     for site in tried:
@@ -129,6 +129,6 @@ def test_each_call_that_does_nothing_is_noticed(
     assert set(unnoticed) == (set(REASONS) if stride == 1 else set())
 
 
-def test_reasons_are_given_for_calls_that_there_are(sites: Sites) -> None:
-    """A reason goes when its call goes."""
+def test_reasons_are_given_only_for_calls_that_are_made(sites: Sites) -> None:
+    """A reason is removed together with its call."""
     assert REASONS.keys() <= {str(site) for site in sites}

@@ -1,11 +1,13 @@
-"""Fuzz the plain reference, guided by its coverage, and keep what reaches new lines of it.
+"""Fuzz the plain reference, guided by its coverage, and keep inputs that reach new lines.
 
     pip install '.[fuzz]'
     PYTHONPATH=tests/support python tests/fuzz/coverage_guided.py --seconds 600
 
-begins with ``corpus.zip`` and the seeds, and writes it anew, with as little as reaches as much.
-`test_corpus` reads all of it with the compiled kernels.  A crash is left in the directory that is
-printed; it becomes a test in `test_findings`.
+The script begins with ``corpus.zip`` and the seeds. It then replaces ``corpus.zip`` by the fewest
+inputs that reach as many lines.  `test_corpus` reads these inputs with the compiled kernels.
+
+The script prints a directory. The inputs of crashes are left there, and become tests in
+`test_findings`.
 """
 
 import argparse
@@ -29,12 +31,12 @@ from fuzzing.seeds import load_seeds
 
 from segmentlog.testing.reference_log import split_batches
 
-_MOST_BYTES = 4_096  # of an input: the corpus is checked in
+_MOST_BYTES = 4_096  # of an input: the corpus is a file of the repository
 _HALF = 0.5
 
 
 def read(data: bytes) -> None:
-    """The target: anything but these two errors is a finding."""
+    """The target: any error except these two is a finding."""
     try:
         for _ in read_log(data, MOST_INFLATED_BYTES):
             pass
@@ -43,7 +45,7 @@ def read(data: bytes) -> None:
 
 
 def mutate(data: bytes, max_size: int, seed: int) -> bytes:
-    """LibFuzzer's own mutations for half of the inputs, ours, which know the format, for half."""
+    """Mutate half of the inputs with libFuzzer, and half with our mutations of the format."""
     rng = random.Random(seed)
     if rng.random() < _HALF:
         return atheris.Mutate(data, max_size)

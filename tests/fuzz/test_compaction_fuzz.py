@@ -1,4 +1,7 @@
-"""A damaged log is never compacted in silence: the error names the place, and all stays."""
+"""A damaged log is never compacted without an error.
+
+The error names the place, and no file changes.
+"""
 
 import os
 import random
@@ -25,7 +28,7 @@ KINDS = {
 UNCHECKED = (*range(8), *range(12, 16))
 UNCHECKED_OLD = tuple(range(8))
 
-#: Damages the bytes of a file whose batches begin at some positions; where the damage is.
+#: Damages the bytes of a file whose batches begin at given positions, and returns the place.
 Damage = Callable[[random.Random, bytearray, list[int]], int]
 
 
@@ -57,7 +60,7 @@ def garbage(draw: random.Random, data: bytearray, begins: list[int]) -> int:
 
 
 def repeat(draw: random.Random, data: bytearray, begins: list[int]) -> int:
-    """A batch that comes again: its offsets are below those that were there."""
+    """Repeat a batch, so that its offsets are below those before it."""
     begin = draw.choice(begins)
     end = next((each for each in begins if each > begin), len(data))
     data[end:end] = data[begin:end]
@@ -79,7 +82,7 @@ def begins_of(data: bytes | bytearray) -> Iterator[int]:
     "n_runs", [8, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
 def test_a_damaged_batch_stops_the_compaction(tmp_path: Path, name: str, n_runs: int) -> None:
-    """Whatever it is that is damaged, in any segment that the compaction reads."""
+    """Any kind of damage is found in any segment that the compaction reads."""
     made, n_before_it = tmp_path / "made", 0
     for run in range(n_runs):
         draw = random.Random(f"{name} {run}")
@@ -97,7 +100,7 @@ def test_a_damaged_batch_stops_the_compaction(tmp_path: Path, name: str, n_runs:
         begins = [*begins_of(data)]
         at = damage(draw, data, begins)
         path.write_bytes(data)
-        # Headers are looked at before checksums: a wrong length leads to what is no header.
+        # Headers are checked before checksums: a wrong length leads to bytes that are no header.
         is_length = damage is flip and any(8 <= at - each < 12 for each in begins)
         before = logs_of(directory)
         told = f"{name} {run}: {damage.__name__} {path.name} at {at}"
@@ -125,12 +128,12 @@ def error_of(directory: Path) -> SegmentLogError | None:
 
 
 def compacted_to(directory: Path) -> int:
-    """The offset that a compaction of the sound log reaches; an open transaction ends it."""
+    """The offset that a compaction of the sound log reaches. An open transaction may limit it."""
     assert error_of(directory) is None
     checkpoint = (directory / "cleaner-offset-checkpoint").read_text().split()
     return int(checkpoint[-1])
 
 
 def logs_of(directory: Path) -> dict[str, bytes]:
-    """All logs, whatever state their names tell."""
+    """All logs, including those that are put aside."""
     return {path.name: path.read_bytes() for path in (directory / "t-0").glob("*.log*")}

@@ -1,4 +1,4 @@
-"""Inputs that reached new lines of the plain reference, read by the compiled kernels."""
+"""The compiled kernels read the inputs that reached new lines of the plain reference."""
 
 import pytest
 from fuzzing.corpus import CORPUS, read_corpus
@@ -10,7 +10,10 @@ MOST_BYTES = 200_000
 @pytest.mark.parametrize("with_headers", [False, True])
 @pytest.mark.parametrize("with_slack", [False, True])
 def test_kernels_agree_with_the_reference(*, with_slack: bool, with_headers: bool) -> None:
-    """On every input, in front of an unreadable page."""
+    """The kernels and the reference agree on every input.
+
+    Each input ends before an unreadable page.
+    """
     decoder = Decoder()
     inputs = read_corpus()
     for data in inputs:
@@ -21,5 +24,5 @@ def test_kernels_agree_with_the_reference(*, with_slack: bool, with_headers: boo
 
 
 def test_the_corpus_stays_small() -> None:
-    """It is checked in."""
+    """The corpus is a file of the repository."""
     assert CORPUS.stat().st_size < MOST_BYTES

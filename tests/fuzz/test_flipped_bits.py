@@ -1,4 +1,7 @@
-"""A flipped bit in any file: all rows, an error, or, with `skip`, all but the damaged batch's."""
+"""A read with a flipped bit gives all rows or an error.
+
+With `skip`, only the damaged batch is missing.
+"""
 
 import os
 import random
@@ -11,13 +14,16 @@ N_FLIPS = 6
 
 
 def seed() -> int:
-    """CI flips the same bits each time, other runs flip new ones."""
+    """CI flips the same bits in each run. Other runs flip new ones."""
     return 0 if os.environ.get("CI") == "true" else random.SystemRandom().randrange(10**9)
 
 
 @pytest.mark.parametrize("name", LOGS)
 def test_a_flipped_bit_changes_no_rows_in_silence(tmp_path: Path, name: str) -> None:
-    """Random bits of a random form of each log, read in two of the ways."""
+    """Random bits of each log are flipped, with or without its indexes.
+
+    Each log is read in two ways.
+    """
     number = seed()
     rng = random.Random(number)
     log = plant(tmp_path, name, has_indexes=rng.random() < 0.5, has_checkpoints=rng.random() < 0.7)
@@ -36,7 +42,10 @@ def test_a_flipped_bit_changes_no_rows_in_silence(tmp_path: Path, name: str) -> 
 def test_each_bit_of_each_header(
     tmp_path: Path, name: str, *, has_indexes: bool, has_checkpoints: bool
 ) -> None:
-    """All bits of headers and indexes, and one bit of each other byte, read in three ways."""
+    """Every bit of headers and indexes is flipped, and one bit of each other byte.
+
+    Each log is read in three ways.
+    """
     log = plant(tmp_path, name, has_indexes=has_indexes, has_checkpoints=has_checkpoints)
     rng = random.Random(0)
     for kind in flips_of(log):

@@ -1,4 +1,4 @@
-"""Any mutation of a log gives a typed error or right records, in bounded time and memory."""
+"""Any mutation of a log gives a typed error or correct records, in bounded time and memory."""
 
 import json
 import os
@@ -23,9 +23,9 @@ N_SLOW_MUTANTS = int(os.environ.get("FUZZ_MUTANTS", "5_000_000"))
 CHUNK = 12_500
 COMPARE_EVERY, COMPARE_EVERY_SLOW = 1, 4
 
-#: One mutant, on a machine that does other things as well.
+#: For one mutant, on a machine with other work.
 MOST_SECONDS = 2.0
-#: Of the process, over all its mutants: the kernels' buffers, and what Arrow's pool keeps.
+#: Growth of a process over all its mutants: buffers of the kernels, and memory of Arrow's pool.
 MOST_GROWTH_BYTES = 64 << 20
 
 SEEDS = load_seeds()
@@ -33,12 +33,12 @@ DECODER = Decoder()
 
 
 def first_number() -> int:
-    """CI mutates the same each time, other runs something new."""
+    """The number of the first mutant: constant in CI, and random elsewhere."""
     return 0 if os.environ.get("CI") == "true" else random.SystemRandom().randrange(10**9)
 
 
 def run(first: int, n_mutants: int, compare_every: int) -> Report:
-    """Fuzz on two cores; a crash of one ends the test with the numbers that it was at."""
+    """Fuzz on two cores. If a core crashes, the output has the numbers of its mutants."""
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         starts = range(first, first + n_mutants, CHUNK)
         chunks = {start: pool.submit(fuzz, start, CHUNK, compare_every) for start in starts}
@@ -63,7 +63,7 @@ def judge(report: Report) -> None:
     "n_mutants", [N_MUTANTS, pytest.param(N_THOROUGH_MUTANTS, marks=pytest.mark.thorough)]
 )
 def test_mutants_give_typed_errors_or_right_records(n_mutants: int) -> None:
-    """Mutants lie before an unreadable page, the reference agrees, and each outcome occurs."""
+    """Mutants lie before an unreadable page. The reference agrees, and each outcome occurs."""
     report = run(first_number(), n_mutants, COMPARE_EVERY)
 
     judge(report)
@@ -73,7 +73,7 @@ def test_mutants_give_typed_errors_or_right_records(n_mutants: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
 def test_millions_of_mutants() -> None:
-    """The same for longer; the full run writes down what it was."""
+    """The full run writes its figures into `slow_run.json`."""
     begun = time.monotonic()
     report = run(0, N_SLOW_MUTANTS, COMPARE_EVERY_SLOW)
     seconds = time.monotonic() - begun
@@ -90,7 +90,7 @@ def test_millions_of_mutants() -> None:
 def test_hypothesis_finds_no_difference(
     rng: random.Random, with_slack: bool, with_headers: bool
 ) -> None:
-    """The same mutations, drawn by Hypothesis, which makes what it finds small."""
+    """Hypothesis draws the mutations, and shrinks a mutation that fails."""
     data, _, _ = mutant(SEEDS, rng)
 
     check(
@@ -101,5 +101,5 @@ def test_hypothesis_finds_no_difference(
 
 
 def test_a_mutant_is_the_same_whenever_it_is_made() -> None:
-    """Its number says all, also in another process."""
+    """A mutant depends only on its number, also in another process."""
     assert mutant(SEEDS, random.Random(7)) == mutant(load_seeds(), random.Random(7))

@@ -301,9 +301,7 @@ def test_records_deleted_before_the_read_began_are_an_error(partition: Path) -> 
 
     with pytest.raises(LogChangedError, match=r"\[0, 30\) .*load the path again") as caught:
         offsets_of(scan_slice(log_slice))
-    assert f"{NAMES[0]}'; offsets" in str(caught.value), (
-        "the file existed at planning"
-    )
+    assert f"{NAMES[0]}'; offsets" in str(caught.value), "the file existed at planning"
 
 
 @pytest.mark.parametrize("columns", ["offset", "key", b"key"])
