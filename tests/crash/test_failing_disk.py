@@ -77,7 +77,7 @@ def jobs(directory: Path) -> list[int]:
 
 
 def names_a_path(error: BaseException, directory: Path) -> bool:
-    """Whether the message tells its reader which directory was being written."""
+    """Whether the error is typed, and its message contains the path of the directory."""
     return isinstance(error, OSError | SegmentLogError) and str(directory) in str(error)
 
 

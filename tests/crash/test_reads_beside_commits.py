@@ -238,7 +238,7 @@ def test_a_reader_does_not_die_of_an_index_that_an_undo_cuts(
     with subprocess.Popen(command, **pipes) as reader:
         assert reader.stdin is not None
         assert reader.stdout is not None
-        assert reader.stdout.readline() == "open\n"  # with the mark of a clean stop there
+        assert reader.stdout.readline() == "open\n"  # the directory has the mark of a clean stop
         with holder.hold(directory, SECOND, **SMALL) as commit:
             reader.stdin.write("\n")
             reader.stdin.flush()
@@ -251,7 +251,7 @@ def test_a_reader_does_not_die_of_an_index_that_an_undo_cuts(
 
 
 @each_level
-def test_planning_goes_on_when_an_undo_takes_the_last_segments_away(
+def test_planning_continues_when_an_undo_takes_the_last_segments_away(
     holder: Holder, directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
     with holder.hold(directory, SECOND, **SMALL) as commit:
@@ -274,7 +274,7 @@ def test_a_log_listed_beside_a_commit_is_read_once_it_is_undone(
 
 @each_level
 @pytest.mark.parametrize("looks_at_end_first", [False, True])
-def test_a_look_up_by_time_goes_on_when_a_commit_is_undone(
+def test_a_look_up_by_time_continues_when_a_commit_is_undone(
     holder: Holder, directory: Path, level: str, *, looks_at_end_first: bool
 ) -> None:
     log = segmentlog.open_log_dir(directory).log("t", 0)
@@ -333,7 +333,7 @@ def test_records_that_are_gone_in_part_are_an_error(
     directory: Path, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
     """Segments are put aside one by one, and the writer dies in between."""
-    write_job(directory, SECOND, **SMALL)  # some segments
+    write_job(directory, SECOND, **SMALL)  # it has several segments
     opened = segmentlog.open_log_dir(directory)
     touch_all(opened)
     with monkeypatch.context() as patch:

@@ -193,7 +193,7 @@ def test_each_look_is_one_moment_of_the_whole_directory(
           for each in verdict.of("death")),
     ]  # fmt: skip
     say(f"\nstress {run}\n{table(verdict.counts)}")
-    assert not failures, told(run, failures, begun)
+    assert not failures, report_of(run, failures, begun)
     for level in LEVELS:
         opened = segmentlog.open_log_dir(directory)
         seen = {str(key): found for key, found in look(opened, level).items()}
@@ -238,7 +238,7 @@ def table(counts: Counter[str]) -> str:
     return "\n".join(f"{counts[name]:7,d}  {name}" for name in sorted(counts))
 
 
-def told(run: Stress, failures: Sequence[Failure], begun: int) -> str:
+def report_of(run: Stress, failures: Sequence[Failure], begun: int) -> str:
     """The failures of each kind: their number, the time of the first, and its text."""
     kinds: dict[tuple[str, str], list[Failure]] = {}
     for each in failures:

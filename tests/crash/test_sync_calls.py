@@ -97,7 +97,7 @@ def noticed(explorer: Explorer, site: Site, scenarios: list[Scenario]) -> tuple[
     for scenario in scenarios:
         try:
             run = scenario.record(explorer, without(site))
-        except Exception as error:  # noqa: BLE001 - whatever comes of it
+        except Exception as error:  # noqa: BLE001 - any error counts
             return scenario.name, f"itself: {type(error).__name__}"
         try:
             explorer.explore(run)

@@ -59,7 +59,7 @@ def mutate(data: bytes, max_size: int, seed: int) -> bytes:
 
 def explore(arguments: list[str]) -> None:
     """Run libFuzzer in this process; it does not return."""
-    itself = f"{sys.executable} {__file__} --step"  # minimizing, it runs this in a shell
+    itself = f"{sys.executable} {__file__} --step"  # libFuzzer minimizes in a shell
     atheris.Setup([itself, *arguments], read, custom_mutator=mutate)
     atheris.Fuzz()
 

@@ -150,7 +150,7 @@ def test_a_flush_is_recognized_when_compaction_has_taken_a_part(tmp_path: Path) 
 
 
 def test_a_flush_may_repeat_itself(tmp_path: Path) -> None:
-    """One flush contains the same batches more than once, and each is written once."""
+    """A flush contains some batches more than once, and each is written once."""
     (answer,) = send(tmp_path, *(batch(1, 0, i, 2) for i in (0, 2, 0, 2, 4, 4)))
     assert (0, 5, 0, 5, 12, 6) == answer[4:]
     assert [b"1:%d" % i for i in range(6)] == values(tmp_path)

@@ -114,7 +114,7 @@ def test_a_few_offsets_of_a_large_slice_are_read_alone(tmp_path: Path) -> None:
         (
             (OFFSET > 29_900) & (OFFSET < 30_100),
             [(29_900, 30_100)],
-        ),  # Arrow takes offsets as dense
+        ),  # Arrow treats offsets as real numbers
         (OFFSET >= 59_999, [(59_999, 60_000)]),
         ((OFFSET < 100) | (OFFSET > 50_000), [(0, 60_000)]),
         (pc.field("value") == b"w", [(0, 60_000)]),

@@ -185,7 +185,7 @@ def test_a_timeline_is_merged_in_bounded_memory(
         n_rows += batch.num_rows
 
     assert 60_000 == n_rows
-    assert most < 6 << 20  # of more than 12 MiB
+    assert most < 6 << 20  # all rows take more than 12 MiB
 
 
 @pytest.mark.parametrize("columns", [[], ["timestamp"], None])

@@ -265,7 +265,7 @@ def test_a_writer_on_a_mount_that_remembers_what_another_has_changed(
     assert _numbers_of(segmentlog.open_log_dir(mount)) == list(range(1, 9))
 
 
-def test_a_rename_that_was_done_although_the_server_says_otherwise(
+def test_a_rename_that_was_done_although_the_server_reports_an_error(
     server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer was lost, and the repeated request found nothing to rename."""

@@ -307,7 +307,7 @@ def test_every_cut_leaves_the_log_before_or_after(tmp_path: Path, every: int) ->
     assert not is_cut
 
 
-def test_a_reader_goes_on_beside_a_compaction(tmp_path: Path) -> None:
+def test_a_reader_continues_beside_a_compaction(tmp_path: Path) -> None:
     """The reader finds all records of its snapshot in the files that were put aside."""
     batches = [records_of(i, (b"k%d" % (i % 3), b"%d" % i)) for i in range(20)]
     lay_out(tmp_path, {0: batches[:8], 8: batches[8:16], 16: batches[16:]})
@@ -383,7 +383,7 @@ def test_a_commit_marker_goes_two_passes_after_its_records(tmp_path: Path) -> No
         ]
 
     rest = [(2, 0, None), (3, 1, None), (4, 1, None), (5, 1, None)]
-    assert [(1, 1, None), *rest] == passed(1000, 7)  # its records go
+    assert [(1, 1, None), *rest] == passed(1000, 7)  # its records are removed
     assert [(1, 1, 1019), *rest] == passed(1009, 8)
     assert [(1, 1, 1019), *rest] == passed(1018, 9)
     assert rest == passed(1019, 10)

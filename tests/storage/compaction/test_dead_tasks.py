@@ -27,7 +27,7 @@ from segmentlog.errors import LogDirectoryError, LogLockedError, SegmentLogError
 
 pytestmark = pytest.mark.linux
 
-#: Some segments are merged, and some new ones stand beside each other.
+#: Some segments are merged, and several new ones are the result.
 SETTINGS = {"segment.bytes": "400"}
 COMPACT = {"cleanup.policy": "compact", **SETTINGS}
 N_KEYS, N_SEGMENTS = 8, 6

@@ -28,7 +28,7 @@ def bytes_of(partition: Path) -> dict[str, bytes]:
 
 
 def test_a_task_cleans_its_partition(tmp_path: Path) -> None:
-    """The last record before the active segment stays. The leader leaves no file of its own."""
+    """The last record before the active segment stays. The leader leaves no other file."""
     partition = log_of(tmp_path)
     before = {path.name for path in tmp_path.iterdir()}
     with leading(tmp_path, {}) as (task,):

@@ -48,7 +48,7 @@ def test_a_task_keeps_others_out_after_the_holder_has_ended(
         assert task.take()
         with pytest.raises(LogLockedError) as caught:
             DirectoryLock(directory).__enter__()
-        assert not caught.value.is_task  # the thread that holds it is in the way
+        assert not caught.value.is_task  # the holder, not the task, is in the way
     with task:
         assert not task.is_shared()
         with pytest.raises(LogLockedError, match=r"a task .* will end soon") as caught:

@@ -263,7 +263,7 @@ def test_segments_merged_while_one_is_read_give_each_row_once(partition: Path) -
 
 def test_a_slice_from_the_middle_of_a_file_notices_another_batch_there(partition: Path) -> None:
     """The slice is looked up again if the offset or checksum of its first batch has changed."""
-    first = batches([10, 11, 12, 13, 16])  # as long as the batch that was there
+    first = batches([10, 11, 12, 13, 16])  # as many bytes as the batch that it replaces
     index = (partition / NAMES[1]).with_suffix(".index")
     index.write_bytes(struct.pack(">ii", 9, len(first)))
     log_slice = opened(partition).slices(10, 20, len(first))[1]
@@ -469,7 +469,7 @@ def test_a_scan_is_the_same_on_threads(
 ) -> None:
     """With threads, slices are read ahead, and the threads end with the read."""
     monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 1)
-    monkeypatch.setattr(ordered_reads.pa, "cpu_count", lambda: 2)  # even where there is one
+    monkeypatch.setattr(ordered_reads.pa, "cpu_count", lambda: 2)  # even on one core
     log, others = opened(partition), set(threading.enumerate())
     reader = log.scan(3, 28, use_threads=use_threads)
     first = reader.read_next_batch()

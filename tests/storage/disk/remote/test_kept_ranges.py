@@ -16,7 +16,7 @@ def test_a_range_is_found_by_any_part_of_it() -> None:
 
 
 def test_the_oldest_ranges_go_first() -> None:
-    """A range that is read again counts as new."""
+    """A range that is read again becomes the newest range."""
     kept = KeptRanges(30)
     for key in "abc":
         kept.keep(key, 0, b"0123456789")

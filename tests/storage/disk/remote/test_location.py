@@ -30,7 +30,7 @@ from segmentlog.errors import LogDirectoryError
     ],
 )  # fmt: skip
 def test_a_url_becomes_a_path_that_names_can_be_joined_to(url: str, path: str) -> None:
-    """The options stand before the key. A path that is converted again does not change."""
+    """The options come before the key. A path that is converted again does not change."""
     assert path == path_of_url(url) == readable_path(url) == path_of_url(path)
     assert is_url(path)
     assert os.path.dirname(os.path.join(path, "orders-0")) == path  # noqa: PTH118, PTH120
@@ -74,7 +74,7 @@ def test_credentials_stand_in_no_path(url: str) -> None:
 
 
 def test_another_process_says_that_it_was_not_given_credentials() -> None:
-    """The error in a process that got only the path says to use the environment."""
+    """A process that got only the path raises an error that recommends the environment."""
     path = path_of_url("s3://key:topsecret@bucket/kafka")
     code = f"""
 from segmentlog.errors import LogDirectoryError

@@ -95,7 +95,7 @@ def test_a_partition_or_a_file_is_opened_by_its_url(url: str, example_data: str)
         assert read_all(there) == read_all(here)
 
 
-def test_what_is_not_there_is_said(url: str) -> None:
+def test_a_missing_path_is_an_error(url: str) -> None:
     """A missing directory, partition or file is an error that names it."""
     for name in ("nope", "nope-0", "orders-0/5.log"):
         with pytest.raises(LogDirectoryError, match="no such file"):

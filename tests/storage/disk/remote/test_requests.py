@@ -43,7 +43,7 @@ def test_a_request_that_fails_once_is_made_again() -> None:
     assert [] == left
 
 
-def test_a_request_that_goes_on_failing_is_an_error_with_file_range_and_remedy() -> None:
+def test_a_request_that_keeps_failing_is_an_error_with_file_range_and_remedy() -> None:
     """The request is made a limited number of times."""
     work, left = failing(*[OSError("AWS Error INTERNAL_FAILURE")] * 9)
 
