@@ -6,7 +6,7 @@ import re
 import subprocess
 import tokenize
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -155,14 +155,44 @@ PATTERNS = {
 }
 
 
-def _plain_words(found_in: Iterable[tuple[str, str]]) -> list[str]:
+#: Words that tests avoid, too. A docstring of a test must not continue the name of the test.
+PATTERNS_OF_TESTS = PATTERNS | {
+    r"\A(?:Also|And|As|By|Nor|Or|The same)\b": "a sentence that begins with its subject",
+    r"\bof (?:its|their) own\b": "its own",
+    r"\b(?:goes?|went) on\b": "continues",
+    r"\b(?:tells?|told)\b": "contains, shows, reports, or distinguishes",
+}
+
+#: Folders of tests with plain words.
+PLAIN_TESTS = (
+    "crash", "fuzz", "storage/append", "storage/arrow_dataset", "storage/commit",
+    "storage/compaction", "storage/disk", "storage/errors", "storage/kernels", "storage/layout",
+    "storage/logs",
+)  # fmt: skip
+
+
+def _plain_words(
+    found_in: Iterable[tuple[str, str]], patterns: Mapping[str, str] = PATTERNS
+) -> list[str]:
     """The places of words that are not plain, with the plain ones."""
     return [
         f"{place}: {match[0]!r}: {plain}"
         for place, text in found_in
-        for pattern, plain in PATTERNS.items()
+        for pattern, plain in patterns.items()
         if (match := re.search(pattern, text))
     ]
+
+
+def _texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """Places and texts of all strings and comments of the modules below a folder."""
+    for path in sorted(folder.rglob("*.py")):
+        name, source = path.relative_to(TOP), path.read_text()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield f"{name}:{node.lineno}", node.value
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                yield f"{name}:{token.start[0]}", token.string
 
 
 @pytest.mark.parametrize("name", documents())
@@ -177,19 +207,10 @@ def test_a_document_uses_plain_words(name: str) -> None:
 @pytest.mark.parametrize("folder", ["storage/segmentlog", "connector/pyspark_segmentlog"])
 def test_docstrings_messages_and_comments_use_plain_words(folder: str) -> None:
     """Every text of the product's code is read: docstrings, messages, help texts, comments."""
-    found = []
-    for path in sorted((TOP / folder).rglob("*.py")):
-        source = path.read_text()
-        texts = [
-            (node.lineno, node.value)
-            for node in ast.walk(ast.parse(source))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        ]
-        texts += [
-            (token.start[0], token.string)
-            for token in tokenize.generate_tokens(io.StringIO(source).readline)
-            if token.type == tokenize.COMMENT
-        ]
-        found += _plain_words((f"{path.relative_to(TOP)}:{line}", text) for line, text in texts)
+    assert [] == _plain_words(_texts(TOP / folder))
 
-    assert [] == found
+
+@pytest.mark.parametrize("folder", PLAIN_TESTS)
+def test_tests_use_plain_words(folder: str) -> None:
+    """Docstrings, comments, messages and ids of tests use plain words and whole sentences."""
+    assert [] == _plain_words(_texts(TOP / "tests" / folder), PATTERNS_OF_TESTS)
