@@ -17,7 +17,7 @@ def explorer() -> Iterator[Explorer]:
 
 @pytest.fixture(scope="module", autouse=True)
 def quiet() -> Iterator[None]:
-    """Recoveries log what they do, which would fill the output."""
+    """Turn logging off, because each recovery logs what it does."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -69,7 +69,7 @@ def write(path: Path, batches: Sequence[bytes]) -> None:
 def test_batches_that_straddle_are_decoded(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches of every format have rising times, and offset bounds lie inside batches."""
+    """Batches of every format that cross a bound of time or offset are counted exactly."""
     draw = random.Random(seed)
     monkeypatch.setattr(count_by_time, "_MOST_SINGLE", draw.choice([0, 1 / 8, 1]))
     batches, offset, time = [], 0, 0

@@ -182,7 +182,7 @@ def test_several_threads_query_one_dataset(
 def test_a_query_that_ends_early_leaves_no_thread(
     example_data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DuckDB and Polars take a part of the rows and drop the rest."""
+    """The threads of a read end although DuckDB or Polars drops the rest of its rows."""
     monkeypatch.setattr(ordered_reads, "_SLICE_BYTES", 1000)
     logs = segmentlog.dataset(example_data)
 

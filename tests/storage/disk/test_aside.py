@@ -34,7 +34,7 @@ def test_each_file_of_a_name_is_found_by_its_inode(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [f"{0:020d}.index", f"{0:020d}.snapshot"])
 def test_no_read_needs_two_of_another_kind(tmp_path: Path, name: str) -> None:
-    """Only the last file aside is kept, because an index is read only while a read is planned."""
+    """Only the last file of a name is kept, because an index is read only during planning."""
     for content in (b"first", b"second"):
         (tmp_path / name).write_bytes(content)
         set_aside(str(tmp_path), name)
@@ -47,10 +47,7 @@ def test_no_read_needs_two_of_another_kind(tmp_path: Path, name: str) -> None:
 def test_a_file_of_a_clock_that_was_ahead_goes_after_its_delay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock was a year ahead and was corrected.
-
-    Otherwise the file would fill the disk for a year.
-    """
+    """The file is removed after its delay, although the clock was a year ahead before."""
     (tmp_path / LOG).touch()
     set_aside(str(tmp_path), LOG)
     year_ns, real = 365 * 24 * 3600 * 10**9, aside.status_of

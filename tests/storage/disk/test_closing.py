@@ -35,7 +35,7 @@ def n_open(path: Path) -> int:
 
 @pytest.mark.parametrize("kind", [*OPENED])
 def test_a_file_is_closed_at_the_end_of_the_block(tmp_path: Path, kind: str) -> None:
-    """The file is closed with an error, which is raised again, and without.
+    """The file is closed whether its block raises an error or not.
 
     A second `close` does nothing.
     """

@@ -39,7 +39,7 @@ def test_a_file_system_that_does_not_lock_is_named_and_nothing_is_leaked(
 
 
 def test_a_lock_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """The lock file is a directory that somebody has created."""
+    """A directory at the path of the lock file is an error that names the path."""
     (tmp_path / ".lock").mkdir()
     with pytest.raises(LogDirectoryError, match=r"\.lock: .*Is a directory"):
         DirectoryLock(str(tmp_path)).__enter__()
@@ -101,7 +101,7 @@ def test_a_child_that_was_forked_while_a_thread_held_the_lock(tmp_path: Path) ->
 
 
 def test_a_child_does_not_keep_the_lock_of_a_parent_that_is_killed(tmp_path: Path) -> None:
-    """Workers that a driver has forked may outlive it."""
+    """The lock is free once its holder is killed, although a child of the holder is alive."""
     heard, told = os.pipe()
     ending, end = os.pipe()
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.linux
 
 
 def test_a_lock_ends_with_its_holder_and_not_with_a_child_of_it(tmp_path: Path) -> None:
-    """The child has inherited the descriptor of the lock file and still has it open."""
+    """The lock is free after its block, although a forked child has the lock file open."""
     parent, child = os.pipe()
     with DirectoryLock(str(tmp_path)):
         process = os.fork()

@@ -100,7 +100,7 @@ def test_a_scan_of_a_file_that_may_not_be_read(logs: Path) -> None:
 
 
 def test_a_directory_that_may_not_be_read(logs: Path) -> None:
-    """The user may neither list the directory nor open its files."""
+    """The error names the user who may not list the directory."""
     logs.chmod(0o700)
     os.chown(logs, 0, 0)
     with as_user(4711, 4711), pytest.raises(StorageError, match="to user 4711"):
@@ -134,7 +134,7 @@ def test_a_scan_of_something_that_is_no_file(logs: Path) -> None:
 
 
 def test_a_scan_from_a_disk_that_fails(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only `preadv` fails here."""
+    """An error of the system call that reads is reported with the file and a remedy."""
     wanted = planned(logs)
 
     def fails(*_: object) -> int:
@@ -179,7 +179,7 @@ def test_a_writer_in_a_process_with_too_many_files(
 
 
 def test_a_commit_to_a_partition_that_is_gone(tmp_path: Path) -> None:
-    """The error is one of our types."""
+    """The commit raises one of our errors, and appends nothing."""
     write(tmp_path, ONE, num_partitions=2)
     job = WriteJob.begin(
         WriteRequest(str(tmp_path), ProducerConfig(), topic="t", auto_create_topics=False)

@@ -388,10 +388,7 @@ def test_a_range_that_retention_deletes_while_it_is_cut_is_an_error(partition: P
 
 
 def test_a_segment_that_is_cut_before_it_is_looked_at_is_listed_again(partition: Path) -> None:
-    """A broker that truncates its log leaves such files.
-
-    Without the truncation they would be damage.
-    """
+    """A broker may have truncated the log after the listing, so the files are listed again."""
     log = opened(partition)
     assert 3 == len(log.segments)
     (partition / NAMES[2]).unlink()

@@ -223,7 +223,7 @@ def test_a_path_that_is_no_log_directory_is_refused(tmp_path: Path, name: str) -
      ".kafka_cleanshutdown", "segmentlog.state"],
 )  # fmt: skip
 def test_a_broker_without_partitions_is_an_empty_directory(tmp_path: Path, name: str) -> None:
-    """The directory of a new broker has no partitions, nor has one before its first job."""
+    """A new broker's directory is accepted, and so is one whose first job has written nothing."""
     (tmp_path / name).touch()
 
     assert {} == segmentlog.open_log_dir(tmp_path).topics()
@@ -261,7 +261,7 @@ def test_an_unknown_partition_is_answered_with_all_partitions(log_dir: Path) -> 
 
 
 def test_a_log_is_the_same_object_each_time(log_dir: Path) -> None:
-    """A log is looked up once."""
+    """Repeated calls return one object, so that a log is looked up once."""
     directory = segmentlog.open_log_dir(log_dir)
 
     assert directory.log("orders", 0) is directory.log("orders", 0)

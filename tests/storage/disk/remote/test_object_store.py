@@ -279,7 +279,7 @@ def test_a_store_that_cannot_be_asked_is_no_missing_file(
 def test_guards_and_states_of_a_copy_are_honoured(
     url: str, copied: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A copy from the middle of a commit must not show a part of the commit."""
+    """The guard of an unfinished commit in a copy is read, so a damaged intent is an error."""
     guard = copied / "segmentlog.unfinished.abc"
     guard.mkdir()
     (guard / "intent").write_text("{}")

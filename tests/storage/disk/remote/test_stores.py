@@ -86,7 +86,7 @@ def test_what_cannot_be_opened_is_named(url: str, said: str) -> None:
 
 
 def test_without_fsspec_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine does not depend on fsspec."""
+    """A URL that needs fsspec raises an error with the command that installs fsspec."""
     monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
 
     with pytest.raises(LogDirectoryError, match="pip install fsspec"):
