@@ -26,7 +26,7 @@ def read(
     """Read a log directory as ``spark.read.format("segmentlog")`` does, but only some columns.
 
     A query that uses few columns of a DataFrame of all columns has them all decoded and copied to
-    the JVM, since Spark tells a Python source nothing of the columns that a query uses (Spark 4.2
+    the JVM, since Spark does not tell a Python source which columns a query uses (Spark 4.2
     and 4.3).  Over ``columns="partition"`` a count reads batch headers alone.
 
     ::

@@ -152,6 +152,8 @@ PATTERNS = {
     r"\bof ours\b": "our",
     r"\banew\b": "again",
     r"(?<!here )\b(?:is|are) no (?:log )?(?:batch|directory|error)": "is not a",
+    r"\b(?:goes?|went) on\b": "continues",
+    r"\AThe same\b": "name the thing again",
 }
 
 
@@ -159,7 +161,6 @@ PATTERNS = {
 PATTERNS_OF_TESTS = PATTERNS | {
     r"\A(?:Also|And|As|By|Nor|Or|The same)\b": "a sentence that begins with its subject",
     r"\bof (?:its|their) own\b": "its own",
-    r"\b(?:goes?|went) on\b": "continues",
     r"\b(?:tells?|told)\b": "contains, shows, reports, or distinguishes",
 }
 

@@ -88,7 +88,7 @@ def count_by_headers(
 def _count_headers(
     log: Log, offsets: OffsetRange, interval_ms: int, policy: ScanPolicy
 ) -> tuple[Counts, list[tuple[int, int]]]:
-    """The counts that headers tell, and the ranges of offsets that have to be decoded."""
+    """The counts that headers contain, and the ranges of offsets that have to be decoded."""
     from segmentlog.segments.batches import walk_batches
 
     decided: list[tuple[_Int64s, _Int64s]] = []  # intervals, and numbers of records
@@ -102,7 +102,7 @@ def _count_headers(
             break
         # A copy may hold a merged segment, and the segments that were merged into it.
         headers = headers[headers[:, layout.LAST_OFFSET] >= reached]
-        # A wrapper does not tell its first offset: it is after the batch before.
+        # A wrapper does not contain its first offset: it is after the batch before.
         begins = np.concatenate([[reached], headers[:-1, layout.LAST_OFFSET] + 1])
         reached = max(reached, walked.next_offset)
         has_records = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK == 0

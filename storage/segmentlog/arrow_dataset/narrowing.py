@@ -65,7 +65,7 @@ def timestamp_range(condition: pc.Expression | None) -> TimestampRange | None:
     """Times of all rows for which `condition` can be true; None if it bounds no times.
 
     They are found by bisection over the whole milliseconds that timestamps of records are.
-    The scan leaves out batches of other times, as far as their headers tell.
+    The scan leaves out batches of other times, as far as their headers show them.
     """
     timestamp, kind = pc.field("timestamp"), _BEFORE_ALL.type
     if condition is None or len(_may_match(

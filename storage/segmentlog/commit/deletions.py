@@ -1,7 +1,7 @@
 """Deleted topics, as `segmentlog.state` remembers them.
 
 A topic may be made again under its name.  Offsets of the old topic mean nothing in the new one,
-and inodes do not tell the two apart, because file systems reuse them.  A reader that has opened
+and inodes do not distinguish the two, because file systems reuse them.  A reader that has opened
 the directory before recognizes the deletion by its token.
 """
 

@@ -77,7 +77,7 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
 
     Parameters
     ----------
-    is_asked : whether a person has asked for the recovery.  It then goes on even if synced bytes
+    is_asked : whether a person has asked for the recovery.  It then continues even if synced bytes
         are missing, and the caller reports what was done.
 
     Returns

@@ -161,7 +161,7 @@ def _clean_once(
         for each in made:
             each.remove()
         raise
-    # From here on, a failure leaves all files: a recovery tells by them whether to go on or back.
+    # From here on, a failure leaves all files: they show a recovery whether to finish or to undo.
     swap_in(path, {each.base_offset for each in cleaned}, {each.base_offset for each in made})
     n_bytes = sum(each.size for each in cleaned), sum(each.size for each in made)
     return _Pass(clean_to, (len(cleaned), len(made)), n_bytes, cleaner.counts)

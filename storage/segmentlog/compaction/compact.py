@@ -55,8 +55,8 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
     Raises
     ------
     OptionError
-        If a setting is unknown, or has a value that is not accepted; if nothing tells the settings
-        of a broker's topics; if the memory holds no key.
+        If a setting is unknown, or has a value that is not accepted; if no file
+        contains the settings of a broker's topics; if the memory holds no key.
     UnknownTopicOrPartitionError
         If the directory does not hold a topic.
     LogDirectoryError

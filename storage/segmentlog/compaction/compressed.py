@@ -52,7 +52,7 @@ class Recompressor:
         self._deflaters: dict[int, Deflater] = {}
 
     def __call__(self, data: Bytes, lines: Int64s) -> tuple[Bytes, Int64s]:
-        """The same batches, all of them sealed.
+        """Seal all batches.
 
         Parameters
         ----------

@@ -184,4 +184,4 @@ class Disk(Protocol):
         """
 
     def entries(self, path: str) -> list[Entry]:
-        """The same, with types."""
+        """Names in a directory, with the type of each; raises as `names` does."""

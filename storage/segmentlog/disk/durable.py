@@ -70,7 +70,7 @@ def open_to_write(path: str) -> int:
 
 @contextlib.contextmanager
 def writable(path: str) -> Iterator[int]:
-    """The same, closed at the end of the block."""
+    """A file open for writing, which is closed at the end of the block."""
     descriptor = open_to_write(path)
     try:
         yield descriptor

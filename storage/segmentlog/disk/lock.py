@@ -235,7 +235,7 @@ class DirectoryLock:
             raise LogDirectoryError(self._directory, reason) from error
 
     def _holder(self) -> tuple[int, bool]:
-        """Process that holds the lock, or 0 if the system does not tell; whether it is a task."""
+        """Process that holds the lock, or 0 if it is unknown; whether the process is a task."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:

@@ -1,7 +1,7 @@
 """The one door for reading: every byte and every name of a log directory comes through it.
 
 `segmentlog.disk.contract` is the contract.  `segmentlog.disk.local` meets it for mounted file
-systems, and `segmentlog.disk.remote` for copies at URLs; `disk_of` tells them apart.  No module
+systems, and `segmentlog.disk.remote` for copies at URLs; `disk_of` chooses.  No module
 above `segmentlog.disk` calls the system to read.  Writing has no such door: it needs locks,
 renames and syncs.
 """

@@ -16,7 +16,7 @@ def encode_offsets(entries: Int64s) -> bytes:
 
 
 def encode_times(entries: Int64s) -> bytes:
-    """The same for the ``.timeindex``, which gets fewer entries than the ``.index``."""
+    """Encode the ``.timeindex``, which gets fewer entries than the ``.index``."""
     timed = entries[entries[:, growth.ENTRY_TIMESTAMP] >= 0]
     times = np.empty(len(timed), TIME_ENTRY)
     times["timestamp"] = timed[:, growth.ENTRY_TIMESTAMP]

@@ -92,7 +92,7 @@ def read_topic_id(partition_path: str) -> str | None:
 
 
 def known_topic_id(partition_path: str) -> str:
-    """The same; empty if nothing tells it, or if the file cannot be read.
+    """The topic id; empty without ``partition.metadata``, or if it cannot be read.
 
     It is empty at a URL: topics are not recreated in a copy, and planning asks a store for
     listings alone.

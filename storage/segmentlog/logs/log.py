@@ -141,13 +141,13 @@ class Log:
 
     @cached_property
     def known_topic_id(self) -> str:
-        """`topic_id` as it was when the log was first listed; empty if nothing tells it."""
+        """`topic_id` as it was when the log was first listed; empty if no file contains it."""
         return self.partition.known_topic_id()
 
     def check_topic(self, offsets: OffsetRange) -> None:
         """Refuse what was just read from the files if they may be those of another topic.
 
-        Inodes do not tell: file systems reuse them.
+        Inodes do not show it: file systems reuse them.
 
         Raises
         ------

@@ -36,7 +36,7 @@ class DamagePolicy:
     def go_on_behind(
         self, error: CorruptLogError, scanner: BatchScanner, file: PlannedFile
     ) -> int | None:
-        """Byte at which the read goes on after bad bytes, or None at the end of the range.
+        """Byte at which the read continues after bad bytes, or None at the end of the range.
 
         A slice may begin and end slightly outside its range.  Damage there loses no records of the
         range.

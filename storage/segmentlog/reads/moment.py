@@ -272,7 +272,7 @@ class Census:
         """Whether compaction may have removed records because of others at or after an offset.
 
         A reader that ends there would find neither the former nor the latter, and a key would
-        seem to have no value.  The checkpoint of the cleaner tells it, and before that is
+        seem to have no value.  The checkpoint of the cleaner shows it, and before that is
         written, the segments that were put aside since the opening.
         """
         if not files or files[-1].base_offset <= end_offset:

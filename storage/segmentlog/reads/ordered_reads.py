@@ -171,7 +171,7 @@ class _Reads:
 
 
 def _ended() -> StorageError:
-    """The error of a consumer that goes on while the interpreter ends: it would wait for ever."""
+    """The error of a consumer at the end of the interpreter: it would wait for ever."""
     return StorageError(errno.ECANCELED, "reading ahead has ended, for the process is ending")
 
 
@@ -215,7 +215,7 @@ def slice_bytes(size_bytes: int) -> int:
 def cut_for_threads(cut: Callable[..., list[LogSlice]]) -> list[LogSlice]:
     """The slices of ``cut(most_bytes)``, or the one of ``cut()`` if it is small enough.
 
-    Cutting twice costs two look-ups: only the one slice tells how many bytes there are.
+    Cutting twice costs two look-ups: only the one slice shows how many bytes there are.
     """
     whole = cut()
     n_bytes = sum(each.n_bytes for each in whole)

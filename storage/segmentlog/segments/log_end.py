@@ -30,7 +30,7 @@ class LogEnd(NamedTuple):
     """End of the last segment: the next offset, and the byte after the last good batch.
 
     `damaged_from` is the first offset that bad bytes before the end have hidden, or None: the log
-    goes on after the bad bytes, and a read reports them.
+    continues after the bad bytes, and a read reports them.
     """
 
     offset: int
@@ -118,7 +118,7 @@ def _first_offset(opened: OpenSegment, placed: PlacedHeader) -> int:
 def _behind_damage(
     segment: Segment, file: ReadableFile, end: LogEnd, *, warns: bool
 ) -> LogEnd | None:
-    """End of the bad bytes at `end` if the log goes on there; None if they are a torn tail."""
+    """End of the bad bytes at `end` if the log continues there; None if they are a torn tail."""
     damaged_from = end.offset if end.damaged_from is None else end.damaged_from
     n_bytes = segment.size - end.position
     rest = file.read(end.position, min(n_bytes, _SEARCH_BYTES))

@@ -43,7 +43,7 @@ BATCH = np.dtype(
     [("base_offset", "<i8"), ("max_timestamp", "<i8"), ("size", "<i4"), ("last_delta", "<i4")]
 )
 
-#: The fields of a batch header from which a row is made, and those that tell what it is.
+#: The fields of a batch header from which a row is made, and those that identify it.
 _FIELDS = {
     "base_offset": (layout.BASE_OFFSET_AT, ">i8"),
     "batch_length": (layout.BATCH_LENGTH_AT, ">i4"),

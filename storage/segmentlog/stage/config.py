@@ -101,7 +101,7 @@ class ProducerConfig:
                 whole_number(name, size, least, what="bytes")
 
     def preserving(self) -> "ProducerConfig":
-        """The same, with every column of a log's rows used."""
+        """These settings, with every column of a log's rows used."""
         return replace(self, use_timestamps=True, use_timestamp_types=True, use_offsets=True)
 
     def of(self, topic: str) -> "ProducerConfig":

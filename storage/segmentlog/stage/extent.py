@@ -84,6 +84,6 @@ def staged_name(stem: str, number: int, offset: int = 0, leader_epoch: int = 0) 
 
 
 def _place(name: str) -> tuple[int, int]:
-    """Offset and leader epoch that a name of `staged_name` tells."""
+    """Offset and leader epoch in a name of `staged_name`."""
     parts = name.split(".")
     return (int(parts[5]), int(parts[6])) if len(parts) == _N_PARTS_WITH_PLACE else (0, 0)

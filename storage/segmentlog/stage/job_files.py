@@ -68,7 +68,7 @@ class JobFiles(NamedTuple):
             )
 
     def remove_staged(self, names: Iterable[str]) -> None:
-        """Remove staged files of these names; the job goes on, with the files of later messages.
+        """Remove staged files of these names; the job continues, with the files of later messages.
 
         Files that were moved into a log are not there any more.  A file that cannot be removed is
         a warning: the end of the job removes it.

@@ -63,7 +63,7 @@ class LogPlaces:
                 self._ends = read_offsets(self._directory, HIGH_WATERMARK_CHECKPOINT)
             epochs = Partition(path).leader_epochs()
         except (OSError, SegmentLogError):
-            # The commit reads both again, and tells what is wrong with them.
+            # The commit reads both again, and reports what is wrong with them.
             return LogPlace(0, 0)
         end = self._ends.get(topic_partition, 0)
         return LogPlace(end if end < _MOST else 0, epochs[-1][0] if epochs else 0)

@@ -193,7 +193,7 @@ def dump(
 ) -> None:
     """Show every batch of segment files, and with --records every record.
 
-    Damaged batches are shown with their damage, and the dump goes on after them; the exit
+    Damaged batches are shown with their damage, and the dump continues after them; the exit
     status is then 1. Control records are shown with their meaning. Characters that would move
     a terminal's cursor, or hide or reorder text, are written as escapes. Without --records, a
     range of times uses batch headers: the times of the first record and of the newest one.

@@ -102,7 +102,7 @@ def _describe(log: Log, *, all_headers: bool) -> Description:
     problem = None
     log.end_offset(ReadUpTo.LOG_END)  # warns of a high watermark that the log does not reach
     if log.end.damaged_from is not None:
-        problem = f"damaged from offset {log.end.damaged_from} on; verify tells where"
+        problem = f"damaged from offset {log.end.damaged_from} on; verify reports where"
     return Description(
         *log.topic_partition,
         topicId=log.topic_id,

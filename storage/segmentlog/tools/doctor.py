@@ -29,7 +29,7 @@ _LIBRARIES = ("numpy", "pyarrow", "numba", "crc32c", "lz4", "zstandard", "cramja
 _SECONDS = 60
 
 #: Spark's own search for data sources (``pyspark.sql.worker.lookup_data_sources``), except that it
-#: goes on after a module that cannot be imported, to name all such modules.
+#: continues after a module that cannot be imported, to name all such modules.
 _PROBE = """
 import importlib, json, pkgutil, sys
 answer, sys.stdout = sys.stdout, sys.stderr
@@ -198,7 +198,7 @@ def _java() -> Check:
         return Check(State.PROBLEM, name, f"{java}: {_described(error)}", remedy)
     match = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', done.stderr + done.stdout)
     if match is None:
-        return Check(State.PROBLEM, name, f"{java} does not tell its version", remedy)
+        return Check(State.PROBLEM, name, f"{java} does not contain its version", remedy)
     found = f"{match[1]}, {java}"
     if int(match[2]) < _LEAST_JAVA:
         return Check(State.PROBLEM, name, found, remedy)

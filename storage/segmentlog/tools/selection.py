@@ -45,7 +45,7 @@ class Selection(NamedTuple):
         )
 
     def of_log(self, end_offset: int) -> "Selection":
-        """The same for a log that ends at `end_offset`."""
+        """Bind the selection to a log that ends at `end_offset`."""
         if self.last is None:
             return self
         return self._replace(from_offset=max(self.from_offset, end_offset - self.last))

@@ -2,7 +2,7 @@
 
 After a batch with a wrong checksum but a right length, the next batch follows directly.  If the
 length is wrong, too, the place of the next batch is unknown.  Then every byte is tried, and the
-walk goes on at the first whole batch with a right checksum.
+walk continues at the first whole batch with a right checksum.
 """
 
 from collections.abc import Callable, Iterator

@@ -4,7 +4,7 @@ The steps are those of every change (`segmentlog.commit.change`), with these par
 
 - The logs are prepared as for an append.
 - The work is done under the guard.  A snapshot keeps the producers that only records below the new
-  start tell of.  A log of which no segment stays begins a new one at its end.  An undo removes the
+  start show.  A log of which no segment stays begins a new one at its end.  An undo removes the
   new segment, and the old start holds.
 - The effects are the new log starts in the checkpoint, and then the segments below them, which are
   put aside, the oldest first.

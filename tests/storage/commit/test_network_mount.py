@@ -191,7 +191,7 @@ def test_a_guard_is_removed_although_a_reader_has_its_intent_open(
         if closed_in == "a listing" and any(each.startswith(".nfs") for each in names):
             close()
             while list((server / Path(directory).name).glob(".nfs*")):
-                sleep(0.01)  # the mount is told of a close later
+                sleep(0.01)  # a mount learns of a close later
         return names
 
     with pytest.MonkeyPatch.context() as patched:

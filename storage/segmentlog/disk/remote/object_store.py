@@ -28,7 +28,7 @@ from segmentlog.names import parse_partition_directory
 __all__ = ["RemoteDisk", "RemoteFile", "remote_disk"]
 
 #: Bytes that a small read requests: the headers and entries after it are often wanted next.  A
-#: read that goes on where the last one ended requests twice as much, up to `_LARGEST_KEPT`.
+#: read that continues where the last one ended requests twice as much, up to `_LARGEST_KEPT`.
 _SMALL_BYTES = 64 << 10
 
 #: Largest range that is kept, such as the index of a segment of 2 GiB; bytes of all of them.

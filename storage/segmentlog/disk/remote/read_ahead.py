@@ -38,7 +38,7 @@ class ReadAhead:
             self._next += n_bytes
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from byte `position`; 0 if that is not where the range goes on.
+        """Fill `buffer` from byte `position`; 0 if that is not where the range continues.
 
         Raises
         ------
