@@ -26,8 +26,8 @@ METHODS = {
 ELSEWHERE = {
     "tools/cli.py": {"os.open"},  # /dev/null, behind a pipe that nobody reads from
     "tools/doctor.py": {".exists"},  # Java
-    "tools/sinks.py": {"open", "os.path.lexists"},  # the user's output
-    "tools/dump_to.py": {"os.path.getsize"},  # the same
+    "tools/dump.py": {"os.path.getsize"},  # the user's output
+    "tools/sinks.py": {"open", "os.path.lexists"},  # the same
     "kernel_cache.py": {"os.open", "os.fstat", "os.lstat", ".glob", ".read_text"},  # its own
 }
 

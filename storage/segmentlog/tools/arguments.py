@@ -1,37 +1,43 @@
-"""Arguments and options that commands share."""
+"""Commands as modules declare them, and the arguments and options that they share."""
 
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.times import A_TIME, epoch_milliseconds
-from segmentlog.tools.completion import complete_topic
-from segmentlog.tools.sinks import Format
 
 __all__ = [
     "OF_THE_MACHINE",
     "PATHS_HELP",
+    "PROBLEM",
     "READS",
     "WRITES",
     "Ask",
+    "Command",
+    "Directory",
     "IndexInterval",
-    "Limit",
-    "Output",
-    "OutputFormat",
+    "Metadata",
     "Partitions",
     "Paths",
     "Purge",
+    "ServerProperties",
+    "Settings",
     "Topics",
     "Yes",
     "asking",
-    "examples",
+    "command",
+    "complete_topic",
     "is_terminal",
-    "kafkas_option",
+    "parse_settings",
     "time_option",
 ]
+
+#: Exit status of a command that has read something damaged or missing.
+PROBLEM = 1
 
 
 #: Groups of commands in the help.
@@ -40,22 +46,47 @@ WRITES = "Commands that write, and take the broker's lock"
 OF_THE_MACHINE = "Commands about this machine"
 
 
-def kafkas_option(instead: str) -> Any:  # noqa: ANN401 - what typer takes for an option
-    """An option of Kafka's dump tool that has another name here."""
+class Command(NamedTuple):
+    """A command of ``segmentlog``; its docstring is its help, and its parameters are its options.
 
-    def refuse(value: str | bool | None) -> None:
-        if value:
-            raise typer.BadParameter(instead)
+    Attributes
+    ----------
+    group : the group of the help that lists it.
+    examples : command lines, at the end of its help.
+    """
 
-    return typer.Option(hidden=True, callback=refuse)
+    run: Callable[..., None]
+    group: str
+    examples: Sequence[str]
+
+    def add_to(self, app: typer.Typer) -> None:
+        """Add it to the command line."""
+        epilog = "\n\n".join(["Examples:", *self.examples])
+        name = self.run.__name__.replace("_", "-")
+        app.command(name, rich_help_panel=self.group, epilog=epilog)(self.run)
 
 
-def examples(*commands: str) -> str:
-    """The end of a command's help."""
-    return "\n\n".join(["Examples:", *commands])
+def command(group: str, *examples: str) -> Callable[[Callable[..., None]], Command]:
+    """A decorator that makes a command of a function; see `Command`."""
+    return lambda run: Command(run, group, examples)
+
+
+def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Topics of the paths before the cursor that begin with `incomplete`; only names are read."""
+    # If an option still lacks its value, the arguments before it stay unparsed in `args`.
+    directory = ctx.params.get("directory")
+    paths = [*(ctx.params.get("paths") or ()), *ctx.args, *([directory] if directory else [])]
+    found: set[str] = set()
+    for path in paths:
+        try:
+            found.update(open_log_dir(path).topics(internal=True))
+        except (SegmentLogError, OSError):  # no completion is better than a message here
+            continue
+    return sorted(topic for topic in found if topic.startswith(incomplete))
 
 
 PATHS_HELP = "Log directories, partition directories or .log files."
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="A log directory.")]
 Paths = Annotated[list[str], typer.Argument(metavar="DIR", help=PATHS_HELP)]
 Topics = Annotated[
     list[str] | None,
@@ -63,8 +94,6 @@ Topics = Annotated[
         "--topic", help="Only this topic; may be repeated.", autocompletion=complete_topic
     ),
 ]
-
-
 Partitions = Annotated[
     list[int] | None, typer.Option("--partition", help="Only this partition; may be repeated.")
 ]
@@ -83,15 +112,6 @@ def time_option(what: str) -> Any:  # noqa: ANN401 - what typer takes for an opt
     return typer.Option(help=f"{what} {forms}", parser=_time, metavar="TIME")
 
 
-OutputFormat = Annotated[Format, typer.Option("--format", "-f", help="arrow is an IPC stream.")]
-Output = Annotated[
-    str | None, typer.Option("--output", "-o", help="A file that does not exist yet.")
-]
-Limit = Annotated[
-    int | None, typer.Option("--limit", "-n", help="Stop after N records or batches.", min=1)
-]
-
-
 IndexInterval = Annotated[
     int,
     typer.Option(
@@ -101,8 +121,6 @@ IndexInterval = Annotated[
         max=2**31 - 1,
     ),
 ]
-
-
 Metadata = Annotated[
     str | None,
     typer.Option(
@@ -111,10 +129,21 @@ Metadata = Annotated[
         help="The broker's log directory that holds __cluster_metadata-0, if another one.",
     ),
 ]
+ServerProperties = Annotated[
+    str | None,
+    typer.Option(
+        "--server-properties", metavar="FILE", help="The broker's static settings, if it has any."
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting", "-s", metavar="NAME=VALUE", help="A topic setting; may be repeated."
+    ),
+]
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before records go.")
 ]
-
 Purge = Annotated[
     bool,
     typer.Option(
@@ -122,6 +151,24 @@ Purge = Annotated[
         help="Remove files that left the logs at once, and not file.delete.delay.ms later.",
     ),
 ]
+
+
+def parse_settings(given: Sequence[str] | None) -> dict[str, str]:
+    """Settings as ``retention.ms=86400000``.
+
+    Raises
+    ------
+    OptionError
+        If one has no ``=``.
+    """
+    settings = {}
+    for text in given or ():
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise OptionError("setting", text, "give a name and a value: retention.ms=86400000")
+        settings[name.strip()] = value
+    return settings
+
 
 #: Asks a question; returns only if it is answered with yes.
 Ask: TypeAlias = Callable[[str], object]
@@ -137,11 +184,3 @@ def asking(*, yes: bool) -> Ask | None:
     if yes or not is_terminal():
         return None
     return lambda question: typer.confirm(question, abort=True, err=True)
-
-
-ServerProperties = Annotated[
-    str | None,
-    typer.Option(
-        "--server-properties", metavar="FILE", help="The broker's static settings, if it has any."
-    ),
-]

@@ -1,4 +1,4 @@
-"""The command ``segmentlog``: its commands, their options, and its exit status.
+"""The command ``segmentlog``: its commands, in the order of its help, and its exit status.
 
 Exit status: 0 when all is well, 1 when something that was read is damaged or missing, 2 when the
 command could not begin: a wrong path or option, a directory that cannot be read.  `recover` ends
@@ -16,34 +16,26 @@ from typer.core import TyperGroup
 
 from segmentlog.errors import SegmentLogError
 from segmentlog.tools.arguments import (
-    OF_THE_MACHINE,
-    PATHS_HELP,
+    PROBLEM,
     READS,
     WRITES,
+    Directory,
     IndexInterval,
-    Limit,
-    Metadata,
-    Output,
-    OutputFormat,
     Partitions,
     Paths,
-    ServerProperties,
     Topics,
-    Yes,
-    asking,
-    examples,
-    kafkas_option,
-    time_option,
+    command,
 )
-from segmentlog.tools.completion import complete_topic
-from segmentlog.tools.selection import Selection
-from segmentlog.tools.sinks import Format
-from segmentlog.tools.text import Encoding, escape
-from segmentlog.tools.upkeep_commands import add_upkeep
+from segmentlog.tools.describe import describe
+from segmentlog.tools.doctor import doctor
+from segmentlog.tools.dump import dump
+from segmentlog.tools.text import escape
+from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
+from segmentlog.tools.warmup import warmup
 
 __all__ = ["app", "main"]
 
-_PROBLEM, _REFUSED, _BATCHES_CUT, _INTERRUPTED, _PIPE_CLOSED = 1, 2, 3, 130, 141
+_REFUSED, _BATCHES_CUT, _INTERRUPTED, _PIPE_CLOSED = 2, 3, 130, 141
 
 
 class _Group(TyperGroup):
@@ -104,120 +96,12 @@ def _options(
     """Options of the command itself."""
 
 
-@app.command(
-    rich_help_panel=READS,
-    epilog=examples(
-        "segmentlog describe /var/lib/kafka",
-        "segmentlog describe /data1 /data2 --topic orders",
-        "segmentlog describe /var/lib/kafka --json --all | jq 'select(.batches > 1000)'",
-        "segmentlog describe /var/lib/kafka --settings --topic orders",
-    ),
-)
-def describe(
-    paths: Paths,
-    topic: Topics = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
-    all_headers: Annotated[
-        bool,
-        typer.Option("--all", help="Read every batch header: formats, codecs and times of all."),
-    ] = False,
-    settings: Annotated[
-        bool,
-        typer.Option("--settings", help="List settings of topics instead, with their sources."),
-    ] = False,
-    metadata: Metadata = None,
-    server_properties: ServerProperties = None,
-) -> None:
-    """List topics and partitions: offsets, segments, bytes, formats, codecs, times.
-
-    Reads names, indexes and a few batch headers, so it is quick on any size of log. Formats,
-    codecs and times are then those of the first and last batches; --all reads every header,
-    but no records.
-    """
-    from segmentlog.tools.describe import describe_paths, write_json, write_table
-
-    if settings:
-        from segmentlog.tools.upkeep import write_settings
-
-        write_settings(
-            paths, topic or (), as_json=as_json,
-            metadata=metadata, server_properties=server_properties,
-        )  # fmt: skip
-        return
-    rows = describe_paths(paths, topic or (), all_headers=all_headers)
-    is_good = write_json(rows) if as_json else write_table(rows, all_headers=all_headers)
-    if not is_good:
-        raise typer.Exit(_PROBLEM)
-
-
-@app.command(
-    rich_help_panel=READS,
-    epilog=examples(
-        "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.log --records",
-        "segmentlog dump /var/lib/kafka --topic orders --partition 0 --start-offset 1500",
-        "segmentlog dump /var/lib/kafka --topic orders --since 2026-03-01 --format json",
-        "segmentlog dump /var/lib/kafka --topic orders --records --last 1000 --key order-58",
-        "segmentlog dump /backup/orders-0/00000000000000000000.log --records --values base64",
-        "segmentlog dump /backup/orders-0 --records --format parquet -o orders.parquet",
-        "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.timeindex",
-        "segmentlog dump /var/lib/kafka/replication-offset-checkpoint",
-    ),
-)
-def dump(
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH",
-            help=PATHS_HELP
-            + " Or .index, .timeindex, .txnindex, .snapshot; snapshots of KRaft (.checkpoint); "
-            "replication-offset-checkpoint and similar, leader-epoch-checkpoint; "
-            "partition.metadata, meta.properties.",
-        ),
-    ],
-    topic: Topics = None,
-    partition: Partitions = None,
-    records: Annotated[bool, typer.Option("--records", help="Records too.")] = False,
-    output_format: OutputFormat = Format.TABLE,
-    output: Output = None,
-    start_offset: Annotated[int | None, typer.Option(help="First offset.", min=0)] = None,
-    end_offset: Annotated[int | None, typer.Option(help="Offset to stop before.", min=0)] = None,
-    since: Annotated[int | None, time_option("Only records at or after this time.")] = None,
-    until: Annotated[int | None, time_option("Only records before this time.")] = None,
-    limit: Limit = None,
-    last: Annotated[int | None, typer.Option(help="Last N offsets of each log.", min=1)] = None,
-    key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
-    keys: Annotated[Encoding, typer.Option(help="How keys are written.")] = Encoding.TEXT,
-    values: Annotated[Encoding, typer.Option(help="How values and headers are.")] = Encoding.TEXT,
-    files: Annotated[str | None, kafkas_option("paths stand without an option")] = None,
-    print_data_log: Annotated[bool, kafkas_option("it is called --records here")] = False,
-) -> None:
-    """Show every batch of segment files, and with --records every record.
-
-    Damaged batches are shown with their damage, and the dump continues after them; the exit
-    status is then 1. Control records are shown with their meaning. Characters that would move
-    a terminal's cursor, or hide or reorder text, are written as escapes. Without --records, a
-    range of times uses batch headers: the times of the first record and of the newest one.
-    """
-    from segmentlog.tools.dump_to import Target, dump_to
-
-    if key is not None and not records:
-        raise typer.BadParameter("keys are the records': give --records, too")
-    wanted_key = None if key is None else os.fsencode(key)
-    bounds = (start_offset, end_offset, since, until)
-    selection = Selection.of(*bounds)._replace(last=last, key=wanted_key)
-    target = Target(output_format, output, keys, values, limit, records)
-    if not dump_to(target, paths, selection, topic or (), partition or ()):
-        raise typer.Exit(_PROBLEM)
-
-
-@app.command(
-    rich_help_panel=READS,
-    epilog=examples(
-        "segmentlog verify /var/lib/kafka",
-        "segmentlog verify /backup --topic orders --records --json",
-        "segmentlog verify /var/lib/kafka/orders-0 --notes",
-        "segmentlog verify /var/lib/kafka --topic payments --producers",
-    ),
+@command(
+    READS,
+    "segmentlog verify /var/lib/kafka",
+    "segmentlog verify /backup --topic orders --records --json",
+    "segmentlog verify /var/lib/kafka/orders-0 --notes",
+    "segmentlog verify /var/lib/kafka --topic payments --producers",
 )
 def verify(
     paths: Paths,
@@ -251,18 +135,16 @@ def verify(
         with_records=records, with_producers=producers, with_notes=notes, as_json=as_json,
     )  # fmt: skip
     if not is_good:
-        raise typer.Exit(_PROBLEM)
+        raise typer.Exit(PROBLEM)
 
 
-@app.command(
-    rich_help_panel=WRITES,
-    epilog=examples(
-        "segmentlog recover /var/lib/kafka --dry-run",
-        "segmentlog recover /var/lib/kafka",
-    ),
+@command(
+    WRITES,
+    "segmentlog recover /var/lib/kafka --dry-run",
+    "segmentlog recover /var/lib/kafka",
 )
 def recover(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="A log directory.")],
+    directory: Directory,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
     ] = False,
@@ -283,17 +165,15 @@ def recover(
         directory, sys.stdout.write, index_interval_bytes, dry_run=dry_run
     )
     if not recovered.is_whole:
-        raise typer.Exit(_PROBLEM)
+        raise typer.Exit(PROBLEM)
     if recovered.has_cut_batches:
         raise typer.Exit(_BATCHES_CUT)
 
 
-@app.command(
-    rich_help_panel=WRITES,
-    epilog=examples(
-        "segmentlog reindex /var/lib/kafka/orders-0",
-        "segmentlog reindex /backup --index-interval-bytes 1024",
-    ),
+@command(
+    WRITES,
+    "segmentlog reindex /var/lib/kafka/orders-0",
+    "segmentlog reindex /backup --index-interval-bytes 1024",
 )
 def reindex(paths: Paths, index_interval_bytes: IndexInterval = 4096) -> None:
     """Build .index, .timeindex and .txnindex files again, as a broker's recovery would.
@@ -305,83 +185,14 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = 4096) -> None:
     from segmentlog.tools.reindex import reindex_paths
 
     if not reindex_paths(paths, sys.stdout.write, index_interval_bytes):
-        raise typer.Exit(_PROBLEM)
+        raise typer.Exit(PROBLEM)
 
 
-@app.command(
-    "delete-topic",
-    rich_help_panel=WRITES,
-    epilog=examples(
-        "segmentlog delete-topic /data/logs orders --dry-run",
-        "segmentlog delete-topic /data/logs orders",
-    ),
-)
-def delete_topic(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="A log directory.")],
-    topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help="Its name.", autocompletion=complete_topic)
-    ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")
-    ] = False,
-    yes: Yes = False,
-) -> None:
-    """Delete a topic: its partitions, its entries in checkpoints, versions of numbered writes.
-
-    The topic is deleted as a whole or not at all. Nothing may be running on the directory. A
-    broker whose cluster knows the topic makes it again, empty, when it starts: delete it there
-    as well.
-    """
-    from segmentlog.tools.delete_topic import delete_and_tell
-
-    delete_and_tell(directory, topic, sys.stdout.write, dry_run=dry_run, ask=asking(yes=yes))
-
-
-add_upkeep(app)
-
-
-@app.command(
-    rich_help_panel=OF_THE_MACHINE,
-    epilog=examples(
-        "segmentlog doctor",
-        "PYSPARK_PYTHON=/opt/venv/bin/python segmentlog doctor",
-    ),
-)
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
-) -> None:
-    """Check this machine: versions, Java, the kernel cache, and whether Spark finds the format.
-
-    Each line is ok, a problem with what to do about it, or skipped where something optional is
-    not installed. The exit status is 1 when there is a problem.
-    """
-    from segmentlog.tools.doctor import check_all
-
-    if not check_all(sys.stdout.write, as_json=as_json):
-        raise typer.Exit(_PROBLEM)
-
-
-@app.command(
-    rich_help_panel=OF_THE_MACHINE,
-    epilog=examples(
-        "segmentlog warmup",
-        "NUMBA_CACHE_DIR=/var/cache/segmentlog segmentlog warmup",
-    ),
-)
-def warmup() -> None:
-    """Warm the cache of compiled kernels, so that the first query does not wait for the compiler.
-
-    It takes up to a minute. Run it once for each machine, user and version of Python; in an
-    image, run it as the user that will read. The kernels are kept in segmentlog, below the
-    user's cache directory (XDG_CACHE_HOME, or ~/.cache) or below NUMBA_CACHE_DIR, which nobody
-    else may write to.
-    """
-    from segmentlog.tools.progress import progress
-    from segmentlog.tools.warmup import compile_kernels, names_of_kernels
-
-    with progress("compiling kernels", len(names_of_kernels()), is_bytes=False) as bar:
-        for line in compile_kernels(bar.advance):
-            bar.write(line)
+for _each in (
+    describe, dump, verify, recover, reindex, delete_topic, retain, compact, delete_records,
+    configure, doctor, warmup,
+):  # fmt: skip
+    _each.add_to(app)
 
 
 class _WarningHandler(logging.Handler):

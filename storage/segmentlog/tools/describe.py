@@ -1,9 +1,11 @@
-"""The contents of log directories: a row a partition, from names, indexes and a few headers."""
+"""``segmentlog describe``: a row a partition, from names, indexes and a few headers."""
 
 import logging
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import typer
 
 from segmentlog.errors import SegmentLogError
 from segmentlog.logs.log import Log
@@ -11,13 +13,24 @@ from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.records.header import BatchHeader
 from segmentlog.segments.segment import OpenSegment
-from segmentlog.tools.dump import as_given, missing_of, partitions_of
+from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.tools.arguments import (
+    PROBLEM,
+    READS,
+    Metadata,
+    Paths,
+    ServerProperties,
+    Topics,
+    command,
+)
+from segmentlog.tools.paths import as_given, missing_of, partitions_of
 from segmentlog.tools.rows import codec_name
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
+from segmentlog.upkeep.places import log_directory
 from segmentlog.verify.findings import unfinished_commits
 
-__all__ = ["Description", "describe_paths", "write_json", "write_table"]
+__all__ = ["Description", "describe", "describe_paths", "write_json"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +38,43 @@ _WIDEST = 1000  # columns of a table on a terminal
 
 #: Columns to leave out if a terminal is too narrow, in this order.
 _FIRST_TO_GO = ("format", "codec", "batches", "from", "segments", "bytes", "to")
+
+
+@command(
+    READS,
+    "segmentlog describe /var/lib/kafka",
+    "segmentlog describe /data1 /data2 --topic orders",
+    "segmentlog describe /var/lib/kafka --json --all | jq 'select(.batches > 1000)'",
+    "segmentlog describe /var/lib/kafka --settings --topic orders",
+)
+def describe(
+    paths: Paths,
+    topic: Topics = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    all_headers: Annotated[
+        bool,
+        typer.Option("--all", help="Read every batch header: formats, codecs and times of all."),
+    ] = False,
+    settings: Annotated[
+        bool,
+        typer.Option("--settings", help="List settings of topics instead, with their sources."),
+    ] = False,
+    metadata: Metadata = None,
+    server_properties: ServerProperties = None,
+) -> None:
+    """List topics and partitions: offsets, segments, bytes, formats, codecs, times.
+
+    Reads names, indexes and a few batch headers, so it is quick on any size of log. Formats,
+    codecs and times are then those of the first and last batches; --all reads every header,
+    but no records.
+    """
+    if settings:
+        _write_settings(paths, topic or (), metadata, server_properties, as_json=as_json)
+        return
+    rows = describe_paths(paths, topic or (), all_headers=all_headers)
+    is_good = write_json(rows) if as_json else _write_table(rows, all_headers=all_headers)
+    if not is_good:
+        raise typer.Exit(PROBLEM)
 
 
 class Description(NamedTuple):
@@ -230,7 +280,7 @@ _COLUMNS: tuple[_Column, ...] = (
 )
 
 
-def write_table(rows: Iterator[Description], *, all_headers: bool) -> bool:
+def _write_table(rows: Iterator[Description], *, all_headers: bool) -> bool:
     """Write a table, or aligned columns to a pipe; return whether no partition has a problem."""
     found = [row._asdict() for row in rows]
     columns = _COLUMNS
@@ -279,3 +329,32 @@ def _write_rich(heading: list[str], cells: list[list[str]], right: list[bool]) -
     # If not even the other columns fit, broken lines are readable; cells cut to 3 letters are not.
     Console(width=max(width, needed)).print(table, soft_wrap=True)
     return left_out[:n_left_out]
+
+
+def _write_settings(
+    paths: Sequence[str],
+    topics: Collection[str],
+    metadata: str | None,
+    server_properties: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write each setting of each topic, and where it comes from."""
+    rows = []
+    for path in paths:
+        opened = open_log_dir(path)
+        held = opened.topics(internal=True)
+        for topic in topics:
+            if topic not in held:
+                opened.log(topic, -1)  # raises, and names the nearest topic
+        directory = log_directory(path)
+        known = DirectorySettings.read(directory, None, metadata, server_properties)
+        for topic in sorted(topics) or sorted(held):
+            rows += [(topic, name, *each) for name, each in known.of(topic).items()]
+    names = ["topic", "setting", "value", "source"]
+    if as_json:
+        for row in rows:
+            sys.stdout.write(to_json(dict(zip(names, map(str, row), strict=True))) + "\n")
+        return
+    cells = [[escape(str(cell)) for cell in row] for row in rows]
+    sys.stdout.write(aligned(names, cells, [False, False, True, False]))

@@ -13,15 +13,18 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import typer
+
+from segmentlog.tools.arguments import OF_THE_MACHINE, PROBLEM, command
 from segmentlog.tools.text import escape, to_json
 
-__all__ = ["Check", "State", "check_all", "checks"]
+__all__ = ["Check", "State", "checks", "doctor"]
 
 _DISTRIBUTION = "pyspark-segmentlog"
 _LEAST_PYTHON, _LEAST_JAVA, _LEAST_SPARK = (3, 11), 17, (4, 2)
@@ -70,13 +73,25 @@ class Check(NamedTuple):
     details: Mapping[str, Any] = MappingProxyType({})  #: of JSON, for programs
 
 
-def check_all(write: Callable[[str], object], *, as_json: bool = False) -> bool:
-    """Write a line for each check as it ends; return whether there is no problem."""
+@command(
+    OF_THE_MACHINE,
+    "segmentlog doctor",
+    "PYSPARK_PYTHON=/opt/venv/bin/python segmentlog doctor",
+)
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+) -> None:
+    """Check this machine: versions, Java, the kernel cache, and whether Spark finds the format.
+
+    Each line is ok, a problem with what to do about it, or skipped where something optional is
+    not installed. The exit status is 1 when there is a problem.
+    """
     is_good = True
     for check in checks():
-        write(_as_json(check) if as_json else _as_text(check))
+        sys.stdout.write(_as_json(check) if as_json else _as_text(check))
         is_good &= check.state != State.PROBLEM
-    return is_good
+    if not is_good:
+        raise typer.Exit(PROBLEM)
 
 
 def _as_text(check: Check) -> str:

@@ -1,35 +1,148 @@
-"""The contents of segment files: every batch, optionally every record, including damaged ones."""
+"""``segmentlog dump``: every batch of files, optionally every record, including damaged ones."""
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from segmentlog.disk.contract import ReadableFile
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import is_file, open_file, status_of, survey
-from segmentlog.disk.remote.location import is_url, without_options
 from segmentlog.errors import LogDirectoryError, SegmentLogError
-from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir
-from segmentlog.model import TopicPartition
+from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.names import parse_partition_directory, parse_segment_file
 from segmentlog.records.header import BatchHeader
 from segmentlog.segments.listing import SegmentFiles
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.segment import Segment
+from segmentlog.tools.arguments import (
+    PATHS_HELP,
+    PROBLEM,
+    READS,
+    Partitions,
+    Topics,
+    command,
+    time_option,
+)
 from segmentlog.tools.index_entries import entries, is_index_file
-from segmentlog.tools.rows import Place
+from segmentlog.tools.paths import as_given, missing_of, partitions_of
+from segmentlog.tools.progress import progress
+from segmentlog.tools.rows import Place, RecordText
 from segmentlog.tools.selection import Selection
-from segmentlog.tools.sinks import Sink
+from segmentlog.tools.sinks import (
+    CountingSink,
+    EnoughError,
+    Format,
+    LimitedSink,
+    Sink,
+    open_sink,
+)
+from segmentlog.tools.text import Encoding, counted, escape
 from segmentlog.tools.walk import Found, walk
 
-__all__ = ["as_given", "dump_paths", "missing_of", "partitions_of", "size_of"]
-
+__all__ = ["dump", "dump_paths"]
 
 logger = logging.getLogger(__name__)
 
 _PROGRESS_BYTES = 1 << 20  #: between two calls of `progress`
+
+
+def _kafkas_option(instead: str) -> Any:  # noqa: ANN401 - what typer takes for an option
+    """An option of Kafka's dump tool that has another name here."""
+
+    def refuse(value: str | bool | None) -> None:
+        if value:
+            raise typer.BadParameter(instead)
+
+    return typer.Option(hidden=True, callback=refuse)
+
+
+@command(
+    READS,
+    "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.log --records",
+    "segmentlog dump /var/lib/kafka --topic orders --partition 0 --start-offset 1500",
+    "segmentlog dump /var/lib/kafka --topic orders --since 2026-03-01 --format json",
+    "segmentlog dump /var/lib/kafka --topic orders --records --last 1000 --key order-58",
+    "segmentlog dump /backup/orders-0/00000000000000000000.log --records --values base64",
+    "segmentlog dump /backup/orders-0 --records --format parquet -o orders.parquet",
+    "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.timeindex",
+    "segmentlog dump /var/lib/kafka/replication-offset-checkpoint",
+)
+def dump(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH",
+            help=PATHS_HELP
+            + " Or .index, .timeindex, .txnindex, .snapshot; snapshots of KRaft (.checkpoint); "
+            "replication-offset-checkpoint and similar, leader-epoch-checkpoint; "
+            "partition.metadata, meta.properties.",
+        ),
+    ],
+    topic: Topics = None,
+    partition: Partitions = None,
+    records: Annotated[bool, typer.Option("--records", help="Records too.")] = False,
+    output_format: Annotated[
+        Format, typer.Option("--format", "-f", help="arrow is an IPC stream.")
+    ] = Format.TABLE,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="A file that does not exist yet.")
+    ] = None,
+    start_offset: Annotated[int | None, typer.Option(help="First offset.", min=0)] = None,
+    end_offset: Annotated[int | None, typer.Option(help="Offset to stop before.", min=0)] = None,
+    since: Annotated[int | None, time_option("Only records at or after this time.")] = None,
+    until: Annotated[int | None, time_option("Only records before this time.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", help="Stop after N records or batches.", min=1)
+    ] = None,
+    last: Annotated[int | None, typer.Option(help="Last N offsets of each log.", min=1)] = None,
+    key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
+    keys: Annotated[Encoding, typer.Option(help="How keys are written.")] = Encoding.TEXT,
+    values: Annotated[Encoding, typer.Option(help="How values and headers are.")] = Encoding.TEXT,
+    files: Annotated[str | None, _kafkas_option("paths stand without an option")] = None,
+    print_data_log: Annotated[bool, _kafkas_option("it is called --records here")] = False,
+) -> None:
+    """Show every batch of segment files, and with --records every record.
+
+    Damaged batches are shown with their damage, and the dump continues after them; the exit
+    status is then 1. Control records are shown with their meaning. Characters that would move
+    a terminal's cursor, or hide or reorder text, are written as escapes. Without --records, a
+    range of times uses batch headers: the times of the first record and of the newest one.
+    """
+    if key is not None and not records:
+        raise typer.BadParameter("keys are the records': give --records, too")
+    wanted_key = None if key is None else os.fsencode(key)
+    bounds = (start_offset, end_offset, since, until)
+    selection = Selection.of(*bounds)._replace(last=last, key=wanted_key)
+    topics, partitions = topic or (), partition or ()
+    is_valid = True
+    with ExitStack() as stack:
+        bar = None
+        if output is not None:
+            total = _size_of(paths, selection, topics, partitions) if sys.stderr.isatty() else None
+            bar = stack.enter_context(progress("dump", total))
+        opened = open_sink(output_format, output, RecordText(keys, values), with_records=records)
+        count = CountingSink(stack.enter_context(opened))
+        limited = LimitedSink(count, limit, with_records=records) if limit else count
+        with suppress(EnoughError):
+            is_valid = dump_paths(
+                paths, limited, selection, topics=topics, partitions=partitions,
+                with_records=records, progress=bar.advance if bar else lambda _: None,
+            )  # fmt: skip
+    if output is not None:
+        found = {"records": count.n_records} if records else {"batches": count.batches}
+        found |= {"entries": count.entries} if count.entries else {}
+        size = counted(**found, bytes=os.path.getsize(output))
+        sys.stdout.write(f"{escape(output)}: {size}\n")
+    elif is_valid and not (count.batches or count.n_records or count.entries):
+        sys.stderr.write("nothing is selected: no batch is within the given bounds\n")
+    if not is_valid:
+        raise typer.Exit(PROBLEM)
 
 
 class _Source(NamedTuple):
@@ -80,7 +193,7 @@ def dump_paths(
     return is_valid
 
 
-def size_of(
+def _size_of(
     paths: Sequence[str], selection: Selection, topics: Sequence[str], partitions: Sequence[int]
 ) -> int | None:
     """Bytes of the segments that a dump reads; None if it will end in an error."""
@@ -93,25 +206,6 @@ def size_of(
         )
     except (SegmentLogError, OSError):
         return None
-
-
-def as_given(file: str, paths: Sequence[str]) -> str:
-    """Path of `file`, below or beside one of `paths`, with the beginning that the user wrote.
-
-    At a URL, it is the path without options.
-    """
-    if is_url(file):
-        return without_options(file)
-    for given in paths:
-        begin, root = given, readable_path(given)
-        if is_file(root):
-            begin, root = os.path.dirname(begin), os.path.dirname(root)
-        below = os.path.relpath(file, root)
-        if below == os.curdir:
-            return begin
-        if below.partition(os.sep)[0] != os.pardir:
-            return os.path.join(begin, below)
-    return file
 
 
 def _dump_entries(given: str, path: str, sink: Sink) -> bool:
@@ -147,39 +241,6 @@ def _sources(
         for segment, next_base in zip(segments, next_bases, strict=False):  # a log may have none
             if next_base > wanted.from_offset and segment.base_offset < wanted.to_offset:
                 yield _Source(Place(topic, partition, segment.path), segment, wanted)
-
-
-def partitions_of(
-    directory: LogDirectory, topics: Sequence[str], partitions: Sequence[int] = ()
-) -> list[TopicPartition]:
-    """The selected topic-partitions, sorted.
-
-    Raises
-    ------
-    UnknownTopicOrPartitionError
-        If one of `topics` is missing, or has none of `partitions`.
-    """
-    known = directory.topics(internal=True)
-    for topic in topics:
-        if topic not in known or (partitions and not set(partitions) & set(known[topic])):
-            directory.log(topic, partitions[0] if partitions else -1)
-    return [
-        found
-        for found in directory.topic_partitions()
-        if (not topics or found.topic in topics)
-        and (not partitions or found.partition in partitions)
-    ]
-
-
-def missing_of(
-    directory: LogDirectory, topics: Sequence[str], partitions: Sequence[int] = ()
-) -> list[MissingPartition]:
-    """The selected topic-partitions whose directories are gone, sorted."""
-    return [
-        each
-        for each in directory.missing_partitions(topics or None)
-        if not partitions or each.topic_partition.partition in partitions
-    ]
 
 
 def _lone_segment(path: str) -> tuple[Place, Segment]:

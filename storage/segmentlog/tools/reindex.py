@@ -17,7 +17,7 @@ from segmentlog.recovery.swaps import has_swaps
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.segment import Segment
-from segmentlog.tools.dump import as_given
+from segmentlog.tools.paths import as_given
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import escape
 

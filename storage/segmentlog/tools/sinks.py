@@ -8,20 +8,37 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from json.encoder import encode_basestring as quoted
 from typing import IO, Any, Protocol
 
 import pyarrow as pa
 
 from segmentlog.errors import OptionError
 from segmentlog.records.header import BatchHeader
-from segmentlog.tools.json_lines import record_lines
-from segmentlog.tools.rows import BATCH_SCHEMA, Place, RecordText, batch_row, record_rows
+from segmentlog.tools.rows import (
+    BATCH_SCHEMA,
+    Place,
+    RecordText,
+    batch_row,
+    record_rows,
+    sequence_after,
+    timestamp_type,
+)
 from segmentlog.tools.tables import TableSink
-from segmentlog.tools.text import to_json
+from segmentlog.tools.text import escape_json, to_json
 from segmentlog.tools.walk import Found
 
-__all__ = ["CountingSink", "EnoughError", "Format", "LimitedSink", "Sink", "open_sink"]
+__all__ = [
+    "CountingSink",
+    "EnoughError",
+    "Format",
+    "LimitedSink",
+    "Sink",
+    "open_sink",
+    "record_lines",
+]
 
+_LINE_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20
 
@@ -177,6 +194,41 @@ class JsonSink:
 
     def close(self) -> None:
         pass
+
+
+def record_lines(
+    place: Place, header: BatchHeader, records: pa.RecordBatch, text: RecordText
+) -> Iterator[str]:
+    """A line, with its end, for each record of one batch, which is not a control batch.
+
+    The fields are those of `record_rows`, as `to_json` writes them.  A line is joined from its
+    parts, and `json` quotes the texts.  A dictionary for each record and `to_json` take four times
+    as long for usual records of 110 bytes.
+    """
+    begin = to_json({"kind": "record", "topic": place.topic, "partition": place.partition})[:-1]
+    kind = timestamp_type(header)
+    base_offset, base_sequence = header.base_offset, header.base_sequence
+    as_key, as_value = text.key, text.value
+    columns = (records.column(name).to_pylist() for name in _LINE_COLUMNS)
+    for offset, timestamp, key, value, headers in zip(*columns, strict=True):
+        line = (
+            f'{begin}, "offset": {offset}, "timestampType": "{kind}", "timestamp": {timestamp}, '
+            f'"keySize": {-1 if key is None else len(key)}, '
+            f'"valueSize": {-1 if value is None else len(value)}, '
+            f'"sequence": {sequence_after(base_sequence, offset - base_offset)}, '
+            f'"key": {"null" if key is None else quoted(as_key(key))}, '
+            f'"value": {"null" if value is None else quoted(as_value(value))}, '
+            f'"headers": [{_header_pairs(headers, text) if headers else ""}]}}'
+        )
+        yield escape_json(line) + "\n"
+
+
+def _header_pairs(headers: list[dict[str, Any]], text: RecordText) -> str:
+    return ", ".join(
+        f'{{"key": {quoted(key)}, "value": '
+        f"{'null' if value is None else quoted(text.value(value))}}}"
+        for key, value in map(dict.values, headers)
+    )
 
 
 class ColumnSink:

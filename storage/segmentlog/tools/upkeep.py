@@ -1,110 +1,147 @@
-"""Lines of the commands of upkeep, and of ``describe --settings``."""
+"""The commands that keep a log directory small, and the settings that they follow."""
 
+import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Annotated
 
-from segmentlog.compaction.compact import compact
+import typer
+
+import segmentlog
 from segmentlog.compaction.plan import CompactedPartition, plan_compaction
+from segmentlog.disk.paths import local_path
+from segmentlog.disk.readable import exists
 from segmentlog.errors import OptionError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.names import CLEANER_OFFSET_CHECKPOINT
-from segmentlog.settings.alter import alter_settings, topic_settings
+from segmentlog.names import CLEANER_OFFSET_CHECKPOINT, META_PROPERTIES_FILE
 from segmentlog.settings.directory_settings import DirectorySettings
-from segmentlog.tools.arguments import Ask
+from segmentlog.tools.arguments import (
+    WRITES,
+    Directory,
+    Metadata,
+    Partitions,
+    Purge,
+    ServerProperties,
+    Settings,
+    Topics,
+    Yes,
+    asking,
+    command,
+    complete_topic,
+    parse_settings,
+    time_option,
+)
 from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import counted, escape, iso_time, to_json
-from segmentlog.upkeep.delete_records import DeletedRecords, delete_records
+from segmentlog.tools.text import counted, escape, iso_time
+from segmentlog.upkeep.delete_records import DeletedRecords
+from segmentlog.upkeep.delete_topic import DeletedTopic
 from segmentlog.upkeep.places import log_directory, partitions_of
-from segmentlog.upkeep.retain import Reason, RemovedSegment, retain
+from segmentlog.upkeep.retain import Reason, RemovedSegment
 
-__all__ = ["compact_and_tell", "configure_and_tell", "delete_records_and_tell", "parse_settings",
-           "retain_and_tell", "write_settings"]  # fmt: skip
-
-_Write = Callable[[str], object]
+__all__ = ["compact", "configure", "delete_records", "delete_topic", "retain"]
 
 
-def parse_settings(given: Sequence[str]) -> dict[str, str]:
-    """Settings as ``retention.ms=86400000``.
-
-    Raises
-    ------
-    OptionError
-        If one has no ``=``.
-    """
-    settings = {}
-    for text in given:
-        name, sign, value = text.partition("=")
-        if not sign:
-            raise OptionError("setting", text, "give a name and a value: retention.ms=86400000")
-        settings[name.strip()] = value
-    return settings
-
-
-def retain_and_tell(
-    path: str,
-    topics: Collection[str],
-    settings: Mapping[str, str],
-    write: _Write,
-    *,
-    dry_run: bool = False,
-    metadata: str | None = None,
-    server_properties: str | None = None,
-    kafka_defaults: bool = False,
-    purge: bool = False,
-    ask: Ask | None = None,
+@command(
+    WRITES,
+    "segmentlog delete-topic /data/logs orders --dry-run",
+    "segmentlog delete-topic /data/logs orders",
+)
+def delete_topic(
+    directory: Directory,
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="Its name.", autocompletion=complete_topic)
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")
+    ] = False,
+    yes: Yes = False,
 ) -> None:
-    """Remove expired segments, and write a line for each of them and a line for all.
+    """Delete a topic: its partitions, its entries in checkpoints, versions of numbered writes.
 
-    Parameters
-    ----------
-    path, topics, settings, dry_run, metadata, server_properties, kafka_defaults, purge : see
-        `segmentlog.retain`.
-    write : takes each line.
-    ask : asks before segments are removed.
-
-    Raises
-    ------
-    SegmentLogError
-        See `segmentlog.retain`.
+    The topic is deleted as a whole or not at all. Nothing may be running on the directory. A
+    broker whose cluster knows the topic makes it again, empty, when it starts: delete it there
+    as well.
     """
+    deleting = partial(segmentlog.delete_topic, directory, topic)
+    ask = None if dry_run else asking(yes=yes)
+    if ask:
+        ask(f"delete topic {escape(topic)}: {_topic_size(deleting(dry_run=True))}?")
+    size = _topic_size(deleting(dry_run=dry_run))
+    write = sys.stdout.write
+    write(f"{'would delete' if dry_run else 'deleted'} topic {escape(topic)}: {size}\n")
+    if exists(os.path.join(local_path(directory), META_PROPERTIES_FILE)):
+        write(
+            "a broker whose cluster knows the topic makes it again, empty: "
+            f"run kafka-topics.sh --delete --topic {escape(topic)} there\n"
+        )
+
+
+def _topic_size(done: DeletedTopic) -> str:
+    return counted(partitions=done.partitions, segments=done.segments, bytes=done.n_bytes)
+
+
+@command(
+    WRITES,
+    "segmentlog retain /data/logs --dry-run",
+    "segmentlog retain /data/logs --topic orders --yes",
+    "segmentlog retain /var/lib/kafka --server-properties /etc/kafka/server.properties",
+    "segmentlog retain /data/logs -s retention.ms=86400000 -s retention.bytes=1073741824",
+)
+def retain(
+    directory: Directory,
+    topic: Topics = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be removed, and change nothing.")
+    ] = False,
+    setting: Settings = None,
+    metadata: Metadata = None,
+    server_properties: ServerProperties = None,
+    kafka_defaults: Annotated[
+        bool,
+        typer.Option(
+            "--kafka-defaults",
+            help="Limits that are not set are Kafka's: a week, and no limit of bytes.",
+        ),
+    ] = False,
+    purge: Purge = False,
+    yes: Yes = False,
+) -> None:
+    """Remove the old segments that a broker's retention would remove, and say why.
+
+    Segments below the log start go, and then, if cleanup.policy has delete, those beyond
+    retention.bytes and those older than retention.ms. Nothing may be running on the directory.
+    Settings are those of the topic: `describe --settings` lists them. A limit that nobody has set
+    removes nothing: a broker may have it in its server.properties, and a backup has no settings.
+    """
+    settings = parse_settings(setting)
     retaining = partial(
-        retain, path, topics, settings=settings, metadata=metadata,
+        segmentlog.retain, directory, topic or (), settings=settings, metadata=metadata,
         server_properties=server_properties, kafka_defaults=kafka_defaults, purge=purge,
     )  # fmt: skip
+    write, ask = sys.stdout.write, None if dry_run else asking(yes=yes)
     found = retaining(dry_run=True) if dry_run or ask else retaining()
     for each in found:
         offsets = f"offsets {each.base_offset} to {each.end_offset - 1}"
         where = f"{escape(each.topic)}-{each.partition}: {offsets}"
         write(f"{where}, {counted(bytes=each.n_bytes)}: {_why(each)}\n")
-    if ask and not dry_run:
+    if ask:
         if found:
-            ask(f"remove {_size(found)}?")
+            ask(f"remove {_segments(found)}?")
         found = retaining()
-    write(f"{'would remove' if dry_run else 'removed'} {_size(found)}\n")
+    write(f"{'would remove' if dry_run else 'removed'} {_segments(found)}\n")
     if not dry_run:
         known = DirectorySettings.read(
-            log_directory(path), settings, metadata, server_properties, topics=topics, purge=purge
-        )
-        _write_when_freed({each.topic for each in found}, known, "retain or write", write)
+            log_directory(directory), settings, metadata, server_properties,
+            topics=topic or (), purge=purge,
+        )  # fmt: skip
+        _write_when_freed({each.topic for each in found}, known, "retain or write")
 
 
-def _write_when_freed(
-    topics: Collection[str], known: DirectorySettings, next_one: str, write: _Write
-) -> None:
-    """Say when the disk space of removed segments is free, unless it is by now."""
-    delay_ms = max((known.config(each).file_delete_delay_ms for each in topics), default=0)
-    if delay_ms:
-        write(
-            f"the files stay as .deleted for file.delete.delay.ms={delay_ms}: the next {next_one} "
-            "after that frees their space, --purge frees it at once\n"
-        )
-
-
-def _size(removed: Sequence[RemovedSegment]) -> str:
+def _segments(removed: Sequence[RemovedSegment]) -> str:
     return counted(segments=len(removed), bytes=sum(each.n_bytes for each in removed))
 
 
@@ -118,45 +155,57 @@ def _why(segment: RemovedSegment) -> str:
     return f"its newest record is of {newest}, older than {segment.limit} ({segment.source})"
 
 
-def compact_and_tell(
-    path: str,
-    topics: Collection[str],
-    settings: Mapping[str, str],
-    write: _Write,
-    *,
-    dry_run: bool = False,
-    dedupe_buffer_bytes: int = 128 << 20,
-    metadata: str | None = None,
-    server_properties: str | None = None,
-    roll: bool = False,
-    purge: bool = False,
-    ask: Ask | None = None,
+@command(
+    WRITES,
+    "segmentlog compact /data/logs --dry-run",
+    "segmentlog compact /data/logs --topic customers",
+    "segmentlog compact /data/logs -s min.cleanable.dirty.ratio=0.1",
+    "segmentlog compact /data/logs --roll --purge --yes",
+)
+def compact(
+    directory: Directory,
+    topic: Topics = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be compacted, and change nothing.")
+    ] = False,
+    setting: Settings = None,
+    dedupe_buffer_bytes: Annotated[
+        int,
+        typer.Option(
+            metavar="BYTES",
+            help="Memory for keys, 24 bytes each; a log with more keys takes several passes.",
+        ),
+    ] = 128 << 20,
+    metadata: Metadata = None,
+    server_properties: ServerProperties = None,
+    roll: Annotated[
+        bool, typer.Option("--roll", help="Close active segments first: only closed ones count.")
+    ] = False,
+    purge: Purge = False,
+    yes: Yes = False,
 ) -> None:
-    """Compact logs, and write a line for each partition and a line for all.
+    """Keep the last record of each key, as a broker's log cleaner does.
 
-    Parameters
-    ----------
-    path, topics, settings, dry_run, dedupe_buffer_bytes, metadata, server_properties, roll,
-    purge : see `segmentlog.compact`.
-    write : takes each line.
-    ask : asks before logs are compacted.
-
-    Raises
-    ------
-    SegmentLogError
-        See `segmentlog.compact`.
+    The topics are those whose cleanup.policy has compact. A log is compacted up to its active
+    segment, once the share of bytes that were never compacted is above min.cleanable.dirty.ratio.
+    Nothing may be running on the directory. Settings are those of the topic: `describe --settings`
+    lists them.
     """
+    topics, settings = topic or (), parse_settings(setting)
     compacting = partial(
-        compact, path, topics, settings=settings, dedupe_buffer_bytes=dedupe_buffer_bytes,
-        metadata=metadata, server_properties=server_properties, roll=roll, purge=purge,
+        segmentlog.compact, directory, topics, settings=settings, metadata=metadata,
+        dedupe_buffer_bytes=dedupe_buffer_bytes, server_properties=server_properties, roll=roll,
+        purge=purge,
     )  # fmt: skip
     known = DirectorySettings.read(
-        log_directory(path), settings, metadata, server_properties, topics=topics, purge=purge
-    )
-    why_none = partial(_why_none, path, topics, known, has_settings=bool(settings))
+        log_directory(directory), settings, metadata, server_properties,
+        topics=topics, purge=purge,
+    )  # fmt: skip
+    why_none = partial(_why_none, directory, topics, known, has_settings=bool(settings))
+    write, ask = sys.stdout.write, None if dry_run else asking(yes=yes)
     if dry_run or ask:
         planned = compacting(dry_run=True)
-        _write_compacted(planned, write)
+        _write_compacted(planned)
         size = counted(partitions=len(planned), bytes=sum(each.bytes_before for each in planned))
         if dry_run:
             write(f"would compact {size}{'' if planned else why_none()}\n")
@@ -166,11 +215,11 @@ def compact_and_tell(
         elif ask and planned:
             ask(f"compact {size}?")
     found = compacting()
-    _write_compacted(found, write)
+    _write_compacted(found)
     saved = sum(each.bytes_before - each.bytes_after for each in found)
     size = f"{counted(partitions=len(found))}, removed {counted(bytes=saved)}"
     write(f"compacted {size}{'' if found else why_none()}\n")
-    _write_when_freed({each.topic for each in found}, known, "compact or retain", write)
+    _write_when_freed({each.topic for each in found}, known, "compact or retain")
 
 
 def _why_none(
@@ -188,12 +237,12 @@ def _why_none(
     return "".join(f"\n{each}" for each in told)
 
 
-def _write_compacted(found: Sequence[CompactedPartition], write: _Write) -> None:
+def _write_compacted(found: Sequence[CompactedPartition]) -> None:
     """The line of each partition."""
     for each in found:
         where = f"{escape(each.topic)}-{each.partition}"
         dirty = f"dirty from offset {each.first_dirty_offset}, {each.dirty_ratio:.0%} of its bytes"
-        write(f"{where}: {dirty}; {_gone(each) if each.n_passes else _to_go(each)}\n")
+        sys.stdout.write(f"{where}: {dirty}; {_gone(each) if each.n_passes else _to_go(each)}\n")
 
 
 def _to_go(planned: CompactedPartition) -> str:
@@ -218,133 +267,111 @@ def _gone(done: CompactedPartition) -> str:
     )
 
 
-def delete_records_and_tell(
-    path: str,
-    topic: str,
-    partitions: Collection[int],
-    write: _Write,
-    *,
-    offset: int | None = None,
-    before: int | None = None,
-    dry_run: bool = False,
-    purge: bool = False,
-    ask: Ask | None = None,
+@command(
+    WRITES,
+    "segmentlog delete-records /data/logs --topic orders --partition 0 --offset 1500",
+    "segmentlog delete-records /data/logs --topic orders --before 2026-03-01",
+)
+def delete_records(
+    directory: Directory,
+    topic: Annotated[
+        str, typer.Option("--topic", help="Its name.", autocompletion=complete_topic)
+    ],
+    partition: Partitions = None,
+    offset: Annotated[
+        int | None, typer.Option(help="The first offset that stays; -1 for the high watermark.")
+    ] = None,
+    before: Annotated[int | None, time_option("Records before this time go.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")
+    ] = False,
+    purge: Purge = False,
+    yes: Yes = False,
 ) -> None:
-    """Delete records of some partitions, and write a line for each of them.
+    """Delete the records of partitions below an offset, or before a time.
 
-    Parameters
-    ----------
-    partitions : their numbers; all of the topic if empty, and only with `before`.
-    path, topic, offset, before, dry_run, purge : see `segmentlog.delete_records`.
-    ask : asks before records are deleted.
-
-    Raises
-    ------
-    OptionError
-        If an offset is given, but not one partition.
-    SegmentLogError
-        See `segmentlog.delete_records`.
+    The log start moves there, and segments below it go. Records that share a segment with later
+    ones are hidden until their segment goes. Nothing may be running on the directory.
     """
-    if offset is not None and len(partitions) != 1:
+    if offset is not None and len(partition or ()) != 1:
         raise OptionError("partition", "", "an offset is one partition's: name this one")
-    opened = open_log_dir(path)
-    numbers = partitions or opened.topics(internal=True).get(topic) or [-1]
-    for partition in numbers:
-        opened.log(topic, partition)  # refuse all before the first is changed
-    deleting = partial(delete_records, path, topic, offset=offset, before=before, purge=purge)
+    opened = open_log_dir(directory)
+    numbers = partition or opened.topics(internal=True).get(topic) or [-1]
+    for number in numbers:
+        opened.log(topic, number)  # refuse all before the first is changed
+    deleting = partial(
+        segmentlog.delete_records, directory, topic, offset=offset, before=before, purge=purge
+    )
+    ask = None if dry_run else asking(yes=yes)
     if dry_run or ask:
-        n_changed = 0
-        for partition in numbers:
-            planned = deleting(partition, dry_run=True)
-            n_changed += planned.new_start > planned.old_start or planned.segments > 0
-            _write_deleted(planned, write, dry_run=True)
+        planned = [deleting(number, dry_run=True) for number in numbers]
+        for each in planned:
+            _write_deleted(each, dry_run=True)
         if dry_run:
             return
+        n_changed = sum(each.new_start > each.old_start or each.segments > 0 for each in planned)
         if ask and n_changed:
             ask(f"delete these records of {counted(partitions=n_changed)}?")
     n_segments = 0
-    for partition in numbers:
-        done = deleting(partition)
+    for number in numbers:
+        done = deleting(number)
         n_segments += done.segments
-        _write_deleted(done, write)
+        _write_deleted(done)
     if n_segments:
         known = DirectorySettings.read(
-            log_directory(path), is_optional=True, topics=topic, purge=purge
+            log_directory(directory), is_optional=True, topics=topic, purge=purge
         )
-        _write_when_freed([topic], known, "retain or write", write)
+        _write_when_freed([topic], known, "retain or write")
 
 
-def _write_deleted(done: DeletedRecords, write: _Write, *, dry_run: bool = False) -> None:
+def _write_deleted(done: DeletedRecords, *, dry_run: bool = False) -> None:
     """The line of a partition."""
     where = f"{escape(done.topic)}-{done.partition}"
     if done.new_start == done.old_start and not done.segments:
-        write(f"{where}: begins at offset {done.old_start}; nothing is older\n")
+        sys.stdout.write(f"{where}: begins at offset {done.old_start}; nothing is older\n")
         return
     does = "would begin" if dry_run else "begins"
     gone = counted(segments=done.segments, bytes=done.n_bytes)
     goes = "would go" if dry_run else "are gone"
     begins = f"{does} at offset {done.new_start} instead of {done.old_start}"
-    write(f"{where}: {begins}; {gone} {goes}\n")
+    sys.stdout.write(f"{where}: {begins}; {gone} {goes}\n")
 
 
-def configure_and_tell(
-    path: str,
-    topic: str | None,
-    settings: Mapping[str, str],
-    removed: Collection[str],
-    write: _Write,
+@command(
+    WRITES,
+    "segmentlog configure /data/logs -s segment.bytes=67108864",
+    "segmentlog configure /data/logs --topic orders -s retention.ms=86400000",
+    "segmentlog configure /data/logs --topic orders --remove retention.ms",
+)
+def configure(
+    directory: Directory,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", help="Only of this topic.", autocompletion=complete_topic),
+    ] = None,
+    setting: Settings = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", help="A setting to forget; may be repeated.")
+    ] = None,
 ) -> None:
-    """Keep settings, and write what is kept now.
+    """Keep settings of topics in a directory without a broker, and list them.
 
-    Raises
-    ------
-    SegmentLogError
-        See `segmentlog.alter_settings`.
+    Writers, retention and compaction follow them; without --topic, they are defaults of all
+    topics. The settings of a broker's topics are changed with kafka-configs.sh.
     """
-    if settings or removed:
-        alter_settings(path, topic, settings, removed=removed)
-    found = topic_settings(path, topic)
+    settings = parse_settings(setting)
+    if settings or remove:
+        segmentlog.alter_settings(directory, topic, settings, removed=remove or ())
+    found = segmentlog.topic_settings(directory, topic)
     cells = [[name, each.value, str(each.source)] for name, each in found.items()]
-    write(aligned(["setting", "value", "source"], cells, [False, True, False]))
+    sys.stdout.write(aligned(["setting", "value", "source"], cells, [False, True, False]))
 
 
-def write_settings(
-    paths: Sequence[str],
-    topics: Collection[str],
-    *,
-    as_json: bool = False,
-    metadata: str | None = None,
-    server_properties: str | None = None,
-) -> None:
-    """Write each setting of each topic, and where it comes from.
-
-    Parameters
-    ----------
-    paths : log directories.
-    topics : their names; all topics if empty.
-    as_json : whether to write one object a line.
-    metadata, server_properties : see `segmentlog.topic_settings`.
-
-    Raises
-    ------
-    SegmentLogError
-        If a path is not a log directory, or settings cannot be read.
-    """
-    rows = []
-    for path in paths:
-        opened = open_log_dir(path)
-        held = opened.topics(internal=True)
-        for topic in topics:
-            if topic not in held:
-                opened.log(topic, -1)  # raises, and names the nearest topic
-        directory = log_directory(path)
-        known = DirectorySettings.read(directory, None, metadata, server_properties)
-        for topic in sorted(topics) or sorted(held):
-            rows += [(topic, name, *each) for name, each in known.of(topic).items()]
-    names = ["topic", "setting", "value", "source"]
-    if as_json:
-        for row in rows:
-            sys.stdout.write(to_json(dict(zip(names, map(str, row), strict=True))) + "\n")
-        return
-    cells = [[escape(str(cell)) for cell in row] for row in rows]
-    sys.stdout.write(aligned(names, cells, [False, False, True, False]))
+def _write_when_freed(topics: Collection[str], known: DirectorySettings, next_one: str) -> None:
+    """Say when the disk space of removed segments is free, unless it is by now."""
+    delay_ms = max((known.config(each).file_delete_delay_ms for each in topics), default=0)
+    if delay_ms:
+        sys.stdout.write(
+            f"the files stay as .deleted for file.delete.delay.ms={delay_ms}: the next {next_one} "
+            "after that frees their space, --purge frees it at once\n"
+        )

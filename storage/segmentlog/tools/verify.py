@@ -23,7 +23,7 @@ from segmentlog.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from segmentlog.recovery.recover_directory import plan_log
-from segmentlog.tools.dump import as_given, missing_of, partitions_of
+from segmentlog.tools.paths import as_given, missing_of, partitions_of
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import counted, escape, to_json
 from segmentlog.verify.findings import Finding, FindingKind, Severity, unfinished_commits

@@ -11,7 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["compile_kernels", "names_of_kernels"]
+from segmentlog.tools.arguments import OF_THE_MACHINE, command
+from segmentlog.tools.progress import progress
+
+__all__ = ["compile_kernels", "names_of_kernels", "warmup"]
 
 #: A segment of one batch of one record, with a header.
 _SEGMENT = bytes.fromhex(
@@ -53,6 +56,24 @@ def names_of_kernels() -> frozenset[str]:
         for name, value in vars(importlib.import_module(f"{package.__name__}.{module}")).items()
         if isinstance(value, Dispatcher) and value.py_func.__module__.endswith(f".{module}")
     )
+
+
+@command(
+    OF_THE_MACHINE,
+    "segmentlog warmup",
+    "NUMBA_CACHE_DIR=/var/cache/segmentlog segmentlog warmup",
+)
+def warmup() -> None:
+    """Warm the cache of compiled kernels, so that the first query does not wait for the compiler.
+
+    It takes up to a minute. Run it once for each machine, user and version of Python; in an
+    image, run it as the user that will read. The kernels are kept in segmentlog, below the
+    user's cache directory (XDG_CACHE_HOME, or ~/.cache) or below NUMBA_CACHE_DIR, which nobody
+    else may write to.
+    """
+    with progress("compiling kernels", len(names_of_kernels()), is_bytes=False) as bar:
+        for line in compile_kernels(bar.advance):
+            bar.write(line)
 
 
 def compile_kernels(advance: Callable[[int], object] = bool) -> Iterator[str]:

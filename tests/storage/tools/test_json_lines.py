@@ -12,10 +12,9 @@ from segmentlog.records.header import BatchHeader, parse_header
 from segmentlog.records.one_batch import RECORDS_SCHEMA
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.dump import dump_paths
-from segmentlog.tools.json_lines import record_lines
 from segmentlog.tools.rows import Place, RecordText, record_rows
 from segmentlog.tools.selection import Selection
-from segmentlog.tools.sinks import JsonSink
+from segmentlog.tools.sinks import JsonSink, record_lines
 from segmentlog.tools.text import Encoding, to_json
 
 GOLDEN = Path(__file__).parents[2] / "golden"
