@@ -26,7 +26,7 @@ from segmentlog.layout.checkpoint import ReadCheckpoints, read_leader_epochs
 from segmentlog.model import TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.segments.listing import list_segments
-from segmentlog.stage.extent_columns import JobExtents
+from segmentlog.stage.extents import JobExtents
 from segmentlog.stage.staged_batches import staged_batches, staged_errors
 from segmentlog.stage.staged_files import Extent, TaskStage
 from segmentlog.topic_config import TopicConfig

@@ -46,8 +46,7 @@ from segmentlog.segments.batches import walk_batches, walk_file
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.segment import Segment
 from segmentlog.stage.config import Producer
-from segmentlog.stage.extent import Extent
-from segmentlog.stage.extent_columns import JobExtents, TaskExtents
+from segmentlog.stage.extents import Extent, JobExtents, TaskExtents
 from segmentlog.stage.staged_batches import staged_batches, staged_errors
 from segmentlog.stage.staged_files import TaskStage
 

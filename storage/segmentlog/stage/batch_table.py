@@ -20,7 +20,7 @@ from segmentlog.disk.readable import open_file
 from segmentlog.kernels import layout
 from segmentlog.kernels.crc32c import checksum
 from segmentlog.records.encoder import EncodedBatches
-from segmentlog.stage.extent import Extent
+from segmentlog.stage.extents import Extent
 
 __all__ = [
     "BATCH",

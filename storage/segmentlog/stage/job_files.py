@@ -11,7 +11,7 @@ from segmentlog.disk.contract import FileStatus
 from segmentlog.disk.durable import create_file
 from segmentlog.disk.readable import list_names, status_of
 from segmentlog.names import LOCK_FILE
-from segmentlog.stage.extent import STAGE_SUFFIX
+from segmentlog.stage.extents import STAGE_SUFFIX
 
 __all__ = ["JobFiles", "sweep_jobs"]
 

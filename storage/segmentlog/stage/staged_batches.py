@@ -13,7 +13,7 @@ from segmentlog.kernels.encode import assign_offsets
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.windows import BatchWindows
-from segmentlog.stage.extent import Extent
+from segmentlog.stage.extents import Extent
 
 __all__ = ["staged_batches", "staged_errors"]
 

@@ -19,8 +19,7 @@ from segmentlog.kernels.memory import Bytes
 from segmentlog.model import TopicPartition
 from segmentlog.records.encoder import EncodedBatches
 from segmentlog.stage.batch_table import BatchTable, table_name
-from segmentlog.stage.extent import RELATIVE, STAGE_SUFFIX, Extent, staged_name
-from segmentlog.stage.extent_columns import TaskExtents
+from segmentlog.stage.extents import RELATIVE, STAGE_SUFFIX, Extent, TaskExtents, staged_name
 from segmentlog.stage.log_places import LogPlace, LogPlaces
 from segmentlog.stage.open_files import OpenFiles
 from segmentlog.stage.staged_batches import staged_batches, staged_errors

@@ -20,7 +20,7 @@ from segmentlog.records.encoder import EncodedBatches, RecordEncoder
 from segmentlog.records.pieces import MOST_ROW_BYTES, cut_rows
 from segmentlog.records.source import pooled_array, record_source
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.extent_columns import TaskExtents
+from segmentlog.stage.extents import TaskExtents
 from segmentlog.stage.numbering import SequenceNumbers
 from segmentlog.stage.partitioner import Partitioner, group_rows
 from segmentlog.stage.sink_columns import (

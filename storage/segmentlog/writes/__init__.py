@@ -13,7 +13,7 @@ from segmentlog.writes.left_out import warn_of_columns_left_out
 from segmentlog.writes.request import WriteRequest, check_level
 
 if TYPE_CHECKING:
-    from segmentlog.stage.extent_columns import TaskExtents
+    from segmentlog.stage.extents import TaskExtents
 
 __all__ = [
     "NumberedWrite",
@@ -30,6 +30,6 @@ def __getattr__(name: str) -> object:
     if name != "TaskExtents":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from segmentlog.stage.extent_columns import TaskExtents
+    from segmentlog.stage.extents import TaskExtents
 
     return TaskExtents

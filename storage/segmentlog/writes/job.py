@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from segmentlog.append.commit_staged import CommitSettings
     from segmentlog.append.sequences import SequenceCheck
     from segmentlog.commit.put_aside import DelayOf
-    from segmentlog.stage.extent_columns import TaskExtents
+    from segmentlog.stage.extents import TaskExtents
     from segmentlog.stage.numbering import SequenceNumbers
     from segmentlog.stage.stager import RowStager
 
@@ -180,7 +180,7 @@ class WriteJob:
             See `segmentlog.append.commit_staged.commit_staged`.
         """
         from segmentlog.append.commit_staged import commit_staged
-        from segmentlog.stage.extent_columns import JobExtents
+        from segmentlog.stage.extents import JobExtents
 
         staged, topic = JobExtents(tasks), self.topics.topic
         with (
@@ -235,7 +235,7 @@ class WriteJob:
 
     def discard(self, tasks: "Iterable[TaskExtents]") -> None:
         """Remove the staged files of these tasks, which are not to be committed; go on."""
-        from segmentlog.stage.extent_columns import JobExtents
+        from segmentlog.stage.extents import JobExtents
 
         self.files.remove_staged(JobExtents(tasks).names)
 

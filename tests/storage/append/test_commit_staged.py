@@ -13,7 +13,7 @@ from segmentlog.append.commit_staged import CommitSettings, commit_staged
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.model import TopicPartition
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.extent_columns import JobExtents
+from segmentlog.stage.extents import JobExtents
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest

@@ -27,7 +27,7 @@ from segmentlog.commit.state import State
 from segmentlog.errors import LogChangedError, SegmentLogError, StorageError, SyncFailedError
 from segmentlog.model import ReadUpTo
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.extent_columns import TaskExtents
+from segmentlog.stage.extents import TaskExtents
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest

@@ -19,8 +19,7 @@ from segmentlog.append.ingest import plan_segment
 from segmentlog.errors import StagedFileError, StorageError
 from segmentlog.kernels.crc32c import checksum
 from segmentlog.stage.batch_table import read_table, table_name
-from segmentlog.stage.extent import Extent
-from segmentlog.stage.extent_columns import TaskExtents
+from segmentlog.stage.extents import Extent, TaskExtents
 
 
 def own(extents: list[Extent]) -> Extent:

@@ -14,7 +14,7 @@ import segmentlog
 from segmentlog import Producer
 from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.model import TopicPartition
-from segmentlog.stage.extent_columns import TaskExtents
+from segmentlog.stage.extents import TaskExtents
 from segmentlog.stage.log_places import LogPlaces
 from segmentlog.topic_config import TopicConfig
 

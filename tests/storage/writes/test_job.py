@@ -12,7 +12,7 @@ from segmentlog.append import commit_staged
 from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.errors import LogDirectoryError, StorageError, UnknownTopicOrPartitionError
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.extent_columns import TaskExtents
+from segmentlog.stage.extents import TaskExtents
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 

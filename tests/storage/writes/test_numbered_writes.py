@@ -19,7 +19,7 @@ from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.extent_columns import JobExtents
+from segmentlog.stage.extents import JobExtents
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest

@@ -32,7 +32,7 @@ from segmentlog.errors import (
 )
 from segmentlog.model import Codec
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.extent_columns import JobExtents, TaskExtents
+from segmentlog.stage.extents import JobExtents, TaskExtents
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest

@@ -4,8 +4,7 @@ import pickle
 import tracemalloc
 
 from segmentlog.model import TopicPartition
-from segmentlog.stage.extent import Extent
-from segmentlog.stage.extent_columns import JobExtents, TaskExtents
+from segmentlog.stage.extents import Extent, JobExtents, TaskExtents
 
 
 def plainly(extents: list[Extent]) -> dict[TopicPartition, list[Extent]]:

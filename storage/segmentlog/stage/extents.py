@@ -1,23 +1,106 @@
-"""Extents of tasks, and of a job, as columns: the driver holds those of all tasks at once.
+"""The places of staged batches: a file and the bytes in it, as an object and as columns.
 
-10 TB that 80,000 tasks write into 1,000 partitions are up to eighty million extents.  An extent
-takes 36 bytes here, 52 if records keep their offsets, and some 230 as an `Extent` object.
+A file of one partition may be staged for a certain place in the log (`log_places`).  Its name then
+says for which, as names of segments do: extents stay as small as they are, and a driver holds up
+to eighty million of them.
+
+10 TB that 80,000 tasks write into 1,000 partitions are that many.  So the extents of a task, and
+of a job, are columns: an extent takes 36 bytes there, 52 if records keep their offsets, and some
+230 as an `Extent` object.
 """
 
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentlog.kernels.memory import Int64s
 from segmentlog.model import TopicPartition
-from segmentlog.stage.extent import RELATIVE, Extent
 
-__all__ = ["JobExtents", "TaskExtents"]
+__all__ = ["RELATIVE", "STAGE_SUFFIX", "Extent", "JobExtents", "TaskExtents", "staged_name"]
+
+_Int64s: TypeAlias = NDArray[np.int64]  # `kernels.memory` has it too, and loads the compiler
+
+STAGE_SUFFIX = ".stage"
+
+RELATIVE = -1  #: in the place of an offset: offsets count on from the log end
+
+
+#: ``segmentlog.<token>.<task>.<random>.<number>.<offset>.<leader epoch>.stage``
+_N_PARTS_WITH_PLACE = 8
+
+
+class Extent(NamedTuple):
+    """Batches of one partition that follow each other in a staged file.
+
+    An extent is small and picklable: it travels from the writing task to the commit on the driver.
+    """
+
+    topic: str
+    partition: int
+    name: str  #: of the staged file, in the log directory
+    start: int
+    end: int
+    n_records: int
+    first_offset: int = RELATIVE  #: -1 when offsets are to be moved to the log end
+    last_offset: int = RELATIVE
+    is_own: bool = False  #: whether nothing else is in the file
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition of the batches."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether its records keep their offsets."""
+        return self.first_offset != RELATIVE
+
+    @property
+    def staged_from(self) -> int:
+        """Base offset of its first batch, as it stands in the file."""
+        return self.first_offset if self.has_offsets else _place(self.name)[0]
+
+    @property
+    def staged_epoch(self) -> int:
+        """Leader epoch of its batches, as it stands in the file."""
+        return _place(self.name)[1]
+
+    def shift_to(self, next_offset: int) -> int:
+        """Added to the base offset of each batch, it gives the one in the log.
+
+        Parameters
+        ----------
+        next_offset : the log end.
+        """
+        return 0 if self.has_offsets else next_offset - self.staged_from
+
+    def end_offset(self, next_offset: int) -> int:
+        """The log end once the extent is appended at `next_offset`."""
+        return self.last_offset + 1 if self.has_offsets else next_offset + self.n_records
+
+
+def staged_name(stem: str, number: int, offset: int = 0, leader_epoch: int = 0) -> str:
+    """Name of a staged file.
+
+    Parameters
+    ----------
+    stem : ``segmentlog.<token>.<task>.<random>``
+    number : of the file among those of the task attempt.
+    offset, leader_epoch : of its first batch.
+    """
+    place = f".{offset}.{leader_epoch}" if offset or leader_epoch else ""
+    return f"{stem}.{number}{place}{STAGE_SUFFIX}"
+
+
+def _place(name: str) -> tuple[int, int]:
+    """Offset and leader epoch in a name of `staged_name`."""
+    parts = name.split(".")
+    return (int(parts[5]), int(parts[6])) if len(parts) == _N_PARTS_WITH_PLACE else (0, 0)
+
 
 # Without padding: the driver may hold eighty million of them.
 _FIELDS = [
@@ -102,9 +185,9 @@ class TaskExtents:
         return np.frombuffer(self._rows, self._layout.columns)
 
     @property
-    def counts(self) -> Int64s:
+    def counts(self) -> _Int64s:
         """Number of records of each extent."""
-        counts: Int64s = self._columns["n_records"]
+        counts: _Int64s = self._columns["n_records"]
         return counts
 
     def extent(self, number: int) -> Extent:
@@ -120,18 +203,18 @@ class TaskExtents:
             self._topics[topic], partition, path, start, end, n_records, first, last, is_own
         )
 
-    def places(self, topics: dict[str, int]) -> Int64s:
+    def places(self, topics: dict[str, int]) -> _Int64s:
         """For each extent, the number of its topic times 2**32, plus its partition.
 
         Parameters
         ----------
         topics : numbers of topics; those that are missing are added.
         """
-        numbers: Int64s = np.array(
+        numbers: _Int64s = np.array(
             [topics.setdefault(each, len(topics)) for each in self._topics], np.int64
         )
         columns = self._columns
-        places: Int64s = (numbers[columns["topic"]] << 32) + columns["partition"]
+        places: _Int64s = (numbers[columns["topic"]] << 32) + columns["partition"]
         return places
 
 
@@ -212,6 +295,6 @@ class JobExtents:
         return [Extent(*topic_partition, "", 0, 0, self._n_records[number])]
 
 
-def _concatenated(columns: Iterable[Int64s]) -> Int64s:
-    joined: Int64s = np.concatenate([np.empty(0, np.int64), *columns])
+def _concatenated(columns: Iterable[_Int64s]) -> _Int64s:
+    joined: _Int64s = np.concatenate([np.empty(0, np.int64), *columns])
     return joined
