@@ -44,7 +44,7 @@ MAX_MESSAGE_BYTES = (1 << 20) + 12
 #: Columns of bytes that a reader may also have as text.
 BYTES_OR_TEXT = ("key", "value")
 
-#: How long a write waits for another writer of the directory, by default.
+#: How long to wait for another writer of a directory, by default.
 LOCK_TIMEOUT_SECONDS = 60.0
 
 #: Most bytes that one batch may inflate to, by default.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_lock import as_broker
 from compaction.batches import lay_out, records_of
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
@@ -23,7 +24,6 @@ import pyspark_segmentlog
 import segmentlog
 from pyspark_segmentlog import compaction
 from segmentlog.compaction.shared import CompactionTask
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import ChecksumMismatchError, LogLockedError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.names import CLEANER_OFFSET_CHECKPOINT
@@ -252,7 +252,7 @@ def test_a_directory_that_is_in_use(
 ) -> None:
     """It is refused before any task runs; the lock is held while tasks run."""
     lay_out_logs(tmp_path)
-    with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError):
+    with as_broker(tmp_path), pytest.raises(LogLockedError):
         pyspark_segmentlog.compact(spark, tmp_path, settings=COMPACT)
 
     run, kept_out = compaction._run, []

@@ -237,8 +237,8 @@ WRITE_OPTIONS = (
     Option("flush", "`commit`", "`commit` or `none`", "`commit`: everything is on the disk "
            "before a write succeeds; `none`: it is left to the page cache, as by brokers",
            one_of(Flush)),
-    Option("lockTimeout", "`60`", "seconds, from 0", "How long to wait for another writer or a "
-           "broker", number(0)),
+    Option("lockTimeout", "`60`", "seconds, from 0", "How long to wait for another writer; "
+           "a broker is not waited for", number(0)),
     Option("txnAppId", "none", "a name", "With `txnVersion`: the name of the writing application; "
            "a topic that already has this version, or a later one, under this name is left out"),
     Option("txnVersion", "none", "a number from 0", "With `txnAppId`: the number of the write; it "

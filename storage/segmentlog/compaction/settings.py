@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, whole_number
 from segmentlog.errors import OptionError
+from segmentlog.model import LOCK_TIMEOUT_SECONDS
 
 __all__ = ["CleanerLimits", "CompactionSettings", "MapBounds"]
 
@@ -88,7 +89,7 @@ class CompactionSettings:
     load_factor: float = 0.9
     producer_expiration_ms: int = 24 * 3600 * 1000
     now_ms: int | None = None
-    lock_timeout_seconds: float = 0.0
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
     metadata: str | os.PathLike[str] | None = None
     server_properties: str | os.PathLike[str] | None = None
     roll: bool = False

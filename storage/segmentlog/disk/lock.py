@@ -1,10 +1,11 @@
 """The lock that brokers and writers share: one of them at a time in a log directory.
 
 A broker locks the whole of ``.lock`` (Java's ``FileChannel.tryLock``: a POSIX record lock), and
-deletes the file when it stops cleanly.  Here it is an open-file-description lock, which excludes
-POSIX locks, too, but belongs to the descriptor: a POSIX lock is lost as soon as any code in the
-process closes any descriptor of the file.  A description outlives its process in forked children,
-so a forked child closes the descriptors that it has inherited.
+deletes the file when it stops cleanly.  A broker runs for days, so nobody waits for one.  Here it
+is an open-file-description lock, which excludes POSIX locks, too, but belongs to the descriptor: a
+POSIX lock is lost as soon as any code in the process closes any descriptor of the file.  A
+description outlives its process in forked children, so a forked child closes the descriptors that
+it has inherited.
 
 `segmentlog.disk.task_lock` has the share of tasks in the lock, which may outlive its holder.
 """
@@ -27,6 +28,7 @@ from segmentlog.arguments import seconds
 from segmentlog.disk.durable import adopt, create_file
 from segmentlog.disk.owners import why_not_written
 from segmentlog.errors import LogDirectoryError, LogLockedError
+from segmentlog.model import LOCK_TIMEOUT_SECONDS
 from segmentlog.names import LOCK_FILE
 
 __all__ = [
@@ -100,7 +102,7 @@ class DirectoryLock:
     Parameters
     ----------
     directory : absolute path of the log directory.
-    timeout_seconds : how long to wait for the lock.
+    timeout_seconds : how long to wait for a writer; a broker is not waited for.
 
     Raises
     ------
@@ -108,10 +110,10 @@ class DirectoryLock:
         On a system without such locks.  On entering, if the file system has none, or if this user
         may not open or make the file.
     LogLockedError
-        On entering, if a broker or another writer still has it then.
+        On entering, if a broker has the lock, or if another writer still has it then.
     """
 
-    def __init__(self, directory: str, timeout_seconds: float = 0.0) -> None:
+    def __init__(self, directory: str, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> None:
         if sys.platform != "linux":
             raise LogDirectoryError(directory, "is written to and recovered on Linux only")
         self._directory = directory
@@ -124,7 +126,7 @@ class DirectoryLock:
         self._process = -1
 
     def __enter__(self) -> Self:
-        until = time.monotonic() + self._timeout_seconds
+        begin = time.monotonic()
         with _guard:
             shared = _threads.setdefault(os.path.realpath(self._directory), threading.Lock())
         self._thread_lock, self._process = shared, os.getpid()
@@ -132,11 +134,11 @@ class DirectoryLock:
             raise LogLockedError(self._directory, os.getpid(), self._timeout_seconds)
         try:
             while not self._try():
-                if time.monotonic() >= until:
-                    process, is_task = self._holder()
-                    raise LogLockedError(
-                        self._directory, process, self._timeout_seconds, is_task=is_task
-                    )
+                process, is_task = self._holder()
+                passed = time.monotonic() - begin
+                if process or passed >= self._timeout_seconds:
+                    waited = min(round(passed, 1), self._timeout_seconds)
+                    raise LogLockedError(self._directory, process, waited, is_task=is_task)
                 time.sleep(_POLL_SECONDS)
         except BaseException:
             self._thread_lock.release()
@@ -235,14 +237,16 @@ class DirectoryLock:
             raise LogDirectoryError(self._directory, reason) from error
 
     def _holder(self) -> tuple[int, bool]:
-        """Process that holds the lock, or 0 if it is unknown; whether the process is a task."""
+        """The broker that holds the lock, or 0; whether it is a task.
+
+        For a POSIX lock, as a broker has it, the system knows the process.  It does not for our
+        locks, nor for those of another container or machine: any of these may be a writer's.
+        """
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             return 0, False
         try:
-            # The request is for a POSIX lock, like a broker's: only for these does the system know
-            # the process.
             reply = fcntl.fcntl(descriptor, fcntl.F_GETLK, _request(fcntl.F_WRLCK, 0, _TASKS))
             lock_type, _, _, _, process = _FLOCK.unpack(reply)
             if lock_type != fcntl.F_UNLCK:

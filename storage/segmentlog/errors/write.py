@@ -51,7 +51,7 @@ class LogLockedError(SegmentLogError):
         return (
             f"{self.path} is in use: {who} holds its lock{after}; "
             "stop the broker, or wait for the other writer: lock_timeout_seconds (in Spark "
-            "lockTimeout) is the time that a write waits"
+            "lockTimeout) is the time to wait"
         )
 
 

@@ -12,6 +12,7 @@ from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
 from segmentlog.layout.partitions import refuse_partition
+from segmentlog.model import LOCK_TIMEOUT_SECONDS
 from segmentlog.names import check_topic_name
 from segmentlog.settings.directory_settings import DirectorySettings, Setting, is_of_a_broker
 from segmentlog.topic_config import TopicConfig, setting_names
@@ -59,7 +60,7 @@ def alter_settings(
     settings: Mapping[str, str] | None = None,
     *,
     removed: Collection[str] = (),
-    lock_timeout_seconds: float = 0.0,
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> None:
     """Store settings in a directory without a broker: jobs, retention and compaction use them.
 

@@ -16,6 +16,7 @@ from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OffsetOutOfRangeError, OptionError
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.model import LOCK_TIMEOUT_SECONDS
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.times import Time, epoch_milliseconds
 from segmentlog.topic_config import TopicConfig
@@ -47,7 +48,7 @@ def delete_records(
     settings: Mapping[str, str] | None = None,
     purge: bool = False,
     dry_run: bool = False,
-    lock_timeout_seconds: float = 0.0,
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> DeletedRecords:
     """Delete the records of a partition below an offset, or before a time.
 

@@ -31,6 +31,7 @@ from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import CorruptLogError, LogDirectoryError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.model import LOCK_TIMEOUT_SECONDS
 from segmentlog.names import check_topic_name
 from segmentlog.segments.listing import list_segments
 from segmentlog.settings.directory_settings import DirectorySettings
@@ -54,7 +55,7 @@ def delete_topic(
     topic: str,
     *,
     dry_run: bool = False,
-    lock_timeout_seconds: float = 0.0,
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> DeletedTopic:
     """Delete a topic from a log directory on which no broker is running.
 

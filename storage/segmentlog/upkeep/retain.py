@@ -31,7 +31,7 @@ from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.model import TopicPartition
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.settings.directory_settings import DirectorySettings, Source
 from segmentlog.topic_config import TopicConfig
 from segmentlog.upkeep.places import locked, log_directory, partitions_of
@@ -125,7 +125,7 @@ def retain(
     *,
     settings: Mapping[str, str] | None = None,
     dry_run: bool = False,
-    lock_timeout_seconds: float = 0.0,
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
     metadata: str | os.PathLike[str] | None = None,
     server_properties: str | os.PathLike[str] | None = None,
     kafka_defaults: bool = False,

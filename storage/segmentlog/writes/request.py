@@ -29,7 +29,7 @@ class WriteRequest:
         number.
     auto_create_topics : whether missing topics are created; by default they are, except in a
         broker's own directory, where the broker would not know them.
-    lock_timeout_seconds : how long to wait for another writer or a broker.
+    lock_timeout_seconds : how long to wait for another writer.
     numbered : name and version of a numbered write.
     overwrite : whether the records replace all earlier records of `topic`.
 

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from broker_lock import as_broker
 from crashing import Crash, crash_at
 
 import segmentlog
 from segmentlog.commit.settings_file import SettingsFile
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import CorruptCheckpointError, LogLockedError, OptionError
 
 FILE = "segmentlog.settings"
@@ -72,7 +72,7 @@ def test_refusals_change_nothing(tmp_path: Path) -> None:
         segmentlog.alter_settings(tmp_path, "t", removed=["retention"])
     with pytest.raises(OptionError, match="brokers keep this topic"):
         segmentlog.alter_settings(tmp_path, "__consumer_offsets", {"retention.ms": "1"})
-    with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError):
+    with as_broker(tmp_path), pytest.raises(LogLockedError):
         segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "2"})
     (tmp_path / "meta.properties").touch()
     with pytest.raises(OptionError, match=r"kafka-configs\.sh"):

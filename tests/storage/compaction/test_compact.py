@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from broker_lock import as_broker
 from compaction.batches import (
     ABORT,
     COMMIT,
@@ -25,7 +26,6 @@ from compaction.batches import (
 from crashing import Crash, crash_at, cut_loop
 
 import segmentlog
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import (
     ChecksumMismatchError,
     LogLockedError,
@@ -230,7 +230,7 @@ def test_refusals(tmp_path: Path) -> None:
         compact(tmp_path, dedupe_buffer_bytes=24)
     with pytest.raises(OptionError, match="load_factor"):
         compact(tmp_path, load_factor=1.0)
-    with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError):
+    with as_broker(tmp_path), pytest.raises(LogLockedError):
         compact(tmp_path)
 
 

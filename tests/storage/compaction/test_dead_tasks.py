@@ -219,7 +219,7 @@ def test_attempts_at_once(template: Path, tmp_path: Path, n_rounds: int) -> None
 def is_refused(directory: Path) -> bool:
     """Whether the lock keeps out our writers and a broker, which locks the whole file."""
     try:
-        with DirectoryLock(str(directory)):
+        with DirectoryLock(str(directory), 0):
             return False
     except LogLockedError:
         pass

@@ -2,18 +2,23 @@
 
 import errno
 import fcntl
+import inspect
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from broker_lock import as_broker
 from crashing import in_child
 from descriptors import descriptors_below
 
+import segmentlog
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogDirectoryError, LogLockedError
+from segmentlog.model import LOCK_TIMEOUT_SECONDS
 
 pytestmark = pytest.mark.linux
 
@@ -49,7 +54,37 @@ def test_a_lock_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 def test_a_second_thread_of_the_process_waits(tmp_path: Path) -> None:
     """A second thread is refused in the way that another process is."""
     with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError, match="is in use"):
-        DirectoryLock(str(tmp_path)).__enter__()
+        DirectoryLock(str(tmp_path), 0).__enter__()
+
+
+def test_a_broker_is_not_waited_for(tmp_path: Path) -> None:
+    """It keeps its lock as long as it runs; a writer has ended in a moment."""
+    with as_broker(tmp_path) as broker:
+        begin = time.monotonic()
+        with pytest.raises(LogLockedError) as caught:
+            DirectoryLock(str(tmp_path)).__enter__()
+        assert time.monotonic() - begin < 30
+    assert (broker, 0) == (caught.value.process, caught.value.waited_seconds)
+    with DirectoryLock(str(tmp_path)):
+        pass
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        segmentlog.open_writer, segmentlog.retain, segmentlog.compact, segmentlog.delete_records,
+        segmentlog.delete_topic, segmentlog.alter_settings, DirectoryLock,
+    ],
+)  # fmt: skip
+def test_all_wait_for_a_writer_for_the_same_time(function: Callable[..., object]) -> None:
+    """Unless the caller gives another time."""
+    (default,) = (
+        each.default
+        for name, each in inspect.signature(function).parameters.items()
+        if "timeout_seconds" in name
+    )
+
+    assert LOCK_TIMEOUT_SECONDS == default
 
 
 def ended(child: int) -> int:

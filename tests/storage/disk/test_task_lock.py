@@ -47,12 +47,12 @@ def test_a_task_keeps_others_out_after_the_holder_has_ended(
         task = TaskLock(share, 3)
         assert task.take()
         with pytest.raises(LogLockedError) as caught:
-            DirectoryLock(directory).__enter__()
+            DirectoryLock(directory, 0).__enter__()
         assert not caught.value.is_task  # the holder, not the task, is in the way
     with task:
         assert not task.is_shared()
         with pytest.raises(LogLockedError, match=r"a task .* will end soon") as caught:
-            DirectoryLock(directory).__enter__()
+            DirectoryLock(directory, 0).__enter__()
         assert caught.value.is_task
         waiting = threading.Thread(target=lambda: DirectoryLock(directory, 60).__enter__())
         waiting.start()
@@ -78,7 +78,7 @@ def test_the_holder_waits_for_tasks_and_lets_no_more_begin(tmp_path: Path) -> No
         leaving.join(60)
         assert not leaving.is_alive()
         with pytest.raises(LogLockedError):
-            DirectoryLock(str(tmp_path)).__enter__()
+            DirectoryLock(str(tmp_path), 0).__enter__()
 
 
 @pytest.mark.parametrize("has_other_holder", [False, True])

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from broker_lock import as_broker
 from typer.testing import CliRunner, Result
 
 import segmentlog as package
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.arguments import OF_THE_MACHINE, READS, WRITES
 from segmentlog.tools.cli import app
@@ -99,7 +99,7 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
     with package.open_writer(tmp_path, "orders") as writer:
         writer.append(pa.table({"value": [b"a"]}))
     writes = {WRITES: True, READS: False}[REGISTERED[command].rich_help_panel]
-    with DirectoryLock(str(tmp_path)):
+    with as_broker(tmp_path):
         done = run(command, tmp_path, *NEEDED.get(command, ()), status=2 if writes else 0)
 
     assert writes == ("is in use" in done.stderr)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from broker_lock import as_broker
 from typer.testing import Result
 
 import segmentlog
-from segmentlog.disk.lock import DirectoryLock
 
 Run = Callable[..., Result]
 
@@ -47,7 +47,7 @@ def test_refusals_are_one_line_with_status_2(run: Run, directory: Path) -> None:
         ("__consumer_offsets", "brokers keep this topic for themselves"),
     ):
         assert message in run("delete-topic", directory, topic, status=2).stderr
-    with DirectoryLock(str(directory)):
+    with as_broker(directory):
         refused = run("delete-topic", directory, "orders", status=2)
 
     assert "is in use" in refused.stderr

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from broker_lock import as_broker
 from crashing import Crash, crash_at
 from typer.testing import Result
 
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogDirectoryError
 from segmentlog.writes.writer import open_writer
 
@@ -185,7 +185,7 @@ def test_what_is_no_log_directory_is_refused(run: Run, stopped: Path, tmp_path: 
 def test_a_directory_in_use_is_refused(run: Run, crashed: Path, command: str) -> None:
     """The holder of the lock may be about to write."""
     before = tree(crashed)
-    with DirectoryLock(str(crashed)):
+    with as_broker(crashed):
         assert "is in use" in run(command, crashed, status=2).stderr
     assert before == tree(crashed)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from broker_lock import as_broker
 from compaction.batches import lay_out, records_of
 from typer.testing import Result
 
 import segmentlog
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.tools import arguments as shared_arguments
 
 Run = Callable[..., Result]
@@ -112,7 +112,7 @@ def test_refusals_are_one_line_with_status_2(run: Run, directory: Path) -> None:
         refused = run(*arguments, status=2).stderr
         assert message in refused
         assert 1 == refused.count("\n")
-    with DirectoryLock(str(directory)):
+    with as_broker(directory):
         for command in ("retain", "configure"):
             assert "is in use" in run(command, directory, "-s", "segment.ms=1", status=2).stderr
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from broker_lock import as_broker
 from crashing import CALLS, Crash, Forward, around_calls, crash_at, cut_loop
 from plain_writes import write
 
@@ -187,7 +188,7 @@ def test_places_that_are_refused(
 
 def test_a_directory_that_is_in_use(directory: Path) -> None:
     """By a broker or a writer, is left alone."""
-    with DirectoryLock(str(directory)), pytest.raises(LogLockedError):
+    with as_broker(directory), pytest.raises(LogLockedError):
         segmentlog.delete_topic(directory, "t")
     assert WHOLE == seen(directory)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from broker_lock import as_broker
 from crashing import CALLS, Crash, Forward, around_calls, crash_at, cut_loop, fail_at
 from namespaces import in_namespace
 from plain_writes import write
@@ -316,7 +317,7 @@ def test_places_that_are_refused(directory: Path, tmp_path_factory: Any) -> None
     with pytest.raises(LogDirectoryError, match="holds neither"):
         segmentlog.retain(other)
     assert [] == list(other.iterdir())
-    with DirectoryLock(str(directory)), pytest.raises(LogLockedError):
+    with as_broker(directory), pytest.raises(LogLockedError):
         segmentlog.retain(directory)
     with pytest.raises(OptionError, match=re.escape("did you mean 'retention.ms'")):
         segmentlog.retain(directory, settings={"retention.mss": "1"})
