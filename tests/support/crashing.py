@@ -67,8 +67,15 @@ def crash_at(patch: pytest.MonkeyPatch, number: int) -> list[str]:
     return _intercept(patch, before)
 
 
-def fail_at(patch: pytest.MonkeyPatch, number: int, code: int, *, is_final: bool) -> list[str]:
-    """Have call `number` of `CALLS` fail with `code`; if `is_final`, and all that come later.
+def fail_at(
+    patch: pytest.MonkeyPatch,
+    number: int,
+    code: int,
+    *,
+    is_final: bool,
+    calls: Sequence[str] = CALLS,
+) -> list[str]:
+    """Have call `number` of `calls` fail with `code`; if `is_final`, and all that come later.
 
     Returns
     -------
@@ -84,7 +91,7 @@ def fail_at(patch: pytest.MonkeyPatch, number: int, code: int, *, is_final: bool
             path = arguments[0] if isinstance(arguments[0], str | os.PathLike) else None
             raise OSError(code, os.strerror(code), *([str(path)] if path else []))
 
-    return _intercept(patch, before)
+    return _intercept(patch, before, calls)
 
 
 def act_at(patch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> list[str]:
@@ -106,9 +113,11 @@ def act_at(patch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) ->
 
 
 def _intercept(
-    patch: pytest.MonkeyPatch, before: Callable[[Sequence[str], str, Sequence[object]], None]
+    patch: pytest.MonkeyPatch,
+    before: Callable[[Sequence[str], str, Sequence[object]], None],
+    calls: Sequence[str] = CALLS,
 ) -> list[str]:
-    """Ask `before` ahead of each call of `CALLS`; names of those that it lets through."""
+    """Ask `before` ahead of each call of `calls`; names of those that it lets through."""
     made: list[str] = []
 
     def counted(name: str, forward: Forward) -> object:
@@ -116,7 +125,7 @@ def _intercept(
         made.append(name)
         return forward()
 
-    around_calls(patch, CALLS, counted)
+    around_calls(patch, calls, counted)
     return made
 
 

@@ -34,7 +34,14 @@ from segmentlog.commit.put_aside import DelayOf, topics_aside
 from segmentlog.commit.stamp import renew_stamp, set_later
 from segmentlog.commit.state import STATE_FILE, State
 from segmentlog.commit.unfinished import finish, give_up, withdraw
-from segmentlog.disk.durable import adopt, replace_file, sync_directory, write_new_file
+from segmentlog.disk.durable import (
+    adopt,
+    opened_directory,
+    replace_file,
+    sync_directory,
+    sync_file,
+    write_new_file,
+)
 from segmentlog.disk.readable import exists
 from segmentlog.disk.sync_together import SyncTogether
 from segmentlog.disk.system_errors import FULL
@@ -236,12 +243,14 @@ def decide(directory: str, guard: Guard, state: State) -> None:
     # before for a moment, and a listing across the decision would pass for one of one moment.
     with contextlib.suppress(PermissionError):  # a mount that forces another owner
         set_later(guard.state_path, path)
-    try:
-        os.replace(guard.state_path, path)
-    except OSError:  # a network file system may have done what it reports as failed
-        if State.read(directory).token != state.token:
-            raise
-    try:
-        sync_directory(directory)
-    except SyncFailedError as error:
-        raise CommitInDoubtError(guard.path, str(error)) from error
+    # Opened before the rename: with too many open files, the decision would stay in doubt.
+    with opened_directory(directory) as descriptor:
+        try:
+            os.replace(guard.state_path, path)
+        except OSError:  # a network file system may have done what it reports as failed
+            if State.read(directory).token != state.token:
+                raise
+        try:
+            sync_file(descriptor, directory)
+        except SyncFailedError as error:
+            raise CommitInDoubtError(guard.path, str(error)) from error

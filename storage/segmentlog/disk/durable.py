@@ -23,6 +23,7 @@ __all__ = [
     "create_file",
     "cut_file",
     "open_to_write",
+    "opened_directory",
     "replace_file",
     "sync_ancestors",
     "sync_directory",
@@ -98,13 +99,20 @@ def sync_file(descriptor: int, path: str) -> None:
         raise SyncFailedError(path, error.strerror or str(error)) from error
 
 
-def sync_directory(path: str) -> None:
-    """Sync the names in a directory to the disk; see `sync_file`."""
+@contextlib.contextmanager
+def opened_directory(path: str) -> Iterator[int]:
+    """A descriptor of a directory, to sync its names."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        sync_file(descriptor, path)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def sync_directory(path: str) -> None:
+    """Sync the names in a directory to the disk; see `sync_file`."""
+    with opened_directory(path) as descriptor:
+        sync_file(descriptor, path)
 
 
 def sync_ancestors(path: str) -> None:
