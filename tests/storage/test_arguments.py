@@ -1,4 +1,4 @@
-"""Arguments of public functions: wrong types and extreme numbers end in one plain sentence."""
+"""Public functions refuse wrong types and extreme numbers in one plain sentence."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -38,7 +38,7 @@ def write(path: Path, topic: str = "t", **options: Any) -> None:
 
 
 def reads(example_data: str) -> Iterator[tuple[str, Call]]:
-    """Calls that read, by the names of their arguments."""
+    """Functions that read, by the names of their arguments."""
     directory = segmentlog.open_log_dir(example_data)
     log, logs = directory.log("orders", 0), segmentlog.dataset(example_data)
 
@@ -71,7 +71,7 @@ def reads(example_data: str) -> Iterator[tuple[str, Call]]:
 
 
 def changes(path: Path) -> Iterator[tuple[str, Call]]:
-    """Calls that change a directory, by the names of their arguments."""
+    """Functions that change a directory, by the names of their arguments."""
     compacted: dict[str, Any] = {"settings": {"cleanup.policy": "compact"}}
 
     def compact(name: str) -> Call:
@@ -144,7 +144,7 @@ def assert_plain(name: str, call: Call) -> None:
 
 
 def test_a_read_refuses_a_wrong_argument_in_a_sentence(example_data: str) -> None:
-    """No other exception comes through, and no process ends by a signal."""
+    """No other exception is raised, and no process ends by a signal."""
     for name, call in reads(example_data):
         assert_plain(name, call)
 
@@ -152,7 +152,7 @@ def test_a_read_refuses_a_wrong_argument_in_a_sentence(example_data: str) -> Non
 def test_a_change_refuses_a_wrong_argument_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No other exception comes through, and no process ends by a signal."""
+    """No other exception is raised, and no process ends by a signal."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "logs")
     for name, call in changes(tmp_path / "logs"):
@@ -182,7 +182,7 @@ def test_a_change_refuses_a_wrong_argument_in_a_sentence(
 def test_the_sentence_names_argument_value_and_what_is_accepted(
     example_data: str, call: Call, message: str
 ) -> None:
-    """An argument is shown as Python writes it."""
+    """The message shows an argument as Python writes it."""
     with pytest.raises(OptionError) as caught:
         call(segmentlog.dataset(example_data))
 
@@ -190,14 +190,14 @@ def test_the_sentence_names_argument_value_and_what_is_accepted(
 
 
 def test_numbers_of_numpy_and_paths_of_bytes_are_taken(example_data: str) -> None:
-    """A number need not be Python's own, and a path may be bytes."""
+    """A number may be numpy's, and a path may be bytes."""
     log = segmentlog.open_log_dir(example_data.encode()).log("orders", np.int32(0))  # type: ignore[arg-type]
 
     assert 5 == log.scan(np.int64(0), np.int64(5)).read_all().num_rows  # type: ignore[arg-type]
 
 
 def test_a_negative_bound_of_inflated_bytes_does_not_reach_the_kernels(example_data: str) -> None:
-    """Kernels took it as a size of memory, and the process ended by a signal."""
+    """Kernels took a negative bound as a size of memory, and the process ended by a signal."""
     log = segmentlog.open_log_dir(example_data).log("orders", 0)
 
     values: list[Any] = [-1, -(2**63), None, "5"]

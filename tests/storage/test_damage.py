@@ -1,4 +1,4 @@
-"""The table of damages, on files that a real broker wrote: what reads do and `verify` says."""
+"""Damage to a real broker's files: the effect on reads, and the findings of `verify`."""
 
 import logging
 import resource
@@ -39,7 +39,7 @@ ALL = range(48)
 
 @pytest.fixture
 def partition(tmp_path: Path) -> Path:
-    """Three segments of four batches of four records, 0 to 47, and checkpoints that say so."""
+    """Three segments of four batches of four records, offsets 0 to 47, and checkpoints."""
     partition = shutil.copytree(GOLDEN / "segments-0", tmp_path / "segments-0")
     for path in partition.glob("00000000000000000048.*"):
         path.unlink()
@@ -58,14 +58,14 @@ def offsets(log: segmentlog.Log, **how: Any) -> list[int]:
 
 
 def batch_at(partition: Path, name: str, batch: int) -> tuple[int, int]:
-    """Byte and first offset of a batch."""
+    """The byte and the first offset of a batch."""
     segments = {Path(each.path).name: each for each in open_log(partition).segments}
     placed = list(segments[name].headers(0))[batch]
     return placed.position, placed.header.base_offset
 
 
 class Case(NamedTuple):
-    """A damage to the second batch of the closed segment, and what comes of it."""
+    """A damage to the second batch of the closed segment, and its expected effect."""
 
     damage: Damage
     error: type[SegmentLogError]
@@ -76,7 +76,7 @@ class Case(NamedTuple):
     lost: range = range(20, 24)  # with onCorruptBatch=skip
 
 
-#: A bit that turns in a header field is noticed by the checksum, where that reaches.
+#: The checksum covers these header fields, so a changed bit there is noticed.
 FLIPPED = {
     f"{field} flipped": Case(damage.flip_bit(1, field), ChecksumMismatchError, "checksum")
     for field in (*FIELDS, "body")
@@ -144,7 +144,7 @@ CASES: dict[str, Case] = FLIPPED | {
         damage.cut_tail(10), TruncatedBatchError, "has", at_batch=3, before=range(28),
         lost=range(28, 32),
     ),
-    "garbage behind the segment": Case(
+    "garbage after the segment": Case(
         damage.append_garbage(100), CorruptLogError, at_batch=4, before=range(32), lost=range(0)
     ),
 }  # fmt: skip
@@ -155,7 +155,7 @@ CASES: dict[str, Case] = FLIPPED | {
 def test_damage_in_a_closed_segment_is_an_error_with_its_place(
     partition: Path, name: str, column: str
 ) -> None:
-    """The typed error, with path and byte, behind the rows before it, however it is decoded."""
+    """The error has path and byte, and comes after the earlier rows, for each way to decode."""
     case = CASES[name]
     places = [batch_at(partition, CLOSED, i) for i in range(4)]
     places.append(((partition / CLOSED).stat().st_size, 32))
@@ -176,7 +176,7 @@ def test_damage_in_a_closed_segment_is_an_error_with_its_place(
 def test_a_read_that_skips_goes_on_behind_the_damage(
     partition: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every record but those of the corrupt batch, and a warning that says what is left out."""
+    """All records are read except those of the corrupt batch, and a warning names that batch."""
     case = CASES[name]
     case.damage(partition / CLOSED)
     how = {"on_corrupt_batch": "skip", "max_inflated_batch_bytes": 1 << 20}
@@ -193,7 +193,7 @@ def test_a_read_that_skips_goes_on_behind_the_damage(
 
 @pytest.mark.parametrize("name", CASES)
 def test_verify_names_the_damage(partition: Path, name: str) -> None:
-    """One error of the kind, at the byte; what stands behind it is verified all the same."""
+    """`verify` reports one error of the kind at the byte, and verifies the bytes after it."""
     case = CASES[name]
     position = (*(batch_at(partition, CLOSED, i)[0] for i in range(4)), 1380)[case.at_batch]
     case.damage(partition / CLOSED)
@@ -212,9 +212,9 @@ def test_verify_names_the_damage(partition: Path, name: str) -> None:
 @pytest.mark.parametrize("segment", [CLOSED, LAST])
 @pytest.mark.parametrize("name", CASES)
 def test_damage_outside_a_range_is_nobodys_loss(partition: Path, name: str, segment: str) -> None:
-    """Wherever a range begins and ends, and whatever stands in the index: right rows, or an error.
+    """Any range returns right rows or an error, whatever the index contains.
 
-    An error only where the damage lies in the range, or where that cannot be told.
+    An error comes only if the damage is in the range, or may be.
     """
     CASES[name].damage(partition / segment)
     log = open_log(partition)
@@ -237,7 +237,7 @@ def test_damage_outside_a_range_is_nobodys_loss(partition: Path, name: str, segm
 def test_a_wrong_base_offset_at_the_end_of_a_segment_hides_no_other_rows(
     partition: Path, name: str, max_bytes: int, bit: int
 ) -> None:
-    """The next segment, or the high watermark, shows that it is wrong; `skip` loses its batch."""
+    """The next segment or the high watermark reveals it. `skip` loses only its batch."""
     damage.flip_bit(3, "base_offset", bit)(partition / name)
     log = open_log(partition)
     end, first = log.end_offset(), int(Path(name).stem) + 12
@@ -261,7 +261,10 @@ def test_a_wrong_base_offset_at_the_end_of_a_segment_hides_no_other_rows(
 def test_a_damaged_wrapper_before_another_is_an_error(
     tmp_path: Path, codec: int, batch: int
 ) -> None:
-    """The header of the next wrapper has only its last offset, and not the one to go on from."""
+    """The header of the next wrapper has only its last offset.
+
+    So the first missing offset is not known.
+    """
     wrappers = [
         encode_wrapper([Record(base + i, 0, None, b"%d" % i) for i in range(10)], codec)
         for base in range(0, 50, 10)
@@ -290,7 +293,7 @@ def test_a_damaged_wrapper_before_another_is_an_error(
 def test_a_read_by_time_that_skips_loses_only_the_damaged_batch(
     partition: Path, name: str, *, has_indexes: bool
 ) -> None:
-    """A filter narrows nothing where it meets damage; a start by time is found after it."""
+    """A filter does not narrow a read at damage. A start by time is found after the damage."""
     rows = open_log(partition).scan(columns=["offset", "timestamp"]).read_all()
     times = rows["timestamp"].to_pylist()
     CASES[name].damage(partition / CLOSED)
@@ -310,7 +313,7 @@ def test_a_read_by_time_that_skips_loses_only_the_damaged_batch(
 
 
 def rows_or_error(log: segmentlog.Log, start: int, stop: int, **how: Any) -> list[int] | str:
-    """Offsets of a range, or the word for an error that is about damage."""
+    """Offsets of a range, or "error" for an error that damage causes."""
     try:
         how["max_inflated_batch_bytes"] = 1 << 20
         return offsets(log, start_offset=start, end_offset=stop, **how)
@@ -319,7 +322,7 @@ def rows_or_error(log: segmentlog.Log, start: int, stop: int, **how: Any) -> lis
 
 
 def test_the_leader_epoch_may_change(partition: Path) -> None:
-    """Brokers set it in place; no checksum covers it, and no row shows it."""
+    """Brokers set the epoch in place, no checksum covers it, and no row contains it."""
     damage.flip_bit(1, "leader_epoch")(partition / CLOSED)
 
     assert [*ALL] == offsets(open_log(partition))
@@ -331,8 +334,8 @@ TAILS = {
     "the last header is cut": (damage.cut_tail(300), range(44)),
     "a bit in the last batch": (damage.flip_bit(3, "body"), range(44)),
     "the last batch is zeros": (damage.zero_batch(3), range(44)),
-    "zeros behind it": (damage.append_zeros(4096), ALL),
-    "garbage behind it": (damage.append_garbage(100), ALL),
+    "zeros after it": (damage.append_zeros(4096), ALL),
+    "garbage after it": (damage.append_garbage(100), ALL),
 }
 
 
@@ -340,7 +343,10 @@ TAILS = {
 def test_a_torn_tail_ends_the_read_before_it(
     partition: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing was promised here: the records before it come, and a warning unless it is zeros."""
+    """No high watermark covers the tail.
+
+    The records before it are read, with a warning unless it is zeros.
+    """
     tear, survivors = TAILS[name]
     tear(partition / LAST)
     (partition.parent / "replication-offset-checkpoint").unlink()
@@ -356,7 +362,7 @@ def test_a_torn_tail_ends_the_read_before_it(
 
 @pytest.mark.parametrize("name", [name for name, (_, kept) in TAILS.items() if kept != ALL])
 def test_a_torn_tail_that_was_promised_is_an_error(partition: Path, name: str) -> None:
-    """The high watermark says that those records were acknowledged."""
+    """The high watermark shows that the records of the tail were acknowledged."""
     tear, survivors = TAILS[name]
     tear(partition / LAST)
     log = open_log(partition)
@@ -367,17 +373,17 @@ def test_a_torn_tail_that_was_promised_is_an_error(partition: Path, name: str) -
 
 
 def empty(path: Path) -> None:
-    """Created, and never written."""
+    """A file that was created and never written."""
     path.write_bytes(b"")
 
 
 def zeros(path: Path) -> None:
-    """As long as it was, and never written."""
+    """A file of the same length whose bytes were never written."""
     path.write_bytes(bytes(path.stat().st_size))
 
 
 def shifted_positions(path: Path) -> None:
-    """In each entry of eight bytes a position seven bytes too high."""
+    """Each entry of eight bytes has a position that is seven bytes too high."""
     entries = struct.iter_unpack(">ii", path.read_bytes()[: path.stat().st_size // 8 * 8])
     path.write_bytes(b"".join(struct.pack(">iI", a, (b + 7) & 0xFFFFFFFF) for a, b in entries))
 
@@ -394,13 +400,13 @@ def shifted_positions(path: Path) -> None:
         zeros,
         shifted_positions,
     ],
-    ids=["deleted", "garbage", "cut", "zeros behind", "empty", "zeros", "positions shifted"],
+    ids=["deleted", "garbage", "cut", "zeros after", "empty", "zeros", "positions shifted"],
 )
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_no_index_changes_what_is_read(
     partition: Path, suffix: str, spoil: Damage, *, is_clean: bool
 ) -> None:
-    """Rows, slices, look-ups by time and the last stable offset are as they were."""
+    """A bad index changes no rows, slices, look-ups by time or last stable offset."""
 
     def answers() -> tuple[object, ...]:
         log = open_log(partition)
@@ -434,7 +440,7 @@ def test_no_index_changes_what_is_read(
 def test_verify_reports_a_bad_index(
     partition: Path, suffix: str, spoil: Damage, severity: Severity
 ) -> None:
-    """A broker trusts the indexes of closed segments."""
+    """`verify` reports a bad index because a broker trusts indexes of closed segments."""
     path = (partition / CLOSED).with_suffix(f".{suffix}")
     spoil(path)
     found = [each for each in verify_log(open_log(partition)) if each.path == str(path)]
@@ -443,7 +449,7 @@ def test_verify_reports_a_bad_index(
 
 
 def test_a_missing_segment_is_a_gap(partition: Path) -> None:
-    """Legal after compaction, so the read goes on; `verify` tells."""
+    """Compaction may leave such a gap, so the read continues, and `verify` notes the gap."""
     (partition / CLOSED).unlink()
     log = open_log(partition)
     gaps = [each for each in verify_log(log) if each.kind == FindingKind.OFFSET_GAP]
@@ -454,7 +460,7 @@ def test_a_missing_segment_is_a_gap(partition: Path) -> None:
 
 @pytest.mark.parametrize("name", ["replication-offset-checkpoint", "log-start-offset-checkpoint"])
 def test_a_garbage_checkpoint_is_an_error(partition: Path, name: str) -> None:
-    """Without it, nothing tells which records may be seen."""
+    """Without the checkpoint, the records that may be read are not known."""
     path = partition.parent / name
     path.write_bytes(b"0\n1\nsegments 0 x\n")
 
@@ -464,7 +470,7 @@ def test_a_garbage_checkpoint_is_an_error(partition: Path, name: str) -> None:
 
 
 def test_overlapping_segments_are_read_once(partition: Path) -> None:
-    """A copy taken during a clean holds the merged segment and those that it replaced."""
+    """A copy from during a compaction has the merged segment and the replaced ones."""
     first = partition / "00000000000000000000.log"
     first.write_bytes(first.read_bytes() + (partition / CLOSED).read_bytes())
     log = open_log(partition)
@@ -475,7 +481,7 @@ def test_overlapping_segments_are_read_once(partition: Path) -> None:
 
 
 def test_a_segment_that_overlaps_across_a_batch_is_damage(partition: Path) -> None:
-    """Compaction keeps the bounds of batches: this is a base offset that is too high."""
+    """Compaction keeps the bounds of batches, so the cause is a base offset that is too high."""
     damage.flip_bit(3, "base_offset", 1)(partition / "00000000000000000000.log")
 
     with pytest.raises(MalformedBatchError, match="reach 16, where the next") as caught:
@@ -484,7 +490,7 @@ def test_a_segment_that_overlaps_across_a_batch_is_damage(partition: Path) -> No
 
 
 def test_a_bomb_takes_no_more_memory_than_its_bound(partition: Path) -> None:
-    """A gigabyte of zeros in a megabyte: the bound is kept while inflating."""
+    """A megabyte would inflate to a gigabyte of zeros. The bound holds while inflating."""
     damage.bomb(1, 1 << 30)(partition / CLOSED)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(MalformedBatchError, match="inflate beyond 8388608 bytes"):

@@ -1,4 +1,4 @@
-"""Compiled kernels are found again by what they are made from, and by nothing else."""
+"""Compiled kernels are found again by their sources, versions and settings alone."""
 
 import errno
 import hashlib
@@ -22,7 +22,7 @@ from segmentlog.kernel_cache import KernelStore
 SOURCES = Path(segmentlog.__file__).parent
 LINE = "compiling segmentlog's kernels, which takes up to a minute"
 
-#: The checksum of a kernel that calls one of another module, and how many were compiled for it.
+#: The checksum of a kernel that calls another module's kernel, and how many were compiled.
 USE = """
 import numpy as np
 from segmentlog.kernels import message
@@ -34,7 +34,7 @@ COMPILED, LOADED = [CRC32, 2, 0], [CRC32, 0, 1]
 
 
 class Done(NamedTuple):
-    """The output of a process, as numbers, and its lines about compiling."""
+    """The output of a process as numbers, and its lines about compiling."""
 
     printed: list[int]
     lines: list[str]
@@ -53,7 +53,7 @@ def start(cache: Path, path: Path, code: str = USE, **variables: str) -> subproc
 
 
 def end(process: subprocess.Popen[str]) -> Done:
-    """Wait for it."""
+    """Wait for the process to end."""
     printed, errors = process.communicate(timeout=300)
     assert 0 == process.returncode, errors
     return Done(
@@ -63,7 +63,7 @@ def end(process: subprocess.Popen[str]) -> Done:
 
 
 def use(cache: Path, path: Path, code: str = USE, **variables: str) -> Done:
-    """One process, from its start to its end."""
+    """Run one process from start to end."""
     return end(start(cache, path, code, **variables))
 
 
@@ -77,17 +77,17 @@ def package(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """An empty place for kernels."""
+    """An empty directory for kernels."""
     return tmp_path / "cache"
 
 
 def entries(cache: Path) -> dict[str, bytes]:
-    """All compiled kernels there."""
+    """All compiled kernels in the cache."""
     return {path.name: path.read_bytes() for path in cache.rglob("*.nbc")}
 
 
 def archive(package: Path, name: str) -> Path:
-    """A zip of the package, as a wheel is one."""
+    """A zip of the package, with the name of a wheel."""
     made = package.parent / "other place" / name
     made.parent.mkdir(exist_ok=True)
     with zipfile.ZipFile(made, "w") as file:
@@ -97,7 +97,10 @@ def archive(package: Path, name: str) -> Path:
 
 
 def test_kernels_are_found_again_wherever_the_package_is(package: Path, cache: Path) -> None:
-    """In a directory, a zip, a wheel and a copy that cannot be written to; said once."""
+    """The package is a directory, a zip, a wheel or a read-only copy.
+
+    Compiling is announced once.
+    """
     first = use(cache, package)
     moved = package.parent / "read only"
     shutil.copytree(package, moved)
@@ -114,7 +117,7 @@ def test_kernels_are_found_again_wherever_the_package_is(package: Path, cache: P
 
 
 def test_a_changed_source_is_compiled(package: Path, cache: Path) -> None:
-    """Also if another module's function has changed, which the kernel calls."""
+    """The changed function may be in another module that the kernel calls."""
     use(cache, package)
     source = package / "segmentlog" / "kernels" / "crc_tables.py"
     before = source.read_text()
@@ -129,7 +132,7 @@ def test_a_changed_source_is_compiled(package: Path, cache: Path) -> None:
 
 
 def test_a_source_that_is_replaced_meanwhile_leaves_nothing(package: Path, cache: Path) -> None:
-    """Code that was imported before an upgrade is not kept under the upgrade's name."""
+    """Code that was imported before an upgrade is not stored under the upgrade's name."""
     replaced = "import pathlib, segmentlog\n" + USE.replace(
         "print(",
         "source = pathlib.Path(message.__file__)\n"
@@ -146,7 +149,7 @@ def test_a_source_that_is_replaced_meanwhile_leaves_nothing(package: Path, cache
 def test_settings_of_numba_have_kernels_of_their_own(
     package: Path, cache: Path, name: str
 ) -> None:
-    """Numba's own cache served the ones for the others."""
+    """Numba's own cache would return the kernels of other settings."""
     use(cache, package)
 
     assert COMPILED == use(cache, package, **{name: "1"}).printed
@@ -155,7 +158,7 @@ def test_settings_of_numba_have_kernels_of_their_own(
 
 @pytest.mark.thorough
 def test_processes_compile_at_once(package: Path, cache: Path) -> None:
-    """Each has the right result, and one of them compiles, says so, and leaves whole files."""
+    """Each process has the right result. One compiles, announces it, and leaves whole files."""
     done = [end(each) for each in [start(cache, package) for _ in range(4)]]
 
     assert {CRC32} == {each.printed[0] for each in done}
@@ -179,14 +182,14 @@ sys.stdin.read()
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KernelStore:
-    """An empty store of this process."""
+    """An empty store in this process."""
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
     return KernelStore("segmentlog.kernels")
 
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process, which compiles the kernel ``held`` for ever."""
+    """Another process that compiles the kernel ``held`` without end."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, "held"], env=environment, text=True,
@@ -200,7 +203,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def replace_sleep(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None]) -> None:
-    """Replace the sleep of the cache alone: a thread that py4j leaves behind sleeps, too."""
+    """Replace only the sleep of the cache, because a thread of py4j sleeps, too."""
     clock = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=sleep)
     monkeypatch.setattr("segmentlog.kernel_cache.time", clock)
 
@@ -208,7 +211,7 @@ def replace_sleep(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None
 def test_a_process_waits_for_the_kernel_of_another(
     store: KernelStore, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits for no other kernel, and goes on when the other process dies."""
+    """The process waits for no other kernel. It continues when the other process dies."""
     looks: list[float] = []
 
     def look(seconds: float) -> None:
@@ -226,7 +229,7 @@ def test_a_process_waits_for_the_kernel_of_another(
 
 
 class Planted:
-    """Code that runs when it is unpickled."""
+    """Code that runs when the file is unpickled."""
 
     def __init__(self, at: Path) -> None:
         self.at = at
@@ -245,7 +248,7 @@ def plant(store: KernelStore) -> tuple[Path, Path]:
 
 
 def test_a_private_directory_is_trusted(store: KernelStore) -> None:
-    """A directory that the store makes is the user's alone, whatever the user's umask."""
+    """A directory that the store makes belongs to the user alone, whatever the umask is."""
     mask = os.umask(0)
     try:
         directory, ran = plant(store)
@@ -259,7 +262,7 @@ def test_a_private_directory_is_trusted(store: KernelStore) -> None:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, path: Path, **changed: int) -> None:
-    """Have the store see another owner, group or mode of one directory."""
+    """Make the store see another owner, group or mode of one directory."""
     places = {"mode": 0, "uid": 4, "gid": 5}
     lstat = os.lstat
 
@@ -290,7 +293,7 @@ def test_code_that_others_may_have_planted_is_not_loaded(
     why: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A user who may write to a directory, or to one above it, may replace what is in it."""
+    """A user who may write to a directory, or to a parent of it, may replace its files."""
     directory, ran = plant(store)
     shared = [directory, *directory.parents][level]
     pretend(monkeypatch, shared, **changed)
@@ -308,7 +311,7 @@ def test_code_that_others_may_have_planted_is_not_loaded(
 def test_a_group_of_the_user_alone_may_write(
     store: KernelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A umask of 002 is usual where each user has a group of the same number."""
+    """A umask of 002 is usual where each user has a private group."""
     directory, ran = plant(store)
     pretend(monkeypatch, directory.parent, mode=0o40775, uid=os.geteuid(), gid=os.geteuid())
     KernelStore("segmentlog.kernels").load("kernel.nbc")
@@ -337,7 +340,7 @@ def test_a_file_of_another_user_is_not_loaded(
 def test_a_directory_in_which_all_may_create_files_but_not_replace_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Below a sticky directory such as /tmp, a directory of the user's own is safe."""
+    """A directory of the user in a sticky directory such as /tmp is safe."""
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
@@ -366,7 +369,7 @@ def test_a_shared_directory_is_refused_once_and_the_query_goes_on(
 
 
 def test_a_file_system_without_locks(store: KernelStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then each process compiles."""
+    """Without locks, each process compiles."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -380,7 +383,7 @@ def test_a_file_system_without_locks(store: KernelStore, monkeypatch: pytest.Mon
 def test_a_file_of_turns_that_another_user_keeps(
     store: KernelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a directory that users share: nobody is waited for, whom no lock can tell of."""
+    """The directory is shared. A process does not wait for a user whose locks it cannot see."""
 
     def refuse(*_: object) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -401,7 +404,7 @@ def test_a_file_of_turns_that_another_user_keeps(
 def test_a_process_that_hangs_is_waited_for_once(
     store: KernelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not for ever; it may hold many turns, which an interrupted compilation keeps."""
+    """The wait ends. A process may hold many turns, which an interrupted compilation keeps."""
     looks: list[float] = []
     replace_sleep(monkeypatch, looks.append)
     monkeypatch.setattr("segmentlog.kernel_cache._WAIT_SECONDS", 0.01)
@@ -416,7 +419,7 @@ def test_a_process_that_hangs_is_waited_for_once(
 
 @pytest.mark.slow
 def test_processes_compile_at_once_many_times(package: Path, tmp_path: Path) -> None:
-    """The same, with more of them."""
+    """More processes compile at once, many times."""
     for number in range(20):
         cache = tmp_path / str(number)
         done = [end(each) for each in [start(cache, package) for _ in range(8)]]
@@ -429,7 +432,7 @@ def test_processes_compile_at_once_many_times(package: Path, tmp_path: Path) -> 
 @pytest.mark.thorough
 @pytest.mark.parametrize("damage", ["empty", "short", "changed"])
 def test_damaged_files_are_compiled_again(package: Path, cache: Path, damage: str) -> None:
-    """A power cut may leave a name without its bytes, or with other ones."""
+    """A power cut may leave a name without its bytes, or with other bytes."""
     use(cache, package)
     for path in cache.rglob("*.nbc"):
         whole = bytearray(path.read_bytes())
@@ -441,7 +444,7 @@ def test_damaged_files_are_compiled_again(package: Path, cache: Path, damage: st
 
 
 def test_kernels_that_cannot_be_kept_are_told_once(package: Path, tmp_path: Path) -> None:
-    """Not by each process, and with what to do about it."""
+    """One process announces it, with the remedy."""
     (tmp_path / "file").touch()
     first, second = (use(tmp_path / "file", package) for _ in range(2))
 
@@ -454,7 +457,10 @@ def test_kernels_that_cannot_be_kept_are_told_once(package: Path, tmp_path: Path
 def test_without_a_word_from_the_user_they_are_in_the_cache_directory(
     package: Path, tmp_path: Path
 ) -> None:
-    """XDG's, or else the one in the home directory; without any, each process compiles."""
+    """The directory is that of XDG, or one in the home directory.
+
+    Without either, each process compiles.
+    """
     home = {"NUMBA_CACHE_DIR": "", "HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": ""}
     use(tmp_path, package, **home)
     use(tmp_path, package, **home | {"XDG_CACHE_HOME": str(tmp_path / "xdg")})

@@ -1,4 +1,4 @@
-"""Partitions that a checkpoint promises, and whose directories are gone."""
+"""Partitions that a checkpoint names, and whose directories are gone."""
 
 import logging
 import shutil
@@ -43,7 +43,7 @@ def missing(*directories: Path) -> list[str]:
 def test_a_lost_partition_is_not_left_out_in_silence(
     log_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error names it, its checkpoint and the remedy; on request a warning does."""
+    """The error names the partition, its checkpoint and the remedy. On request, a warning does."""
     shutil.rmtree(log_dir / "orders-1")
     checkpoint = log_dir / "replication-offset-checkpoint"
 
@@ -62,13 +62,13 @@ def test_a_lost_partition_is_not_left_out_in_silence(
 
 
 def test_a_lost_partition_of_another_topic_does_not_matter(log_dir: Path) -> None:
-    """Reads of whole topics go on."""
+    """Reads of whole topics still work."""
     shutil.rmtree(log_dir / "orders-1")
     assert 90 == segmentlog.dataset(log_dir, topics="payments").count_rows()
 
 
 def test_a_topic_of_which_all_partitions_are_lost(log_dir: Path) -> None:
-    """It is no unknown topic: its name is in the checkpoint."""
+    """The topic is not unknown, because the checkpoint contains its name."""
     for number in range(3):
         shutil.rmtree(log_dir / f"orders-{number}")
     with pytest.raises(UnknownTopicOrPartitionError, match="and 2 more partitions"):
@@ -81,7 +81,7 @@ def test_a_topic_of_which_all_partitions_are_lost(log_dir: Path) -> None:
 def test_verify_and_describe_report_a_lost_partition(
     log_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Verify ends with an error; describe has a row that counts the partitions."""
+    """`verify` ends with an error. `describe` has a row that counts the partitions."""
     assert verify_paths([str(log_dir)])
     capsys.readouterr()
     shutil.rmtree(log_dir / "orders-1")
@@ -100,13 +100,13 @@ def test_verify_and_describe_report_a_lost_partition(
 
 @pytest.mark.parametrize("state", ["delete", "future", "stray"])
 def test_a_partition_under_another_name_is_not_lost(log_dir: Path, state: str) -> None:
-    """A broker is deleting or moving it, and writes its high watermarks seconds later."""
+    """A broker deletes or moves the partition, and writes its high watermarks seconds later."""
     (log_dir / "orders-1").rename(log_dir / f"orders-1.{HEX}-{state}")
     assert [] == missing(log_dir)
 
 
 def test_a_deleted_topic_whose_name_was_cut_is_not_lost(tmp_path: Path) -> None:
-    """The name of its directory has the beginning of the topic."""
+    """The name of its directory has only the beginning of the topic's name."""
     topic = "t" * 249
     write(tmp_path, pa.table({"value": [b"v"]}), topic=topic)
     suffix = f"-0.{HEX}-delete"
@@ -115,7 +115,7 @@ def test_a_deleted_topic_whose_name_was_cut_is_not_lost(tmp_path: Path) -> None:
 
 
 def test_a_deleted_topic_is_not_lost(log_dir: Path) -> None:
-    """Its entries have left the checkpoints."""
+    """The deletion has removed the topic's entries from the checkpoints."""
     segmentlog.delete_topic(log_dir, "orders")
     assert [] == missing(log_dir)
     assert 90 == segmentlog.dataset(log_dir).count_rows()
@@ -133,7 +133,7 @@ def test_a_partition_that_never_had_records_is_not_lost(log_dir: Path) -> None:
 def test_a_partition_in_another_directory_of_the_read_is_not_lost(
     log_dir: Path, tmp_path: Path
 ) -> None:
-    """It was moved between the directories of one broker."""
+    """The partition was moved between two directories of one broker."""
     other = tmp_path / "other"
     other.mkdir()
     (log_dir / "orders-1").rename(other / "orders-1")
@@ -142,7 +142,7 @@ def test_a_partition_in_another_directory_of_the_read_is_not_lost(
 
 
 def test_a_broker_promises_what_both_of_its_checkpoints_name(log_dir: Path) -> None:
-    """It leaves the high watermarks of a directory that has lost its last partition."""
+    """A broker keeps the old high watermarks in a directory that has lost its last partition."""
     (log_dir / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
     for name in ("orders", "payments"):
         for number in range(3):
@@ -155,13 +155,13 @@ def test_a_broker_promises_what_both_of_its_checkpoints_name(log_dir: Path) -> N
 
 
 def test_one_partition_that_is_named_alone_promises_nothing_else(log_dir: Path) -> None:
-    """Nobody has asked for its neighbours."""
+    """A read of one partition does not need the other partitions."""
     shutil.rmtree(log_dir / "orders-1")
     assert [] == missing(log_dir / "orders-0")
 
 
 def test_internal_topics_are_missed_by_name_alone(log_dir: Path) -> None:
-    """Copies of a broker's directory often lack them."""
+    """Copies of a broker's directory often lack the internal topics."""
     checkpoint = log_dir / "replication-offset-checkpoint"
     lines = checkpoint.read_text().splitlines()
     lines[1] = str(int(lines[1]) + 1)
@@ -174,7 +174,7 @@ def test_internal_topics_are_missed_by_name_alone(log_dir: Path) -> None:
 def test_a_dump_names_the_partitions_that_it_lacks(
     log_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once each."""
+    """The dump names each of them once."""
     from segmentlog.tools.dump import dump_paths
     from segmentlog.tools.selection import Selection
     from segmentlog.tools.sinks import Sink

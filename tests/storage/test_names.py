@@ -1,4 +1,4 @@
-"""Names of directories and files, as brokers write them and as they must not be read."""
+"""Names of directories and files: those of brokers, and those that are not read."""
 
 import pytest
 
@@ -35,7 +35,7 @@ HEX = "0123456789abcdef0123456789abcdef"
     ],
 )
 def test_the_last_dash_divides_topic_and_partition(name: str, topic: str, partition: int) -> None:
-    """Dots, dashes and underscores belong to the topic; only the last dash divides."""
+    """Dots, dashes and underscores may be part of the topic's name."""
     expected = (TopicPartition(topic, partition), DirectoryState.CURRENT)
 
     assert expected == parse_partition_directory(name)
@@ -44,7 +44,7 @@ def test_the_last_dash_divides_topic_and_partition(name: str, topic: str, partit
 @pytest.mark.parametrize("state", ["future", "delete", "stray"])
 @pytest.mark.parametrize("topic", ["orders", "a-b.c", "foo-"])
 def test_a_suffix_with_32_hex_digits_tells_the_state(topic: str, state: str) -> None:
-    """A moved, deleted or stray directory keeps its partition, and says that it is not current."""
+    """The name of a moved, deleted or stray directory has its partition and its state."""
     expected = (TopicPartition(topic, 3), DirectoryState(state))
 
     assert expected == parse_partition_directory(f"{topic}-3.{HEX}-{state}")
@@ -87,7 +87,7 @@ def test_a_suffix_with_32_hex_digits_tells_the_state(topic: str, state: str) -> 
     ],
 )
 def test_a_name_of_another_form_is_no_partition(name: str) -> None:
-    """A name that no broker would have given is left alone rather than guessed at."""
+    """A name that no broker would give is ignored."""
     assert parse_partition_directory(name) is None
 
 
@@ -104,7 +104,7 @@ def test_a_name_of_another_form_is_no_partition(name: str) -> None:
 def test_a_file_name_holds_offset_kind_and_state(
     kind: FileKind, suffix: str, state: FileState
 ) -> None:
-    """Every kind of file can be in every state, and both are read from its name."""
+    """Every kind of file can be in every state, and the name has both."""
     expected = SegmentFileName(42, kind, state)
 
     assert expected == parse_segment_file(f"00000000000000000042.{kind}{suffix}")
@@ -146,13 +146,13 @@ def test_the_digits_are_the_base_offset(name: str, offset: int) -> None:
     ],
 )
 def test_a_file_of_another_form_is_no_segment_file(name: str) -> None:
-    """Foreign files are told from segment files by the whole of their name."""
+    """The whole name distinguishes segment files from other files."""
     assert parse_segment_file(name) is None
 
 
 @pytest.mark.parametrize("offset", [0, 42, 2**63 - 1])
 def test_a_written_name_parses_to_what_it_was_written_from(offset: int) -> None:
-    """Names have 20 digits and survive the way there and back."""
+    """Names have 20 digits, and parsing returns the values that were written."""
     name = segment_file_name(offset, FileKind.TIME_INDEX)
 
     assert f"{offset:020d}.timeindex" == name

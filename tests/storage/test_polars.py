@@ -40,7 +40,7 @@ PREDICATES = [
 def test_predicates_keep_the_rows_that_polars_keeps(
     example_data: str, predicate: pl.Expr, engine: Any
 ) -> None:
-    """Those that Arrow knows and those that it does not, with few columns and all."""
+    """Arrow knows some of the predicates. The queries have few columns, or all."""
     rows = pl.DataFrame(segmentlog.dataset(example_data).to_table())
     found = scan_log(example_data).filter(predicate)
 
@@ -54,7 +54,10 @@ def test_predicates_keep_the_rows_that_polars_keeps(
 def test_rows_of_other_times_are_not_made_rows_of_polars(
     example_data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch that has some of both is filtered before, and one that has none is left out."""
+    """A batch with matching and other rows is filtered first.
+
+    A batch without matching rows is skipped.
+    """
     first, end = datetime(2025, 10, 9, 12, tzinfo=UTC), datetime(2025, 10, 10, tzinfo=UTC)
     made, frame = [], pl.DataFrame
 
@@ -76,7 +79,7 @@ def test_rows_of_other_times_are_not_made_rows_of_polars(
 def test_limits_and_options_reach_the_reader(
     write_log: Callable[..., Path], opening: Callable, tmp_path: Path
 ) -> None:
-    """The first rows are of the first log; the frame is read again and again."""
+    """The first rows are those of the first log. The frame can be read again."""
     for name in ("a-0", "a-1", "b-0"):
         write_log([[(i, i) for i in range(10)]], name)
     frame = scan_log(tmp_path, topics=["a", "b"])
@@ -94,7 +97,7 @@ def test_limits_and_options_reach_the_reader(
 def test_a_filter_behind_a_limit_sees_the_first_rows_alone(
     write_log: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Slices and batches without rows for the filter count towards the limit."""
+    """Slices and batches without matching rows count towards the limit."""
     for name in ("a-0", "a-1", "b-0"):
         write_log([[(i, i) for i in range(5)], [(i, 1000 * i) for i in range(5, 10)]], name)
     rows = scan_log(tmp_path).collect()
@@ -107,7 +110,7 @@ def test_a_filter_behind_a_limit_sees_the_first_rows_alone(
 
 
 def test_polars_loads_with_the_first_call() -> None:
-    """Neither `segmentlog` nor `segmentlog.polars` needs Polars to be imported."""
+    """Neither `segmentlog` nor `segmentlog.polars` imports Polars."""
     code = "import sys, segmentlog.polars; print('polars' in sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

@@ -1,4 +1,4 @@
-"""Times and durations as users give them, in Python, on the command line, and in Spark."""
+"""Times and durations as users write them in Python, on the command line and in Spark."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
@@ -34,7 +34,7 @@ NOON = 1_769_860_800_000  # 2026-01-31T12:00:00Z
     ],
 )
 def test_times_are_milliseconds(time: Time, expected: int) -> None:
-    """Each form is exact, without the rounding of floating point; a duration ends now."""
+    """Each form is exact, without floating-point rounding. A duration ends now."""
     assert expected == epoch_milliseconds("since", time, now_ms=NOON)
 
 
@@ -55,14 +55,14 @@ def test_times_are_milliseconds(time: Time, expected: int) -> None:
     ],
 )
 def test_a_time_that_means_nothing_by_itself_is_refused(time: Any, message: str) -> None:
-    """The message names the option; no zone is taken from the machine."""
+    """The message names the option. The machine's time zone is not used."""
     with pytest.raises(OptionError, match=rf"'until' .*{message}"):
         epoch_milliseconds("until", time)
 
 
 @pytest.mark.parametrize("time", [1_760_000_000, "1760000000"])
 def test_a_time_in_seconds_is_refused_with_its_likely_meaning(time: Time) -> None:
-    """The message gives the time that was probably meant, in both forms."""
+    """The message has the time that was probably meant, in both forms."""
     with pytest.raises(OptionError) as caught:
         epoch_milliseconds("since", time)
 
@@ -70,7 +70,7 @@ def test_a_time_in_seconds_is_refused_with_its_likely_meaning(time: Time) -> Non
 
 
 def test_a_text_is_a_time_or_a_duration_and_never_both() -> None:
-    """A bare number is milliseconds since 1970, and not a duration without its unit."""
+    """A bare number is milliseconds since 1970. A duration needs a unit."""
     assert (500, 500) == (parse_time("500"), parse_duration("500ms"))
     with pytest.raises(ValueError, match=r"^$"):
         parse_time("500ms")

@@ -1,4 +1,4 @@
-"""The last flush may be repeated at any time, whatever was removed from the log since."""
+"""A producer's last flush may be repeated at any time, whatever was removed from the log since."""
 
 import random
 import shutil
@@ -31,7 +31,7 @@ RETAIN = {"retention.ms": "1", "file.delete.delay.ms": "0"}
 
 
 class Flushes:
-    """Flushes of three producers to a topic, and what cleans up behind them."""
+    """Flushes of three producers to a topic, and the cleaning of the log after them."""
 
     def __init__(self, directory: Path, rng: random.Random) -> None:
         self.directory, self.rng = directory, rng
@@ -41,7 +41,7 @@ class Flushes:
         self.answers: tuple[Appended, ...] = ()
 
     def flush(self) -> None:
-        """One with few or many batches, in few or many segments."""
+        """A flush with few or many batches, in few or many segments."""
         number = self.rng.randrange(3)
         partitions = self.rng.choices(range(N_PARTITIONS), k=self.rng.randint(1, 40))
         rows = pa.table(
@@ -70,34 +70,34 @@ class Flushes:
             self.sequences[number][each] += 1
 
     def repeat(self) -> None:
-        """Answered as it was, and nothing is appended."""
+        """Repeat a flush: it is answered with its first offsets, and nothing is appended."""
         before = self.ends()
         expected = [each._replace(n_duplicates=each.n_records) for each in self.answers]
         assert expected == [*self.again()]
         assert before == self.ends()
 
     def ends(self) -> list[int]:
-        """The log ends."""
+        """The ends of the logs."""
         opened = segmentlog.open_log_dir(self.directory)
         return [opened.log("t", each).log_end_offset for each in range(N_PARTITIONS)]
 
     def compact(self) -> None:
-        """With nothing that has to stay for a while."""
+        """Compact the log, without delays that keep records."""
         segmentlog.compact(self.directory, settings=COMPACT)
 
     def retain(self) -> None:
-        """Nearly nothing stays."""
+        """Retention removes nearly all segments."""
         segmentlog.retain(self.directory, settings=RETAIN)
 
     def delete_records(self) -> None:
-        """A part of a partition."""
+        """Delete a part of a partition."""
         partition = self.rng.randrange(N_PARTITIONS)
         log = segmentlog.open_log_dir(self.directory).log("t", partition)
         offset = self.rng.randint(log.log_start_offset, log.log_end_offset)
         segmentlog.delete_records(self.directory, "t", partition, offset=offset)
 
     def step(self) -> None:
-        """Any of them."""
+        """Take any of these steps."""
         steps = (self.flush, self.repeat, self.compact, self.retain, self.delete_records)
         (step,) = self.rng.choices(steps, (5, 3, 1, 1, 1))
         step()
@@ -106,7 +106,7 @@ class Flushes:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_last_flush_is_recognized_whatever_was_removed(tmp_path: Path, seed: int) -> None:
-    """Also by a log that has none of its batches any more."""
+    """A log recognizes the flush even if it has none of its batches any more."""
     flushes = Flushes(tmp_path, random.Random(seed))
     flushes.flush()
     while min(flushes.steps[name] for name in ("repeat", "compact", "retain")) < 5:
@@ -216,7 +216,7 @@ def test_a_removed_flush_is_recognized_after_an_unclean_stop(
 
 
 def test_a_copy_without_recovery_points_recognizes_a_compacted_flush(tmp_path: Path) -> None:
-    """The mark of a clean stop vouches for all bytes when the compaction begins."""
+    """The mark of a clean stop shows that all bytes are on the disk when the compaction begins."""
     (sent,) = send(tmp_path)
     write(tmp_path, OTHERS)
     (tmp_path / RECOVERY_POINT_CHECKPOINT).unlink()
@@ -226,7 +226,7 @@ def test_a_copy_without_recovery_points_recognizes_a_compacted_flush(tmp_path: P
 
 
 def test_a_flush_that_a_power_cut_took_is_written_again(tmp_path: Path) -> None:
-    """A snapshot knows its producer, but the batch was never synced, and its segment is gone."""
+    """A snapshot contains the producer, but the batch was never synced and is lost."""
     write(tmp_path, OTHERS)
     end = segmentlog.open_log_dir(tmp_path).log("t", 0).log_end_offset
     config = replace(SMALL, flush=False, topic_config=TopicConfig(segment_bytes=100))
@@ -254,7 +254,7 @@ def recover_without_mark(directory: Path) -> None:
 def test_a_crash_at_any_step_keeps_a_removed_flush_known(
     tmp_path: Path, act: Callable[[Path], None], every: int
 ) -> None:
-    """The last snapshot that knows the producer goes only after a newer one is on the disk."""
+    """The last snapshot with the producer is removed only after a newer one is on the disk."""
     before = tmp_path / "before"
     (sent,) = send(before)
     write(before, OTHERS)

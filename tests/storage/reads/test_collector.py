@@ -13,13 +13,13 @@ from segmentlog.testing.reference import Record, encode_batch
 
 @pytest.fixture(autouse=True)
 def is_restored() -> Iterator[None]:
-    """A test that fails leaves the collector on."""
+    """The collector is on after a test, even if the test fails."""
     yield
     gc.enable()
 
 
 def test_the_collector_waits_and_is_on_again() -> None:
-    """Nested contexts belong to the outermost one."""
+    """Only the outermost of nested contexts turns the collector on again."""
     with without_collector():
         with without_collector():
             assert not gc.isenabled()
@@ -29,7 +29,7 @@ def test_the_collector_waits_and_is_on_again() -> None:
 
 
 def test_the_collector_is_on_again_after_an_error() -> None:
-    """A plan that fails must not leave a process without it."""
+    """A plan that fails leaves the collector on."""
     with pytest.raises(KeyError), without_collector():
         raise KeyError
 
@@ -37,7 +37,7 @@ def test_the_collector_is_on_again_after_an_error() -> None:
 
 
 def test_a_collector_that_was_off_stays_off() -> None:
-    """Its user has turned it off, and nobody else turns it on."""
+    """If the user has turned the collector off, a plan does not turn it on."""
     gc.disable()
 
     with without_collector():
@@ -47,7 +47,7 @@ def test_a_collector_that_was_off_stays_off() -> None:
 
 
 def test_a_large_directory_is_opened_and_measured_without_it(tmp_path: Path) -> None:
-    """Its objects are many, and all of them stay."""
+    """A large directory has many objects, and all of them stay."""
     for number in range(200):
         partition = tmp_path / f"t-{number}"
         partition.mkdir()

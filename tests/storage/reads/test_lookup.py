@@ -18,13 +18,13 @@ from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.topic_config import TopicConfig
 
 N_RECORDS = 60_000
-INTERVAL_BYTES = 4096  # from index entry to index entry
+INTERVAL_BYTES = 4096  # between two index entries
 BATCH_BYTES = 1000
-INTERVAL = INTERVAL_BYTES + 2 * BATCH_BYTES  # the batches at its ends, too
+INTERVAL = INTERVAL_BYTES + 2 * BATCH_BYTES  # and the batches at its ends
 
 
 class CountingFile:
-    """An open file that adds up what is read from it."""
+    """An open file that adds up the bytes that are read from it."""
 
     def __init__(self, file: ReadableFile, read: Counter[str]) -> None:
         self._file = file
@@ -51,7 +51,7 @@ class CountingFile:
 
 
 class CountingDisk(LocalDisk):
-    """The local disk; `read` holds bytes by the ending of the file's name."""
+    """The local disk; `read` counts the bytes that are read, by the ending of the file's name."""
 
     def __init__(self) -> None:
         self.read: Counter[str] = Counter()
@@ -62,7 +62,7 @@ class CountingDisk(LocalDisk):
 
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> CountingDisk:
-    """In the place of the disk, for all that reads."""
+    """A counting disk takes the place of the disk for all reads."""
     disk = CountingDisk()
     monkeypatch.setattr(readable, "_LOCAL", disk)
     return disk
@@ -94,7 +94,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_look_up_reads_an_interval_of_log_where_it_finds_its_record(
     directory: Path, counting: CountingDisk, second: int
 ) -> None:
-    """In the segment of the record; of an earlier segment, the end that shows its newest time."""
+    """A look-up reads an index interval of the record's segment.
+
+    Of an earlier segment it reads only the end, which shows the newest time.
+    """
     log = segmentlog.open_log_dir(directory).log("t", 0)
     assert len(log.segments) > 3
     before = [each for each in log.segments if each.base_offset <= second]
@@ -114,7 +117,10 @@ def test_a_look_up_reads_an_interval_of_log_where_it_finds_its_record(
 def test_zeros_after_the_last_batch_do_not_stop_a_look_up_by_time(
     tmp_path: Path, *, has_time_index: bool
 ) -> None:
-    """A file system fills a file up with zeros after a crash; scans leave them out, too."""
+    """A file system may fill a file with zeros after a crash.
+
+    Look-ups ignore the zeros, as scans do.
+    """
     times = pa.array([1000, 2000, 3000], pa.timestamp("ms", "UTC"))
     rows = pa.table({"value": pa.array([b"a", b"b", b"c"]), "timestamp": times})
     config = ProducerConfig(use_timestamps=True)
@@ -135,7 +141,7 @@ def test_zeros_after_the_last_batch_do_not_stop_a_look_up_by_time(
 
 
 def test_zeros_after_the_last_batch_do_not_stop_reads_of_committed_records(tmp_path: Path) -> None:
-    """The last stable offset, producers and a compaction are found in the batches before them."""
+    """The last stable offset, the producers and a compaction use the batches before the zeros."""
     producer = segmentlog.Producer(7)
     rows = pa.table({"key": pa.array([b"k", b"k"]), "value": pa.array([b"a", b"b"])})
     for _ in range(2):
@@ -157,7 +163,7 @@ def test_zeros_after_the_last_batch_do_not_stop_reads_of_committed_records(tmp_p
 
 
 def test_a_promised_tail_of_zeros_is_damage_to_a_look_up_by_time(tmp_path: Path) -> None:
-    """A high watermark beyond the zeros has promised records there: none is left out unsaid."""
+    """If the high watermark lies beyond the zeros, records are missing, and a look-up fails."""
     with segmentlog.open_writer(tmp_path, "t", num_partitions=1) as writer:
         writer.append(pa.table({"value": pa.array([b"a"])}))
     with (tmp_path / "t-0" / f"{0:020d}.log").open("ab") as file:
@@ -172,7 +178,7 @@ def test_a_promised_tail_of_zeros_is_damage_to_a_look_up_by_time(tmp_path: Path)
 
 @pytest.fixture
 def half_deleted(tmp_path: Path) -> Path:
-    """A log start in the middle of the first segment, whose newest record lies below it."""
+    """A log start in the first segment, whose newest record lies below the log start."""
     directory = tmp_path / "half"
     partition = directory / "t-0"
     partition.mkdir(parents=True)
@@ -195,7 +201,10 @@ def half_deleted(tmp_path: Path) -> Path:
 def test_deleted_newer_records_do_not_hide_those_of_later_segments(
     half_deleted: Path, timestamp_ms: int, offset: int | None
 ) -> None:
-    """A broker searches the first segment that reaches the time, and no other one."""
+    """A broker searches only the first segment that reaches the time.
+
+    Our look-up searches later segments, too.
+    """
     log = segmentlog.open_log_dir(half_deleted).log("t", 0)
     found = log.offset_for_timestamp(timestamp_ms)
     as_broker = log.offset_for_timestamp(timestamp_ms, one_segment=True)

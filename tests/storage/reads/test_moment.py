@@ -1,4 +1,4 @@
-"""A directory that is held open beside writers without high watermarks, and beside compaction."""
+"""A directory stays open while writers without high watermarks, or compaction, change it."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def segments(directory: Path) -> list[Path]:
 
 
 def test_files_below_the_log_start_go_beside_a_writer(overwritten: Path) -> None:
-    """The reader needs none of them: it reads what was there when it opened the directory."""
+    """The reader does not need the removed files: it reads the moment of opening."""
     log = segmentlog.open_log_dir(overwritten).log("t", 0)
     write(overwritten, pa.table({"value": [b"later"]}))
     segments(overwritten)[0].unlink()
@@ -47,7 +47,7 @@ def test_files_below_the_log_start_go_beside_a_writer(overwritten: Path) -> None
 
 @pytest.mark.parametrize("n_listings", [1, 3])
 def test_a_log_is_listed_again_as_it_was(overwritten: Path, n_listings: int) -> None:
-    """Each time, however much a writer has appended meanwhile."""
+    """Each listing is the same, however much a writer has appended meanwhile."""
     log = segmentlog.open_log_dir(overwritten).log("t", 0)
     for number in range(n_listings):
         write(overwritten, pa.table({"value": [b"%d" % number]}))
@@ -57,7 +57,10 @@ def test_a_log_is_listed_again_as_it_was(overwritten: Path, n_listings: int) -> 
 
 
 def test_records_that_are_gone_are_told(overwritten: Path) -> None:
-    """Nothing had said where the log ended, so a remaining file is no answer."""
+    """No high watermark gives the end of the log.
+
+    So a remaining file does not prove that nothing is missing.
+    """
     log = segmentlog.open_log_dir(overwritten).log("t", 0)
     write(overwritten, pa.table({"value": [b"newest"]}), overwrite=True)
     for path in segments(overwritten)[:-1]:
@@ -68,7 +71,7 @@ def test_records_that_are_gone_are_told(overwritten: Path) -> None:
 
 
 def test_a_segment_that_has_grown_is_read_to_its_earlier_size(overwritten: Path) -> None:
-    """Its later records may be undecided."""
+    """Records beyond the earlier size may be undecided."""
     log = segmentlog.open_log_dir(overwritten).log("t", 0)
     size = log.segments[-1].size
     write(overwritten, pa.table({"value": [b"later"]}))
@@ -82,7 +85,7 @@ COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
 
 def write_keys(directory: Path, *keys: bytes) -> None:
-    """Records, and a segment behind them that is active."""
+    """Records in one segment, and an active segment after it."""
     with segmentlog.open_writer(directory, "t") as writer:
         writer.append(pa.table({"key": keys, "value": keys}))
         writer.roll()
@@ -91,7 +94,7 @@ def write_keys(directory: Path, *keys: bytes) -> None:
 
 @pytest.mark.parametrize("is_written", [True, False])
 def test_a_pass_with_later_records_is_told(tmp_path: Path, is_written: bool) -> None:
-    """Also before the checkpoint of the cleaner is written: the files are there before."""
+    """The pass is noticed even before it writes the cleaner's checkpoint."""
     write_keys(tmp_path, b"a", b"b")
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
     write_keys(tmp_path, b"a")
@@ -104,7 +107,10 @@ def test_a_pass_with_later_records_is_told(tmp_path: Path, is_written: bool) -> 
 
 
 def test_other_passes_are_of_no_concern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those before the opening, and those without later records."""
+    """A pass before the opening changes nothing for the reader.
+
+    Nor does a pass without later records.
+    """
     write_keys(tmp_path, b"a", b"b", b"a")
     segmentlog.compact(tmp_path, settings=COMPACT)
     put_aside = (tmp_path / "t-0").glob("*.log.deleted")

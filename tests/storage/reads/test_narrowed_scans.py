@@ -1,4 +1,4 @@
-"""Scans that leave work out: rows told by headers alone, and batches of other times."""
+"""Narrowed scans: rows counted from headers alone, and batches of other times skipped."""
 
 import random
 from pathlib import Path
@@ -56,7 +56,7 @@ def mixed(tmp_path: Path) -> segmentlog.Log:
 
 
 def assert_counted_alike(log: segmentlog.Log, start: int, end: int, level: IsolationLevel) -> None:
-    """Rows of any constant columns are as many, and as they are, in a scan of all columns."""
+    """A scan of constant columns returns the rows that a scan of all columns returns."""
     full = log.scan(start, end, isolation_level=level).read_all()
     for columns in (CONSTANT, CONSTANT[:1], CONSTANT[1:], []):
         found = log.scan(start, end, columns=columns, isolation_level=level)
@@ -72,7 +72,10 @@ def assert_counted_alike(log: segmentlog.Log, start: int, end: int, level: Isola
 def test_rows_of_a_brokers_log_are_counted(
     directory: Path, topic: str, partition: int, level: IsolationLevel
 ) -> None:
-    """Compacted, transactional, compressed, emptied: in ranges that cut batches, too."""
+    """Compacted, transactional, compressed and emptied batches are counted.
+
+    Some ranges cut batches.
+    """
     log = segmentlog.open_log_dir(directory).log(topic, partition)
     first, last = log.log_start_offset, log.end_offset(isolation_level=level)
     draw = random.Random(f"{topic}-{partition}")
@@ -84,7 +87,7 @@ def test_rows_of_a_brokers_log_are_counted(
 
 
 def test_rows_of_every_format_are_counted(tmp_path: Path) -> None:
-    """A wrapper's header lacks the number of its records, which are counted inside."""
+    """A wrapper's header lacks the number of its records, so the records inside are counted."""
     log = mixed(tmp_path)
 
     for start in range(0, 60, 3):
@@ -93,7 +96,7 @@ def test_rows_of_every_format_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_batch_is_counted_without_a_look_at_its_records(tmp_path: Path) -> None:
-    """Its checksum is verified: a batch that has rotted is damage, for a count as for any read."""
+    """The checksum is verified: a damaged batch fails a count as it fails any read."""
     records = [Record(i, 1000 + i, b"k", b"value") for i in range(20)]
     path = tmp_path / "t-0" / f"{0:020d}.log"
     log = written(tmp_path, *(encode_batch(records[i : i + 10]) for i in (0, 10)))
@@ -110,7 +113,7 @@ def test_a_batch_is_counted_without_a_look_at_its_records(tmp_path: Path) -> Non
 
 
 def of_times(log: segmentlog.Log, start_ms: int, end_ms: int, skips: bool = False) -> list[tuple]:
-    """Offsets and times of the rows that a scan of these times yields, in milliseconds."""
+    """Offsets and times, in milliseconds, of the rows that a scan of these times returns."""
     policy = ScanPolicy(
         on_corrupt_batch=OnCorruptBatch.SKIP if skips else OnCorruptBatch.FAIL,
         timestamps=TimestampRange(start_ms, end_ms),
@@ -126,7 +129,10 @@ def of_times(log: segmentlog.Log, start_ms: int, end_ms: int, skips: bool = Fals
 
 @pytest.mark.parametrize("skips", [False, True])
 def test_no_record_of_the_wanted_times_is_left_out(tmp_path: Path, skips: bool) -> None:
-    """Every format, every bound; the records of other times come where their batch has others."""
+    """All records of the wanted times are returned, in every format.
+
+    Records of other times may come, too.
+    """
     log = mixed(tmp_path)
     everything = of_times(log, -(2**63), 2**63)
     bounds = sorted({ms + by for _, ms in everything for by in (0, 1)})
@@ -143,9 +149,12 @@ def test_no_record_of_the_wanted_times_is_left_out(tmp_path: Path, skips: bool) 
 def test_batches_of_other_times_are_left_out(
     tmp_path: Path, in_one_pass: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that are older; and newer ones whose records all have the time of appending."""
+    """Older batches are skipped.
+
+    Newer batches are skipped if all their records have the time of appending.
+    """
     if in_one_pass:
-        monkeypatch.setattr(RecordDecoder, "decode", None)  # the careful one is not needed
+        monkeypatch.setattr(RecordDecoder, "decode", None)  # the careful decoder is not needed
     else:
         monkeypatch.setattr(OnePassDecoder, "suits", lambda _: False)
     log = written(
@@ -167,7 +176,10 @@ def test_batches_of_other_times_are_left_out(
 
 
 def test_an_emptied_batch_does_not_hide_newer_records(tmp_path: Path) -> None:
-    """Compaction keeps the time of a batch whose records are gone: a broker finds nothing then."""
+    """Compaction keeps the largest timestamp of an emptied batch.
+
+    A broker's search stops at that batch, and finds nothing.
+    """
     directory = tmp_path / "t-0"
     directory.mkdir()
     emptied = encode_batch([], base_offset=1, last_offset=1, max_timestamp_ms=2000)

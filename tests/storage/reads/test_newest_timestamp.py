@@ -14,7 +14,7 @@ from segmentlog.model import TopicPartition
 def test_no_record_of_a_slice_is_above_the_bound(
     write_log: Callable[..., Path], damage: str | None
 ) -> None:
-    """Times go back and forth; an index that is missing or wrong makes the bound larger only."""
+    """Timestamps rise and fall. An index that is missing or wrong only makes the bound larger."""
     draw = random.Random(7)
     times = [draw.randrange(1_000 * i, 1_000 * i + 9_000) for i in range(60)]
     segments = [[(i, times[i]) for i in range(base, base + 20)] for base in (0, 20, 40)]
@@ -40,7 +40,7 @@ def test_no_record_of_a_slice_is_above_the_bound(
 
 
 def test_a_bound_is_not_known_of_a_file_that_was_replaced(write_log: Callable[..., Path]) -> None:
-    """The slice was cut from another file of the same name."""
+    """The slice was cut from another file that had this name."""
     partition = write_log([[(i, 1_000 * i) for i in range(5)]])
     log = Log(TopicPartition("t", 0), str(partition))
     (whole,) = log.slices(0, 5)

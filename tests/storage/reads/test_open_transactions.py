@@ -18,7 +18,7 @@ PLAIN = -1
 
 @pytest.fixture
 def log_file(tmp_path: Path) -> Path:
-    """Two records of no transaction, four of a committed one, two more, and no checkpoint."""
+    """Two records without a transaction, four of a committed one, and two more; no checkpoint."""
     plant(
         tmp_path,
         batch(PLAIN, -1, -1, 2),
@@ -94,7 +94,7 @@ def test_skipping_leaves_out_the_damaged_batch_alone(
     ],
 )
 def test_a_damaged_marker_behind_a_range_is_an_error(log_file: Path, spoil: Damage) -> None:
-    """The records of the range are neither lost nor decided by a later marker."""
+    """The records of the range are neither lost nor decided by a later marker: the read fails."""
     log = segmentlog.open_log_dir(log_file.parents[1]).log("t", 0)
     slices = log.slices(0, 6)
     spoil(log_file)
@@ -132,7 +132,7 @@ def test_a_file_that_compaction_replaces_while_markers_are_sought_is_listed_agai
 
 
 def test_a_marker_that_the_high_watermark_promises_is_an_error(log_file: Path) -> None:
-    """With its wrong offset, the last batch counts as damage behind the log end."""
+    """A wrong offset makes the last batch look like damage after the log end."""
     data = log_file.read_bytes()
     log_file.write_bytes(data[: -len(batch(PLAIN, -1, -1, 2))])
     checkpoint = log_file.parents[1] / "replication-offset-checkpoint"
@@ -164,7 +164,7 @@ def test_a_wrong_offset_at_the_end_of_a_segment_hides_no_later_marker(tmp_path: 
 
 
 def test_skipping_a_length_that_hides_a_marker_keeps_the_transaction(log_file: Path) -> None:
-    """The length of the batch before the marker reaches beyond the file."""
+    """The length of the batch before the marker reaches beyond the end of the file."""
     set_field(3, "batch_length", 1 << 20)(log_file)
 
     assert [0, 1, 2, 3, 4, 5, 8, 9] == committed(log_file, on_corrupt_batch="skip")

@@ -1,4 +1,4 @@
-"""Reads side by side: order, errors, an early end, and a bound on what is held."""
+"""Slices that are read side by side: order, errors, an early end, and a bound on memory."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from segmentlog.reads.ordered_reads import read_in_order
 
 
 def batch(number: int) -> pa.RecordBatch:
-    """One row."""
+    """A batch with one row."""
     return pa.record_batch({"number": pa.array([number])})
 
 
@@ -39,13 +39,13 @@ def numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
 
 
 def alive() -> list[str]:
-    """Threads of reads that live."""
+    """Threads of reads that are alive."""
     return [each.name for each in threading.enumerate() if each.name.startswith("segmentlog-")]
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 8])
 def test_batches_come_in_the_order_of_the_slices(n_threads: int) -> None:
-    """Although later slices are quicker."""
+    """The order is that of the slices, although later slices are read faster."""
     reads = [reading(range(10 * i, 10 * i + 10), pause=0.005 / (i + 1)) for i in range(9)]
     empty = [reading(range(0))]
 
@@ -56,7 +56,7 @@ def test_batches_come_in_the_order_of_the_slices(n_threads: int) -> None:
 
 @pytest.mark.parametrize("n_threads", [1, 2, 8])
 def test_an_error_comes_in_its_place(n_threads: int) -> None:
-    """After the batches before it; also an error while the slices are found."""
+    """An error is raised after the batches before it, even if finding the slices fails."""
 
     def failing() -> Iterator[pa.RecordBatch]:
         yield batch(10)
@@ -79,7 +79,10 @@ def test_an_error_comes_in_its_place(n_threads: int) -> None:
 
 
 def test_threads_end_when_nobody_wants_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are at most so many bytes and slices ahead."""
+    """Threads end when the iterator is closed.
+
+    Until then they read a bounded number of bytes ahead.
+    """
     monkeypatch.setattr(ordered_reads, "_AHEAD_BYTES", 2 * 3 * batch(0).nbytes)
     begun: list[int] = []
     reads = [reading(range(100 * i, 100 * i + 100), begun) for i in range(50)]
@@ -95,7 +98,7 @@ def test_threads_end_when_nobody_wants_more(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_small_slices_are_not_read_far_ahead() -> None:
-    """A few more slices are read to their ends than there are threads."""
+    """Only a few more slices than there are threads are read to their ends."""
     begun: list[int] = []
     batches = read_in_order([reading(range(i, i + 1), begun) for i in range(50)], 2)
 
@@ -108,7 +111,7 @@ def test_small_slices_are_not_read_far_ahead() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_forked_process_goes_on_with_an_error_or_drops_the_iterator(goes_on: bool) -> None:
-    """It has no threads of the reads, and the lock may be held for ever."""
+    """A forked process has none of the threads, and the lock may be held there for ever."""
     batches = read_in_order([reading(range(3))] * 4, 2)
     next(batches)
     lock = batches.gi_frame.f_locals["self"]._changed
@@ -145,7 +148,10 @@ def test_a_forked_process_goes_on_with_an_error_or_drops_the_iterator(goes_on: b
 def test_a_thread_that_cannot_begin_leaves_no_other_one_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A process may have as many threads as its user may have: the others end with the error."""
+    """A user may have a limited number of threads.
+
+    If one cannot begin, the other threads end with the error.
+    """
     start, n_begun = threading.Thread.start, 0
 
     def begin(thread: threading.Thread) -> None:
@@ -164,7 +170,10 @@ def test_a_thread_that_cannot_begin_leaves_no_other_one_behind(
 
 
 def test_an_iterator_that_its_own_thread_collects_is_closed() -> None:
-    """Garbage is collected in any thread, even one that holds the lock, and none awaits itself."""
+    """The collector may run in any thread, even in one that holds the lock.
+
+    No thread waits for itself.
+    """
     held: list[Iterator[pa.RecordBatch]] = []
     is_dropped, is_closed = threading.Event(), threading.Event()
 
@@ -197,7 +206,10 @@ def test_an_iterator_that_its_own_thread_collects_is_closed() -> None:
 def test_a_read_that_an_ending_process_goes_on_with_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its threads have ended: a function that runs at the end would wait for ever."""
+    """The threads of an ending process have ended.
+
+    A function that reads at exit would wait for ever.
+    """
     batches = read_in_order([reading(range(100), pause=0.001)] * 9, 2)
     next(batches)
     monkeypatch.setattr(ordered_reads, "end_requests", lambda: None)

@@ -1,4 +1,4 @@
-"""The files of one log: the same answers wherever they lie, and without the compiler."""
+"""The files of one log give the same answers wherever they lie, and without the compiler."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ ORDERS = Path(__file__).parents[3] / "examples" / "data" / "orders-0"
 
 
 def test_a_partition_answers_for_its_directory() -> None:
-    """Its files are those of the log, and the topic id is that of ``partition.metadata``."""
+    """The files are those of the log, and the topic id is that of ``partition.metadata``."""
     partition = Partition(str(ORDERS))
     log = segmentlog.open_log_dir(ORDERS.parent).log("orders", 0)
 
@@ -31,7 +31,7 @@ def test_a_partition_answers_for_its_directory() -> None:
 
 
 def test_a_slice_leads_to_the_partition_it_was_cut_from() -> None:
-    """A task has only the slice; the same holds for a log that is one file alone."""
+    """A task has only the slice. The slice also leads back to a log that is a single file."""
     log = segmentlog.open_log_dir(ORDERS.parent).log("orders", 0)
     (whole,) = log.slices(0, log.end_offset())
 
@@ -41,7 +41,10 @@ def test_a_slice_leads_to_the_partition_it_was_cut_from() -> None:
 
 
 def test_a_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
-    """A file that was put aside is found under its new name, and another file is not taken."""
+    """A file that was put aside is found under its new name.
+
+    Another file under the old name is refused.
+    """
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"planned")
     planned = SliceFile(str(path), 0, 7, 0, -1, inode=path.stat().st_ino)
@@ -56,7 +59,7 @@ def test_a_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
 
 
 def test_reading_leader_epochs_loads_no_kernel(tmp_path: Path) -> None:
-    """A job begins in a process of its own, and the compiler takes 0.3 s to load."""
+    """A job begins in a separate process, where the compiler would take 0.3 s to load."""
     (tmp_path / LEADER_EPOCH_CHECKPOINT).write_text("0\n2\n0 0\n3 17\n")
     code = (
         "import sys; from segmentlog.reads.partition import Partition; "

@@ -1,4 +1,4 @@
-"""Slices: every offset in exactly one, every cut between two batches."""
+"""Slices: every offset is in exactly one slice, and every cut is between two batches."""
 
 import struct
 from itertools import pairwise
@@ -44,12 +44,12 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> segmentlog.Log:
 
 @pytest.fixture
 def index(request: pytest.FixtureRequest) -> str:
-    """The one of `INDEXES` that the log has."""
+    """The index of the log, one of `INDEXES`."""
     return str(request.node.callspec.params["log"])
 
 
 def batch_positions(path: str) -> set[int]:
-    """Bytes at which a batch begins or the file ends, read without the code under test."""
+    """Bytes at which a batch begins or the file ends, found without the code under test."""
     data = Path(path).read_bytes()
     positions, at = {0}, 0
     while at < len(data):
@@ -60,7 +60,7 @@ def batch_positions(path: str) -> set[int]:
 
 @pytest.mark.parametrize("max_bytes", [0, 1, 100, 150, 200, 400, 10**9])
 def test_slices_partition_the_range_exactly(log: segmentlog.Log, max_bytes: int) -> None:
-    """Each slice begins where the one before ended; together they are what was asked for."""
+    """Each slice begins where the slice before it ends, and together they cover the range."""
     for start in range(END):
         for end in {start + 1, start + 4, END} - {*range(END + 1, END + 9)}:
             slices = log.slices(start, end, max_bytes)
@@ -76,7 +76,7 @@ def test_slices_partition_the_range_exactly(log: segmentlog.Log, max_bytes: int)
 
 @pytest.mark.parametrize("max_bytes", [0, 1, 100, 200, 400])
 def test_each_row_comes_once_and_in_order(log: segmentlog.Log, max_bytes: int) -> None:
-    """Reading the slices one after the other is reading the range."""
+    """The rows of all slices, one slice after the other, are the rows of the range."""
     for start, end in ((0, 37), (1, 36), (2, 3), (5, 12), (11, 30), (15, 32), (18, 19), (36, 37)):
         found = [
             offset for each in log.slices(start, end, max_bytes) for offset in slice_offsets(each)
@@ -87,7 +87,7 @@ def test_each_row_comes_once_and_in_order(log: segmentlog.Log, max_bytes: int) -
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 150, 400])
 def test_cuts_are_between_two_batches(log: segmentlog.Log, max_bytes: int) -> None:
-    """Every start and end of a file part is a batch's, and a slice begins with its batch."""
+    """Every part of a file begins and ends between two batches."""
     for start, end in ((0, END), (4, 33), (7, 20)):
         slices = log.slices(start, end, max_bytes)
         for file in (file for each in slices for file in each.files):
@@ -116,7 +116,7 @@ def test_no_byte_is_in_two_slices_and_none_between_is_left_out(
 
 
 def test_no_limit_is_one_slice_with_all_its_files(log: segmentlog.Log) -> None:
-    """`max_bytes` 0 is one task a partition, however large."""
+    """With `max_bytes` 0, a partition of any size is one slice."""
     (whole,) = log.slices(0, END, 0)
 
     assert (0, END, 3) == (whole.start_offset, whole.end_offset, len(whole.files))
@@ -124,9 +124,9 @@ def test_no_limit_is_one_slice_with_all_its_files(log: segmentlog.Log) -> None:
 
 
 def test_a_range_reads_no_file_that_it_does_not_need(log: segmentlog.Log, index: str) -> None:
-    """Segments before the start and behind the end are not touched.
+    """Segments before the start and after the end are not opened.
 
-    Within a segment, bytes are left out where an index tells where they end.
+    Within a segment, bytes are left out where an index shows where they end.
     """
     (one,) = log.slices(12, 18, 0)
     (edge,) = log.slices(11, 30, 0)
@@ -138,12 +138,12 @@ def test_a_range_reads_no_file_that_it_does_not_need(log: segmentlog.Log, index:
 
 @pytest.mark.parametrize(("start", "end"), [(5, 5), (9, 3), (37, 37), (0, 0)])
 def test_an_empty_range_has_no_slices(log: segmentlog.Log, start: int, end: int) -> None:
-    """Spark then has nothing to do."""
+    """An empty range gives Spark no tasks."""
     assert [] == log.slices(start, end, 0)
 
 
 def test_a_gap_between_batches_yields_no_rows(log: segmentlog.Log) -> None:
-    """Offsets that compaction has left out may be asked for all the same."""
+    """A range may lie among offsets that compaction has removed."""
     assert [] == [offset for each in log.slices(21, 30, 0) for offset in slice_offsets(each)]
 
 
@@ -151,7 +151,10 @@ def test_a_gap_between_batches_yields_no_rows(log: segmentlog.Log) -> None:
 def test_a_range_that_begins_in_a_cut_batch_is_not_read_as_empty(
     log: segmentlog.Log, max_bytes: int
 ) -> None:
-    """A closed segment has no torn tail: what it lacks is an error wherever one starts."""
+    """A closed segment has no torn tail.
+
+    A batch that is cut short there is an error, wherever the range begins.
+    """
     first = Path(log.segments[0].path)
     first.write_bytes(first.read_bytes()[:-1])
     cut = segmentlog.open_log_dir(first.parent).log("t", 0)
@@ -163,7 +166,7 @@ def test_a_range_that_begins_in_a_cut_batch_is_not_read_as_empty(
 def test_a_range_that_begins_in_a_promised_torn_tail_is_not_read_as_empty(
     log: segmentlog.Log,
 ) -> None:
-    """The high watermark says that the offset was there."""
+    """The high watermark shows that the log had the offset."""
     last = Path(log.segments[-1].path)
     last.write_bytes(last.read_bytes()[:-1])
     checkpoint = last.parents[1] / "replication-offset-checkpoint"
@@ -175,7 +178,7 @@ def test_a_range_that_begins_in_a_promised_torn_tail_is_not_read_as_empty(
 
 
 def test_a_good_index_cuts_about_as_often_as_asked(tmp_path: Path) -> None:
-    """With an entry for each batch, a hundred equal batches in four parts are four slices."""
+    """An index has an entry for each batch, so a hundred equal batches become four slices."""
     partition = tmp_path / "t-0"
     partition.mkdir()
     batches = [encode_batch([Record(i, 1, None, b"v" * 20)]) for i in range(100)]
@@ -190,7 +193,7 @@ def test_a_good_index_cuts_about_as_often_as_asked(tmp_path: Path) -> None:
 
 
 def test_small_segments_share_a_slice(log: segmentlog.Log) -> None:
-    """Neighbours are put together while they stay below the limit."""
+    """Adjacent segments share a slice while together they stay below the limit."""
     sizes = [segment.size for segment in log.segments]
     slices = log.slices(0, END, sizes[0] + sizes[1])
 

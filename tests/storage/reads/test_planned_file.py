@@ -1,4 +1,4 @@
-"""A planned read finds its files although compaction has put others under their names."""
+"""A planned read finds its files although compaction has put other files under their names."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
 
 def write(directory: Path, *keys: bytes) -> None:
-    """A segment with a record of each key; the next one begins behind it."""
+    """A segment with a record of each key; the next segment begins after it."""
     with segmentlog.open_writer(directory, "t") as writer:
         writer.append(pa.table({"key": keys, "value": [b"x" * 100] * len(keys)}))
         writer.roll()
@@ -25,7 +25,7 @@ def write(directory: Path, *keys: bytes) -> None:
 
 
 def overtake(directory: Path, delay_ms: int = 60_000) -> None:
-    """A pass that removes `a`, because of a record behind the ends of reads that are planned."""
+    """A pass that removes `a`, because of a record beyond the ends of the planned reads."""
     write(directory, b"a")
     segmentlog.compact(directory, settings={**COMPACT, "file.delete.delay.ms": str(delay_ms)})
 
@@ -58,7 +58,7 @@ def test_the_last_record_of_a_key_stays_in_a_read_that_was_planned(
 
 
 def test_two_passes_leave_the_files_of_a_read_that_was_planned(tmp_path: Path) -> None:
-    """The second one sets files aside that have the names of those of the first."""
+    """The second pass puts aside files with the same names as those of the first pass."""
     write(tmp_path, b"a", b"b", b"c")
     slices = planned(tmp_path)
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_two_passes_leave_the_files_of_a_read_that_was_planned(tmp_path: Path) -
 def test_a_pass_that_was_killed_leaves_the_files_of_a_read_that_was_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next pass finishes it, and sets them aside."""
+    """The next pass finishes the killed pass, and puts the old files aside."""
     write(tmp_path, b"a", b"b", b"c")
     slices = planned(tmp_path)
     with monkeypatch.context() as patched:
@@ -86,7 +86,7 @@ def test_a_pass_that_was_killed_leaves_the_files_of_a_read_that_was_planned(
 
 
 def test_files_that_are_gone_are_looked_up_by_offset(tmp_path: Path) -> None:
-    """As a consumer finds them once they are compacted."""
+    """The read then returns the records that a consumer would find after the compaction."""
     write(tmp_path, b"a", b"b", b"c")
     slices = planned(tmp_path)
     overtake(tmp_path, delay_ms=0)
@@ -95,7 +95,7 @@ def test_files_that_are_gone_are_looked_up_by_offset(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_put_aside_by_an_earlier_pass_is_another_one(tmp_path: Path) -> None:
-    """Its bytes are not those that were planned."""
+    """A file that an earlier pass has put aside does not have the bytes that were planned."""
     write(tmp_path, b"a", b"b", b"c")
     slices = planned(tmp_path)
     overtake(tmp_path)
@@ -110,7 +110,10 @@ def test_a_file_that_was_put_aside_by_an_earlier_pass_is_another_one(tmp_path: P
 def test_cuts_are_not_those_of_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pass between the listing and a cut: the log is listed again, and says that it changed."""
+    """A pass runs between the listing and a cut.
+
+    The log is listed again, and the change is noticed.
+    """
     for _ in range(4):
         write(tmp_path, b"a", *(b"%d" % i for i in range(200)))
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)

@@ -16,7 +16,7 @@ TEXT = b"a record, and another record; " * 3000
 
 
 def xerial(data: bytes, block: int = 32_768) -> bytes:
-    """Snappy as Java writes it: a magic, two versions, and blocks with their lengths."""
+    """Snappy as Java writes it: a magic number, two versions, and blocks with their lengths."""
     out = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
     for at in range(0, len(data), block):
         piece = bytes(cramjam.snappy.compress_raw(data[at : at + block]))
@@ -59,7 +59,7 @@ FRAMINGS = {
 
 @pytest.mark.parametrize("name", FRAMINGS)
 def test_every_framing_is_inflated(name: str) -> None:
-    """Behind what is there already, to the byte."""
+    """The inflated bytes follow the bytes that the buffer already has."""
     codec, payload, expected = FRAMINGS[name]
     inflater = Inflater(1 << 20)
     inflater.append(Codec.GZIP, memoryview(gzip.compress(b"before")))
@@ -73,7 +73,7 @@ def test_every_framing_is_inflated(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in FRAMINGS if "nothing" not in name])
 @pytest.mark.parametrize("bound", [1, 100, 89_999])
 def test_no_batch_inflates_beyond_its_bound(name: str, bound: int) -> None:
-    """The bound holds while inflating: the buffer never grows to what the frame wants."""
+    """The buffer never grows to the size that the frame claims."""
     codec, payload, expected = FRAMINGS[name]
     inflater = Inflater(bound)
     if len(expected) <= bound:
@@ -87,7 +87,7 @@ def test_no_batch_inflates_beyond_its_bound(name: str, bound: int) -> None:
 
 @pytest.mark.parametrize("codec", list(Codec)[1:])
 def test_a_bomb_costs_the_bound_and_no_more(codec: Codec) -> None:
-    """Hundreds of MiB from a small payload, against a bound of one."""
+    """A small payload that inflates to hundreds of MiB takes one MiB, its bound."""
     zeros = bytes(64 << 20)
     payload = {
         Codec.GZIP: lambda: gzip.compress(zeros),
@@ -106,7 +106,7 @@ def test_a_bomb_costs_the_bound_and_no_more(codec: Codec) -> None:
     "name", [name for name in FRAMINGS if ", " not in name or "xerial" in name]
 )
 def test_garbage_and_cut_payloads_are_refused_or_shorter(name: str) -> None:
-    """Never a crash, a hang, or bytes that were not there."""
+    """A bad payload never causes a crash, a hang, or bytes that it did not contain."""
     codec, payload, expected = FRAMINGS[name]
     inflater = Inflater(1 << 20)
     for cut in range(1, len(payload), max(1, len(payload) // 50)):

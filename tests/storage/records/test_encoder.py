@@ -24,7 +24,7 @@ LARGEST = 2**63 - 1
 
 
 def arrow(records: list[Record]) -> pa.RecordBatch:
-    """Key and value of records, and headers if there are any: other loops write those."""
+    """Columns of key and value, and of headers if there are any: headers have separate loops."""
     columns = {
         "key": pa.array([record.key for record in records], pa.binary()),
         "value": pa.array([record.value for record in records], pa.binary()),
@@ -48,7 +48,7 @@ def encode(
 
 
 def numbered(n: int, size: int = 40) -> list[Record]:
-    """Records of about `size` bytes, half of which a codec cannot shrink."""
+    """Records of about `size` bytes, half of which a codec cannot compress."""
     rng = np.random.default_rng(n)
     return [
         Record(i, 1_700_000_000_000 + i, b"%d" % i, rng.bytes(size // 2) + bytes(size // 2))
@@ -90,7 +90,10 @@ GOLDEN = [
 def test_bytes_are_those_of_kafkas_own_classes(
     expected: str, records: list[Record], base: int, epoch: int, append_time_ms: int | None
 ) -> None:
-    """Headers, nulls, times that go back; the offset and the epoch are assigned afterwards."""
+    """The batches have headers, nulls and falling times.
+
+    Offset and epoch are assigned afterwards.
+    """
     found = encode(records, append_time_ms=append_time_ms)
 
     assert 1 == assign_offsets(found.buffer, found.positions, base, epoch)
@@ -98,7 +101,10 @@ def test_bytes_are_those_of_kafkas_own_classes(
 
 
 def test_a_batch_ends_where_the_producers_does() -> None:
-    """At its size exactly; a larger record is alone, or with what fits its upper bound."""
+    """A batch ends exactly at its size.
+
+    A larger record is alone in its batch, or with records within its upper bound.
+    """
     records = numbered(20)
     exact = len(encode_batch(records[:7]))
     for size, expected in ((1, 1), (exact - 1, 6), (exact, 7)):
@@ -110,7 +116,7 @@ def test_a_batch_ends_where_the_producers_does() -> None:
 
 
 def test_facts_are_what_a_scan_finds() -> None:
-    """Every column of the table that a scan fills, and where the largest timestamps are."""
+    """Every column equals what a scan finds, also the offsets of the largest timestamps."""
     plain = [Record(i, 100 + (i * 7) % 10, b"k", bytes(i % 90)) for i in range(500)]
     for codec, pairs in itertools.product(Codec, [(), ((b"h", b"v"),)]):
         records = [record._replace(headers=pairs) for record in plain]
@@ -132,7 +138,7 @@ def test_facts_are_what_a_scan_finds() -> None:
 
 
 def test_without_a_time_of_its_own_the_last_record_counts() -> None:
-    """As ``MemoryRecordsBuilder.info`` has it, for append times and for none."""
+    """The last record counts for append times and missing times, as in Kafka's builder."""
     records = [Record(i, -1, None, b"v") for i in range(5)]
     for append_time_ms, expected in ((None, -1), (77, 77)):
         found = encode(records, append_time_ms=append_time_ms)
@@ -142,7 +148,7 @@ def test_without_a_time_of_its_own_the_last_record_counts() -> None:
 
 
 def test_offsets_may_be_given() -> None:
-    """For a restore: gaps stay, and too large a gap begins a batch."""
+    """A restore gives offsets: gaps stay, and a gap that is too large begins a new batch."""
     offsets = np.array([5, 9, 5 + 2**31, 2**40, 2**40 + 2**31 - 1, LARGEST - 1], np.int64)
     records = [Record(int(offset), 0, None, b"v") for offset in offsets]
     found = encode(records, offsets=offsets)
@@ -156,7 +162,10 @@ def test_offsets_may_be_given() -> None:
     "offsets", [[-1, 0, 1], [3, 3, 4], [3, 2, 4], [1, 2, LARGEST], [-(2**63), 1, 2]]
 )
 def test_offsets_that_do_not_rise_are_refused(offsets: list[int]) -> None:
-    """Or are negative, or the largest there is, which leaves none for the log end."""
+    """Negative offsets are refused.
+
+    So is the largest offset, which leaves none for the log end.
+    """
     with pytest.raises(InvalidRecordError, match="offset"):
         encode(numbered(3), offsets=np.array(offsets))
     with pytest.raises(ValueError, match="2 offsets for 3 rows"):
@@ -164,7 +173,10 @@ def test_offsets_that_do_not_rise_are_refused(offsets: list[int]) -> None:
 
 
 def test_timestamps_too_far_apart_do_not_share_a_batch() -> None:
-    """The distance from none to the largest has no 64 bits; the other way it has."""
+    """The distance from -1 to the largest timestamp does not fit 64 bits.
+
+    The opposite distance does.
+    """
     records = [Record(i, ms, None, b"v") for i, ms in enumerate([-1, LARGEST, -1, 0, LARGEST])]
     found = encode(records)
 
@@ -174,7 +186,7 @@ def test_timestamps_too_far_apart_do_not_share_a_batch() -> None:
 
 @pytest.mark.parametrize("ms", [-2, -(2**63)])
 def test_negative_timestamps_are_refused(ms: int) -> None:
-    """With the row of the Arrow batch, not the place among those that are written."""
+    """The error names the row of the Arrow batch, not its place among the written rows."""
     records = [*numbered(30), Record(30, ms, None, None)]
     source = record_source(arrow(records), np.array([r.timestamp_ms for r in records]))
     with pytest.raises(InvalidRecordError, match="timestamp") as caught:
@@ -185,14 +197,14 @@ def test_negative_timestamps_are_refused(ms: int) -> None:
 
 @pytest.mark.parametrize("row", [-1, 3, 2**62])
 def test_rows_that_are_not_there_are_refused(row: int) -> None:
-    """Before anything is read there."""
+    """Row numbers outside the columns are refused before anything is read there."""
     source = record_source(arrow(numbered(3)), np.zeros(3, np.int64))
     with pytest.raises(InvalidRecordError, match="does not exist"):
         RecordEncoder().encode(WHERE, source, np.array([0, row]))
 
 
 def test_headers_without_a_key_are_refused() -> None:
-    """A null pair, or a null key in one; but not in rows that are left out."""
+    """A null pair or a null key is refused, unless its row is left out."""
     for bad in ({"key": None, "value": b"v"}, None):
         headers = pa.array([None, [{"key": "a", "value": None}], [bad]], HEADERS)
         batch = pa.RecordBatch.from_arrays([headers], ["headers"])
@@ -206,7 +218,7 @@ def test_headers_without_a_key_are_refused() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_no_batch_is_larger_than_the_limit(codec: Codec) -> None:
-    """Compressed ones are divided until they fit; nothing is lost."""
+    """Compressed batches are divided until they fit, and no record is lost."""
     records = numbered(300, size=600)
     found = encode(records, RecordEncoder(codec, batch_size=100_000, max_message_bytes=2000))
     read = aiokafka_reads(found)
@@ -217,7 +229,10 @@ def test_no_batch_is_larger_than_the_limit(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_record_above_the_limit_is_refused(codec: Codec) -> None:
-    """With what it takes and what is allowed; one byte more of limit, and it passes."""
+    """The error contains the size and the limit.
+
+    With a limit of one byte more, the record is accepted.
+    """
     records = [*numbered(30, size=10), Record(30, 0, None, np.random.default_rng(1).bytes(3000))]
     size = int(encode(records[30:], RecordEncoder(codec)).sizes[0])
     with pytest.raises(RecordTooLargeError) as caught:
@@ -229,7 +244,7 @@ def test_a_record_above_the_limit_is_refused(codec: Codec) -> None:
 
 
 def aiokafka_reads(found: EncodedBatches) -> list[tuple]:
-    """Offset, time, key and value of every record, with checksums verified."""
+    """Offset, time, key and value of every record, read by aiokafka with verified checksums."""
     reader = MemoryRecords(found.buffer.tobytes())
     read = []
     while reader.has_next():
@@ -246,7 +261,7 @@ def aiokafka_reads(found: EncodedBatches) -> list[tuple]:
      (Codec.ZSTD, None), (Codec.ZSTD, -131072), (Codec.ZSTD, 0), (Codec.ZSTD, 22)],
 )  # fmt: skip
 def test_another_client_reads_every_codec(codec: Codec, level: int | None) -> None:
-    """More than one block of snappy and of LZ4, and more than one batch."""
+    """The client reads several blocks of snappy and of LZ4, and several batches."""
     records = numbered(4000, size=120)
     found = encode(records, RecordEncoder(codec, level, batch_size=200_000))
 
@@ -265,7 +280,7 @@ def test_another_client_reads_every_codec(codec: Codec, level: int | None) -> No
     ],
 )
 def test_frames_are_those_that_java_reads(codec: Codec, expected: str) -> None:
-    """The first bytes behind the header of the batch."""
+    """The first bytes after the batch header are those that Java's readers expect."""
     found = encode(numbered(50), RecordEncoder(codec))
 
     assert found.buffer[layout.HEADER_BYTES :].tobytes().hex().startswith(expected)
@@ -283,7 +298,7 @@ def test_levels_are_those_of_kafka(codec: Codec, level: int) -> None:
 
 
 def test_nothing_makes_no_batch() -> None:
-    """Neither no rows of some, nor no rows at all, nor no columns."""
+    """No rows of a table, a table without rows, and a table without columns make no batch."""
     for codec in Codec:
         for records in (numbered(3), []):
             source = record_source(arrow(records), np.zeros(len(records), np.int64))
@@ -297,7 +312,7 @@ def test_nothing_makes_no_batch() -> None:
 
 
 def test_offsets_are_assigned_to_all_batches_at_once() -> None:
-    """Only what no checksum covers changes; a position outside changes nothing behind it."""
+    """Only bytes outside the checksum change. A position outside the buffer changes nothing."""
     found = encode(numbered(100), RecordEncoder(batch_size=500))
     before = found.buffer.copy()
 
@@ -314,7 +329,7 @@ def test_offsets_are_assigned_to_all_batches_at_once() -> None:
 
 
 def test_rows_far_apart_are_encoded_as_neighbours_are() -> None:
-    """Rows of one partition among many, whose lines of memory are asked for ahead of time."""
+    """Rows of one partition lie among rows of many others, and their memory is prefetched."""
     records, encoder = numbered(3000, 100), RecordEncoder(batch_size=2000)
     times = np.array([record.timestamp_ms for record in records], np.int64)
     source = record_source(arrow(records), times)
@@ -343,7 +358,7 @@ def test_rows_far_apart_are_encoded_as_neighbours_are() -> None:
     ],
 )
 def test_sizes_of_rows_are_added_up(rows: list[int]) -> None:
-    """Rows may be neighbours, in any order, and repeated; rows that are not there are left out."""
+    """Rows may be adjacent, in any order, or repeated; rows that do not exist are left out."""
     records = [
         Record(i, 0, None, bytes(each)) for i, each in enumerate((5, 1, 9, 2, 8, 90, 3, 4, 7))
     ]

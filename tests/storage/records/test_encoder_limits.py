@@ -17,7 +17,10 @@ pytestmark = pytest.mark.linux
 
 
 def test_no_batch_inflates_to_what_readers_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small it becomes; here with a smaller bound."""
+    """A batch ends at the readers' bound, however well it compresses.
+
+    The test sets a smaller bound.
+    """
     monkeypatch.setattr(encoder, "_LARGEST_INFLATED", layout.HEADER_BYTES + 1000)
     source = record_source(ONE.to_batches()[0], np.zeros(1, np.int64))
     big = pa.RecordBatch.from_pydict({"value": [b"v" * 300] * 9 + [bytes(1000)]})
@@ -33,7 +36,7 @@ def test_no_batch_inflates_to_what_readers_refuse(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("column", ["value", "headers"])
 def test_views_that_lead_outside_their_buffers_are_refused(column: str) -> None:
-    """Arrow's cast would read there."""
+    """Arrow's cast would read outside the buffers."""
     view = np.array([100, 0, 0, 1 << 30], np.int32).tobytes()
     buffers = [None, pa.py_buffer(view), pa.py_buffer(b"x" * 100)]
     array = pa.Array.from_buffers(pa.binary_view(), 1, buffers)

@@ -55,7 +55,7 @@ WRITTEN_BY_KAFKA = {
 
 @pytest.fixture(params=WRITTEN_BY_KAFKA)
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> segmentlog.Log:
-    """A log of one of them."""
+    """A log with one of these files."""
     partition = tmp_path / "t-0"
     partition.mkdir()
     name = "00000000000000000000.log"
@@ -68,7 +68,7 @@ def is_magic_0(log: segmentlog.Log) -> bool:
 
 
 def test_both_records_come_out(log: segmentlog.Log) -> None:
-    """Keys, values and offsets are as written; magic 0 has timestamp -1 and type -1."""
+    """Keys, values and offsets are as written; magic 0 gives timestamp -1 and type -1."""
     rows = log.scan(include_headers=True).read_all().to_pydict()
 
     assert [10, 11] == rows["offset"]
@@ -82,14 +82,14 @@ def test_both_records_come_out(log: segmentlog.Log) -> None:
 
 @pytest.mark.parametrize(("start", "end"), [(10, 11), (11, 12), (10, 10), (11, 11)])
 def test_ranges_begin_and_end_inside_a_wrapper(log: segmentlog.Log, start: int, end: int) -> None:
-    """A wrapper's offset is its last record's; those before it are found all the same."""
+    """A wrapper's offset is that of its last record; the records before it are found as well."""
     rows = log.scan(start, end, columns=["offset"]).read_all()["offset"].to_pylist()
 
     assert list(range(start, end)) == rows
 
 
 def test_a_record_is_found_by_its_time(log: segmentlog.Log) -> None:
-    """Magic 1 has timestamps to look for, magic 0 has none."""
+    """Messages of magic 1 are found by their timestamps, and messages of magic 0 have none."""
     expected = None if is_magic_0(log) else TimestampAndOffset(1005, 11)
 
     assert expected == log.offset_for_timestamp(1001)
@@ -97,7 +97,10 @@ def test_a_record_is_found_by_its_time(log: segmentlog.Log) -> None:
 
 
 def test_every_flipped_byte_is_noticed(log: segmentlog.Log) -> None:
-    """Checksums cover all but offset and size; those contradict the rest, or move the rows."""
+    """Checksums cover everything except offset and size.
+
+    Wrong offsets and sizes contradict other fields, or move the rows.
+    """
     whole = log.scan().read_all()
     path = Path(log.segments[0].path)
     data = path.read_bytes()
@@ -114,7 +117,10 @@ def test_every_flipped_byte_is_noticed(log: segmentlog.Log) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_records_before_a_bad_wrapper_come_before_its_error(tmp_path: Path, magic: int) -> None:
-    """Its checksum is right, its offsets inside go back, and all are inflated together."""
+    """The checksum of the bad wrapper is right, but the offsets inside fall.
+
+    All wrappers are inflated together.
+    """
     wrappers = [
         encode_wrapper([Record(each, 5, b"k", b"v") for each in inside], Codec.GZIP, magic=magic)
         for inside in ([0, 1], [2, 3], [5, 4], [6, 7])

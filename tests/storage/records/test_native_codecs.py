@@ -1,4 +1,4 @@
-"""Functions of C libraries are taken from the wheels we depend on, if they do what they should."""
+"""Functions of C libraries are taken from installed wheels, if the functions work."""
 
 import importlib.machinery
 import importlib.util
@@ -34,7 +34,7 @@ def address(codec: Codec) -> int:
 
 @pytest.mark.parametrize("codec", FUNCTIONS)
 def test_the_wheels_have_the_functions(codec: Codec) -> None:
-    """A release that hides them makes reads slower, which would not be noticed otherwise."""
+    """A release that hides the functions would make reads slower, which no other test notices."""
     assert address(codec) > 0
 
 
@@ -43,7 +43,7 @@ def test_the_wheels_have_the_functions(codec: Codec) -> None:
 def test_without_the_functions_there_is_no_address(
     codec: Codec, origin: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No module, no file, or a library that lacks the names."""
+    """No address is found if the module, its file or the names in the library are missing."""
     spec = None
     if origin is not None:
         another = importlib.util.find_spec("_ctypes").origin
@@ -60,7 +60,7 @@ def test_without_the_functions_there_is_no_address(
 def test_a_function_that_inflates_wrongly_is_not_used(
     codec: Codec, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is tried on a known frame."""
+    """Each function is tried on a known frame before it is used."""
     frame = getattr(native_codecs, name)
     monkeypatch.setattr(native_codecs, name, frame.replace(b"segmentlog", b"segmentlag"))
 
@@ -68,7 +68,7 @@ def test_a_function_that_inflates_wrongly_is_not_used(
 
 
 def test_contexts_are_freed_with_their_decoder_and_not_when_a_process_ends() -> None:
-    """A daemon thread may still write to them then."""
+    """When a process ends, a daemon thread may still write to a context."""
     code = (
         "from segmentlog.records import native_codecs as there\n"
         "there._lz4().LZ4F_freeDecompressionContext = lambda _: print('lz4')\n"

@@ -1,4 +1,4 @@
-"""Batches one by one: everything that stands in them, and nothing of what does not."""
+"""Batches that are read one by one: all their records, and no bytes of other batches."""
 
 import random
 from pathlib import Path
@@ -22,7 +22,7 @@ CONTROL = 0x20
 
 
 def records_of(batch: bytes) -> list[Record]:
-    """A batch as the reader decodes it, as the reference's records."""
+    """The records of a batch as our reader decodes them, in the form of the plain reference."""
     found = []
     for piece in BatchReader("f.log").records(batch, 0):
         assert RECORDS_SCHEMA == piece.schema
@@ -37,7 +37,7 @@ def records_of(batch: bytes) -> list[Record]:
 
 
 def test_records_equal_the_reference() -> None:
-    """Nulls, headers, gaps, and times that do not fit microseconds."""
+    """The records have nulls, headers, gaps, and times that do not fit microseconds."""
     draw = random.Random(1)
     records = [
         Record(
@@ -56,7 +56,7 @@ def test_records_equal_the_reference() -> None:
 
 
 def test_large_batches_come_in_pieces() -> None:
-    """More rows and more bytes than one piece holds, and one record larger than a piece."""
+    """A batch has more rows and bytes than a piece, and one record is larger than a piece."""
     many = [Record(i, i, b"k", b"v") for i in range(25_000)]
     large = [Record(0, 0, b"k" * 9_000_000, b"v" * 9_000_000), Record(1, 0, None, b"v" * 70)]
 
@@ -66,14 +66,14 @@ def test_large_batches_come_in_pieces() -> None:
 
 
 def test_control_records_are_records() -> None:
-    """A scan leaves them out, this does not."""
+    """A scan leaves control records out, but a read of one batch returns them."""
     marker = Record(7, 5, b"\0\0\0\1", b"\0\0\0\0\0\x09")
 
     assert [marker] == records_of(encode_batch([marker], attributes=CONTROL))
 
 
 def test_one_reader_reads_many_batches() -> None:
-    """Rows of earlier batches stay as they were, and nothing of them is left in later ones."""
+    """Rows of earlier batches stay unchanged, and later batches contain nothing of them."""
     reader = BatchReader("f.log")
     batches = [encode_batch([Record(i, i, b"k" * i, b"v" * (9 - i))]) for i in range(9)]
     tables = [piece for batch in batches for piece in reader.records(batch, 0)]
@@ -83,12 +83,12 @@ def test_one_reader_reads_many_batches() -> None:
 
 
 def test_a_batch_that_compaction_emptied_has_no_records() -> None:
-    """A header and nothing behind it."""
+    """The batch consists of a header without records."""
     assert [] == records_of(encode_batch([], base_offset=5, last_offset=9))
 
 
 def test_compressed_batches_are_inflated(example_data: str) -> None:
-    """Every batch of a real log, against a scan of it."""
+    """Every batch of a real log gives the records that a scan finds."""
     log = open_log_dir(example_data).log("orders", 0)
     (segment,) = log.segments
     data = Path(segment.path).read_bytes()
@@ -107,7 +107,10 @@ def test_compressed_batches_are_inflated(example_data: str) -> None:
 def test_timestamps_are_those_of_the_records(
     codec: Codec, ms: int, n_records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In milliseconds, and in one pass where scans take one: no other kernel is compiled then."""
+    """Timestamps are in milliseconds.
+
+    One pass reads them where scans use one pass, so no other kernel is compiled.
+    """
     records = [Record(7 + 2 * i, ms + i % 3, b"k", b"v") for i in range(n_records)]
     batch = encode_batch(records, codec=codec)
     if codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
@@ -129,7 +132,7 @@ def test_timestamps_are_those_of_the_records(
     ids=["times beyond microseconds", "control", "more than a scan takes at once", "emptied"],
 )
 def test_timestamps_of_unusual_batches(records: list[Record], attributes: int) -> None:
-    """They count for a look-up as those of others do."""
+    """Unusual batches count in a look-up by time as other batches do."""
     batch = encode_batch(records, attributes=attributes, base_offset=0, last_offset=60_000)
     offsets, timestamps = read_timestamps(batch, "f.log", 0)
 
@@ -138,7 +141,7 @@ def test_timestamps_of_unusual_batches(records: list[Record], attributes: int) -
 
 
 def test_timestamps_of_a_damaged_batch_are_an_error() -> None:
-    """It names the place, as that of a scan does."""
+    """The error names the place, as the error of a scan does."""
     batch = encode_batch([Record(3, 0, b"k", b"v")])
     with pytest.raises(ChecksumMismatchError, match=r"f\.log: batch at byte 99 \(base offset 3\)"):
         read_timestamps(batch[:-1] + b"x", "f.log", 99)
@@ -147,7 +150,7 @@ def test_timestamps_of_a_damaged_batch_are_an_error() -> None:
 
 
 def test_damage_is_an_error_with_its_place() -> None:
-    """A wrong checksum, a batch that is cut, and records that contradict their header."""
+    """The error of a wrong checksum, a cut batch, or contradicting records contains its place."""
     batch = encode_batch([Record(3, 0, b"k", b"v")])
     changed = batch[:-1] + b"x"
     with pytest.raises(ChecksumMismatchError, match=r"f\.log: batch at byte 99 \(base offset 3\)"):
@@ -178,5 +181,8 @@ def test_damage_is_an_error_with_its_place() -> None:
 def test_control_records_say_what_they_are(
     key: bytes | None, value: bytes | None, expected: ControlRecord
 ) -> None:
-    """Types and epochs as Kafka writes them; versions to come are read as the first."""
+    """Types and epochs are read as Kafka writes them.
+
+    Later versions are read as the first version.
+    """
     assert expected == parse_control(key, value)

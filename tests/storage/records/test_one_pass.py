@@ -1,4 +1,4 @@
-"""One pass yields what two passes yield, takes all usual batches, and stops before the others."""
+"""One pass returns what two passes return, and stops before batches that are not usual."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -88,7 +88,7 @@ COLUMNS = [None, ["offset", "timestamp"], ["offset"], ["timestamp", "topic"], ["
 @pytest.mark.parametrize("columns", COLUMNS)
 @pytest.mark.parametrize("name", USUAL)
 def test_one_pass_takes_usual_batches_whole(name: str, columns: list[str] | None) -> None:
-    """Nothing of them is left to the two passes, and the rows are the same."""
+    """One pass leaves nothing of a usual batch to the two passes, and returns the same rows."""
     data = USUAL[name]
     found = decode(data, columns, in_one_pass=True)
     for each in found:
@@ -118,7 +118,7 @@ def flipped(data: bytes, at: int) -> bytes:
     ids=["gzip", "too many rows", "far in the future", "checksum", "base offset", "goes back"],
 )
 def test_one_pass_stops_before_an_unusual_batch(unusual: bytes) -> None:
-    """Its position and offset are those of the batch, and the rows before are there."""
+    """The pass returns the position and offset of the unusual batch, and the rows before it."""
     before = batch(0)
     data = before + unusual
     one_pass = OnePassDecoder(WHERE, record_schema())
@@ -133,7 +133,7 @@ def test_one_pass_stops_before_an_unusual_batch(unusual: bytes) -> None:
 
 @pytest.mark.parametrize("n_bytes", [1, 16, 17, 60, 61, 100])
 def test_one_pass_says_when_a_batch_is_not_whole(n_bytes: int) -> None:
-    """The caller reads on."""
+    """The status makes the caller read more bytes."""
     data = batch(0) + batch(5)[:n_bytes]
     one_pass = OnePassDecoder(WHERE, record_schema())
     list(one_pass.decode(with_slack(data), 0, len(data), 0))
@@ -142,7 +142,10 @@ def test_one_pass_says_when_a_batch_is_not_whole(n_bytes: int) -> None:
 
 
 def test_the_last_bytes_of_a_buffer_without_slack_are_left_alone() -> None:
-    """Copies in vectors may read so far behind a batch."""
+    """Copies in vectors may read beyond the end of a batch.
+
+    So the last batches go to the two passes.
+    """
     data = batch(0) + batch(5)
     one_pass = OnePassDecoder(WHERE, record_schema())
     list(one_pass.decode(with_slack(data)[: len(data) + COPY_SLACK - 1], 0, len(data), 0))
@@ -152,7 +155,10 @@ def test_the_last_bytes_of_a_buffer_without_slack_are_left_alone() -> None:
 
 @pytest.mark.parametrize("offsets", [(0, 12), (3, 12), (5, 10), (7, 8), (11, 99), (15, 99)])
 def test_a_range_cuts_batches(offsets: tuple[int, int]) -> None:
-    """Batches below the range are passed over; one that its end cuts goes to the two passes."""
+    """Batches below the range are skipped.
+
+    A batch that the end of the range cuts goes to the two passes.
+    """
     data = b"".join(batch(base) for base in (0, 5, 10))
     found = decode(data, ["offset"], offsets, in_one_pass=True)
 
@@ -168,10 +174,10 @@ def test_a_range_cuts_batches(offsets: tuple[int, int]) -> None:
 def test_a_range_may_begin_inside_a_batch(
     start: int, codec: int, columns: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch is taken whole, and its first rows are left out; nulls stay where they were."""
+    """The pass decodes the whole batch and drops its first rows; nulls keep their places."""
     data = b"".join(batch(base, n, codec=codec) for base, n in ((0, 40), (40, 2_000), (2_040, 10)))
     expected = decode(data, columns, (start, 2**62), in_one_pass=False)
-    monkeypatch.setattr(RecordDecoder, "decode", None)  # the careful one is not needed
+    monkeypatch.setattr(RecordDecoder, "decode", None)  # the careful decoder is not needed
     found = decode(data, columns, (start, 2**62), in_one_pass=True)
     for each in found:
         each.validate(full=True)
@@ -181,7 +187,7 @@ def test_a_range_may_begin_inside_a_batch(
 
 
 def test_a_range_may_begin_behind_the_records_of_a_batch() -> None:
-    """Compaction keeps the last offset of a batch whose last records it has removed."""
+    """Compaction keeps the last offset of a batch even if it has removed the last records."""
     cut = encode_batch([Record(i, 0, b"k", b"v") for i in (0, 2)], last_offset=9)
     found = decode(cut + batch(10), ["offset"], (5, 2**62), in_one_pass=True)
 
@@ -190,7 +196,7 @@ def test_a_range_may_begin_behind_the_records_of_a_batch() -> None:
 
 
 def test_a_time_that_nobody_wants_may_be_far_off() -> None:
-    """A record below the range has it, which does not fit microseconds."""
+    """A record below the range may have a time that does not fit microseconds."""
     data = encode_batch([Record(0, 2**60, b"k", b"v"), Record(1, 5, b"k", b"w")])
     found = decode(data, None, (1, 2**62), in_one_pass=True)
 
@@ -200,7 +206,10 @@ def test_a_time_that_nobody_wants_may_be_far_off() -> None:
 
 
 def test_rows_of_several_buffers_come_in_one_arrow_batch() -> None:
-    """The first is small, so that the first rows come soon; the others are nearly full."""
+    """The first Arrow batch is small, so that the first rows come early.
+
+    Later ones are nearly full.
+    """
     one_pass = OnePassDecoder(WHERE, record_schema(["offset"]))
     sizes = []
     for base in range(0, 200_000, 500):
@@ -221,7 +230,7 @@ def rows_in_small_outputs(data: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def test_a_batch_that_does_not_fit_gets_an_output_of_its_size() -> None:
-    """The bytes to come, as the caller knows them, were too few."""
+    """The caller's estimate of the remaining bytes was too small."""
     data = batch(0, 1) + batch(1, 100) + batch(101, 1)
     expected = decode(data, in_one_pass=False)
 
@@ -240,7 +249,7 @@ def joined_frames(n_frames: int) -> bytes:
 
 
 def with_payload(codec: int, payload: bytes) -> bytes:
-    """The batch of five records with other bytes in the place of its records."""
+    """The batch of five records, with other bytes instead of its records."""
     changed = bytearray(batch(0)[:61] + payload)
     changed[8:12] = (len(changed) - 12).to_bytes(4, "big")
     changed[21:23] = int(codec).to_bytes(2, "big")
@@ -254,7 +263,7 @@ def frame_of(codec: int) -> bytes:
 
 @pytest.mark.parametrize("n_frames", [1, 2, 5])
 def test_frames_of_lz4_may_follow_one_another(n_frames: int) -> None:
-    """Several are inflated as one."""
+    """Several frames are inflated as one."""
     data = joined_frames(n_frames)
 
     assert [] == stops(data)
@@ -264,7 +273,7 @@ def test_frames_of_lz4_may_follow_one_another(n_frames: int) -> None:
 @pytest.mark.parametrize("length", [b"\x0a", b"\x8a\x80\x80\x80\x00", b"\x8a\x80\x80\x80\x10"])
 @pytest.mark.parametrize("n_headers", [0, 1])
 def test_lengths_may_have_bits_that_java_drops(length: bytes, n_headers: int) -> None:
-    """A varint of five bytes has three bits too many; two passes drop them, as Java does."""
+    """A varint of five bytes has three excess bits, which two passes drop as Java does."""
     headers = b"\x02\x02h\x02v" if n_headers else b"\x00"
     body = b"\0\0\0\x01" + length + b"value" + headers
     record = bytes([2 * len(body)]) + body
@@ -298,7 +307,10 @@ WIDE_WINDOW = ZSTD_FRAME[:4] + bytes([ZSTD_FRAME[4] & ~0xE3, 18 << 3]) + ZSTD_FR
          "zstd with more", "zstd header cut", "zstd window", "zstd skippable frame"],
 )  # fmt: skip
 def test_unusual_frames_are_left_to_the_careful_decoder(codec: int, payload: bytes) -> None:
-    """It has a reason in words, or takes them after all; the decoder is fit for the next batch."""
+    """The careful decoder gives a reason in words, or accepts the frame.
+
+    The fast decoder then still works for the next batch.
+    """
     data = with_payload(codec, payload)
     buf, one_pass = with_slack(data), OnePassDecoder(WHERE, record_schema())
     usual = batch(0, codec=codec)
@@ -312,7 +324,10 @@ def test_unusual_frames_are_left_to_the_careful_decoder(codec: int, payload: byt
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
 @pytest.mark.parametrize("below", [0, 1])
 def test_no_batch_inflates_beyond_the_bound(codec: int, below: int) -> None:
-    """At the bound it is taken; one byte less, and the careful decoder names the bound."""
+    """A batch at the bound is accepted.
+
+    With a bound of one byte less, the careful decoder's error names the bound.
+    """
     plain, data = batch(0, 400), batch(0, 400, codec=codec)
     bound = len(plain) - 61 - below
     one_pass = OnePassDecoder(WHERE, record_schema(), max_inflated_batch_bytes=bound)
@@ -325,7 +340,7 @@ def test_no_batch_inflates_beyond_the_bound(codec: int, below: int) -> None:
 def test_a_library_without_the_functions_changes_no_row(
     codec: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another build of a wheel may hide them: then Python inflates."""
+    """If another build of a wheel hides the functions, Python inflates the batch."""
     data = batch(0, codec=codec) + batch(5, codec=codec)
     for name in ("_lz4", "_zstd"):
         monkeypatch.setattr(native_codecs, name, lambda: None)
@@ -337,7 +352,7 @@ def test_a_library_without_the_functions_changes_no_row(
 
 @pytest.fixture
 def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes the two passes refuse to decode."""
+    """Make the two passes refuse to decode."""
 
     def decode(*_: object) -> None:
         message = "a batch was left to the two passes"
@@ -355,7 +370,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def test_scans_of_a_brokers_files_stay_in_one_pass(
     topic: str, columns: list[str] | None, refuse: Callable[[], None]
 ) -> None:
-    """As long as nothing unusual is among them."""
+    """A scan of usual batches never uses the two passes."""
     log = segmentlog.open_log_dir(GOLDEN / "kafka-4.3.1").log(topic, 0)
     expected = log.scan(include_headers=True).read_all()
     refuse()

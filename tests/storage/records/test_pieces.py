@@ -10,13 +10,13 @@ LARGE, SMALL = b"x" * 1000, b"s"
 
 
 def dictionary(indices: list[int | None], kind: pa.DataType) -> pa.Array:
-    """A column of `LARGE` and `SMALL`."""
+    """A dictionary column of `LARGE` and `SMALL`."""
     values = pa.array([LARGE, SMALL], pa.binary()).cast(kind)
     return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), values)
 
 
 def views(indices: list[int | None], kind: pa.DataType) -> pa.Array:
-    """The same as views."""
+    """A column of views of `LARGE` and `SMALL`."""
     return dictionary(indices, pa.binary()).cast(pa.binary()).cast(kind)
 
 
@@ -37,7 +37,7 @@ BYTES = {0: LARGE, 1: SMALL, None: None}
 @pytest.mark.parametrize("start", [0, 3])
 @pytest.mark.parametrize("column", ["key", "value", "headers"])
 def test_rows_are_cut_by_what_they_come_to(name: str, start: int, column: str) -> None:
-    """Each piece comes to what it is said to, and none is far from the bound."""
+    """Each piece has the size that is returned with it, and no size is far from the bound."""
     array = COLUMNS[name](ROWS)
     expected = [BYTES[row] for row in ROWS[start:]]
     if column == "headers":
@@ -61,7 +61,7 @@ def test_rows_are_cut_by_what_they_come_to(name: str, start: int, column: str) -
 
 
 def test_rows_of_their_own_bytes_stay_together() -> None:
-    """If all of them come to less than the bound, nothing is measured or copied."""
+    """If all rows together are smaller than the bound, nothing is measured or copied."""
     batch = pa.RecordBatch.from_pydict({"value": [LARGE] * 5})
 
     assert [(batch, batch.nbytes)] == list(cut_rows(batch, 10_000, 16))
@@ -69,7 +69,10 @@ def test_rows_of_their_own_bytes_stay_together() -> None:
 
 
 def test_indices_into_nothing() -> None:
-    """Nothing but nulls has a dictionary without values; an index outside is refused."""
+    """The dictionary of a column of nulls may be empty.
+
+    An index outside the dictionary is refused.
+    """
     empty = pa.DictionaryArray.from_arrays(
         pa.array([None] * 3, pa.int8()), pa.array([], pa.binary())
     )
@@ -82,7 +85,7 @@ def test_indices_into_nothing() -> None:
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.list_(pa.binary())], ids=str)
 def test_a_dictionary_of_other_values_is_refused(kind: pa.DataType) -> None:
-    """As their column without a dictionary is."""
+    """A dictionary of another type is refused like a plain column of that type."""
     array = pa.DictionaryArray.from_arrays(pa.array([0]), pa.nulls(1, kind))
     with pytest.raises(ColumnError, match="a value is binary or string"):
         list(cut_rows(pa.RecordBatch.from_pydict({"value": array}), 100, 16))

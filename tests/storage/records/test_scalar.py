@@ -1,4 +1,4 @@
-"""Scalars from memory are those that Arrow itself makes."""
+"""Scalars that are made from memory equal those that Arrow makes."""
 
 import pyarrow as pa
 import pytest
@@ -21,7 +21,7 @@ from segmentlog.records.scalar import scalar
     ids=str,
 )
 def test_a_scalar_is_arrows(value: int | str, kind: pa.DataType) -> None:
-    """It has the same type and is equal; repeated, it fills a column."""
+    """The scalar has Arrow's type and value; repeated, it fills a column."""
     expected, found = pa.scalar(value, kind), scalar(value, kind)
 
     assert (kind, expected) == (found.type, found)
@@ -29,6 +29,6 @@ def test_a_scalar_is_arrows(value: int | str, kind: pa.DataType) -> None:
 
 
 def test_a_number_that_the_type_cannot_hold_is_refused() -> None:
-    """It does not become another number."""
+    """A number that does not fit is not changed into another number."""
     with pytest.raises(OverflowError):
         scalar(2**31, pa.int32())

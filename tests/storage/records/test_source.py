@@ -1,4 +1,4 @@
-"""Arrow columns of every type that can be written, and those that cannot."""
+"""Arrow columns of every type that can be written, and of types that cannot."""
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ def written(columns: dict[str, pa.Array], n_rows: int, start: int = 0) -> list[R
 def test_bytes_and_text_of_every_type_are_written(
     kind: pa.DataType, column: str, start: int
 ) -> None:
-    """Whole and as slices; the other column may be of another width."""
+    """Whole arrays and slices are written. The other column may have another width of offsets."""
     base = kind.value_type if pa.types.is_dictionary(kind) else kind
     array = pa.array(TEXT, pa.string()).cast(base)
     array = array.dictionary_encode().cast(kind) if base is not kind else array
@@ -49,7 +49,7 @@ def test_bytes_and_text_of_every_type_are_written(
 @pytest.mark.parametrize("lists", [pa.list_, pa.large_list])
 @pytest.mark.parametrize("start", [0, 1, 3])
 def test_headers_of_either_width_are_written(lists: type, start: int) -> None:
-    """Null and no headers are the same; a null value is not an empty one."""
+    """Null headers and empty headers are written alike. A null value differs from an empty one."""
     pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
     data = [
         None if pairs is None else [{"key": key, "value": value} for key, value in pairs]
@@ -62,7 +62,7 @@ def test_headers_of_either_width_are_written(lists: type, start: int) -> None:
 
 
 def test_columns_of_nulls_need_no_type() -> None:
-    """As ``select(null as key)`` has them."""
+    """A column of nulls has no type, as in ``select(null as key)``."""
     columns = {name: pa.nulls(3) for name in ("key", "value", "headers")}
 
     assert [Record(i, 0, None, None) for i in range(3)] == written(columns, 3)
@@ -70,7 +70,10 @@ def test_columns_of_nulls_need_no_type() -> None:
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
 def test_kernels_are_compiled_once_for_columns_from_anywhere(kind: pa.DataType) -> None:
-    """Made by Arrow, cast, joined, or lent by bytes: some of those may be written to."""
+    """Columns are made by Arrow, cast, joined, or backed by bytes.
+
+    Some of their buffers are writable.
+    """
     plain = pa.array([b"k", None, b"key"], kind)
     lent = [None if each is None else pa.py_buffer(each.to_pybytes()) for each in plain.buffers()]
     columns = [
@@ -107,7 +110,7 @@ def test_kernels_are_compiled_once_for_columns_from_anywhere(kind: pa.DataType) 
     ids=str,
 )
 def test_other_types_are_refused(column: str, kind: pa.DataType) -> None:
-    """With the column, its type, and what it may be."""
+    """The error names the column, its type, and the accepted types."""
     batch = pa.RecordBatch.from_arrays([pa.nulls(2, kind)], [column])
     with pytest.raises(OptionError) as caught:
         record_source(batch, np.zeros(2, np.int64))
@@ -116,7 +119,7 @@ def test_other_types_are_refused(column: str, kind: pa.DataType) -> None:
 
 
 def test_every_row_has_a_timestamp() -> None:
-    """An array of another length is a mistake of the caller's."""
+    """An array of timestamps that has another length is refused."""
     batch = pa.RecordBatch.from_arrays([pa.array([b"v"])], ["value"])
     with pytest.raises(ValueError, match="2 timestamps for 1 rows"):
         record_source(batch, np.zeros(2, np.int64))
@@ -124,7 +127,7 @@ def test_every_row_has_a_timestamp() -> None:
 
 @pytest.mark.parametrize("key", [None, b"", b"k"])
 def test_rows_without_keys_can_be_copied_in_vectors(key: bytes | None) -> None:
-    """Few bytes of keys for many rows do not send all the rows through the careful loop."""
+    """If many rows have few bytes of keys, the rows do not all go through the careful loop."""
     keys = pa.array([key] + [None] * 999, pa.binary())
     batch = pa.RecordBatch.from_pydict({"key": keys, "value": pa.array([b"v" * 100] * 1000)})
 
@@ -139,7 +142,7 @@ def test_rows_without_keys_can_be_copied_in_vectors(key: bytes | None) -> None:
 def test_bounds_that_are_not_in_order_are_refused(
     bounds: list[int], has_null: bool, column: str
 ) -> None:
-    """None of the bytes that they say are there is read; Arrow adds the first and the last."""
+    """Nothing is read at the wrong bounds; Arrow itself uses the first and the last bound."""
     bitmap = pa.py_buffer(b"\x05") if has_null else None
     buffers = [bitmap, pa.py_buffer(np.array(bounds).tobytes()), pa.py_buffer(b"abcd")]
     array = pa.Array.from_buffers(pa.large_binary(), 3, buffers, int(has_null))

@@ -1,4 +1,4 @@
-"""Keys and values as strings: valid, or what the reader chose."""
+"""Keys and values as strings: valid text, or the reader's choice for other bytes."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ BAD = [b"\xff", b"a\xc3", b"\xed\xa0\x80b", b"\xc0\x80", b"\xf4\x90\x80\x80"]
 def converted(
     values: list[bytes | None], on_invalid: OnInvalidUtf8, columns: tuple[str, ...] = ("value",)
 ) -> pa.RecordBatch:
-    """Values at offsets from 100 on, as text; the second half of a larger batch."""
+    """Values at offsets from 100 on, as text; they are the second half of a larger batch."""
     text = TextColumns(columns, ("value",), on_invalid)
     rows = {
         "value": pa.array([*values, *values], pa.binary()),
@@ -32,7 +32,7 @@ def converted(
 
 
 def is_text(value: bytes | None) -> bool:
-    """By Python's decoder, which refuses surrogates as Java does."""
+    """Whether Python's decoder accepts the bytes; it refuses surrogates as Java does."""
     try:
         return value is None or value.decode() is not None
     except UnicodeDecodeError:
@@ -42,7 +42,10 @@ def is_text(value: bytes | None) -> bool:
 @given(st.lists(st.none() | BYTES))
 @settings(deadline=None)
 def test_text_comes_as_it_is(values: list[bytes | None]) -> None:
-    """Nulls stay null; what is no text is null, and the type is string either way."""
+    """Nulls stay null, and bytes that are not text become null.
+
+    The type is string in both cases.
+    """
     found = converted(values, OnInvalidUtf8.NULL).column("value")
 
     found.validate(full=True)
@@ -55,7 +58,7 @@ def test_text_comes_as_it_is(values: list[bytes | None]) -> None:
 @given(st.lists(st.none() | BYTES))
 @settings(deadline=None)
 def test_the_first_bad_value_is_named(values: list[bytes | None]) -> None:
-    """Topic, partition, offset and column, even if the offset was not asked for."""
+    """The error names topic, partition, offset and column, even without the offset column."""
     bad = [row for row, value in enumerate(values) if not is_text(value)]
     if not bad:
         assert len(values) == converted(values, OnInvalidUtf8.FAIL).num_rows
@@ -68,7 +71,7 @@ def test_the_first_bad_value_is_named(values: list[bytes | None]) -> None:
 
 @pytest.mark.parametrize("columns", [("value",), ("partition", "value", "offset")])
 def test_the_columns_are_those_that_were_asked_for(columns: tuple[str, ...]) -> None:
-    """In their order, without the offset that an error would have needed."""
+    """The requested columns come in their order, without the offset that an error needs."""
     for on_invalid in OnInvalidUtf8:
         batch = converted([b"a", None], on_invalid, columns)
 
@@ -77,7 +80,7 @@ def test_the_columns_are_those_that_were_asked_for(columns: tuple[str, ...]) -> 
 
 
 def test_bad_bytes_are_replaced_as_in_java() -> None:
-    """A surrogate that was encoded by itself becomes one bad character, not three."""
+    """A surrogate that was encoded alone becomes one replacement character, not three."""
     found = converted([*BAD, None, b"good"], OnInvalidUtf8.REPLACE).column("value")
 
     bad = "\ufffd"
@@ -85,7 +88,7 @@ def test_bad_bytes_are_replaced_as_in_java() -> None:
 
 
 def test_values_of_a_log_become_text(tmp_path: Path) -> None:
-    """Not copied: the bytes of the column are those of the scan."""
+    """Values are not copied: the bytes of the column are those of the scan."""
     with segmentlog.open_writer(tmp_path, "t", num_partitions=1) as writer:
         writer.append(pa.table({"key": [None, "k"], "value": ["ä", ""]}))
     text = TextColumns(("key", "value"), ("key", "value"), OnInvalidUtf8.FAIL)

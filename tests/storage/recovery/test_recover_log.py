@@ -1,4 +1,4 @@
-"""A log after an unclean stop: what stays, what goes, what is kept aside, what is built again."""
+"""A log after an unclean stop: which parts stay, go, are kept aside, or are built again."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ def batch(
     attributes: int = 0,
     kind: int = DATA,
 ) -> bytes:
-    """Records that say their offset, or an end marker with coordinator epoch 7."""
+    """Records whose values are their offsets, or an end marker with coordinator epoch 7."""
     records = [Record(o, 1000 + o, b"k", b"%d" % o * 9) for o in range(offset, offset + n_records)]
     if kind != DATA:
         value = struct.pack(">hi", 0, 7)
@@ -94,7 +94,7 @@ def tree(partition: Path) -> dict[str, bytes]:
 
 
 def test_a_log_is_cut_behind_its_last_whole_batch_at_every_byte(tmp_path: Path) -> None:
-    """The cut bytes are kept, indexes fit, and recovering again changes nothing."""
+    """The cut bytes are kept, the indexes fit, and a second recovery changes nothing."""
     whole = [batch(o) for o in range(0, 20, 2)]
     size = sum(map(len, whole))
     for n_bytes in range(size - len(whole[-1]) - len(whole[-2]), size):
@@ -118,7 +118,7 @@ def test_a_log_is_cut_behind_its_last_whole_batch_at_every_byte(tmp_path: Path) 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("n_zeros", [1, 11, 12, 16, 17, 4096])
 def test_zeros_of_preallocation_are_cut_and_not_kept(tmp_path: Path, n_zeros: int) -> None:
-    """There is nothing to keep."""
+    """Zeros are cut without a `.broken` file."""
     partition = write_log(tmp_path, [batch(0), bytes(n_zeros)])
     assert Severity.ERROR not in {each.severity for each in errors(partition)}
 
@@ -150,7 +150,7 @@ def test_a_bad_batch_ends_the_log_and_later_segments_go(tmp_path: Path) -> None:
 
 
 def test_damage_below_the_recovery_point_is_not_looked_for(tmp_path: Path) -> None:
-    """As with a broker: what was synced is not read again."""
+    """As with a broker, bytes below the recovery point are not read again."""
     partition = three_segments(tmp_path)
     recover(partition)
     before = tree(partition)
@@ -177,7 +177,7 @@ def test_damage_below_the_recovery_point_is_not_looked_for(tmp_path: Path) -> No
 def test_indexes_are_built_again(
     tmp_path: Path, harm: Callable[[Path], None], suffix: str
 ) -> None:
-    """Those of segments that are recovered, whatever was left of them."""
+    """Indexes of recovered segments are built again, whatever was left of them."""
     producer = (5, 0, 0)
     partition = write_log(
         tmp_path,
@@ -196,7 +196,10 @@ def test_indexes_are_built_again(
 
 
 def test_a_missing_index_below_the_recovery_point_is_built_again(tmp_path: Path) -> None:
-    """A broker would recover the segment for it; other indexes there are left as they are."""
+    """A broker would recover a segment without an index.
+
+    The other indexes there are not changed.
+    """
     partition = three_segments(tmp_path)
     recover(partition)
     expected = tree(partition)
@@ -208,7 +211,7 @@ def test_a_missing_index_below_the_recovery_point_is_built_again(tmp_path: Path)
 
 
 def test_producers_are_followed_to_the_end(tmp_path: Path) -> None:
-    """Sequences, epochs, open transactions and coordinator epochs, as a broker keeps them."""
+    """Sequences, epochs, open transactions and coordinator epochs are those of a broker."""
     largest = 2**31 - 1
     partition = write_log(
         tmp_path,
@@ -252,7 +255,10 @@ def test_producers_are_followed_to_the_end(tmp_path: Path) -> None:
 
 
 def test_snapshots_behind_the_end_and_strays_go(tmp_path: Path) -> None:
-    """Kept are those at segments' bases and at the log end; a damaged one is written again."""
+    """Snapshots at the bases of segments and at the log end stay.
+
+    A damaged one is written again.
+    """
     partition = three_segments(tmp_path)
     for offset in (0, 7, 20, 33, 40, 60, 99):
         Path(snapshot_path(str(partition), offset)).write_bytes(b"no snapshot")
@@ -264,7 +270,7 @@ def test_snapshots_behind_the_end_and_strays_go(tmp_path: Path) -> None:
 
 
 def test_leader_epochs_end_with_the_log(tmp_path: Path) -> None:
-    """Those at or behind the end go, those that begin in what is recovered are taken from it."""
+    """Epochs at or beyond the log end are removed. Epochs of recovered batches are added."""
     partition = write_log(
         tmp_path,
         [batch(0), batch(2, leader_epoch=1)],
@@ -281,7 +287,7 @@ def test_leader_epochs_end_with_the_log(tmp_path: Path) -> None:
 
 
 def test_a_log_that_ends_below_its_start_begins_again(tmp_path: Path) -> None:
-    """DeleteRecords had moved the start, and what came behind it is lost."""
+    """DeleteRecords had moved the log start, and the records after the log start are lost."""
     partition = three_segments(tmp_path)
     kept = recover(partition, log_start=70)
 
@@ -294,7 +300,7 @@ def test_a_log_that_ends_below_its_start_begins_again(tmp_path: Path) -> None:
 def test_a_power_cut_makes_no_segment_good_again_that_a_bad_batch_has_condemned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the log start lies behind that batch, so that its own segment goes as well."""
+    """The log start may lie beyond the bad batch, so that its segment is removed as well."""
     before = damaged_before_the_log_start(tmp_path / "before" / "t-0")
     root = tmp_path / "recovered"
     shutil.copytree(before, root / "t-0")
@@ -333,7 +339,7 @@ def damaged_before_the_log_start(partition: Path) -> Path:
 
 @pytest.mark.parametrize("field", ["offset too low", "offset too high", "length", "magic"])
 def test_what_no_checksum_covers_ends_the_log_too(tmp_path: Path, field: str) -> None:
-    """Base offsets that go back or out of all bounds, lengths and formats that cannot be."""
+    """Base offsets that fall or are too large, and impossible lengths and formats, end the log."""
     third = bytearray(batch(4))
     if field.startswith("offset"):
         struct.pack_into(">q", third, 0, 1 if field.endswith("low") else 2**33)
@@ -348,7 +354,7 @@ def test_what_no_checksum_covers_ends_the_log_too(tmp_path: Path, field: str) ->
 
 
 def test_a_newer_format_is_not_cut(tmp_path: Path) -> None:
-    """It may be good; the log stays as it is."""
+    """A batch of a newer format may be good, so the log is not changed."""
     newer = bytearray(batch(2))
     newer[layout.MAGIC_AT] = 3
     partition = write_log(tmp_path, [batch(0), bytes(newer)])
@@ -360,7 +366,7 @@ def test_a_newer_format_is_not_cut(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_a_window_is_read_whole(tmp_path: Path) -> None:
-    """It has 4 MiB; one that is cut short there is cut off."""
+    """A batch of 4 MiB is kept; if it is cut short, the log ends before it."""
     large = encode_batch([Record(2, 5, b"k", bytes(5 << 20))])
     partition = write_log(tmp_path / "whole", [batch(0), large, batch(3)])
     assert [] == recover(partition)
@@ -373,7 +379,7 @@ def test_a_batch_larger_than_a_window_is_read_whole(tmp_path: Path) -> None:
 
 
 def harmed(directory: Path) -> Path:
-    """A log directory with everything that recovery has to do something about."""
+    """A log directory with everything that recovery can mend."""
     partition = three_segments(directory)
     with (partition / f"{20:020d}.log").open("r+b") as file:
         file.seek(200)
@@ -389,7 +395,10 @@ def harmed(directory: Path) -> Path:
 def test_a_recovery_that_crashes_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
-    """After any step; in the end the directory is the same, and nothing is kept twice."""
+    """The recovery crashes after any step.
+
+    In the end the directory is the same, and nothing is kept twice.
+    """
     whole = harmed(tmp_path / "whole")
     told = list(DirectoryRecovery(str(whole.parent), INTERVAL).run())
     assert "offsets [22, 60) are cut off" in " ".join(told)
@@ -421,7 +430,7 @@ def test_a_recovery_that_crashes_is_made_again(
 def test_the_mark_of_a_clean_stop_vouches_for_no_half_recovered_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
-    """A log beside the mark is as it was before the crash, or as it will be."""
+    """While the mark exists, a log is either as before the crash or fully recovered."""
     seen = {"before": 0, "between": 0}
     for number in range(0, 1000, every):
         directory = tmp_path / str(number)
@@ -459,7 +468,7 @@ def plan_of(directory: Path, *, is_clean: bool) -> tuple[object, int]:
 def test_a_writer_recovers_what_was_never_synced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Behind the recovery point: says what is gone, keeps it, and advances the checkpoint."""
+    """The writer reports and keeps the bytes that it cuts. It advances the checkpoint."""
     partition = harmed(tmp_path)
     write_offsets(str(tmp_path), "replication-offset-checkpoint", {T: 24})
     sizes, end = plan_of(tmp_path, is_clean=False)
@@ -473,18 +482,18 @@ def test_a_writer_recovers_what_was_never_synced(
 
 
 def recover_all(directory: Path) -> None:
-    """`segmentlog recover`."""
+    """Run `segmentlog recover`."""
     assert list(DirectoryRecovery(str(directory), INTERVAL).run())
 
 
 def append(directory: Path) -> None:
-    """A writer."""
+    """Append with a writer."""
     with segmentlog.open_writer(directory, "t") as writer:
         writer.append(pa.table({"value": [b"x"]}))
 
 
 def compact(directory: Path) -> None:
-    """A compaction."""
+    """Compact the log."""
     segmentlog.compact(directory, settings={"cleanup.policy": "compact"})
 
 
@@ -492,7 +501,10 @@ def compact(directory: Path) -> None:
 def test_a_log_that_is_cut_is_clean_up_to_its_new_end_only(
     tmp_path: Path, mend: Callable[[Path], None]
 ) -> None:
-    """Otherwise later records count as compacted, and a tombstone among them removes nothing."""
+    """Otherwise later records would count as compacted.
+
+    A tombstone among them would remove nothing.
+    """
     partition = three_segments(tmp_path)
     log = partition / f"{40:020d}.log"
     os.truncate(log, log.stat().st_size - 3)
@@ -506,7 +518,7 @@ def test_a_log_that_is_cut_is_clean_up_to_its_new_end_only(
 
 
 def test_a_deleted_key_stays_deleted_after_a_recovery(tmp_path: Path) -> None:
-    """The tombstone lies beyond the cut, where the log was clean before."""
+    """The tombstone lies beyond the cut, at offsets that were clean before."""
     config = segmentlog.ProducerConfig(batch_size=1, topic_config=TopicConfig(segment_bytes=100))
 
     def write(keys: list[bytes], values: list[bytes | None]) -> None:
@@ -532,7 +544,7 @@ def test_a_deleted_key_stays_deleted_after_a_recovery(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_writer_loses_nothing_that_had_been_synced(tmp_path: Path, *, is_clean: bool) -> None:
-    """Below the recovery point it refuses, and names the commands to use."""
+    """The writer refuses to cut below the recovery point, and names the commands to use."""
     partition = three_segments(tmp_path)
     last = partition / f"{40:020d}.log"
     os.truncate(last, last.stat().st_size - 3)
@@ -545,7 +557,7 @@ def test_a_writer_loses_nothing_that_had_been_synced(tmp_path: Path, *, is_clean
 
 
 def test_damage_before_good_batches_of_a_clean_log_is_refused(tmp_path: Path) -> None:
-    """The broker that stopped it cleanly had synced them."""
+    """The broker that stopped the log cleanly had synced these batches."""
     partition = write_log(tmp_path, [batch(0), b"x" * 90, batch(2)])
     before = tree(partition)
 
@@ -555,7 +567,7 @@ def test_damage_before_good_batches_of_a_clean_log_is_refused(tmp_path: Path) ->
 
 
 def test_an_empty_partition_gets_its_segment(tmp_path: Path) -> None:
-    """As with a broker, a directory without one begins at the log start."""
+    """As with a broker, the log of a directory without segments begins at the log start."""
     partition = tmp_path / "t-0"
     partition.mkdir()
     plan: RecoveryPlan = plan_recovery(str(partition), 0, 5)
@@ -569,7 +581,10 @@ def test_an_empty_partition_gets_its_segment(tmp_path: Path) -> None:
 def test_a_recovery_that_crashes_leaves_no_index_in_the_way_of_a_roll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
-    """Indexes of a segment that was cut off go before it does, or nobody would remove them."""
+    """The indexes of a segment that is cut off are removed first.
+
+    No later recovery would remove them.
+    """
     for number in range(0, 1000, every):
         partition = indexed_with_damage(tmp_path / str(number))
         with monkeypatch.context() as patch:
@@ -589,7 +604,7 @@ def test_a_recovery_that_crashes_leaves_no_index_in_the_way_of_a_roll(
 
 
 def indexed_with_damage(directory: Path) -> Path:
-    """Three segments with indexes, a transaction index too; the second has a bad batch."""
+    """Three segments with indexes, one of a transaction; the second segment has a bad batch."""
     partition = three_segments(directory)
     recover(partition)
     (partition / f"{40:020d}.txnindex").touch()
@@ -603,7 +618,10 @@ def indexed_with_damage(directory: Path) -> Path:
 def test_indexes_without_a_log_do_not_stay_in_the_way_of_an_append(
     tmp_path: Path, is_clean: bool
 ) -> None:
-    """Leftovers of an earlier recovery are removed, as a broker removes them when it starts."""
+    """An earlier recovery has left the indexes.
+
+    A writer removes them, as a starting broker does.
+    """
     partition = three_segments(tmp_path)
     recover(partition)
     write_offsets(str(tmp_path), "recovery-point-offset-checkpoint", {T: 60})
@@ -613,7 +631,7 @@ def test_indexes_without_a_log_do_not_stay_in_the_way_of_an_append(
     assert [(Severity.WARNING, "index-without-log", str(orphan), 60) for orphan in orphans] == [
         (each.severity, each.kind, each.path, each.offset) for each in errors(partition)
     ]
-    (partition / f"{80:020d}.index.deleted").touch()  # a broker is at that
+    (partition / f"{80:020d}.index.deleted").touch()  # a broker is writing it
     if is_clean:
         (tmp_path / ".kafka_cleanshutdown").touch()
     with segmentlog.open_writer(tmp_path, "t") as writer:
@@ -628,7 +646,10 @@ def test_indexes_without_a_log_do_not_stay_in_the_way_of_an_append(
 
 
 def test_recovering_a_directory_removes_indexes_without_a_log(tmp_path: Path) -> None:
-    """A cleanly stopped one is no exception: the next segment begins there."""
+    """They are removed in a cleanly stopped directory, too.
+
+    The next segment begins at their offset.
+    """
     partition = three_segments(tmp_path)
     list(DirectoryRecovery(str(tmp_path), INTERVAL).run())
     assert (tmp_path / ".kafka_cleanshutdown").exists()

@@ -1,4 +1,4 @@
-"""Indexes that are built again from a log are the ones that its writer had built."""
+"""Indexes that are built again from a log equal the indexes of its writer."""
 
 from pathlib import Path
 
@@ -13,7 +13,10 @@ from segmentlog.topic_config import TopicConfig
 
 
 def test_rebuilt_indexes_are_byte_for_byte_the_writers(tmp_path: Path) -> None:
-    """Offsets and times, in every segment; time is not the offset's, so a mix-up shows."""
+    """The offset and time indexes of every segment are compared.
+
+    Timestamps differ from offsets, so a mix-up shows.
+    """
     config = ProducerConfig(
         TopicConfig(segment_bytes=8_000, index_interval_bytes=500),
         batch_size=300,

@@ -1,4 +1,4 @@
-"""A compaction whose broker died: finished or undone, and cut off again at any of its steps."""
+"""An interrupted compaction is finished or undone, even if that is interrupted at any step."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ OLD, NEW = b"old", b"new"
 
 
 def write(partition: Path, name: str, offsets: range, value: bytes) -> None:
-    """A segment, and an index that names it; a batch a record."""
+    """A segment with one record in each batch, and an index."""
     batches = [encode_batch([Record(offset, 1, None, value)]) for offset in offsets]
     (partition / name).write_bytes(b"".join(batches))
     (partition / name.replace(".log", ".index")).write_bytes(value)
@@ -30,7 +30,7 @@ def partition(tmp_path: Path) -> Path:
 
 
 def contents(partition: Path) -> dict[str, bytes]:
-    """Whether each file of the log is an old one or a new one."""
+    """Whether each file of the log is an old file or a new one."""
     return {
         path.name.lstrip("0") or "0": NEW if NEW in path.read_bytes() else OLD
         for path in partition.iterdir()
@@ -46,18 +46,18 @@ UNDONE = {name: OLD for base in ("", "10", "20") for name in (f"{base}.log", f"{
 
 
 def merged(partition: Path) -> None:
-    """All of the new files are there, and named as such."""
+    """All new files exist, under the names of finished files."""
     write(partition, f"{0:020d}.log.swap", range(0, 20, 3), NEW)
 
 
 def three_new(partition: Path) -> None:
-    """Three new segments, for three old ones."""
+    """Three new segments replace three old ones."""
     for base in (0, 10, 20):
         write(partition, f"{base:020d}.log.swap", range(base, base + 10, 3), NEW)
 
 
 def half_cleaned(partition: Path) -> None:
-    """Two new segments, of which only the last one is named as finished."""
+    """Two new segments, of which only the last one has the name of a finished file."""
     write(partition, f"{0:020d}.log.cleaned", range(0, 10, 3), NEW)
     write(partition, f"{10:020d}.log.swap", range(10, 20, 3), NEW)
 
@@ -69,7 +69,7 @@ CASES = [(merged, FINISHED), (three_new, FINISHED_THREE), (half_cleaned, UNDONE)
 def test_a_compaction_is_finished_or_undone(
     partition: Path, before: Callable[[Path], None], after: dict[str, bytes]
 ) -> None:
-    """Nothing is left that says that one has begun."""
+    """No file of the compaction is left."""
     assert not has_swaps(str(partition))
     before(partition)
     assert has_swaps(str(partition))
@@ -85,7 +85,10 @@ def test_a_compaction_is_finished_or_undone(
 def test_a_power_cut_at_any_step_is_made_good_by_the_next_recovery(
     partition: Path, tmp_path: Path, before: Callable[[Path], None], after: dict[str, bytes]
 ) -> None:
-    """With anything lost that was not synced: nothing goes back, and no index is lost."""
+    """Any unsynced change may be lost.
+
+    No state returns to an earlier one, and no index is lost.
+    """
     before(partition)
     with pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(partition, patch)

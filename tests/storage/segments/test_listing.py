@@ -1,4 +1,4 @@
-"""The files of a partition directory that are its log."""
+"""The listing of a partition directory: the files that are its log."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ from segmentlog.testing.reference import Record, encode_batch
 
 
 def write_segment(directory: Path, name: str, offsets: range | list[int]) -> None:
-    """A file of one batch a record; its values tell the file."""
+    """A file with one record in each batch; the values identify the file."""
     batches = [encode_batch([Record(offset, 1, None, name.encode())]) for offset in offsets]
     (directory / name).write_bytes(b"".join(batches))
 
@@ -37,7 +37,7 @@ NAMES = ["00000000000000000000.log", "00000000000000000010.log", "00000000000000
 
 
 def test_segments_are_sorted_by_base_offset_with_their_sizes(tmp_path: Path) -> None:
-    """Order is numeric, and a size is that of the file when it was listed."""
+    """The order is numeric. A size is that of the file when it was listed."""
     for name, n_bytes in (("9.log", 3), ("00000000000000000010.log", 0), ("2.log", 70)):
         (tmp_path / name).write_bytes(bytes(n_bytes))
     expected = [(2, 70, False), (9, 3, False), (10, 0, False)]
@@ -48,14 +48,14 @@ def test_segments_are_sorted_by_base_offset_with_their_sizes(tmp_path: Path) -> 
 
 
 def test_a_directory_without_segments_is_an_empty_log(tmp_path: Path) -> None:
-    """A partition that was only just created holds nothing, and that is no error."""
+    """A partition that was just created has no segment, which is not an error."""
     (tmp_path / "leader-epoch-checkpoint").touch()
 
     assert () == list_segments(str(tmp_path))
 
 
 def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    """A missing directory and a file in its place are refused by name."""
+    """A missing directory and a file in its place are refused, and the error has the path."""
     (tmp_path / "file").touch()
 
     for name in ("missing", "file"):
@@ -81,14 +81,14 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_foreign_and_deleted_files_are_not_part_of_the_log(partition: Path, name: str) -> None:
-    """A file whose name is not a live segment's does not add one or replace one."""
+    """A file with another kind of name neither adds a segment nor replaces one."""
     write_segment(partition, name, [5])
 
     assert NAMES == listed(partition)
 
 
 def test_a_directory_named_as_a_segment_is_left_out(partition: Path) -> None:
-    """Only files hold records."""
+    """Only files have records."""
     (partition / "00000000000000000030.log").mkdir()
 
     assert NAMES == listed(partition)
@@ -97,7 +97,7 @@ def test_a_directory_named_as_a_segment_is_left_out(partition: Path) -> None:
 def test_a_symbolic_link_is_left_out_with_a_warning(
     partition: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A link may lead out of the log directory; following it would read other files."""
+    """A link may lead out of the log directory, where other files would be read."""
     write_segment(tmp_path, "elsewhere", [30])
     (partition / "00000000000000000030.log").symlink_to(tmp_path / "elsewhere")
 
@@ -109,7 +109,7 @@ def test_a_symbolic_link_is_left_out_with_a_warning(
 
 
 def test_a_swap_file_replaces_the_segment_of_its_base_offset(partition: Path) -> None:
-    """Compaction has finished it, and only the rename was missing."""
+    """Compaction has finished the swap file, and only its rename is missing."""
     write_segment(partition, NAMES[1] + ".swap", [12, 19])
     expected = [NAMES[0], NAMES[1] + ".swap", NAMES[2]]
 
@@ -118,7 +118,7 @@ def test_a_swap_file_replaces_the_segment_of_its_base_offset(partition: Path) ->
 
 
 def test_a_merged_swap_file_replaces_every_segment_that_it_covers(partition: Path) -> None:
-    """Compaction merges small segments; those not yet renamed must not come a second time."""
+    """Compaction merges small segments. Segments that it has replaced must not be read again."""
     write_segment(partition, NAMES[0] + ".swap", [3, 9, 12, 19])
     scan = segmentlog.open_log_dir(partition).log("t", 0).scan(columns=["offset"])
     expected = [3, 9, 12, 19, *range(20, 30)]
@@ -128,7 +128,7 @@ def test_a_merged_swap_file_replaces_every_segment_that_it_covers(partition: Pat
 
 
 def test_the_range_of_several_swap_files_is_replaced(partition: Path) -> None:
-    """A segment between two parts of a split is as old as the one that was split."""
+    """A segment between two parts of a split segment is as old as the split segment."""
     write_segment(partition, NAMES[0] + ".swap", [0, 4])
     write_segment(partition, "00000000000000000005.log.swap", [5, 20, 24])
     expected = [NAMES[0] + ".swap", "00000000000000000005.log.swap"]
@@ -137,14 +137,14 @@ def test_the_range_of_several_swap_files_is_replaced(partition: Path) -> None:
 
 
 def test_an_empty_swap_file_replaces_its_own_segment_only(partition: Path) -> None:
-    """Compaction may have dropped every record."""
+    """A swap file is empty if compaction has removed every record."""
     write_segment(partition, NAMES[0] + ".swap", [])
 
     assert [NAMES[0] + ".swap", *NAMES[1:]] == listed(partition)
 
 
 def test_the_torn_end_of_a_swap_file_does_not_count(partition: Path) -> None:
-    """Bytes behind the last whole batch say nothing about the range."""
+    """Bytes after the last whole batch do not extend the range of the swap file."""
     write_segment(partition, NAMES[0] + ".swap", [3, 9])
     with (partition / (NAMES[0] + ".swap")).open("ab") as file:
         file.write(encode_batch([Record(25, 1, None, b"x")])[:-1])
@@ -153,7 +153,7 @@ def test_the_torn_end_of_a_swap_file_does_not_count(partition: Path) -> None:
 
 
 def test_a_swap_file_of_old_messages_replaces_what_it_covers(partition: Path) -> None:
-    """Magic 1 has no last offset delta; the offset of each message counts."""
+    """Magic 1 has no last offset delta, so the offset of each message counts."""
     message = (14).to_bytes(8, "big") + (22).to_bytes(4, "big") + bytes(4) + b"\x01" + b"\x7f" * 17
     (partition / (NAMES[0] + ".swap")).write_bytes(message)
     (partition / NAMES[1]).write_bytes(message)
@@ -164,7 +164,7 @@ def test_a_swap_file_of_old_messages_replaces_what_it_covers(partition: Path) ->
 def test_a_wrong_offset_at_the_end_of_a_swap_file_replaces_no_other_segment(
     partition: Path,
 ) -> None:
-    """No checksum covers the offset, and the other segment does not hold that batch."""
+    """No checksum covers the offset, and the other segment does not have that batch."""
     write_segment(partition, NAMES[0] + ".swap", [0, 9 + 16])
 
     assert [NAMES[0] + ".swap", *NAMES[1:]] == listed(partition)
@@ -175,7 +175,10 @@ def test_a_wrong_offset_at_the_end_of_a_swap_file_replaces_no_other_segment(
 def test_a_cleaned_file_at_or_below_a_swap_file_takes_it_back(
     partition: Path, suffix: str, cleaned_base: int
 ) -> None:
-    """Swaps are renamed from the last to the first: a cleaned one undoes those behind it."""
+    """Swap files are renamed from the last to the first.
+
+    A cleaned file undoes the later swap files.
+    """
     write_segment(partition, NAMES[1] + ".swap", [12])
     (partition / f"{cleaned_base:020d}{suffix}").touch()
 
@@ -183,7 +186,7 @@ def test_a_cleaned_file_at_or_below_a_swap_file_takes_it_back(
 
 
 def test_a_cleaned_file_behind_a_swap_file_does_not_count(partition: Path) -> None:
-    """It belongs to the next clean; the finished one stays finished."""
+    """The cleaned file belongs to the next pass. The finished pass stays finished."""
     write_segment(partition, NAMES[0] + ".swap", [3])
     (partition / (NAMES[1] + ".cleaned")).touch()
 
@@ -191,7 +194,7 @@ def test_a_cleaned_file_behind_a_swap_file_does_not_count(partition: Path) -> No
 
 
 def test_a_cleaned_file_alone_changes_nothing(partition: Path) -> None:
-    """Compaction is still writing it."""
+    """Compaction has not finished writing the file."""
     write_segment(partition, NAMES[0] + ".cleaned", [3])
 
     assert NAMES == listed(partition)
@@ -207,7 +210,7 @@ def fill(directory: Path, n_segments: int) -> None:
 def test_a_segment_that_a_long_listing_passes_over_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Made while the names were given out, between one that was listed and one that was not."""
+    """The segment is made between a name that is already listed and one that is not."""
     fill(tmp_path, 100)
     real, passed_over = os.listdir, ["00000000000000000098.log"]
 
@@ -224,7 +227,7 @@ def test_a_segment_that_a_long_listing_passes_over_is_found(
 def test_segments_that_come_while_a_long_directory_is_listed_again_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first listing is whole as it is; a log that grows is not listed for ever."""
+    """The first listing is complete without them, so a growing log is not listed for ever."""
     fill(tmp_path, 100)
     real = os.listdir
     bases = iter(range(100, 1000))
@@ -241,7 +244,7 @@ def test_segments_that_come_while_a_long_directory_is_listed_again_wait(
 def test_a_segment_is_measured_once_its_successor_is_known(
     partition: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A size from before the names would cut its last batches out of the middle of the log."""
+    """A size from before the names were listed could leave out the last batches of a segment."""
     real, last = os.listdir, partition / NAMES[-1]
 
     def listdir(path: str) -> list[str]:
@@ -259,7 +262,7 @@ def test_a_segment_is_measured_once_its_successor_is_known(
 def test_a_file_that_is_renamed_between_its_name_and_its_size_is_listed_again(
     partition: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compaction puts a finished file in its place: a listing without either has a hole."""
+    """Compaction renames a finished file. A listing with neither name would have a hole."""
     (partition / NAMES[1]).rename(partition / f"{NAMES[1]}.swap")
     real = os.listdir
 

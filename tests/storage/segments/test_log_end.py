@@ -1,4 +1,4 @@
-"""The end of a log: torn tails are cut, damage is not."""
+"""The search for the end of a log leaves out torn tails, and reports damage."""
 
 import logging
 import struct
@@ -44,7 +44,7 @@ def partition(tmp_path: Path) -> Path:
 def end_of(
     partition: Path, data: bytes, *, index: bytes | None = None, committed_to: int = -1
 ) -> LogEnd:
-    """End of a segment with these bytes."""
+    """The end of a segment with these bytes."""
     (partition / NAME).write_bytes(data)
     if index is not None:
         (partition / NAME).with_suffix(".index").write_bytes(index)
@@ -58,13 +58,13 @@ def entry(offset: int, position: int) -> bytes:
 
 
 def flip(data: bytes, at: int) -> bytes:
-    """The same with one bit the other way."""
+    """The bytes with one bit changed."""
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 @pytest.mark.parametrize("n_batches", range(6))
 def test_whole_batches_end_at_the_last_byte(partition: Path, n_batches: int) -> None:
-    """The log end offset is the next one behind the last batch; without any, the base offset."""
+    """The log end offset follows the last batch. Without batches, it is the base offset."""
     data = b"".join(BATCHES[:n_batches])
 
     assert LogEnd(40 + 2 * n_batches, len(data)) == end_of(partition, data)
@@ -74,7 +74,7 @@ def test_whole_batches_end_at_the_last_byte(partition: Path, n_batches: int) -> 
 def test_a_torn_tail_is_cut_at_every_byte(
     partition: Path, caplog: pytest.LogCaptureFixture, *, has_index: bool
 ) -> None:
-    """However much of the last batch is there, the log ends before it, and a warning says so."""
+    """Wherever the last batch is cut, the log ends before it, and a warning is logged."""
     index = entry(43, ENDS[1]) + entry(49, ENDS[4]) if has_index else None
     expected = LogEnd(48, ENDS[4])
     for n_bytes in range(1, len(BATCHES[4])):
@@ -90,7 +90,7 @@ def test_a_torn_tail_is_cut_at_every_byte(
 def test_a_tail_of_zeros_is_left_out_without_a_word(
     partition: Path, caplog: pytest.LogCaptureFixture, n_zeros: int
 ) -> None:
-    """Brokers preallocate segments; zeros behind the last batch are no damage."""
+    """Brokers preallocate segments, so zeros after the last batch are not damage."""
     with caplog.at_level(logging.INFO, logger="segmentlog"):
         found = end_of(partition, WHOLE + bytes(n_zeros))
 
@@ -99,7 +99,7 @@ def test_a_tail_of_zeros_is_left_out_without_a_word(
 
 
 def test_a_file_of_zeros_is_an_empty_segment(partition: Path) -> None:
-    """A preallocated segment that nothing has been written to."""
+    """The segment is preallocated, and nothing has been written to it."""
     assert LogEnd(40, 0) == end_of(partition, bytes(10_000))
 
 
@@ -107,7 +107,7 @@ def test_a_file_of_zeros_is_an_empty_segment(partition: Path) -> None:
 def test_a_tail_of_garbage_is_left_out_with_a_warning(
     partition: Path, caplog: pytest.LogCaptureFixture, garbage: bytes
 ) -> None:
-    """Nothing good follows, so nobody can have been promised anything there."""
+    """No good batch follows, so no record there can have been acknowledged."""
     found = end_of(partition, WHOLE + garbage)
 
     assert LogEnd(50, ENDS[5]) == found
@@ -118,9 +118,9 @@ def test_a_tail_of_garbage_is_left_out_with_a_warning(
 def test_a_flipped_bit_in_the_last_batch_cuts_that_batch(
     partition: Path, *, has_index: bool
 ) -> None:
-    """Whichever byte that a checksum or the header's sense covers is wrong, the batch is torn.
+    """A wrong byte tears the batch.
 
-    All but the magic: that is under no checksum, and says that the batch is whole.
+    The magic is an exception: no checksum covers it, and the batch counts as whole.
     """
     index = entry(49, ENDS[4]) if has_index else None
     covered = [*range(8, 12), *range(17, len(BATCHES[4]))]
@@ -130,7 +130,7 @@ def test_a_flipped_bit_in_the_last_batch_cuts_that_batch(
 
 @pytest.mark.parametrize("batch", range(5))
 def test_a_wrong_base_offset_hides_no_other_batch(partition: Path, batch: int) -> None:
-    """No checksum covers it; sound batches around it and the high watermark show the end."""
+    """No checksum covers the offset. The batches around it and the high watermark show the end."""
     indexes = [b"", b"".join(entry(40 + 2 * each + 1, ENDS[each]) for each in range(1, 5))]
     for bit in (*range(7), *range(31, 64)):
         data = bytearray(WHOLE)
@@ -147,7 +147,7 @@ def test_a_wrong_base_offset_hides_no_other_batch(partition: Path, batch: int) -
 def test_a_flipped_bit_before_a_good_batch_is_damage(
     partition: Path, batch: int, first_entry: int | None
 ) -> None:
-    """Good batches follow: the log goes on there, and a scan fails at the bad one."""
+    """Good batches follow, so the log continues there. A scan fails at the bad batch."""
     entries = [] if first_entry is None else range(first_entry, first_entry + 3)
     index = b"".join(entry(40 + 2 * each + 1, ENDS[each]) for each in entries)
     data = flip(WHOLE, ENDS[batch] + 70)
@@ -163,7 +163,7 @@ def test_a_flipped_bit_before_a_good_batch_is_damage(
 
 @pytest.mark.parametrize("at", [8, 9, 10, 11, 16])
 def test_a_damaged_length_or_magic_before_a_good_batch_is_damage(partition: Path, at: int) -> None:
-    """Batches behind a wrong length are found by their checksums."""
+    """The checksums of the batches after a wrong length show where these batches are."""
     found = end_of(partition, flip(WHOLE, ENDS[2] + at))
 
     assert LogEnd(50, ENDS[5], damaged_from=44) == found
@@ -171,20 +171,20 @@ def test_a_damaged_length_or_magic_before_a_good_batch_is_damage(partition: Path
 
 @pytest.mark.parametrize("between", [b"", b"\1", b"\xff" * 40])
 def test_an_old_batch_behind_new_ones_is_no_continuation(partition: Path, between: bytes) -> None:
-    """Bytes of a truncated log, left behind, have offsets that were already given."""
+    """Bytes that a truncated log has left behind have offsets that were already given."""
     found = end_of(partition, WHOLE + between + BATCHES[1])
 
     assert LogEnd(50, ENDS[5]) == found
 
 
 def test_a_leader_epoch_may_change_without_notice(partition: Path) -> None:
-    """Bytes 12 to 15 are not covered by the checksum; brokers set them in place."""
+    """The checksum does not cover bytes 12 to 15, and brokers set them in place."""
     assert LogEnd(50, ENDS[5]) == end_of(partition, flip(WHOLE, ENDS[4] + 12))
 
 
 @pytest.mark.parametrize("message", OLD_MESSAGES)
 def test_old_messages_are_part_of_the_log(partition: Path, message: bytes) -> None:
-    """A message of magic 0 or 1 is a batch, alone and behind newer ones."""
+    """A message of magic 0 or 1 is a batch, also after batches of magic 2."""
     assert LogEnd(51, len(message)) == end_of(partition, message)
     assert LogEnd(51, ENDS[5] + len(message)) == end_of(partition, WHOLE + message)
 
@@ -193,7 +193,7 @@ def test_old_messages_are_part_of_the_log(partition: Path, message: bytes) -> No
 def test_a_damaged_old_message_is_torn_and_with_one_behind_it_damage(
     partition: Path, message: bytes
 ) -> None:
-    """Old messages are found by their checksums as new ones are."""
+    """Old messages are found by their checksums, as new batches are."""
     later = old_message(message[16], 52)
     for at in (14, 20, len(message) - 1):
         torn = end_of(partition, WHOLE + flip(message, at))
@@ -205,7 +205,7 @@ def test_a_damaged_old_message_is_torn_and_with_one_behind_it_damage(
 
 @pytest.mark.parametrize("magic", [3, 127, 255])
 def test_a_whole_batch_of_a_newer_format_is_not_called_torn(partition: Path, magic: int) -> None:
-    """The magic is under no checksum: what follows is for the read to report."""
+    """No checksum covers the magic. The read reports the unknown format."""
     newer = bytearray(encode_batch([Record(50, 1, b"k", b"v")]))
     newer[16] = magic
 
@@ -218,7 +218,7 @@ def test_a_whole_batch_of_a_newer_format_is_not_called_torn(partition: Path, mag
 def test_a_header_that_was_half_written_is_torn_and_no_old_message(
     partition: Path, before: bytes, n_bytes: int
 ) -> None:
-    """A page ends behind the length, and the next one is zeros: its magic looks like 0."""
+    """A page ends after the length, and the next page is zeros, so that the magic looks like 0."""
     torn = encode_batch([Record(50, 1, b"k", b"v" * 50)])
     data = before + torn[:n_bytes] + bytes(len(torn) - n_bytes)
 
@@ -238,5 +238,5 @@ def test_a_header_that_was_half_written_is_torn_and_no_old_message(
     ],
 )
 def test_a_lying_index_does_not_move_the_end(partition: Path, index: bytes) -> None:
-    """The index is where to begin, never what to believe."""
+    """The index gives only the place where the search begins."""
     assert LogEnd(50, ENDS[5]) == end_of(partition, WHOLE, index=index)

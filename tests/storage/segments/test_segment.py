@@ -1,4 +1,4 @@
-"""Look-ups in one segment: by index where it tells the truth, by scanning where it does not."""
+"""Look-ups in one segment: by an index that is right, and by a scan if the index is wrong."""
 
 import random
 import struct
@@ -37,7 +37,7 @@ def make_records(seed: int, n_batches: int) -> list[list[Record]]:
 
 
 def write_segment(directory: Path, seed: int, n_batches: int, *, every: int = 3) -> Path:
-    """A segment as a broker leaves it: an entry in both indexes for each `every` batches."""
+    """A segment as a broker leaves it, with an index entry for each `every` batches."""
     data, offsets, times, newest, newest_offset = b"", b"", b"", -1, BASE
     stem = directory / f"{BASE:020d}"
     for i, batch in enumerate(make_records(seed, n_batches)):
@@ -69,7 +69,7 @@ def garbage(path: Path, seed: int) -> None:
 
 
 def shuffled(path: Path, seed: int) -> None:
-    """The same entries in another order."""
+    """The entries in another order."""
     width = 8 if path.suffix == ".index" else 12
     data = path.read_bytes()
     entries = [data[i : i + width] for i in range(0, len(data), width)]
@@ -78,12 +78,12 @@ def shuffled(path: Path, seed: int) -> None:
 
 
 def shifted(path: Path, seed: int) -> None:
-    """Entries without their first bytes."""
+    """The entries without their first bytes."""
     path.write_bytes(path.read_bytes()[seed % 7 + 1 :])
 
 
 def halved(path: Path, seed: int) -> None:
-    """The index of a shorter log, or one whose last pages were never written."""
+    """An index with half of the entries, as of a shorter log or after a loss of its last pages."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] + bytes(seed))
 
 
@@ -106,13 +106,13 @@ def deleted(path: Path, seed: int) -> None:
 
 
 def a_directory(path: Path, seed: int) -> None:
-    """Something that cannot be read as a file."""
+    """A path that cannot be read as a file."""
     path.unlink()
     path.mkdir()
 
 
 def too_early(path: Path, seed: int) -> None:
-    """Entries of the right form that claim the start of the segment for what stands later."""
+    """Valid entries that give the start of the segment as the position of later batches."""
     width = 8 if path.suffix == ".index" else 12
     data = path.read_bytes()
     if width == 8:
@@ -136,7 +136,7 @@ def test_a_bad_offset_index_never_changes_the_batch_that_is_found(
     *,
     is_sealed: bool,
 ) -> None:
-    """Whatever the index says, the first batch that ends at or behind an offset is found."""
+    """The first batch that ends at or after an offset is found, whatever the index contains."""
     path = write_segment(tmp_path, seed, 30)
     batches = make_records(seed, 30)
     if damage:
@@ -164,7 +164,7 @@ def test_a_bad_index_never_changes_the_record_that_a_time_leads_to(
     *,
     is_sealed: bool,
 ) -> None:
-    """The first record in offset order that is as new is found, times in any order or not."""
+    """The first record at or after the time is found, whether or not times rise."""
     path = write_segment(tmp_path, seed, 30)
     records = [record for batch in make_records(seed, 30) for record in batch]
     for kind in kinds if damage else []:
@@ -187,7 +187,7 @@ def test_a_bad_index_never_changes_the_record_that_a_time_leads_to(
 def test_a_bad_time_index_never_changes_the_largest_timestamp(
     tmp_path: Path, damage: Callable[[Path, int], None] | None
 ) -> None:
-    """It is that of the batches, for a sealed segment and an active one."""
+    """The largest timestamp is that of the batches, in closed segments and in an active one."""
     path = write_segment(tmp_path, 5, 30)
     largest = max(record.timestamp_ms for batch in make_records(5, 30) for record in batch)
     if damage:
@@ -198,7 +198,7 @@ def test_a_bad_time_index_never_changes_the_largest_timestamp(
 
 
 def test_a_directory_in_the_place_of_an_index_is_as_good_as_none(tmp_path: Path) -> None:
-    """An index that cannot be read costs a scan, not the read."""
+    """An index that cannot be read costs a scan, and does not fail the read."""
     path = write_segment(tmp_path, 0, 10)
     largest = max(record.timestamp_ms for batch in make_records(0, 10) for record in batch)
     for kind in (".index", ".timeindex"):
@@ -210,7 +210,7 @@ def test_a_directory_in_the_place_of_an_index_is_as_good_as_none(tmp_path: Path)
 
 
 def test_a_good_index_saves_reading_what_is_before_its_entry(tmp_path: Path) -> None:
-    """The floor is the last entry that does not lie behind the offset, byte for byte."""
+    """The read begins exactly at the last entry that is not after the offset."""
     path = write_segment(tmp_path, 0, 30)
     segment = opened(path)
     with segment.offset_index() as index:
@@ -224,7 +224,7 @@ def test_a_good_index_saves_reading_what_is_before_its_entry(tmp_path: Path) -> 
 
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch) -> list[LocalFile]:
-    """The files that are opened from now on."""
+    """The files that are opened during the test."""
     found: list[LocalFile] = []
     really = LocalDisk.open
 
@@ -237,7 +237,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> list[LocalFile]:
 
 
 def test_look_ups_open_each_file_once(tmp_path: Path, files: list[LocalFile]) -> None:
-    """Opening them again and again took a third of a seek."""
+    """Opening the files for each look-up took a third of a seek's time."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     write_segment(directory, 0, 30)
@@ -259,7 +259,7 @@ def test_look_ups_open_each_file_once(tmp_path: Path, files: list[LocalFile]) ->
 def test_an_open_segment_opens_what_it_needs_and_closes_it(
     tmp_path: Path, files: list[LocalFile]
 ) -> None:
-    """A look-up after its end opens the files again."""
+    """A look-up after the segment was closed opens the files again."""
     path = write_segment(tmp_path, 0, 30)
     with opened(path).opened() as look_ups:
         assert not files
@@ -275,7 +275,10 @@ def test_an_open_segment_opens_what_it_needs_and_closes_it(
 
 
 def test_the_walk_through_of_the_format_notes_is_answered_as_a_broker_does(tmp_path: Path) -> None:
-    """Ten batches of 74 bytes at base 40, times in disorder, indexes as a broker wrote them."""
+    """Ten batches of 74 bytes begin at offset 40.
+
+    Their times are in disorder, and a broker wrote the indexes.
+    """
     times = [100, 105, 103, 104, 110, 90, 90, 90, 120, 120]
     batches = [encode_batch([Record(40 + i, ms, b"k", b"hello")]) for i, ms in enumerate(times)]
     path = tmp_path / f"{BASE:020d}.log"
@@ -300,7 +303,7 @@ def test_the_walk_through_of_the_format_notes_is_answered_as_a_broker_does(tmp_p
 
 @pytest.mark.parametrize("n_bytes", [0, 1, 60, 61, 100])
 def test_headers_end_before_a_batch_that_is_not_whole(tmp_path: Path, n_bytes: int) -> None:
-    """Nothing is said about a batch that the file does not hold to its end."""
+    """A batch that the file does not hold to its end has no header in the result."""
     path = write_segment(tmp_path, 0, 5)
     whole = len(path.read_bytes())
     with path.open("ab") as file:
@@ -311,7 +314,7 @@ def test_headers_end_before_a_batch_that_is_not_whole(tmp_path: Path, n_bytes: i
 
 
 def test_headers_larger_than_the_window_are_all_found(tmp_path: Path) -> None:
-    """Batches of more than 64 KiB, between small ones, are stepped over."""
+    """Batches of more than 64 KiB lie between small ones."""
     values = [b"x", b"y" * 200_000, b"z", b"y" * 65_475, b"z", b"y" * 70_000]
     batches = [encode_batch([Record(40 + i, 1, None, value)]) for i, value in enumerate(values)]
     path = tmp_path / f"{BASE:020d}.log"
@@ -325,7 +328,7 @@ def test_headers_larger_than_the_window_are_all_found(tmp_path: Path) -> None:
 def test_a_length_below_a_header_is_malformed_and_another_magic_unsupported(
     tmp_path: Path,
 ) -> None:
-    """Both errors name the byte at which the batch stands."""
+    """Both errors name the byte at which the batch begins."""
     path = write_segment(tmp_path, 0, 3)
     position = list(opened(path).headers(0))[1].position
     good = path.read_bytes()
@@ -341,7 +344,7 @@ def test_a_length_below_a_header_is_malformed_and_another_magic_unsupported(
 
 
 def test_a_closed_segment_that_ends_in_a_batch_is_damaged(tmp_path: Path) -> None:
-    """Only the active segment may be half written: a walk through others does not just end."""
+    """Only the active segment may end inside a batch. In any other segment, this is an error."""
     path = write_segment(tmp_path, 0, 5)
     size = path.stat().st_size - 7
     path.write_bytes(path.read_bytes()[:-7])

@@ -1,4 +1,4 @@
-"""Windows over a file: every batch comes once and whole, however the windows lie."""
+"""Windows over a file: every batch comes once and whole, wherever the windows begin and end."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ DATA = b"".join(BATCHES)
 def found(
     path: Path, window_bytes: int, end: int = len(DATA), most_read: int = 1 << 20
 ) -> tuple[list[int], bytes, CorruptLogError | None]:
-    """Base offsets and bytes of the batches of a file, and the error behind them."""
+    """Base offsets and bytes of the batches of a file, and the error after them."""
     offsets: list[int] = []
     data = b""
     with open_file(str(path)) as file:
@@ -48,7 +48,7 @@ def found(
 @pytest.mark.parametrize("window_bytes", [1, 12, 61, 80, 1000, len(DATA) - 1, len(DATA), 1 << 20])
 @pytest.mark.parametrize("most_read", [7, 1 << 20])
 def test_every_batch_comes_once(tmp_path: Path, window_bytes: int, most_read: int) -> None:
-    """Batches larger than a window, too, and from a disk that gives less than it was asked for."""
+    """Some batches are larger than a window, and the disk returns fewer bytes than requested."""
     path = tmp_path / "f.log"
     path.write_bytes(DATA)
 
@@ -61,7 +61,7 @@ def test_every_batch_comes_once(tmp_path: Path, window_bytes: int, most_read: in
 def test_an_end_inside_a_batch_is_an_error_behind_the_whole_ones(
     tmp_path: Path, window_bytes: int, is_shrunk: bool
 ) -> None:
-    """Torn when it was listed, or cut since: at every byte."""
+    """The file was torn when it was listed, or was cut later, at any byte."""
     path = tmp_path / "f.log"
     path.write_bytes(DATA)
     ends = [sum(map(len, BATCHES[:i])) for i in range(len(BATCHES) + 1)]
@@ -89,7 +89,7 @@ def test_an_end_inside_a_batch_is_an_error_behind_the_whole_ones(
 def test_zeros_too_few_for_a_header_are_an_error(
     tmp_path: Path, n_bytes: int, needed: int | None
 ) -> None:
-    """Twelve of them claim to be a batch of twelve bytes, without a magic number."""
+    """Twelve zeros look like a batch of twelve bytes without a magic number."""
     path = tmp_path / "f.log"
     path.write_bytes(DATA + bytes(n_bytes))
 
@@ -105,7 +105,7 @@ def test_zeros_too_few_for_a_header_are_an_error(
 
 
 def test_damage_is_an_error_behind_the_good_batches(tmp_path: Path) -> None:
-    """Those before it in its window come first."""
+    """The good batches of the window come before the error."""
     damaged = bytearray(DATA)
     damaged[-1] ^= 1
     path = tmp_path / "f.log"

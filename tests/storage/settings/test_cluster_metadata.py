@@ -1,4 +1,4 @@
-"""Metadata logs that are put together by hand: transactions, damage, gaps, later versions."""
+"""Metadata logs that the tests build: transactions, damage, gaps, later versions."""
 
 import uuid
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ UNKNOWN = bytes([1, 3, 1]) + b"a partition, which nobody asks for"
 
 
 def text(value: str | None) -> bytes:
-    """A compact string of fewer than 127 bytes."""
+    """A compact string shorter than 127 bytes."""
     return b"\0" if value is None else bytes([len(value) + 1]) + value.encode()
 
 
@@ -44,7 +44,7 @@ def written(directory: Path, values: Sequence[bytes]) -> str:
 
 
 def test_the_last_record_counts(tmp_path: Path) -> None:
-    """A topic that was removed takes its settings along, and one of its name begins anew."""
+    """The removal of a topic removes its settings. A new topic of that name has none."""
     path = written(
         tmp_path,
         [
@@ -66,7 +66,10 @@ def test_the_last_record_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("ending", "expected"), [(END, "2"), (ABORT, "1"), (b"", "1")])
 def test_transactions(tmp_path: Path, ending: bytes, expected: str) -> None:
-    """Records of one count when it has ended, and not if it was aborted or cut off."""
+    """The records of a transaction count once it is committed.
+
+    An aborted or unfinished one does not count.
+    """
     values = [topic("a", 1), config(2, "a", "retention.ms", "1"), BEGIN,
               config(2, "a", "retention.ms", "2")]  # fmt: skip
     path = written(
@@ -79,7 +82,10 @@ def test_transactions(tmp_path: Path, ending: bytes, expected: str) -> None:
 
 
 def test_a_snapshot_has_what_came_before(tmp_path: Path) -> None:
-    """The newest one, and the log from its end on; another name is no snapshot's."""
+    """The newest snapshot is read, and then the log from its end.
+
+    Files with other names are not read.
+    """
     old = written(tmp_path / "old", [topic("a", 1), config(2, "a", "retention.ms", "1")])
     path = Path(
         written(tmp_path / "new", [UNKNOWN, removal(1), config(2, "b", "retention.ms", "2")])
@@ -103,7 +109,10 @@ def test_a_snapshot_has_what_came_before(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, value: bytes, reason: str) -> None:
-    """With its offset: settings may be missing, so nothing may be deleted by the others."""
+    """The error names the offset.
+
+    Settings may be missing, so nothing may be deleted by the other settings.
+    """
     path = written(tmp_path, [topic("a", 1), value])
     with pytest.raises(LogDirectoryError, match=reason):
         read_cluster_settings(path)
@@ -112,7 +121,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, value: bytes, reason: str)
 
 
 def test_a_gap_and_damage(tmp_path: Path) -> None:
-    """A log whose beginning is gone without a snapshot, and a batch that was changed."""
+    """A log that begins after offset 0 without a snapshot is refused. So is a changed batch."""
     path = Path(written(tmp_path, [topic("a", 1)]))
     log = path / f"{0:020d}.log"
     data = log.read_bytes()

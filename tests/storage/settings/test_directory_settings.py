@@ -1,4 +1,4 @@
-"""The order in which settings count, and writers that go by them."""
+"""The precedence of settings, and the settings that writers use."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def shown(known: DirectorySettings, name: str, topic: str | None = "t") -> tuple
 
 
 def test_the_order_in_a_brokers_directory() -> None:
-    """Call, topic, node, all brokers, server.properties, Kafka's default."""
+    """The order is: call, topic, node, all brokers, server.properties, Kafka's default."""
     cluster = ClusterSettings(
         {"t": {"retention.ms": "1"}},
         {"": {"log.retention.ms": "3"}, "7": {"log.retention.ms": "2"}, "8": {}},
@@ -46,7 +46,7 @@ def test_the_order_in_a_brokers_directory() -> None:
 
 
 def test_the_order_in_a_directory_of_ours() -> None:
-    """Call, topic, defaults, Kafka's default."""
+    """The order is: call, topic, defaults, Kafka's default."""
     file = SettingsFile({"retention.ms": "2", "segment.bytes": "50"}, {"t": {"retention.ms": "1"}})
     known = DirectorySettings({"segment.bytes": "60"}, file=file)
 
@@ -58,7 +58,7 @@ def test_the_order_in_a_directory_of_ours() -> None:
 
 
 def test_kafkas_own_topics_are_never_cleaned_by_defaults() -> None:
-    """Even in a copy that has lost everything about its cluster."""
+    """The rule also holds for a copy that has lost its cluster's metadata."""
     known = DirectorySettings()
 
     assert ("compact", Source.INTERNAL) == shown(known, "cleanup.policy", "__consumer_offsets")
@@ -78,14 +78,14 @@ def test_kafkas_own_topics_are_never_cleaned_by_defaults() -> None:
     ],
 )
 def test_a_brokers_older_names(broker: dict[str, str], expected: str | None) -> None:
-    """The finest of them that is set counts."""
+    """The setting with the finest unit counts."""
     found = {name: value for name, value, _ in topic_defaults(broker)}
 
     assert expected == found.get("retention.ms")
 
 
 def test_settings_of_tests_of_the_broker_come_before() -> None:
-    """``internal.segment.bytes``; other settings that nobody needs here are passed over."""
+    """``internal.segment.bytes`` takes precedence; other unknown settings are ignored."""
     own = {"internal.segment.bytes": "90", "segment.bytes": "80", "min.insync.replicas": "1"}
     known = DirectorySettings(cluster=ClusterSettings({"t": own}))
 
@@ -99,7 +99,7 @@ def segments(directory: Path, topic: str) -> int:
 
 
 def write(directory: Path, topic: str | None = "t", **how: Any) -> None:
-    """Ten batches of some hundred bytes."""
+    """Ten batches of a few hundred bytes."""
     table = pa.table({"value": [b"x" * 200] * 10})
     if topic is None:
         table = table.append_column("topic", pa.array(["v"] * 10))
@@ -109,7 +109,7 @@ def write(directory: Path, topic: str | None = "t", **how: Any) -> None:
 
 
 def test_a_writer_goes_by_the_settings_of_the_directory(tmp_path: Path) -> None:
-    """Said once, not in each job; those of the job come before."""
+    """Settings of the directory apply to each job. Settings of the job take precedence."""
     segmentlog.alter_settings(tmp_path, None, {"segment.bytes": "1000"})
     segmentlog.alter_settings(tmp_path, "t", {"segment.bytes": "300"})
     write(tmp_path)
@@ -125,11 +125,11 @@ def test_a_writer_goes_by_the_settings_of_the_directory(tmp_path: Path) -> None:
         write(tmp_path, topic, topic_config=config)
     assert (5, 4, 1) == tuple(segments(tmp_path, topic) for topic in "wxy")
 
-    assert (tmp_path / ".kafka_cleanshutdown").exists()  # though a file was there before
+    assert (tmp_path / ".kafka_cleanshutdown").exists()  # although a file existed before
 
 
 def test_a_writer_goes_by_other_settings_as_well(tmp_path: Path) -> None:
-    """The codec, the largest batch and the type of timestamps."""
+    """The settings are the codec, the largest batch and the type of timestamps."""
     segmentlog.alter_settings(
         tmp_path, "t", {"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"}
     )
@@ -143,7 +143,7 @@ def test_a_writer_goes_by_other_settings_as_well(tmp_path: Path) -> None:
 
 
 def test_public_settings(tmp_path: Path) -> None:
-    """By name, with their sources."""
+    """`topic_settings` returns settings by name, with their sources."""
     segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "5"})
     found = segmentlog.topic_settings(tmp_path, "t")
 
@@ -152,7 +152,7 @@ def test_public_settings(tmp_path: Path) -> None:
 
 
 def test_a_job_of_several_topics_goes_by_the_settings_of_each(tmp_path: Path) -> None:
-    """Sizes of segments and batches, codecs and times; what the call gives comes first."""
+    """Each topic has its own sizes, codec and times. Settings of the call take precedence."""
     segmentlog.alter_settings(tmp_path, None, {"segment.bytes": "3000"})
     segmentlog.alter_settings(
         tmp_path, "small", {"segment.bytes": "300", "compression.type": "zstd"}

@@ -1,4 +1,4 @@
-"""The decoder of metadata records: what it takes, and that it refuses the rest with a reason."""
+"""The decoder of metadata records accepts known records, and refuses others with a reason."""
 
 import contextlib
 import random
@@ -24,14 +24,14 @@ def test_fields_in_their_order() -> None:
 
 
 def test_tagged_fields_of_later_versions_are_passed_over() -> None:
-    """Two of them, one of 200 bytes, whose length takes two bytes."""
+    """One of the two tagged fields has 200 bytes, so its length takes two bytes."""
     tagged = bytes([2, 0, 1, 9, 5, 0xC8, 1]) + bytes(200)
 
     assert decode_message(TOPIC + b"\0", SCHEMAS) == decode_message(TOPIC + tagged, SCHEMAS)
 
 
 def test_null_and_signs() -> None:
-    """A null string, and a number with its sign."""
+    """A null string is read, and a negative number."""
     assert {"kind": -2, "value": None} == decode_message(
         bytes([1, 4, 0, 0xFE, 0, 0]), SCHEMAS
     ).fields
@@ -39,7 +39,7 @@ def test_null_and_signs() -> None:
 
 
 def test_other_kinds_are_passed_over() -> None:
-    """Whatever is in them, and also with an api key of two bytes."""
+    """Records of other kinds are skipped, also those whose api key takes two bytes."""
     assert decode_message(bytes([1, 3, 0]) + b"anything", SCHEMAS) is None
     assert decode_message(bytes([1, 0x84, 1, 0]), SCHEMAS) is None
 
@@ -57,13 +57,13 @@ def test_other_kinds_are_passed_over() -> None:
     ],
 )
 def test_refusals(data: bytes, reason: str) -> None:
-    """Each with its reason."""
+    """Each refusal has its reason."""
     with pytest.raises(ValueError, match=reason):
         decode_message(data, SCHEMAS)
 
 
 def test_no_bytes_raise_anything_else() -> None:
-    """Mutated messages and noise."""
+    """The bytes are mutated messages and noise."""
     source = random.Random(1)
     for _ in range(5000):
         data = bytearray(TOPIC + b"\0")

@@ -1,4 +1,4 @@
-"""The table beside a staged file: its batches, without a look at each header."""
+"""The table beside a staged file lists its batches, so that headers need not be read."""
 
 import logging
 import os
@@ -28,7 +28,7 @@ def own(extents: list[Extent]) -> Extent:
 
 
 def logs(directory: Path) -> dict[str, bytes]:
-    """All files of the partitions."""
+    """The bytes of all files of the partitions."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in directory.glob("t-*/*")
@@ -37,7 +37,7 @@ def logs(directory: Path) -> dict[str, bytes]:
 
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Number of reads of each file by name, as they come."""
+    """Number of reads of each file, by its name."""
     found: Counter[str] = Counter()
     real = os.pread
 
@@ -51,7 +51,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.linux
 def test_a_commit_reads_a_few_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And makes the same segments and indexes as without a table."""
+    """The commit makes the segments and indexes that it makes without a table."""
     job, extents = staged(tmp_path / "a", [*pieces(0, 3300)])
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     there = str(tmp_path / "b")
@@ -100,7 +100,7 @@ _DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def test_a_damaged_table_is_not_used(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The headers tell the same; a table that is there is named."""
+    """The headers give the same result, and a warning names the damaged table."""
     job, extents = staged(tmp_path, [*pieces(0, 3300)])
     extent = own(extents)
     assert read_table(job.directory, extent) is not None
@@ -126,7 +126,7 @@ def test_a_damaged_table_is_not_used(
 
 @pytest.mark.parametrize("at", [4, 24, 32, 40, 44])
 def test_a_table_that_is_whole_and_wrong(tmp_path: Path, at: int) -> None:
-    """A right checksum does not make a table of another format, or with other batches, right."""
+    """A table with a right checksum is refused if its format or its batches are wrong."""
     job, extents = staged(tmp_path, [*pieces(0, 3300)])
     extent = own(extents)
     path = tmp_path / table_name(extent.name)
@@ -142,7 +142,7 @@ def test_a_table_that_is_whole_and_wrong(tmp_path: Path, at: int) -> None:
 
 
 def test_the_table_of_another_file(tmp_path: Path) -> None:
-    """The tables have one size and the same batches, and the name of another file."""
+    """Both tables have the same size and the same batches, but another file's name."""
     kind, config = pa.timestamp("us", "UTC"), replace(LARGE, use_timestamps=True)
     rows = [
         batch.append_column("timestamp", pa.array([10**15] * batch.num_rows, kind))
@@ -160,7 +160,7 @@ def test_the_table_of_another_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["first", "last", "shorter", "gone"])
 def test_a_file_that_is_not_what_its_table_says(tmp_path: Path, damage: str) -> None:
-    """The file counts: it is refused, although the table is whole."""
+    """The file is refused, although its table is whole."""
     write(tmp_path, wide_rows(0, 50), config=LARGE)
     job, extents = staged(tmp_path, [*pieces(50, 3300)])
     extent = own(extents)
@@ -183,7 +183,7 @@ def test_a_file_that_is_not_what_its_table_says(tmp_path: Path, damage: str) -> 
 
 
 def test_files_that_are_copied_have_no_table(tmp_path: Path) -> None:
-    """Small files, and files of small batches, from which no table is kept in memory either."""
+    """Small files and files of small batches have no table, and no table in memory."""
     small = replace(LARGE, batch_size=4_000)
     for config, n_rows in ((LARGE, 30), (small, 3300)):
         job, _ = staged(tmp_path, [*pieces(0, n_rows)], config=config)
@@ -193,7 +193,7 @@ def test_files_that_are_copied_have_no_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["discard", "abort", "sweep"])
 def test_tables_go_with_their_files(tmp_path: Path, end: str) -> None:
-    """A task that fails, a job that fails, and a job that is gone leave none."""
+    """A task that fails, a job that fails and a job that is gone leave no table."""
     job, _ = staged(tmp_path, [*pieces(0, 3300)])
     stager = job.stager(1)
     for batch in pieces(0, 9000):

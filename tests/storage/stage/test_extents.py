@@ -1,4 +1,4 @@
-"""Extents of a job as columns: what comes out is what went in, and what they cost."""
+"""Extents of a job as columns: no extent is changed or lost, and their memory is bounded."""
 
 import pickle
 import tracemalloc
@@ -8,7 +8,7 @@ from segmentlog.stage.extents import Extent, JobExtents, TaskExtents
 
 
 def plainly(extents: list[Extent]) -> dict[TopicPartition, list[Extent]]:
-    """Grouped one by one."""
+    """Extents grouped one by one."""
     grouped: dict[TopicPartition, list[Extent]] = {}
     for each in extents:
         grouped.setdefault(each.topic_partition, []).append(each)
@@ -18,7 +18,7 @@ def plainly(extents: list[Extent]) -> dict[TopicPartition, list[Extent]]:
 
 
 def task(number: int, topics: list[str], partitions: list[int], *, keeps: bool) -> list[Extent]:
-    """Some extents of each, in the shared file and in files of a partition's own."""
+    """Some extents of each partition, in the shared file and in separate files."""
     extents, at = [], 0
     for i, partition in enumerate(partitions):
         end = at + 2**40 + 61 * i
@@ -41,7 +41,7 @@ def task(number: int, topics: list[str], partitions: list[int], *, keeps: bool) 
 
 
 def test_extents_come_back_by_topic_partition_in_the_order_of_the_tasks() -> None:
-    """Or of the offsets that they keep; of tasks that do both, too."""
+    """Extents that keep offsets are in the order of the offsets. Some tasks have both kinds."""
     topics = ["b", "a", "c"]
     for keeping in ([], [0, 1, 2], [1]):
         tasks = [
@@ -72,14 +72,14 @@ def test_extents_come_back_by_topic_partition_in_the_order_of_the_tasks() -> Non
 
 
 def test_nothing_is_staged() -> None:
-    """By no task, by tasks without rows."""
+    """No task staged an extent, or the tasks had no rows."""
     for job in (JobExtents([]), JobExtents([TaskExtents.of([])] * 2)):
         assert (0, 0, (), ()) == (len(job), job.n_records, job.topics, job.topic_partitions)
         assert [] == job.extents(TopicPartition("t", 0)) == job.spans(TopicPartition("t", 0))
 
 
 def test_an_extent_costs_the_driver_some_fifty_bytes() -> None:
-    """As an object it was 230, and the driver holds those of all tasks."""
+    """An object took 230 bytes, and the driver holds the extents of all tasks."""
     n_tasks, n_partitions = 50, 1000
     messages = [
         pickle.dumps(TaskExtents.of([

@@ -1,4 +1,4 @@
-"""Files of jobs in a log directory: which belong to a job, and which of them go with it."""
+"""Files of jobs in a log directory: which belong to a job, and which a job removes."""
 
 import logging
 import os
@@ -20,19 +20,19 @@ def staged(job: JobFiles, task: int = 0) -> Path:
 
 
 def age(path: Path, seconds: int) -> None:
-    """As if it had been written so much earlier."""
+    """Set the time of a file back by this much."""
     then = path.stat().st_mtime - seconds
     os.utime(path, (then, then))
 
 
 def sweep(directory: Path) -> None:
-    """As a job does that begins."""
+    """Remove dead jobs, as a job does when it begins."""
     with DirectoryLock(str(directory)):
         sweep_jobs(str(directory))
 
 
 def test_a_job_removes_its_own_files_and_no_others(tmp_path: Path) -> None:
-    """Also when the token of another begins like its own."""
+    """The token of another job begins like that of the job."""
     job, other = JobFiles(str(tmp_path), "aa"), JobFiles(str(tmp_path), "aab")
     for each in (job, other):
         each.make_mark()
@@ -48,7 +48,7 @@ def test_a_job_removes_its_own_files_and_no_others(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_removed_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The rows are committed, or given up: no error can change that."""
+    """The rows are already committed or given up, so an error would mislead."""
     job = JobFiles(str(tmp_path), "aa")
     job.make_mark()
     Path(tmp_path, "segmentlog.aa.0.ab.0.stage").mkdir()
@@ -60,7 +60,7 @@ def test_a_file_that_cannot_be_removed_is_a_warning(
 
 
 def test_a_sign_of_life_takes_the_notice_back(tmp_path: Path) -> None:
-    """And without a mark there is nothing to take back: the job has ended."""
+    """Without a mark, the job has ended, and there is no notice."""
     job = JobFiles(str(tmp_path), "aa")
     job.make_mark()
     age(job.mark, WEEK + 60)
@@ -77,7 +77,7 @@ def test_a_sign_of_life_takes_the_notice_back(tmp_path: Path) -> None:
 
 
 def test_staged_files_keep_a_job_alive_whose_mark_is_old(tmp_path: Path) -> None:
-    """A task that has written within the week is no dead driver's."""
+    """A task that has written within the week shows that the driver is alive."""
     job = JobFiles(str(tmp_path), "aa")
     job.make_mark()
     age(job.mark, 2 * WEEK)
@@ -89,7 +89,7 @@ def test_staged_files_keep_a_job_alive_whose_mark_is_old(tmp_path: Path) -> None
 
 
 def test_a_job_is_swept_at_the_second_look_a_week_behind_the_first(tmp_path: Path) -> None:
-    """Its mark goes, and its staged files."""
+    """The mark of the job and its staged files are removed."""
     job = JobFiles(str(tmp_path), "aa")
     job.make_mark()
     file = staged(job)

@@ -1,4 +1,4 @@
-"""Batches are staged for their place in the log, and moved only if the log is not as it was."""
+"""Batches are staged for their place in the log, and rewritten only if the log has changed."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ T = TopicPartition("t", 0)
 
 
 def age(directory: Path) -> None:
-    """Give all staged files a time by which a later write shows."""
+    """Give all staged files an old time, so that a later write shows."""
     for path in directory.glob("*.stage"):
         os.utime(path, ns=(LONG_AGO, LONG_AGO))
 
@@ -37,7 +37,7 @@ def untouched(directory: Path, partition: int = 0) -> list[int]:
 
 
 def set_epoch(directory: Path, epoch: int, start: int) -> None:
-    """As if the partition had got a new leader."""
+    """Give the partition a new leader epoch."""
     path = str(directory / "t-0" / "leader-epoch-checkpoint")
     write_leader_epochs(path, [*read_leader_epochs(path), (epoch, start)])
 
@@ -55,7 +55,10 @@ def epochs(directory: Path) -> dict[int, set[int]]:
 
 
 def test_the_end_of_a_log_and_its_epoch(tmp_path: Path) -> None:
-    """Checkpoints tell the places, once for each task; a missing or damaged one tells none."""
+    """Checkpoints give the places, once for each task.
+
+    A missing or damaged checkpoint gives none.
+    """
     assert (0, 0) == LogPlaces(str(tmp_path)).end(T)
     write(tmp_path, wide_rows(0, 7))
     places = LogPlaces(str(tmp_path))
@@ -72,7 +75,7 @@ def test_the_end_of_a_log_and_its_epoch(tmp_path: Path) -> None:
 
 
 def test_a_partition_of_one_task_is_staged_in_its_place(tmp_path: Path) -> None:
-    """All its files, behind the end of the log and each other, with the epoch of the leader."""
+    """The files follow the end of the log and each other, with the epoch of the leader."""
     write(tmp_path, *pieces(0, 50), config=LARGE)
     set_epoch(tmp_path, 7, 50)
     job, extents = staged(tmp_path, [*pieces(50, 9000)])
@@ -89,7 +92,7 @@ def test_a_partition_of_one_task_is_staged_in_its_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["end", "epoch", "both"])
 def test_a_log_that_has_gone_on_since(tmp_path: Path, change: str) -> None:
-    """Another job's records come first, or the leader is another: the batches are changed."""
+    """Another job has committed, or the leader has changed, so the batches are rewritten."""
     write(tmp_path, *pieces(0, 50), config=LARGE)
     set_epoch(tmp_path, 7, 50)
     job, extents = staged(tmp_path, [*pieces(150, 9000)])
@@ -108,7 +111,10 @@ def test_a_log_that_has_gone_on_since(tmp_path: Path, change: str) -> None:
 
 
 def test_the_second_task_of_a_partition_is_moved_behind_the_first(tmp_path: Path) -> None:
-    """Both have staged for the same place; another partition of the second one is in its own."""
+    """Both tasks stage for the same place.
+
+    Only the second task's file of that partition is rewritten.
+    """
     write(tmp_path, *pieces(0, 50), *pieces(0, 50, 1), num_partitions=2, config=LARGE)
     job, extents = staged(
         tmp_path, [*pieces(50, 3300)], [*pieces(3350, 3300), *pieces(50, 3300, 1)]
@@ -122,7 +128,7 @@ def test_the_second_task_of_a_partition_is_moved_behind_the_first(tmp_path: Path
 
 
 def test_the_attempt_that_is_committed_counts(tmp_path: Path) -> None:
-    """Two attempts of a task stage for the same place; only one of them gets there."""
+    """Two attempts of a task stage for the same place, and one of them is committed there."""
     write(tmp_path, *pieces(0, 50), config=LARGE)
     job, (*both,) = staged(tmp_path, [*pieces(50, 3300)], [*pieces(50, 3300)])
     names = [each.name for each in both]
@@ -137,7 +143,7 @@ def test_the_attempt_that_is_committed_counts(tmp_path: Path) -> None:
 
 
 def test_records_that_replace_the_earlier_ones_are_in_their_place(tmp_path: Path) -> None:
-    """Offsets count on behind the deleted records."""
+    """The offsets of an overwrite follow those of the deleted records."""
     write(tmp_path, *pieces(0, 50), config=LARGE)
     job, extents = staged(tmp_path, [*pieces(50, 3000)], deletes_records=True)
     age(tmp_path)
@@ -151,7 +157,7 @@ def test_records_that_replace_the_earlier_ones_are_in_their_place(tmp_path: Path
 
 @pytest.mark.parametrize("epoch", [0, 7])
 def test_records_that_keep_their_offsets_have_the_epoch(tmp_path: Path, epoch: int) -> None:
-    """Their offsets never move; the epoch is that of the log that they come to."""
+    """Their offsets never change. The epoch is that of the log that they are written to."""
     write(tmp_path, *pieces(0, 50), config=LARGE)
     if epoch:
         set_epoch(tmp_path, epoch, 50)
@@ -171,7 +177,7 @@ def test_records_that_keep_their_offsets_have_the_epoch(tmp_path: Path, epoch: i
 
 
 def test_a_log_that_has_become_shorter(tmp_path: Path) -> None:
-    """Its topic was deleted and made again since: the offsets of the batches go down."""
+    """The topic was deleted and made again, so the batches get lower offsets."""
     write(tmp_path, *pieces(0, 500), config=LARGE)
     job, extents = staged(tmp_path, [*pieces(10, 4000)])
     segmentlog.delete_topic(tmp_path, "t")
@@ -183,7 +189,7 @@ def test_a_log_that_has_become_shorter(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_copied_leaves_its_place(tmp_path: Path) -> None:
-    """Segments that roll by time are copied, from wherever their batches were staged for."""
+    """Segments that roll by time are copied, whatever their place was."""
     config = dataclasses.replace(
         LARGE,
         topic_config=TopicConfig(segment_bytes=400_000, segment_ms=1_000_000),
@@ -205,7 +211,7 @@ def test_a_file_that_is_copied_leaves_its_place(tmp_path: Path) -> None:
 
 
 def test_batches_of_a_producer_that_are_repeated(tmp_path: Path) -> None:
-    """The log has some of a large file's batches: the others are staged again, and follow."""
+    """The log has some batches of a large file. The other batches are staged again, and follow."""
     write(tmp_path, *pieces(0, 50), config=LARGE)
     set_epoch(tmp_path, 7, 50)
     for first, n_rows in ((0, 1400), (0, 3500), (0, 3500)):

@@ -1,4 +1,4 @@
-"""Rows of an idempotent producer: their sequences, flush by flush and writer by writer."""
+"""Sequences of an idempotent producer's rows, over several flushes and writers."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ from segmentlog.stage.config import ProducerConfig
 
 @pytest.mark.parametrize("codec", Codec)
 def test_a_job_that_is_run_again_is_written_once(tmp_path: Path, codec: Codec) -> None:
-    """In all partitions, with all codecs, and however many batches it has."""
+    """The job writes to several partitions, with each codec, and with several batches."""
     config = ProducerConfig(codec=codec, batch_size=300)
     for n_rows in (1000, 1000, 1500):
         with segmentlog.open_writer(
@@ -33,7 +33,10 @@ def test_a_job_that_is_run_again_is_written_once(tmp_path: Path, codec: Codec) -
 
 
 def test_without_a_base_sequence_the_log_is_gone_on_with(tmp_path: Path) -> None:
-    """From where the last writer ended; a new epoch begins at 0; rows may name their topics."""
+    """Numbering continues after the last writer.
+
+    A new epoch begins at 0, and rows may name topics.
+    """
     rows = pa.table({"topic": ["a", "a", "b"], "value": [b"1", b"2", b"3"]})
     answers = []
     for producer in (Producer(1), Producer(1), Producer(1, 1)):
@@ -47,7 +50,7 @@ def test_without_a_base_sequence_the_log_is_gone_on_with(tmp_path: Path) -> None
 
 
 def test_partitions_have_base_sequences_of_their_own(tmp_path: Path) -> None:
-    """Those that are not named go on behind the log."""
+    """Partitions without a base sequence continue after the last sequence of their log."""
     write(tmp_path, numbered_rows(0, 10), num_partitions=2, producer=Producer(1))
     write(tmp_path, numbered_rows(10, 10), producer=Producer(1, 0, {1: 5}))
     with pytest.raises(OutOfOrderSequenceError, match=r"t-1: .* sequence 0, but 10 is next"):
@@ -59,7 +62,7 @@ def test_partitions_have_base_sequences_of_their_own(tmp_path: Path) -> None:
 def test_a_flush_in_doubt_is_repeated_with_the_same_sequences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk did not say whether the first one took place; the same writer tries again."""
+    """The disk did not show whether the first flush took place. The same writer repeats it."""
     write(tmp_path, numbered_rows(0, 4, 1), producer=Producer(1))
     writer = segmentlog.open_writer(tmp_path, "t", producer=Producer(1))
     writer.append(numbered_rows(4, 4, 1))
@@ -97,19 +100,19 @@ def test_a_flush_in_doubt_is_repeated_with_the_same_sequences(
         ("producer_id", ("1",)),
         ("producer_id", (1.5,)),
         ("base_sequence", (1, 0, "0")),
-        ("base_sequence", (1, 0, {"0": 1})),  # as JSON has it: the sequence would not be checked
+        ("base_sequence", (1, 0, {"0": 1})),  # a number of JSON: the sequence would not be checked
         ("base_sequence", (1, 0, {-1: 1})),
     ],
 )
 def test_a_number_that_no_batch_holds_is_refused(name: str, arguments: tuple) -> None:
-    """By its name."""
+    """The error names the field."""
     with pytest.raises(OptionError) as caught:
         Producer(*arguments)
     assert name == caught.value.option
 
 
 def test_sequences_that_would_not_be_told_are_refused(tmp_path: Path) -> None:
-    """Before anything is made."""
+    """The writer refuses them before it makes a file."""
     with pytest.raises(OptionError, match="use_offsets"):
         segmentlog.open_writer(tmp_path / "logs", "t", preserve=True, producer=Producer(1))
     with pytest.raises(OptionError, match="base_sequence"):

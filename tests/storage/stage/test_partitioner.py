@@ -1,4 +1,4 @@
-"""Partitions as Kafka's producers choose them."""
+"""Partitions are chosen as Kafka's producers choose them."""
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ MURMUR2 = [
 
 
 def source(keys: list[bytes | None], values: list[bytes | None] | None = None) -> SourceArrays:
-    """Rows with these keys, and no value unless given."""
+    """Rows with these keys, and with null values unless values are given."""
     columns = {"key": pa.array(keys, pa.binary())}
     if values is not None:
         columns["value"] = pa.array(values, pa.binary())
@@ -37,7 +37,7 @@ def source(keys: list[bytes | None], values: list[bytes | None] | None = None) -
 
 @pytest.mark.parametrize(("key", "hashed", "partition"), MURMUR2)
 def test_keys_are_hashed_as_in_java(key: bytes, hashed: int, partition: int) -> None:
-    """The values of Kafka's own test, compiled and in plain Python."""
+    """The hashes are those of Kafka's own test, compiled and in plain Python."""
     buf = np.frombuffer(b"before" + key + b"behind", np.uint8)
     found = murmur2(buf, 6, 6 + len(key))
 
@@ -47,14 +47,17 @@ def test_keys_are_hashed_as_in_java(key: bytes, hashed: int, partition: int) -> 
 
 @given(st.binary(max_size=70))
 def test_compiled_hashes_are_those_of_plain_python(key: bytes) -> None:
-    """Every length of tail, and every byte in it."""
+    """The keys have every length of tail, and every byte in the tail."""
     buf = np.frombuffer(key, np.uint8)
 
     assert murmur2(buf, 0, len(key)) == murmur2.py_func(buf, 0, len(key))
 
 
 def test_rows_without_a_key_stay_together_for_about_a_batch() -> None:
-    """Then the next partition has its turn, also in the next Arrow batch; keys do not disturb."""
+    """After a batch's size the next partition follows, also across Arrow batches.
+
+    Rows with keys do not count.
+    """
     partitioner = Partitioner("t", 3, 1000, first_partition=4)
     keys: list[bytes | None] = [None, None, b"foobar"] * 20
     rows = source(keys, [bytes(92)] * 60)
@@ -66,7 +69,7 @@ def test_rows_without_a_key_stay_together_for_about_a_batch() -> None:
 
 
 def test_a_row_may_name_its_partition() -> None:
-    """That wins over its key, also in a slice; null leaves the choice."""
+    """A named partition takes precedence over the key, also in a slice. Null leaves the choice."""
     explicit = pa.array([9, 5, None, 0, None], pa.int32()).slice(1)
     rows = source([b"a", b"a", None, None])
 
@@ -75,7 +78,7 @@ def test_a_row_may_name_its_partition() -> None:
 
 @pytest.mark.parametrize("named", [-1, 2, 2**31 - 1])
 def test_a_partition_that_is_not_there_is_refused(named: int) -> None:
-    """With the row and what it named."""
+    """The error names the row and the partition."""
     explicit = pa.array([None, 0, named], pa.int32())
     says = f"names partition {named}, and the topic has 0 to 1"
     with pytest.raises(InvalidRecordError, match=says) as caught:
@@ -87,7 +90,7 @@ def test_a_partition_that_is_not_there_is_refused(named: int) -> None:
 
 @given(st.lists(st.integers(0, 6)))
 def test_grouping_is_a_stable_sort(partitions: list[int]) -> None:
-    """Rows of a partition keep their order; every partition has a range, perhaps an empty one."""
+    """Rows of a partition keep their order. Every partition has a range, perhaps an empty one."""
     array = np.array(partitions, np.int32)
     rows, starts = group_rows(array, 7)
 
@@ -96,7 +99,7 @@ def test_grouping_is_a_stable_sort(partitions: list[int]) -> None:
 
 
 def test_grouping_refuses_partitions_that_are_not_there() -> None:
-    """The kernel does not look."""
+    """The numbers are checked before the kernel, which does not check them."""
     for wrong in (-1, 7):
         with pytest.raises(IndexError):
             group_rows(np.array([0, wrong], np.int32), 7)

@@ -1,4 +1,4 @@
-"""Batches that were made elsewhere: taken as they are, or refused as a leader refuses them."""
+"""Batches from elsewhere are written as they are, or refused as a leader refuses them."""
 
 import random
 from pathlib import Path
@@ -19,7 +19,7 @@ from segmentlog.topic_config import TopicConfig
 
 
 def test_a_log_is_copied_batch_by_batch(tmp_path: Path) -> None:
-    """With its codecs and timestamps, behind rows and in front of rows."""
+    """The batches keep codecs and timestamps, before rows and after rows."""
     config = ProducerConfig(codec=Codec.ZSTD, batch_size=500)
     rows = pa.table({"value": [b"%d" % i for i in range(1000)]})
     write(tmp_path / "from", rows, config=config)
@@ -68,7 +68,7 @@ LEGACY = bytes.fromhex(
     ],
 )
 def test_what_a_leader_refuses_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
-    """With the batch's place; nothing of the flush is written."""
+    """The error names the place of the batch, and nothing of the flush is written."""
     config = ProducerConfig(topic_config=TopicConfig(max_message_bytes=3000))
     writer = segmentlog.open_writer(tmp_path, "t", config=config)
     writer.append(ONE)
@@ -80,7 +80,7 @@ def test_what_a_leader_refuses_is_refused(tmp_path: Path, data: bytes, said: str
 
 
 def test_damaged_batches_are_refused(tmp_path: Path) -> None:
-    """Any bit but those of base offsets and leader epochs; any length but whole batches."""
+    """Any bit is changed except those of base offsets and leader epochs. Lengths cut batches."""
     parts = [GOOD, batch(1, 0, 3, 2, codec=1), batch(-1, -1, -1)]
     whole = b"".join(parts)
     starts = [0, len(parts[0]), len(parts[0]) + len(parts[1])]
@@ -106,7 +106,7 @@ def _is_taken(writer: segmentlog.LogWriter, data: bytes | bytearray) -> bool:
 
 
 def test_a_topic_with_append_times_takes_no_create_times(tmp_path: Path) -> None:
-    """A broker would write the time into the header."""
+    """A broker would write the time of appending into the header."""
     topic = TopicConfig.parse({"message.timestamp.type": "LogAppendTime"})
     writer = segmentlog.open_writer(tmp_path, "t", config=ProducerConfig(topic_config=topic))
     with pytest.raises(OptionError, match="LogAppendTime"):
@@ -120,7 +120,7 @@ def test_a_topic_with_append_times_takes_no_create_times(tmp_path: Path) -> None
 
 
 def test_a_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """A partition, a topic, another topic than the writer's; and offsets cannot be kept."""
+    """A missing partition, another topic, and a writer that keeps offsets are refused."""
     with segmentlog.open_writer(tmp_path, "t", num_partitions=2) as writer:
         with pytest.raises(OptionError, match="t has 2 partitions"):
             writer.append_batches(GOOD, 2)

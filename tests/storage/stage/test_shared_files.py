@@ -1,4 +1,4 @@
-"""Rows of a partition in the file that partitions share, and in a file of its own."""
+"""Rows of a partition in the shared file of a task, and in a separate file."""
 
 from pathlib import Path
 
@@ -19,7 +19,10 @@ pytestmark = pytest.mark.linux
 def test_little_or_very_much_of_a_partition_between_much_of_it(
     tmp_path: Path, between: int, keeps_offsets: bool
 ) -> None:
-    """Either goes to the shared file; behind it the partition's own one is not taken up again."""
+    """Such rows go to the shared file.
+
+    After them, the partition's separate file is not continued.
+    """
     counts = np.arange(3)
     sizes = [2_000, between, 300_000]
 

@@ -1,4 +1,4 @@
-"""Staged files of a task: how many there are, how many are open, and what becomes of damage."""
+"""Staged files of a task: their number, the open ones, and damage to them."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ DESCRIPTORS = 256
 
 @pytest.fixture
 def few_descriptors() -> Iterator[None]:
-    """As many as macOS gives a process, beside those that earlier tests have left open."""
+    """The limit of macOS, plus the descriptors that earlier tests have left open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS + descriptors(), hard))
     yield
@@ -45,7 +45,7 @@ def few_descriptors() -> Iterator[None]:
 
 
 def begin(directory: Path, n: int = 150, *, flush: bool = True) -> tuple[WriteJob, RowStager]:
-    """A job of which all rows of a round are written out together."""
+    """A job that writes out all rows of a round together."""
     config = ProducerConfig(
         TopicConfig(segment_bytes=400_000), batch_size=12_000, buffer_memory=7_500_000, flush=flush
     )
@@ -54,12 +54,12 @@ def begin(directory: Path, n: int = 150, *, flush: bool = True) -> tuple[WriteJo
 
 
 def value(partition: int, number: int) -> bytes:
-    """A kilobyte that tells its place."""
+    """A value of a kilobyte that contains its place."""
     return b"%04d/%04d" % (partition, number) * 110
 
 
 def dealt_rows(number: int, n: int, each: int = 10) -> pa.RecordBatch:
-    """As many for each of `n` partitions, in turns."""
+    """An equal number of rows for each of `n` partitions, in turns."""
     places = [(p, number * each + i) for i in range(each) for p in range(n)]
     numbers = pa.array([partition for partition, _ in places], pa.int32())
     return pa.record_batch({"value": [value(*place) for place in places], "partition": numbers})
@@ -86,7 +86,7 @@ def assert_all_there(directory: Path) -> None:
 def test_each_of_many_partitions_with_much_is_moved_in_files_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a process that may have far fewer files open than there are partitions."""
+    """The process may have far fewer open files than there are partitions."""
     moved: set[str] = set()
     move = commit.move_segment
 
@@ -119,7 +119,7 @@ def test_each_of_many_partitions_with_much_is_moved_in_files_of_its_own(
 
 
 def test_a_few_rows_for_each_of_many_partitions_make_few_files(tmp_path: Path) -> None:
-    """Each has a piece that lets more be expected, and none comes."""
+    """Each partition has one piece from which more rows are expected, but no more rows come."""
     job, stager = begin(tmp_path, N)
     stager.add(dealt_rows(0, N, each=1))
     extents = stager.finish()
@@ -133,7 +133,7 @@ def test_a_few_rows_for_each_of_many_partitions_make_few_files(tmp_path: Path) -
 def test_a_file_that_is_closed_early_is_synced_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flush: bool
 ) -> None:
-    """An error of writing back is told once, to a descriptor that was open then."""
+    """An error of writing back is reported once, to a descriptor that was open then."""
     dirty: set[int] = set()
     lost: list[str] = []
     n_synced = 0
@@ -165,7 +165,7 @@ def test_a_file_that_is_closed_early_is_synced_first(
         stager.finish()
     assert not dirty
     assert (n_synced > 150) == flush
-    # A table of batches may be lost: the headers tell the same.
+    # A table of batches may be lost: the headers give the same result.
     unsynced = [path for path in lost if "stage" in path and ".batches." not in path]
     assert not flush or all("(deleted)" in path for path in unsynced), unsynced
     job.abort()
@@ -175,7 +175,7 @@ def test_a_file_that_is_closed_early_is_synced_first(
 def test_an_early_sync_that_fails_fails_the_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it is at its end; nothing is left, neither files nor descriptors."""
+    """The task fails before its end, and leaves neither files nor descriptors."""
     fsync = os.fsync
 
     def failing(descriptor: int) -> None:
@@ -196,7 +196,7 @@ def test_an_early_sync_that_fails_fails_the_task(
 
 @pytest.mark.parametrize("damage", ["bytes", "shorter", "magic"])
 def test_a_shared_file_that_is_damaged_before_it_is_grouped(tmp_path: Path, damage: str) -> None:
-    """Is a task's to report as the commit would: the job is to be run again."""
+    """The task reports the damage as a commit would: the job has to be run again."""
     config = ProducerConfig(buffer_memory=1000, batch_size=100)
     job = WriteJob.begin(WriteRequest(str(tmp_path), config, topic="t", num_partitions=2))
     stager = job.stager(0)
@@ -225,7 +225,7 @@ def test_a_shared_file_that_is_damaged_before_it_is_grouped(tmp_path: Path, dama
 def test_a_shared_file_is_written_in_large_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At whole pages, whatever the sizes of its batches; the task holds no more than a piece."""
+    """Pieces end at whole pages, whatever the sizes of batches. The task holds at most a piece."""
     pwrite, positions = os.pwrite, []
 
     def writes(descriptor: int, data: memoryview, position: int) -> int:

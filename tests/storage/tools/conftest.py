@@ -12,7 +12,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run() -> Run:
-    """Run a command; the result has its exit status and what it printed."""
+    """Run a command; the result has its exit status and its output."""
 
     def invoke(*arguments: object, status: int = 0, input: str | None = None) -> Result:
         result = CliRunner().invoke(app, list(map(str, arguments)), input=input)

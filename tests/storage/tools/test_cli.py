@@ -1,4 +1,4 @@
-"""Beginnings and ends of commands: help, errors, pipes, interruption, completion."""
+"""Commands begin and end well: help, errors, pipes, interruption, completion."""
 
 import os
 import re
@@ -25,7 +25,7 @@ Run = Callable[..., Result]
 REGISTERED = {each.name or each.callback.__name__: each for each in app.registered_commands}
 COMMANDS = tuple(REGISTERED)
 
-#: Arguments without which a command cannot begin, beside a directory.
+#: Arguments that a command needs, besides a directory.
 NEEDED = {
     "configure": ("-s", "segment.ms=1"),
     "delete-records": ("--topic", "orders", "--before", "0"),
@@ -34,7 +34,7 @@ NEEDED = {
 
 
 def segmentlog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+    """Run the command in a separate process."""
     return subprocess.run(
         [sys.executable, "-m", "segmentlog", *arguments], env=os.environ | variables,
         capture_output=True, text=True, timeout=120, check=False,
@@ -42,7 +42,7 @@ def segmentlog(*arguments: str, **variables: str) -> subprocess.CompletedProcess
 
 
 def test_importing_the_library_loads_nothing_of_the_tools() -> None:
-    """Neither the command line nor what it needs."""
+    """Neither the command line nor its dependencies are imported."""
     heavy = "{'typer', 'rich', 'segmentlog.tools'}"
     code = f"import sys, segmentlog; print(sorted(set(sys.modules) & {heavy}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -51,7 +51,7 @@ def test_importing_the_library_loads_nothing_of_the_tools() -> None:
 
 
 def test_dumping_batches_loads_no_compiler(example_data: str) -> None:
-    """Headers and checksums need none, so the command is quick to start."""
+    """Headers and checksums need no compiler, so the command starts quickly."""
     code = (
         "import sys; from typer.testing import CliRunner; from segmentlog.tools.cli import app\n"
         f"r = CliRunner().invoke(app, ['dump', {example_data!r}])\n"
@@ -65,7 +65,7 @@ def test_dumping_batches_loads_no_compiler(example_data: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_teaches_with_examples_that_parse(run: Run, command: str) -> None:
-    """Each command shows commands, with options that exist."""
+    """The help of each command has examples, whose options exist."""
     monospaced = re.sub(r"\s+", " ", run(command, "--help").stdout)
     epilog = REGISTERED[command].epilog
     shown = [line for line in epilog.split("\n\n") if "segmentlog " in line]
@@ -81,7 +81,7 @@ def test_help_teaches_with_examples_that_parse(run: Run, command: str) -> None:
 
 
 def test_no_arguments_show_the_commands(run: Run) -> None:
-    """As --help does."""
+    """The output is that of --help."""
     printed = CliRunner().invoke(app, []).output
 
     assert all(re.search(rf"^\W*{command} ", printed, re.M) for command in COMMANDS)
@@ -95,7 +95,7 @@ def test_no_arguments_show_the_commands(run: Run) -> None:
 def test_the_help_groups_commands_by_the_lock_that_they_take(
     run: Run, tmp_path: Path, command: str
 ) -> None:
-    """A command of the one group is refused beside a broker, and one of the other is not."""
+    """Beside a broker, commands of one group are refused, and commands of the other group run."""
     with package.open_writer(tmp_path, "orders") as writer:
         writer.append(pa.table({"value": [b"a"]}))
     writes = {WRITES: True, READS: False}[REGISTERED[command].rich_help_panel]
@@ -116,7 +116,7 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
     ],
 )
 def test_errors_are_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
-    """On standard error, with status 2, and without a traceback."""
+    """An error is one line on standard error, with status 2 and without a traceback."""
     done = segmentlog(*(each.format(tmp_path) for each in arguments))
 
     assert (2, "") == (done.returncode, done.stdout)
@@ -149,7 +149,7 @@ def test_files_that_cannot_be_read_are_errors(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options_are_refused(run: Run, arguments: list[str], named: str) -> None:
-    """With status 2, and the name of the option."""
+    """The status is 2, and the error names the option."""
     result = run(*arguments, status=2)
 
     assert "" == result.stdout
@@ -161,12 +161,12 @@ def test_wrong_options_are_refused(run: Run, arguments: list[str], named: str) -
     [("--files=x.log", "paths stand without an option"), ("--print-data-log", "--records")],
 )
 def test_options_of_kafkas_dump_tool_lead_to_ours(run: Run, option: str, hint: str) -> None:
-    """A user of the one has typed them a hundred times."""
+    """The error for an option of Kafka's tool names our option."""
     assert hint in run("dump", ".", option, status=2).stderr
 
 
 def test_the_version_is_that_of_the_package(run: Run) -> None:
-    """On the command line, and in Python; other names are still none."""
+    """The command line and Python have the same version; unknown names are refused."""
     installed = version("pyspark-segmentlog")
 
     assert f"segmentlog {installed}\n" == run("--version").stdout
@@ -176,7 +176,7 @@ def test_the_version_is_that_of_the_package(run: Run) -> None:
 
 
 def test_warnings_of_the_library_are_lines_too(write_log: Callable[..., Path]) -> None:
-    """A torn tail is told on standard error, once."""
+    """Standard error has one line about a torn tail."""
     path = write_log([[(0, 1), (1, 2)]])
     with (path / f"{0:020d}.log").open("ab") as file:
         file.write(b"\0\0\0torn")
@@ -189,7 +189,7 @@ def test_warnings_of_the_library_are_lines_too(write_log: Callable[..., Path]) -
 
 @pytest.fixture
 def long_log(tmp_path: Path) -> Path:
-    """A file whose dump fills any pipe."""
+    """A file whose dump is larger than any pipe's buffer."""
     batch = encode_batch([Record(i, 0, b"k", b"v" * 100) for i in range(200)])
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(b"".join((200 * i).to_bytes(8, "big") + batch[8:] for i in range(500)))
@@ -198,7 +198,7 @@ def long_log(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("output_format", ["table", "json", "arrow"])
 def test_a_pipe_that_closes_is_no_error(long_log: Path, output_format: str) -> None:
-    """As in ``segmentlog dump … | head -1``: nothing on standard error."""
+    """Standard error is empty, as in ``segmentlog dump … | head -1``."""
     command = [sys.executable, "-m", "segmentlog", "dump", str(long_log), "--records"]
     with subprocess.Popen(
         [*command, "-f", output_format], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -212,7 +212,7 @@ def test_a_pipe_that_closes_is_no_error(long_log: Path, output_format: str) -> N
 
 
 def test_interruption_is_quiet(long_log: Path, tmp_path: Path) -> None:
-    """Ctrl-C leaves no traceback and no half of an output."""
+    """Ctrl-C leaves no traceback and no partial output."""
     output = tmp_path / "out.json"
     os.mkfifo(tmp_path / "blocks")
     command = [sys.executable, "-m", "segmentlog", "dump", str(long_log), "--records"]
@@ -247,7 +247,7 @@ def test_interruption_is_quiet(long_log: Path, tmp_path: Path) -> None:
 def test_topics_complete_from_the_directory(
     example_data: str, words: str, expected: list[str]
 ) -> None:
-    """A shell asks, and gets the names."""
+    """Completion returns the names of the directory's topics."""
     line = words.format(example_data)
     done = segmentlog(
         _SEGMENTLOG_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(line.count(" "))
@@ -258,7 +258,7 @@ def test_topics_complete_from_the_directory(
 
 
 def test_a_locale_without_unicode_gets_every_line(tmp_path: Path) -> None:
-    """Letters that it has none for are written as escapes."""
+    """Letters that the locale does not have are written as escapes."""
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(encode_batch([Record(0, 0, "ключ".encode(), "é".encode())]))
     variables = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
@@ -269,7 +269,7 @@ def test_a_locale_without_unicode_gets_every_line(tmp_path: Path) -> None:
 
 
 def test_an_interval_beyond_kafkas_bound_is_refused(run: Run, example_data: str) -> None:
-    """A number beyond 64 bits ended in a traceback."""
+    """A number beyond 64 bits once ended in a traceback."""
     for number in (2**31, 2**64, -1):
         refused = run("reindex", example_data, "--index-interval-bytes", number, status=2)
         assert "--index-interval-bytes" in refused.output

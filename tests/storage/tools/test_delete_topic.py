@@ -1,4 +1,4 @@
-"""``segmentlog delete-topic``: what it says, and what it refuses."""
+"""``segmentlog delete-topic``: its output, and what it refuses."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_it_says_what_is_gone(run: Run, directory: Path) -> None:
-    """And what would be, with the same numbers."""
+    """A dry run prints the numbers that the command prints."""
     n_bytes = sum(path.stat().st_size for path in directory.glob("orders-*/*.log"))
     what = f"topic orders: 2 partitions, 2 segments, {n_bytes} bytes\n"
 
@@ -33,7 +33,7 @@ def test_it_says_what_is_gone(run: Run, directory: Path) -> None:
 
 
 def test_a_brokers_directory_gets_a_word_more(run: Run, directory: Path) -> None:
-    """Its cluster may know the topic."""
+    """The output adds that the cluster may know the topic."""
     (directory / "meta.properties").write_text("version=1\n")
     printed = run("delete-topic", directory, "orders").stdout
 
@@ -41,7 +41,7 @@ def test_a_brokers_directory_gets_a_word_more(run: Run, directory: Path) -> None
 
 
 def test_refusals_are_one_line_with_status_2(run: Run, directory: Path) -> None:
-    """A topic that is not there, one of a broker's own, a directory in use."""
+    """A missing topic, a broker's internal topic and a directory in use are refused."""
     for topic, message in (
         ("order", "did you mean 'orders'?"),
         ("__consumer_offsets", "brokers keep this topic for themselves"),

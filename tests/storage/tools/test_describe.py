@@ -21,13 +21,13 @@ T0 = 1_700_000_000_000
 
 
 def described(result: Result) -> dict[str, dict]:
-    """Objects of the JSON form, by partition."""
+    """Objects of the JSON output, by partition."""
     found = map(json.loads, result.stdout.splitlines())
     return {f"{row['topic']}-{row['partition']}": row for row in found}
 
 
 def test_every_partition_of_a_directory_is_described(run: Run, example_data: str) -> None:
-    """Offsets, sizes and counts are those of the library, internal topics included."""
+    """Offsets, sizes and counts are those of the library, also for internal topics."""
     found = described(run("describe", example_data, "--json"))
     directory = segmentlog.open_log_dir(example_data)
 
@@ -46,10 +46,10 @@ def test_every_partition_of_a_directory_is_described(run: Run, example_data: str
 
 
 def test_formats_and_codecs_come_from_headers(run: Run, tmp_path: Path) -> None:
-    """The first and last batches count by default, and all when asked."""
+    """By default the first and last batches count, and with `--all` every batch."""
     partition = tmp_path / "t-0"
     partition.mkdir()
-    codecs = [0, 4, 2]  # the middle batch is only seen by those who read all
+    codecs = [0, 4, 2]  # only `--all` reads the middle batch
     data = b"".join(
         encode_batch([Record(i, T0 + offset, b"k", b"v")], attributes=codec)
         for i, (codec, offset) in enumerate(zip(codecs, [0, 50, 9], strict=True))
@@ -69,7 +69,7 @@ def test_formats_and_codecs_come_from_headers(run: Run, tmp_path: Path) -> None:
 def test_only_few_headers_are_read_by_default(
     run: Run, write_log: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cost does not grow with the number of batches that are indexed."""
+    """The cost does not depend on the number of indexed batches."""
     from segmentlog.segments.segment import Segment
 
     path = write_log([[(i, T0 + i) for i in range(500)], [(i, T0 + i) for i in range(500, 900)]])
@@ -88,7 +88,7 @@ def test_only_few_headers_are_read_by_default(
 
 
 def test_a_topic_can_be_chosen(run: Run, example_data: str) -> None:
-    """By its whole name, several times."""
+    """A topic is chosen by its whole name; several may be chosen."""
     found = described(
         run("describe", example_data, "--json", "--topic", "orders", "--topic", "customers")
     )
@@ -98,7 +98,10 @@ def test_a_topic_can_be_chosen(run: Run, example_data: str) -> None:
 
 
 def test_a_damaged_partition_hides_no_other(run: Run, write_log: Callable[..., Path]) -> None:
-    """Its row says what is wrong, the others are whole, and the status is 1."""
+    """The row of the damaged partition has the reason.
+
+    Other rows are complete, and the status is 1.
+    """
     good = write_log([[(0, T0), (1, T0)]])
     bad = write_log([[(0, T0), (1, T0), (2, T0)]], name="u-0")
     file = bad / f"{0:020d}.log"
@@ -117,7 +120,7 @@ def test_a_damaged_partition_hides_no_other(run: Run, write_log: Callable[..., P
 def test_one_segment_need_not_reach_the_watermark(
     run: Run, write_log: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file of a longer log is no reason for a warning; a log that ends too early is."""
+    """A file of a longer log causes no warning; a log that ends too early does."""
     path = write_log([[(0, T0)], [(1, T0)]])
     (path.parent / "replication-offset-checkpoint").write_text("0\n1\nt 0 9\n")
     run("describe", path / f"{0:020d}.log")
@@ -128,7 +131,7 @@ def test_one_segment_need_not_reach_the_watermark(
 
 
 def test_a_damaged_end_is_a_problem(run: Run, write_log: Callable[..., Path]) -> None:
-    """Good batches behind bad ones: the log goes on, and reads of it fail."""
+    """Good batches follow bad ones. The log continues there, and reads fail."""
     path = write_log([[(i, T0 + i) for i in range(9)]], interval=100)
     file = path / f"{0:020d}.log"
     data = bytearray(file.read_bytes())
@@ -140,7 +143,7 @@ def test_a_damaged_end_is_a_problem(run: Run, write_log: Callable[..., Path]) ->
 
 
 def test_an_empty_directory_of_a_broker_has_no_rows(run: Run, tmp_path: Path) -> None:
-    """A heading and nothing else; a directory of something else is refused."""
+    """The output is only a heading. A directory that is not a broker's is refused."""
     run("describe", tmp_path, status=2)
     (tmp_path / "meta.properties").write_text("version=1\n")
 
@@ -148,7 +151,7 @@ def test_an_empty_directory_of_a_broker_has_no_rows(run: Run, tmp_path: Path) ->
 
 
 def test_columns_are_aligned_in_a_pipe(run: Run, example_data: str) -> None:
-    """Without lines, colours or a limit to their width."""
+    """The output has no lines, no colours and no limit of width."""
     lines = run("describe", example_data, "--topic", "orders").stdout.splitlines()
     ends = {line.index(value) + len(value) for line, value in
             zip(lines[1:], ("335", "317", "248"), strict=True)}  # fmt: skip
@@ -159,7 +162,7 @@ def test_columns_are_aligned_in_a_pipe(run: Run, example_data: str) -> None:
 
 
 def shown(example_data: str, columns: int, *arguments: str) -> tuple[str, str]:
-    """The output on a terminal of so many columns, and standard error."""
+    """The output on a terminal with this many columns, and standard error."""
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "segmentlog", "describe", example_data, *arguments]
     with subprocess.Popen(
@@ -178,7 +181,7 @@ def shown(example_data: str, columns: int, *arguments: str) -> tuple[str, str]:
 
 
 def test_a_terminal_gets_a_table_that_is_not_cut(example_data: str) -> None:
-    """However narrow it is: no cell is shortened, and markup in names is none."""
+    """On a narrow terminal, no cell is shortened. Markup in names is printed as text."""
     printed, _ = shown(example_data, 20)
 
     assert "__transaction_state" in printed
@@ -197,7 +200,7 @@ def test_a_terminal_gets_a_table_that_is_not_cut(example_data: str) -> None:
 def test_a_narrow_terminal_gets_fewer_columns(
     example_data: str, columns: int, left_out: str
 ) -> None:
-    """And no row is broken; what is left out is said."""
+    """No row is broken, and a line names the columns that are left out."""
     printed, errors = shown(example_data, columns, "--topic", "orders", "--all")
     lines = printed.splitlines()
     rows = [line.split() for line in lines if line.startswith(" orders")]

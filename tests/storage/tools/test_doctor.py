@@ -1,4 +1,4 @@
-"""The doctor finds what is wrong, and says what to do."""
+"""The doctor finds what is wrong, and names the remedy."""
 
 import json
 import os
@@ -22,18 +22,18 @@ CACHE = "kernel cache"
 
 @pytest.fixture(autouse=True)
 def spark_starts_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless a test says otherwise."""
+    """Spark starts this interpreter, unless a test sets another."""
     monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
 
 
 def check(name: str) -> Check:
-    """The doctor's line about one thing."""
+    """The doctor's line about one check."""
     return next(each for each in doctor.checks() if each.name == name)
 
 
 def java_that_says(tmp_path: Path, text: str) -> str:
-    """A JAVA_HOME whose java prints `text`."""
+    """A JAVA_HOME whose java prints `text` as its version."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
@@ -52,7 +52,7 @@ def test_a_good_machine_has_no_problem(run: Run) -> None:
 def test_a_broken_source_of_someone_else_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One module that fails to import takes every Python data source of Spark with it."""
+    """If one module cannot be imported, Spark finds none of its Python data sources."""
     (tmp_path / "pyspark_broken.py").write_text("import no_such_library\n")
     (tmp_path / "pyspark_exits.py").write_text("print('noise')\nraise SystemExit(3)\n")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
@@ -79,7 +79,7 @@ def test_a_python_without_the_package_is_a_problem(
 
 
 def test_a_python_that_is_not_there_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's variable goes before the other one."""
+    """The driver's variable takes precedence over the other one."""
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "/no/such/python")
     found = check(FORMAT)
 
@@ -94,7 +94,7 @@ def test_a_python_that_is_not_there_is_a_problem(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_what_the_other_python_answers_is_judged(answer: dict, part: str) -> None:
-    """Another version, or no package of ours."""
+    """The other interpreter has another version, or lacks our package."""
     found = doctor._judge(FORMAT, "python3", "export …", answer)
 
     assert (State.PROBLEM, True) == (found.state, part in found.found)
@@ -113,7 +113,7 @@ def test_what_the_other_python_answers_is_judged(answer: dict, part: str) -> Non
 def test_java_has_to_be_new_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, state: State
 ) -> None:
-    """The one in JAVA_HOME, as pyspark chooses."""
+    """The doctor checks the Java of JAVA_HOME, which pyspark chooses."""
     monkeypatch.setenv("JAVA_HOME", java_that_says(tmp_path, printed))
     found = doctor._java()
 
@@ -124,7 +124,7 @@ def test_java_has_to_be_new_enough(
 def test_java_that_is_not_there_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither where JAVA_HOME says nor on the path."""
+    """Java is neither in JAVA_HOME nor on the path."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
     assert "has no bin/java" in doctor._java().found
@@ -134,7 +134,7 @@ def test_java_that_is_not_there_is_a_problem(
 
 
 def test_a_machine_without_spark_has_no_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine needs none; what only Spark needs is skipped."""
+    """The engine does not need Spark, so checks for Spark are skipped."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
     lines = run("doctor").stdout.splitlines()
 
@@ -152,7 +152,7 @@ def test_an_old_spark_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_broken_library_is_a_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With status 1, and the others are still looked at."""
+    """The status is 1, and the other libraries are checked, too."""
     monkeypatch.setitem(sys.modules, "cramjam", None)
     lines = run("doctor", status=1).stdout.splitlines()
 
@@ -162,7 +162,7 @@ def test_a_broken_library_is_a_problem(run: Run, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KernelStore:
-    """A place for kernels that nobody has used yet."""
+    """An empty directory for kernels."""
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "cache"))
     fresh = KernelStore("segmentlog.kernels")
     monkeypatch.setattr("segmentlog.kernel_cache.store_of", lambda package: fresh)
@@ -170,7 +170,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KernelStore:
 
 
 def test_the_doctor_says_whether_kernels_are_compiled(run: Run, store: KernelStore) -> None:
-    """None, some, and all of them; as text and as JSON, with the directory."""
+    """No kernels, some and all are reported, as text and as JSON, with the directory."""
     none = check(CACHE)
     (store.path / "scan.nbc").touch()
     some = check(CACHE)
@@ -194,7 +194,7 @@ def test_the_doctor_says_whether_kernels_are_compiled(run: Run, store: KernelSto
 
 
 def test_kernels_that_are_lost_are_missed(store: KernelStore) -> None:
-    """The directory is a cache: anybody may empty it."""
+    """The directory is a cache, which may be emptied at any time."""
     assert not store.obstacle
     (store.path / "scan.nbc").touch()
     store.mark_warmed()
@@ -204,7 +204,7 @@ def test_kernels_that_are_lost_are_missed(store: KernelStore) -> None:
 
 
 def test_kernels_that_cannot_be_cached_are_a_problem(tmp_path: Path, store: KernelStore) -> None:
-    """Each process would compile them again."""
+    """Each process would compile the kernels again."""
     (tmp_path / "cache").touch()
     found = check(CACHE)
 
@@ -214,7 +214,7 @@ def test_kernels_that_cannot_be_cached_are_a_problem(tmp_path: Path, store: Kern
 
 
 def test_kernels_that_are_not_compiled_are_a_problem() -> None:
-    """A variable that someone has forgotten to unset."""
+    """An environment variable that turns off the compiler is still set."""
     code = "from segmentlog.tools.doctor import _cache; print(*_cache())"
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"NUMBA_DISABLE_JIT": "1"},

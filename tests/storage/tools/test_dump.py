@@ -25,7 +25,7 @@ T0 = 1_700_000_000_000
 
 @pytest.fixture
 def partition(tmp_path: Path) -> Path:
-    """Three batches of three records, a second apart; the middle one is damaged."""
+    """Three batches of three records, a second apart; the second batch is damaged."""
     path = tmp_path / "orders-0"
     path.mkdir()
     data = b""
@@ -41,7 +41,7 @@ def partition(tmp_path: Path) -> Path:
 
 
 def test_every_batch_and_record_of_a_directory_is_there(run: Run, example_data: str) -> None:
-    """As many records as the logs have offsets, control records among them."""
+    """The dump has a record for each offset of the logs, control records included."""
     result = run("dump", example_data, "--records", "--format", "json")
     directory = segmentlog.open_log_dir(example_data)
     expected = {
@@ -60,7 +60,10 @@ def test_every_batch_and_record_of_a_directory_is_there(run: Run, example_data: 
 
 
 def test_damage_is_shown_and_the_dump_goes_on(run: Run, partition: Path) -> None:
-    """The bad batch is not valid and has no records; the ones around it have theirs; status 1."""
+    """The bad batch is not valid and has no records; the other batches have theirs.
+
+    The status is 1.
+    """
     for dumped in (partition, partition / FIRST):
         result = run("dump", dumped, "--records", "--format", "json", status=1)
         batches = json_rows(result, "batch")
@@ -71,7 +74,7 @@ def test_damage_is_shown_and_the_dump_goes_on(run: Run, partition: Path) -> None
 
 
 def test_lines_to_read_tell_the_same(run: Run, partition: Path) -> None:
-    """One line a batch and record, and what is wrong."""
+    """Text output has a line for each batch and record, and the reason for damage."""
     printed = run("dump", partition, "--records", status=1).stdout
 
     assert f"{partition}/{FIRST}\n" in printed
@@ -96,7 +99,7 @@ def test_lines_to_read_tell_the_same(run: Run, partition: Path) -> None:
 def test_ranges_are_half_open(
     run: Run, partition: Path, options: list, offsets: list[int], n_batches: int
 ) -> None:
-    """Records inside, and only the batches that have one (or whose records cannot be read)."""
+    """A range selects records, and the batches that have one of them or cannot be read."""
     status = int(n_batches > 1)
     result = run("dump", partition, "--records", "-f", "json", *options, status=status)
 
@@ -107,7 +110,7 @@ def test_ranges_are_half_open(
 def test_segments_outside_the_range_are_not_opened(
     run: Run, write_log: Callable[..., Path]
 ) -> None:
-    """Their names tell."""
+    """The names of the segments show their offsets."""
     path = write_log([[(0, T0), (1, T0)], [(2, T0), (3, T0)], [(4, T0)]])
     (path / FIRST).write_bytes(b"\xff" * 200)
     result = run("dump", path, "-f", "json", "--start-offset", 2, "--end-offset", 4)
@@ -116,7 +119,7 @@ def test_segments_outside_the_range_are_not_opened(
 
 
 def test_parquet_wants_a_file(run: Run, example_data: str) -> None:
-    """It cannot be written to a pipe; the message says what to do."""
+    """Parquet cannot be written to a pipe; the message names the remedy."""
     result = run("dump", example_data, "--format", "parquet", status=2)
 
     assert (
@@ -126,14 +129,17 @@ def test_parquet_wants_a_file(run: Run, example_data: str) -> None:
 
 
 def test_a_partition_without_segments_has_no_lines(run: Run, tmp_path: Path) -> None:
-    """As a broker's has for a moment, before it writes the first one."""
+    """A broker's partition has no segment until the broker writes the first one."""
     (tmp_path / "t-0").mkdir()
 
     assert "" == run("dump", tmp_path).stdout
 
 
 def test_topics_and_partitions_are_chosen(run: Run, example_data: str) -> None:
-    """By name and by number; what is not there is an error with the nearest name."""
+    """Topics are chosen by name, partitions by number.
+
+    A wrong name is an error with the nearest name.
+    """
     chosen = run(
         "dump", example_data, "-f", "json",
         "--topic", "orders", "--topic", "payments", "--partition", 0,
@@ -151,7 +157,7 @@ def test_topics_and_partitions_are_chosen(run: Run, example_data: str) -> None:
 def test_arrow_and_parquet_hold_the_same_records(
     run: Run, example_data: str, tmp_path: Path
 ) -> None:
-    """And the same as a scan, but for control records."""
+    """Without control records, they are the records of a scan."""
     for suffix in ("arrow", "parquet"):
         run("dump", example_data, "--topic", "payments", "--records",
             "-f", suffix, "-o", tmp_path / suffix)  # fmt: skip
@@ -169,7 +175,7 @@ def test_arrow_and_parquet_hold_the_same_records(
 
 
 def test_arrow_holds_the_batches(run: Run, partition: Path) -> None:
-    """The same fields as JSON, from standard output too."""
+    """The fields are those of JSON, also on standard output."""
     expected = json_rows(run("dump", partition, "-f", "json", status=1))
     stream = run("dump", partition, "-f", "arrow", status=1).stdout_bytes
     found = pa.ipc.open_stream(io.BytesIO(stream)).read_all().to_pylist()
@@ -180,7 +186,7 @@ def test_arrow_holds_the_batches(run: Run, partition: Path) -> None:
 def test_damage_is_named_where_a_table_of_records_has_no_place_for_it(
     run: Run, partition: Path, tmp_path: Path
 ) -> None:
-    """On standard error; the good records are in the file."""
+    """Standard error names the damage. The good records are in the file."""
     output = tmp_path / "o.parquet"
     result = run("dump", partition, "--records", "-f", "parquet", "-o", output, status=1)
 
@@ -189,7 +195,7 @@ def test_damage_is_named_where_a_table_of_records_has_no_place_for_it(
 
 
 def test_output_is_never_written_over(run: Run, partition: Path, tmp_path: Path) -> None:
-    """A segment that is named as the output stays as it is; so does half a file's name."""
+    """A segment that is named as the output is not changed; a partial file gets no final name."""
     before = (partition / FIRST).read_bytes()
     result = run("dump", partition, "-o", partition / FIRST, status=2)
     run("dump", tmp_path / "nothing", "-o", tmp_path / "out", status=2)
@@ -200,7 +206,7 @@ def test_output_is_never_written_over(run: Run, partition: Path, tmp_path: Path)
 
 
 def test_keys_and_values_have_the_encoding_that_is_asked_for(run: Run, tmp_path: Path) -> None:
-    """Keys and values each their own; headers' values go with values."""
+    """Keys and values have separate encodings. Values of headers have that of values."""
     record = Record(0, T0, b"\xff\0", b"\xfe", ((b"h", b"\xfd"),))
     (tmp_path / FIRST).write_bytes(encode_batch([record]))
     result = run("dump", tmp_path / FIRST, "--records", "-f", "json",
@@ -214,7 +220,7 @@ def test_keys_and_values_have_the_encoding_that_is_asked_for(run: Run, tmp_path:
 
 
 def test_nothing_in_a_log_reaches_the_terminal_raw(run: Run, tmp_path: Path) -> None:
-    """Keys, values, header keys and values, and the topic's name: no control character is left."""
+    """No control character of keys, values, headers or the topic's name is printed."""
     hostile = "\x1b]0;x\x07\x9b2J\u202e\n\x7f".encode()
     directory = tmp_path / "\x1b[31mtopic\u202e\n"
     directory.mkdir()
@@ -230,7 +236,7 @@ def test_nothing_in_a_log_reaches_the_terminal_raw(run: Run, tmp_path: Path) -> 
 
 
 def test_a_transaction_wraps_its_sequences(run: Run, tmp_path: Path) -> None:
-    """Sequences go on at 0 behind the largest 32-bit number."""
+    """Sequences continue at 0 after the largest 32-bit number."""
     batch = bytearray(encode_batch([Record(i, T0, None, None) for i in range(3)], attributes=0x10))
     struct.pack_into(">qhi", batch, 43, 1002, 7, 2**31 - 2)
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
@@ -247,7 +253,7 @@ def test_a_transaction_wraps_its_sequences(run: Run, tmp_path: Path) -> None:
 
 
 def test_records_that_cannot_be_read_are_damage(run: Run, tmp_path: Path) -> None:
-    """The checksum is right, the record is not: one batch, not valid, with the reason."""
+    """The checksum is right, but a record is not. The batch is not valid, with the reason."""
     batch = encode_batch([Record(3, T0, b"k", b"v")], base_offset=9, last_offset=9)
     (tmp_path / FIRST).write_bytes(batch)
     (row,) = json_rows(run("dump", tmp_path / FIRST, "--records", "-f", "json", status=1))
@@ -256,7 +262,7 @@ def test_records_that_cannot_be_read_are_damage(run: Run, tmp_path: Path) -> Non
 
 
 def test_kraft_snapshots_are_dumped(run: Run, example_data: str) -> None:
-    """They are written as segments are."""
+    """Snapshots have the format of segments."""
     found = json_rows(
         run("dump", Path(example_data, "bootstrap.checkpoint"), "--records", "-f", "json")
     )
@@ -267,13 +273,13 @@ def test_kraft_snapshots_are_dumped(run: Run, example_data: str) -> None:
 
 @pytest.mark.parametrize("name", [".kafka_cleanshutdown", "../MANIFEST.md"])
 def test_other_files_are_refused(run: Run, example_data: str, name: str) -> None:
-    """With what they are not."""
+    """The error contains the kinds of files that are accepted."""
     assert "neither a .log file" in run("dump", Path(example_data, name), status=2).stderr
 
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """A dump of 240 MB of log takes as much as one of 60 MB."""
+    """A dump of 240 MB of log takes as much memory as a dump of 60 MB."""
     batch = encode_batch([Record(0, T0, b"k", b"v" * 50_000)])
     peaks = []
     for n_batches in (1200, 4800):
@@ -288,7 +294,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 
 def peak_of(path: Path, output_format: str) -> int:
-    """Resident bytes of a dump with records, at their most."""
+    """The largest number of resident bytes of a dump with records."""
     command = [sys.executable, "-m", "segmentlog", "dump", str(path), "--records"]
     with Path(os.devnull).open("wb") as nowhere:
         process = psutil.Popen([*command, "-f", output_format], stdout=nowhere)
@@ -308,7 +314,7 @@ def records_of(result: Result) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("n", [1, 2, 80, 1000])
 def test_the_last_offsets_of_each_log(run: Run, example_data: str, n: int) -> None:
-    """Each partition counts by itself, and so does a file; there may be fewer."""
+    """The number applies to each partition and to a file. A log may have fewer records."""
     options = ("--records", "--format", "json", "--last", n)
     ends = {0: 335, 1: 317, 2: 248}
     expected = [(each, offset) for each, end in ends.items() for offset in range(end)[-n:]]
@@ -320,7 +326,7 @@ def test_the_last_offsets_of_each_log(run: Run, example_data: str, n: int) -> No
 
 @pytest.mark.parametrize("n", [1, 20, 21, 400, 10_000])
 def test_so_many_records_and_no_more(run: Run, example_data: str, n: int) -> None:
-    """Over all files; the batches that they stand in are shown with them, and no others."""
+    """The number applies to all files together. Only the batches of these records are shown."""
     options = ("--topic", "orders", "--format", "json")
     every = json_rows(run("dump", example_data, *options, "--records"))
     some = json_rows(run("dump", example_data, *options, "--records", "--limit", n))
@@ -333,7 +339,7 @@ def test_so_many_records_and_no_more(run: Run, example_data: str, n: int) -> Non
 
 
 def test_records_with_a_key(run: Run, example_data: str) -> None:
-    """The whole key; a record without one has none."""
+    """The whole key is compared. A record without a key never matches."""
     options = ("--records", "--format", "json")
     every = json_rows(run("dump", example_data, *options), "record")
     found = json_rows(run("dump", example_data, *options, "--key", "customer-07"), "record")
@@ -345,7 +351,7 @@ def test_records_with_a_key(run: Run, example_data: str) -> None:
 
 
 def test_a_dump_of_nothing_says_so(run: Run, example_data: str) -> None:
-    """An offset beyond the end of the log selects nothing, which an empty output does not show."""
+    """An offset beyond the end selects nothing, and empty output would not show why."""
     partition = f"{example_data}/orders-0"
     nothing = run("dump", partition, "--start-offset", 10**6)
     something = run("dump", partition, "--limit", 1)
@@ -359,7 +365,7 @@ def test_a_dump_of_nothing_says_so(run: Run, example_data: str) -> None:
 def test_an_interrupted_dump_leaves_nothing_and_says_nothing(
     tmp_path: Path, example_data: str, output_format: str
 ) -> None:
-    """A writer of Parquet wrote its footer to the closed file when it was collected."""
+    """A writer of Parquet wrote its footer to a closed file when it was collected."""
     code = (
         "import sys, segmentlog.tools.sinks as sinks\n"
         "def interrupted(*_):\n"

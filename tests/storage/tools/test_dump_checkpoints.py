@@ -32,7 +32,7 @@ def copied(example_data: str, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_brokers_text_files_are_dumped(run: Run, copied: Path, name: str) -> None:
-    """Under Kafka's names, as lines and as JSON; the help names each of them, or its kind."""
+    """Fields have Kafka's names, in text and in JSON. The help names each file, or its kind."""
     fields = CHECKPOINTS[name]
     entry: dict[str, str | int] = {"kind": "entry", "file": str(copied / name), **fields}
 
@@ -44,7 +44,7 @@ def test_a_brokers_text_files_are_dumped(run: Run, copied: Path, name: str) -> N
 @pytest.mark.parametrize("name", [name for name in CHECKPOINTS if name != "meta.properties"])
 @pytest.mark.parametrize("content", [b"0\n1\nno entry at all\n", b"\xff\x1b[31m\0"])
 def test_damaged_text_files_are_errors(run: Run, copied: Path, name: str, content: bytes) -> None:
-    """One line, with the number of the line."""
+    """The error is one line, and has the number of the damaged line."""
     (copied / name).write_bytes(content)
     refused = run("dump", copied / name, status=2)
 

@@ -1,4 +1,4 @@
-"""Entries of indexes and snapshots, printed for people and programs."""
+"""Entries of indexes and snapshots, as text and as JSON."""
 
 import json
 import struct
@@ -15,14 +15,17 @@ NAME = "00000000000000000100"
 
 
 def entries(run: Run, path: Path, status: int = 0) -> list[dict]:
-    """The lines of a file's dump, without the fields that every line has."""
+    """The lines of a file's dump, without the fields that are in every line."""
     printed = run("dump", path, "-f", "json", status=status).stdout
     found = [json.loads(line) for line in printed.splitlines()]
     return [{k: v for k, v in row.items() if k not in {"kind", "file"}} for row in found]
 
 
 def test_an_offset_index_ends_at_its_zeros(run: Run, tmp_path: Path) -> None:
-    """Offsets are absolute; the preallocated rest is no entry; a part of one is a problem."""
+    """Offsets are absolute.
+
+    Preallocated zeros are not entries, and a partial entry is a problem.
+    """
     path = tmp_path / f"{NAME}.index"
     path.write_bytes(struct.pack(">iiii", 3, 500, 7, 900) + bytes(80))
     expected = [{"offset": 103, "position": 500}, {"offset": 107, "position": 900}]
@@ -33,7 +36,7 @@ def test_an_offset_index_ends_at_its_zeros(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_time_index_has_times_and_offsets(run: Run, tmp_path: Path) -> None:
-    """Epoch milliseconds and absolute offsets."""
+    """Times are epoch milliseconds, and offsets are absolute."""
     path = tmp_path / f"{NAME}.timeindex"
     path.write_bytes(struct.pack(">qi", 1_700_000_000_000, 5))
 
@@ -41,7 +44,7 @@ def test_a_time_index_has_times_and_offsets(run: Run, tmp_path: Path) -> None:
 
 
 def test_aborted_transactions_are_listed(run: Run, example_data: str) -> None:
-    """The one that the example's producer aborted."""
+    """The list has the transaction that the example's producer aborted."""
     path = Path(example_data, "payments-0", "00000000000000000060.txnindex")
     expected = {"version": 0, "producerId": 1, "firstOffset": 61, "lastOffset": 121}
 
@@ -49,7 +52,7 @@ def test_aborted_transactions_are_listed(run: Run, example_data: str) -> None:
 
 
 def test_what_is_left_of_a_transaction_index_is_a_problem(run: Run, tmp_path: Path) -> None:
-    """The entries before it are listed all the same."""
+    """The entries before the damage are listed."""
     entry = {"producerId": 7, "firstOffset": 5, "lastOffset": 8, "lastStableOffset": 9}
     path = tmp_path / f"{NAME}.txnindex"
     whole = struct.pack(">hqqqq", 0, *entry.values())
@@ -63,7 +66,7 @@ def test_what_is_left_of_a_transaction_index_is_a_problem(run: Run, tmp_path: Pa
 
 
 def test_producer_states_are_listed(run: Run, example_data: str) -> None:
-    """One with a last batch, one whose last batch was a marker."""
+    """One producer ends with a batch, the other with a marker."""
     idle = Path(example_data, "payments-0", "00000000000000000122.snapshot")
     busy = Path(example_data, "payments-0", "00000000000000000060.snapshot")
     empty = Path(example_data, "__transaction_state-1", "00000000000000000007.snapshot")
@@ -94,7 +97,7 @@ def test_producer_states_are_listed(run: Run, example_data: str) -> None:
 def test_damaged_snapshots_say_what_is_wrong(
     run: Run, tmp_path: Path, data: bytes, problem: str
 ) -> None:
-    """With exit status 1."""
+    """The exit status is 1."""
     path = tmp_path / f"{NAME}.snapshot"
     path.write_bytes(data)
 
@@ -102,14 +105,14 @@ def test_damaged_snapshots_say_what_is_wrong(
 
 
 def test_lines_to_read_have_the_same_fields(run: Run, example_data: str) -> None:
-    """A heading with the file, and names beside the values."""
+    """A heading names the file, and each value has its name."""
     path = Path(example_data, "orders-0", "00000000000000000000.index")
 
     assert f"{path}\n  offset=334 position=4986\n" == run("dump", path).stdout
 
 
 def test_an_index_is_no_table(run: Run, example_data: str, tmp_path: Path) -> None:
-    """Arrow and Parquet hold batches and records alone."""
+    """Arrow and Parquet output is only for batches and records."""
     path = Path(example_data, "orders-0", "00000000000000000000.index")
     result = run("dump", path, "-f", "arrow", "-o", tmp_path / "x", status=2)
 

@@ -1,4 +1,4 @@
-"""Lines of JSON that are joined from parts have the bytes of rows that `json` writes."""
+"""JSON lines that are joined from parts equal the lines that `json` writes."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,10 @@ def one_by_one(header: BatchHeader, records: pa.RecordBatch, text: RecordText) -
 def test_lines_are_those_of_rows(
     found: list[dict], keys: Encoding, values: Encoding, base_sequence: int
 ) -> None:
-    """Nulls, bytes that are no text, characters that are not printable; slices; sequences."""
+    """The rows have nulls, bytes that are not text, and unprintable characters.
+
+    Some are slices.
+    """
     header = HEADER._replace(base_sequence=base_sequence)
     whole = pa.RecordBatch.from_pylist(found, schema=RECORDS_SCHEMA)
     for records in (whole, whole.slice(1), whole.slice(0, 1), whole.filter(_every_other(whole))):
@@ -67,7 +70,7 @@ def _every_other(records: pa.RecordBatch) -> pa.Array:
 
 
 def test_every_character_and_every_byte() -> None:
-    """As a value of its own, and every pair of bytes that begins a sequence."""
+    """Each character is a value, and so is every pair of bytes that begins a sequence."""
     alone = [chr(code).encode("utf-8", "surrogatepass") for code in range(0x30000)]
     alone += [chr(code).encode() for code in range(0xE0000, 0xE0200)] + ["\U0010ffff".encode()]
     pairs = [bytes([a, b]) + tail for a in range(128, 256) for b in range(0, 256, 3)
@@ -86,7 +89,7 @@ def test_every_character_and_every_byte() -> None:
 
 
 class RowSink(JsonSink):
-    """Writes each record as a row."""
+    """A sink that writes each record as a row."""
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
         for row in record_rows(place, header, records, self._text):
@@ -96,7 +99,7 @@ class RowSink(JsonSink):
 @pytest.mark.parametrize("name", ["kafka-2.8.2", "kafka-3.9.2", "kafka-4.3.1"])
 @pytest.mark.parametrize("encoding", Encoding)
 def test_dumps_of_brokers_are_those_of_rows(name: str, encoding: Encoding) -> None:
-    """Logs of all formats from magic 0 on: tombstones, headers, control records, every codec."""
+    """The logs have all formats, tombstones, headers, control records and every codec."""
     dumps = []
     for kind in (JsonSink, RowSink):
         lines: list[str] = []

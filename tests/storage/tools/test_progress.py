@@ -1,4 +1,4 @@
-"""The progress of a command: a bar on a terminal; and at the end, a line."""
+"""Progress of a command: a bar on a terminal, and a closing line."""
 
 import os
 import pty
@@ -17,14 +17,14 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "kafka-4.3.1"
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """A copy of what a real broker left, as after a crash."""
+    """A copy of a real broker's directory, without the mark of a clean stop."""
     copied = shutil.copytree(GOLDEN, tmp_path / "kafka")
     (copied / ".kafka_cleanshutdown").unlink()
     return copied
 
 
 def run_on_a_terminal(*arguments: object) -> tuple[bytes, bytes]:
-    """The output of a command to a pipe, and to a terminal that is its standard error."""
+    """The output of a command to a pipe, and on a terminal that is its standard error."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "segmentlog", *map(str, arguments)],
@@ -60,7 +60,7 @@ def _read(descriptor: int) -> bytes:
 def test_a_terminal_gets_a_bar_and_a_pipe_a_closing_line(
     log_dir: Path, command: list[str], closing: bytes
 ) -> None:
-    """Each of them in its place; the bar goes when it has done its work."""
+    """The terminal gets a bar, which disappears at the end; the pipe gets the line."""
     written, shown = run_on_a_terminal(*(each.format(log_dir) for each in command))
 
     assert command[0].encode() in shown
@@ -71,12 +71,15 @@ def test_a_terminal_gets_a_bar_and_a_pipe_a_closing_line(
 
 @pytest.mark.parametrize("command", ["recover", "reindex", "verify"])
 def test_without_a_terminal_there_is_no_bar(run: Run, log_dir: Path, command: str) -> None:
-    """Nothing on standard error."""
+    """Standard error is empty."""
     assert "" == run(command, log_dir).stderr
 
 
 def test_a_dump_says_what_it_has_written(run: Run, example_data: str, tmp_path: Path) -> None:
-    """Rows, bytes, and the file; where there is no file, what was asked for alone."""
+    """With a file, the line has rows, bytes and the file.
+
+    Without a file, only the records are printed.
+    """
     partition = f"{example_data}/payments-0"
     for number, (options, what) in enumerate(
         [

@@ -1,4 +1,4 @@
-"""The commands that repair: what they say, what they leave alone, how they end."""
+"""The commands that repair: their output, their changes, their exit status."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def stopped(example_data: str, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def crashed(stopped: Path) -> Path:
-    """The same without the mark of a clean stop, one log torn and the indexes of one gone."""
+    """The directory without its mark of a clean stop; one log is torn, one lacks its indexes."""
     (stopped / ".kafka_cleanshutdown").unlink()
     log = stopped / "orders-0" / f"{0:020d}.log"
     os.truncate(log, log.stat().st_size - 5)
@@ -38,13 +38,13 @@ def crashed(stopped: Path) -> Path:
 
 
 def tree(directory: Path) -> dict[Path, bytes]:
-    """Every file, but for the lock."""
+    """Every file except the lock."""
     files = (path for path in directory.rglob("*") if path.is_file() and path.name != ".lock")
     return {path: path.read_bytes() for path in files}
 
 
 def test_a_clean_directory_has_nothing_to_recover(run: Run, stopped: Path) -> None:
-    """It is left as it is."""
+    """The directory is not changed."""
     before = tree(stopped)
     result = run("recover", stopped)
 
@@ -54,7 +54,7 @@ def test_a_clean_directory_has_nothing_to_recover(run: Run, stopped: Path) -> No
 
 
 def test_a_dry_run_says_what_would_be_done(run: Run, crashed: Path) -> None:
-    """In the words of the real one, and no file changes, not even the lock."""
+    """The lines are those of a recovery, and no file changes, not even the lock."""
     before = tree(crashed)
     said = run("recover", crashed, "--dry-run").stdout
 
@@ -67,7 +67,10 @@ def test_a_dry_run_says_what_would_be_done(run: Run, crashed: Path) -> None:
 def test_recovering_leaves_a_directory_that_verifies(
     run: Run, crashed: Path, example_data: str
 ) -> None:
-    """It names the cut bytes; indexes are the broker's again; a second time there is nothing."""
+    """The output names the cut bytes, and indexes equal the broker's.
+
+    A second recovery does nothing.
+    """
     indexes = list(Path(example_data, "payments-0").glob("*index"))
     assert indexes
     said = run("recover", crashed).stdout
@@ -83,7 +86,7 @@ def test_recovering_leaves_a_directory_that_verifies(
 
 
 def test_a_torn_tail_of_a_clean_directory_is_cut(run: Run, stopped: Path) -> None:
-    """The mark says nothing about what happened since; only that log is touched."""
+    """The log may have changed after the mark was made. No other log is changed."""
     log = stopped / "orders-1" / f"{0:020d}.log"
     log.write_bytes(log.read_bytes() + b"torn")
     said = run("recover", stopped).stdout
@@ -121,7 +124,7 @@ def test_a_dry_run_says_that_whole_batches_would_be_cut(run: Run, damaged: Path)
 
 
 def test_a_recovery_that_cuts_whole_batches_says_so(run: Run, damaged: Path) -> None:
-    """All logs are recovered, the bytes are kept, and a second recovery finds nothing to do."""
+    """All logs are recovered, the bytes are kept, and a second recovery does nothing."""
     whole = (damaged / "orders-1" / f"{0:020d}.log").read_bytes()
     said = run("recover", damaged, status=3).stdout
     assert "orders-1: offsets [0, 317) are cut off, with whole batches from offset " in said
@@ -134,7 +137,7 @@ def test_a_recovery_that_cuts_whole_batches_says_so(run: Run, damaged: Path) -> 
 def test_a_writer_leaves_committed_batches_after_damage_to_recover(
     run: Run, damaged: Path
 ) -> None:
-    """A mere write must not cut records that readers have seen."""
+    """A write must not cut records that readers have seen."""
     (damaged / "recovery-point-offset-checkpoint").unlink()
     before = tree(damaged)
     rows = pa.table({"value": [b"x"], "partition": pa.array([1], pa.int32())})
@@ -150,7 +153,7 @@ def test_a_writer_leaves_committed_batches_after_damage_to_recover(
 
 
 def test_verify_says_which_offsets_a_recovery_would_cut(run: Run, damaged: Path) -> None:
-    """A log that was cleanly stopped is cut at a torn tail only."""
+    """A log that was cleanly stopped is only cut at a torn tail."""
     said = run("verify", damaged, status=1).stdout
     assert "orders-1: recovery would cut off offsets [0, 317), with whole batches from " in said
     assert "torn tail" not in said
@@ -159,7 +162,7 @@ def test_verify_says_which_offsets_a_recovery_would_cut(run: Run, damaged: Path)
 
 
 def test_a_log_that_cannot_be_recovered_is_named(run: Run, crashed: Path) -> None:
-    """The others are, and the directory keeps without the mark; the exit status says so."""
+    """The other logs are recovered. The directory gets no mark, and the exit status is 1."""
     log = crashed / "orders-2" / f"{0:020d}.log"
     data = bytearray(log.read_bytes())
     data[16] = 3
@@ -172,7 +175,7 @@ def test_a_log_that_cannot_be_recovered_is_named(run: Run, crashed: Path) -> Non
 
 
 def test_what_is_no_log_directory_is_refused(run: Run, stopped: Path, tmp_path: Path) -> None:
-    """Nothing is made there."""
+    """The command makes no file there."""
     for path in (tmp_path / "nothing", stopped / "orders-0", tmp_path):
         assert "segmentlog: " in run("recover", path, status=2).stderr
     assert not list(tmp_path.rglob(".lock"))
@@ -183,7 +186,7 @@ def test_what_is_no_log_directory_is_refused(run: Run, stopped: Path, tmp_path: 
 
 @pytest.mark.parametrize("command", ["recover", "reindex"])
 def test_a_directory_in_use_is_refused(run: Run, crashed: Path, command: str) -> None:
-    """The holder of the lock may be about to write."""
+    """The process with the lock may be about to write."""
     before = tree(crashed)
     with as_broker(crashed):
         assert "is in use" in run(command, crashed, status=2).stderr
@@ -191,7 +194,7 @@ def test_a_directory_in_use_is_refused(run: Run, crashed: Path, command: str) ->
 
 
 def test_reindexing_makes_the_brokers_own_bytes(run: Run, stopped: Path) -> None:
-    """Every index, missing or damaged, is made anew; right ones are not written again."""
+    """Missing and damaged indexes are built again. Right indexes are not written again."""
     expected = tree(stopped)
     indexes = sorted(stopped.rglob("*index"))
     for number, path in enumerate(indexes[1:]):
@@ -210,7 +213,7 @@ def test_reindexing_makes_the_brokers_own_bytes(run: Run, stopped: Path) -> None
 
 
 def test_one_segment_is_indexed_alone(run: Run, stopped: Path) -> None:
-    """With the transactions that began before it."""
+    """Its index has the transactions that began in an earlier segment."""
     expected = tree(stopped)
     for path in stopped.glob("payments-0/*60.*index"):
         path.unlink()
@@ -222,7 +225,7 @@ def test_one_segment_is_indexed_alone(run: Run, stopped: Path) -> None:
 
 
 def test_a_segment_that_is_too_damaged_is_not_indexed(run: Run, stopped: Path) -> None:
-    """It keeps what it has; the others are indexed; the exit status says so."""
+    """The segment keeps its indexes, other segments are indexed, and the exit status is 1."""
     log = stopped / "payments-0" / f"{0:020d}.log"
     data = bytearray(log.read_bytes())
     data[8] = 0xFF
@@ -236,7 +239,7 @@ def test_a_segment_that_is_too_damaged_is_not_indexed(run: Run, stopped: Path) -
 
 
 def test_the_interval_of_a_topic_can_be_given(run: Run, stopped: Path) -> None:
-    """The default is Kafka's."""
+    """The default interval is Kafka's."""
     index = stopped / "orders-0" / f"{0:020d}.index"
     before = index.stat().st_size
     run("reindex", stopped / "orders-0", "--index-interval-bytes", "1")
@@ -247,7 +250,7 @@ def test_the_interval_of_a_topic_can_be_given(run: Run, stopped: Path) -> None:
 def test_an_unfinished_commit_is_named_until_it_is_ended(
     run: Run, stopped: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By `verify`, which fails, and by `describe`, which warns; with what to do about it."""
+    """`verify` fails and `describe` warns, both with the remedy."""
     writer = open_writer(stopped, "orders")
     writer.append(pa.table({"value": [b"v"] * 10}))
     with pytest.MonkeyPatch.context() as patch:

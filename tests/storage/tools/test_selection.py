@@ -25,18 +25,21 @@ HEADER = parse_header(encode_batch([Record(10, T0, b"k", b"v"), Record(19, T0 + 
     ],
 )
 def test_batches_are_chosen_by_their_headers(selection: Selection, expected: bool) -> None:
-    """Half-open at both ends."""
+    """A range is half-open at both ends."""
     assert expected == selection.matches(HEADER)
 
 
 def test_a_batch_that_begins_too_late_may_hold_older_records() -> None:
-    """Its first record's time is no lower bound, so its records have to be looked at."""
+    """The first record's time is not a lower bound, so the records are read."""
     assert Selection(to_ms=T0).may_hold(HEADER)
     assert not Selection(to_ms=T0).matches(HEADER)
 
 
 def test_a_delete_horizon_is_no_time_of_a_record() -> None:
-    """Compaction puts it where the first record's time was; the newest one's decides then."""
+    """Compaction stores it in place of the first record's time.
+
+    The newest record's time decides then.
+    """
     horizon = HEADER._replace(attributes=0x40, base_timestamp=T0 + 10**9)
 
     assert Selection(to_ms=T0 + 10).matches(horizon)
@@ -44,7 +47,7 @@ def test_a_delete_horizon_is_no_time_of_a_record() -> None:
 
 
 def test_old_messages_have_one_offset() -> None:
-    """Magic 0 and 1 write the last offset, and of a compressed one nothing tells the first."""
+    """A compressed message of magic 0 or 1 has only the offset of its last record."""
     message = HEADER._replace(magic=1, attributes=0, last_offset_delta=-1)
     wrapper = message._replace(attributes=1)
 

@@ -1,4 +1,4 @@
-"""Text from a log is safe to print, and says what it was."""
+"""Text from a log is safe to print, and shows every byte of the log."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_nothing_but_printable_characters_is_left(text: str) -> None:
-    """Neither in lines nor in JSON, whatever stands in a key."""
+    """Text and JSON output have only printable characters, whatever a key contains."""
     row = {"key": text}
 
     assert escape(text).isprintable()
@@ -30,7 +30,7 @@ def test_nothing_but_printable_characters_is_left(text: str) -> None:
 
 
 def test_every_control_and_format_character_is_escaped() -> None:
-    """All of Unicode: categories of controls, formats, surrogates and separators."""
+    """Every control, format, surrogate and separator character of Unicode is escaped."""
     bad = {"Cc", "Cf", "Cs", "Zl", "Zp"}
     kept = [
         code
@@ -42,7 +42,7 @@ def test_every_control_and_format_character_is_escaped() -> None:
 
 
 def test_all_other_characters_stay() -> None:
-    """Lines and JSON hold each printable character of Unicode as it is, and JSON loses nothing."""
+    """Text and JSON keep each printable character of Unicode, and JSON is lossless."""
     text = "".join(map(chr, [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]))
     printable = {char for char in text if char.isprintable()}
     line = to_json({"key": text})
@@ -62,7 +62,7 @@ def test_printable_text_stays_as_it_is(text: str) -> None:
 
 
 def test_escapes_can_be_told_from_text_that_looks_like_them() -> None:
-    """A byte that is no character, a control, and a backslash each have a form of their own."""
+    """A byte that is not text, a control character and a backslash have different escapes."""
     as_text = encoder(Encoding.TEXT)
     forms = [escape(as_text(data)) for data in (b"\x85", b"\\x85", "\x85".encode(), b"\x1b")]
 
@@ -70,14 +70,14 @@ def test_escapes_can_be_told_from_text_that_looks_like_them() -> None:
 
 
 def test_bytes_that_are_no_text_are_readable_json() -> None:
-    """JSON has no bytes: they are spelled out, and the line stays valid."""
+    """JSON has no bytes, so they are written as escapes in a valid line."""
     line = to_json({"key": encoder(Encoding.TEXT)(b"a\xff\xfe")})
 
     assert {"key": "a\\xff\\xfe"} == json.loads(line)
 
 
 def test_hex_and_base64_keep_every_byte() -> None:
-    """The encodings for what is no text."""
+    """These encodings are for bytes that are not text."""
     data = bytes(range(256))
 
     assert data == bytes.fromhex(encoder(Encoding.HEX)(data))
@@ -96,5 +96,5 @@ def test_hex_and_base64_keep_every_byte() -> None:
     ],
 )
 def test_times_outside_the_calendar_are_numbers(timestamp_ms: int, text: str) -> None:
-    """Producers write nanoseconds where milliseconds belong; that must not end a dump."""
+    """A producer may write nanoseconds instead of milliseconds, which must not end a dump."""
     assert text == iso_time(timestamp_ms)

@@ -1,4 +1,4 @@
-"""``retain``, ``delete-records``, ``configure``, ``describe --settings``: their words."""
+"""The output of ``retain``, ``compact``, ``delete-records`` and ``configure``, and of settings."""
 
 import json
 import re
@@ -24,7 +24,7 @@ LATER = (
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Two partitions of two segments each, of the years 1970 and 2100."""
+    """Two partitions of two segments each, with records of the years 1970 and 2100."""
     config = segmentlog.ProducerConfig(use_timestamps=True)
     with segmentlog.open_writer(tmp_path, "orders", num_partitions=2, config=config) as writer:
         for time_ms in (1000, 4_102_444_800_000):
@@ -43,7 +43,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_retain_says_what_goes_and_why(run: Run, directory: Path) -> None:
-    """A line for each segment, and one for all; the same in a dry run."""
+    """The output has a line for each segment, and a total. A dry run prints the same lines."""
     why = "69 bytes: its newest record is of 1970-01-01T00:00:01.000Z, older than retention.ms="
     source = "604800000 (Kafka's default)"
     lines = "".join(f"orders-{p}: offsets 0 to 0, {why}{source}\n" for p in (0, 1))
@@ -56,7 +56,7 @@ def test_retain_says_what_goes_and_why(run: Run, directory: Path) -> None:
 
 
 def test_retain_by_other_settings(run: Run, directory: Path) -> None:
-    """The call gives them, for some topics."""
+    """The call gives settings for some topics."""
     printed = run(
         "retain", directory, "--topic", "orders", "-s", "retention.ms=-1",
         "-s", "retention.bytes=69",
@@ -68,7 +68,7 @@ def test_retain_by_other_settings(run: Run, directory: Path) -> None:
 
 
 def test_retain_below_the_log_start(run: Run, directory: Path) -> None:
-    """The log start has moved, and the segments below it are still there, as with a broker."""
+    """The log start has moved, and segments below it still exist, as with a broker."""
     with segmentlog.open_writer(directory, "orders", overwrite=True) as writer:
         writer.append(pa.table({"value": [b"c"]}))
     for path in Path(directory).glob("orders-*/*.deleted"):
@@ -79,7 +79,7 @@ def test_retain_below_the_log_start(run: Run, directory: Path) -> None:
 
 
 def test_delete_records(run: Run, directory: Path) -> None:
-    """To an offset of one partition, or before a time in all of them."""
+    """Records are deleted up to an offset of one partition, or before a time in all partitions."""
     line = "orders-1: {} at offset 1 instead of 0; 1 segment, 69 bytes {}\n"
     which = ("delete-records", directory, "--topic", "orders")
     assert (
@@ -121,7 +121,7 @@ def test_refusals_are_one_line_with_status_2(run: Run, directory: Path) -> None:
 
 
 def test_configure_and_describe_settings(run: Run, directory: Path) -> None:
-    """Settings that are kept are listed with their sources."""
+    """Stored settings are listed with their sources."""
     run("configure", directory, "-s", "segment.bytes=5000", "-s", "retention.bytes=7")
     printed = run(
         "configure", directory, "--topic", "orders", "-s", "retention.ms=9",
@@ -140,7 +140,7 @@ def test_configure_and_describe_settings(run: Run, directory: Path) -> None:
 
 
 def test_compact_says_what_became_of_each_partition(run: Run, tmp_path: Path) -> None:
-    """A line for each, and one for all; a dry run says what would be gone through."""
+    """The output has a line for each partition, and a total. A dry run names the segments."""
     first = records_of(0, (b"a", b"1"), (b"a", b"2"), (None, b"3"))
     lay_out(tmp_path, {0: [first], 3: [records_of(3, (b"b", b"4"))]}, "customers-0")
     policy = ("-s", "cleanup.policy=compact")
@@ -164,7 +164,7 @@ def test_compact_says_what_became_of_each_partition(run: Run, tmp_path: Path) ->
 
 
 def test_a_limit_that_nobody_has_set_is_refused_in_one_line(run: Run, directory: Path) -> None:
-    """The line names the setting, the loss, and the ways to give a word."""
+    """The line names the setting, the loss, and the ways to allow it."""
     refused = run("retain", directory, status=2).stderr
 
     assert "option 'retention.ms' is empty or not given" in refused
@@ -189,7 +189,7 @@ REMOVING: tuple[tuple[str, ...], ...] = (
 def test_a_terminal_is_asked_before_records_go(
     run: Run, directory: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
-    """A refusal leaves every file as it was; ``--yes`` does not ask."""
+    """A refusal changes no file. With ``--yes`` there is no question."""
     monkeypatch.setattr(shared_arguments, "is_terminal", lambda: True)
     words = [word.format(directory) for word in command]
     before = {path: path.read_bytes() for path in directory.rglob("*.log")}
@@ -205,7 +205,7 @@ def test_a_terminal_is_asked_before_records_go(
 def test_a_terminal_is_shown_what_goes_before_it_is_asked(
     run: Run, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each segment stands there once, with the source of its limit."""
+    """Each segment is listed once, with the source of its limit."""
     monkeypatch.setattr(shared_arguments, "is_terminal", lambda: True)
     done = run("retain", directory, "-s", "retention.ms=5", input="y\n")
 
@@ -240,7 +240,7 @@ def test_nothing_compacted_says_why(run: Run, tmp_path: Path) -> None:
 def test_roll_compacts_the_active_segment_and_purge_frees_the_space(
     run: Run, directory: Path
 ) -> None:
-    """Nothing but the last record of the key, and no file of the others, is left."""
+    """Only the last record of the key is left, and no file of other records."""
     with segmentlog.open_writer(directory, "customers") as writer:
         for value in (b"1", b"2"):
             writer.append(pa.table({"key": [b"k"], "value": [value]}))
@@ -269,7 +269,7 @@ def test_roll_compacts_the_active_segment_and_purge_frees_the_space(
 def test_purge_frees_the_space_at_once(
     run: Run, directory: Path, command: tuple[str, ...]
 ) -> None:
-    """Also that of files that an earlier command has put aside."""
+    """Files that an earlier command has put aside are removed, too."""
     name, *more = command
     run("delete-records", directory, "--topic", "orders", "--partition", "0", "--offset", "1")
     assert [*directory.rglob("*.deleted")]

@@ -1,4 +1,4 @@
-"""The report of ``verify``: what it says of a directory, where it says it, and how it ends."""
+"""The report of ``verify``: its findings, where they are printed, and the exit status."""
 
 import json
 import os
@@ -24,7 +24,7 @@ T0 = 1_700_000_000_000
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """A copy of what a real broker left."""
+    """A copy of a real broker's directory."""
     return shutil.copytree(GOLDEN, tmp_path / "kafka")
 
 
@@ -36,17 +36,17 @@ def change(path: Path, at: int, to: bytes) -> None:
 
 
 def findings(result: Result) -> list[dict]:
-    """Objects of the JSON form, but for the summary."""
+    """Objects of the JSON output, without the summary."""
     return [json.loads(line) for line in result.stdout.splitlines()[:-1]]
 
 
 def summary(result: Result) -> dict:
-    """The last object of the JSON form."""
+    """The last object of the JSON output."""
     return json.loads(result.stdout.splitlines()[-1])
 
 
 def test_a_brokers_directory_has_no_faults(run: Run) -> None:
-    """Status 0, one line, nothing on standard error; notes are counted, and listed when asked."""
+    """Status 0, and one line on standard output. Notes are counted, and listed on request."""
     result = run("verify", GOLDEN)
     listed = run("verify", GOLDEN, "--notes").stdout.splitlines()
 
@@ -63,7 +63,7 @@ def test_a_brokers_directory_has_no_faults(run: Run) -> None:
 
 
 def test_a_damaged_batch_is_named_by_byte_and_offset(run: Run, log_dir: Path) -> None:
-    """One error and no more: indexes that lead to the batch are right, and are not blamed."""
+    """There is one error. Indexes that lead to the batch are right, and cause no finding."""
     file = log_dir / "segments-0" / f"{CLOSED}.log"
     change(file, BATCH + 100, b"\xff\xff")
     (line, last, _) = run("verify", log_dir, status=1).stdout.splitlines()
@@ -75,7 +75,7 @@ def test_a_damaged_batch_is_named_by_byte_and_offset(run: Run, log_dir: Path) ->
 
 
 def test_json_has_the_same_in_fields(run: Run, log_dir: Path) -> None:
-    """One object a line, the last one the summary; what has no place has null."""
+    """Each line is an object, and the last is the summary. A missing place is null."""
     change(log_dir / "segments-0" / f"{CLOSED}.log", BATCH + 100, b"\xff\xff")
     (log_dir / "segments-0" / f"{CLOSED}.timeindex").unlink()
     result = run("verify", log_dir, "--json", "--topic", "segments", status=1)
@@ -134,7 +134,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str, tuple[int | None, i
 def test_each_damage_is_one_finding_at_its_place(
     run: Run, log_dir: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its kind, its file, its byte and its offset; warnings alone leave the status 0."""
+    """The finding has kind, file, byte and offset. Warnings alone leave the status at 0."""
     file, damage, kind, place = DAMAGES[name]
     path = log_dir / "segments-0" / file
     damage(path)
@@ -163,7 +163,7 @@ def test_each_damage_is_one_finding_at_its_place(
     ],
 )
 def test_the_last_lines_say_what_to_do(run: Run, log_dir: Path, damage: str, advice: str) -> None:
-    """Only for what was found, and not in JSON."""
+    """They have a remedy for each finding. JSON output does not have them."""
     segment = log_dir / "segments-0" / f"{CLOSED}.log"
     match damage:
         case "batch":
@@ -185,7 +185,7 @@ def test_the_last_lines_say_what_to_do(run: Run, log_dir: Path, damage: str, adv
 
 
 def test_records_are_parsed_when_asked(run: Run, log_dir: Path) -> None:
-    """A right checksum over records that cannot be inflated."""
+    """The checksum is right, but the records cannot be inflated."""
     file = log_dir / "codec-zstd-0" / f"{0:020d}.log"
     data = bytearray(file.read_bytes())
     data[61:65] = b"what"
@@ -200,7 +200,7 @@ def test_records_are_parsed_when_asked(run: Run, log_dir: Path) -> None:
 
 
 def test_aborts_that_no_index_lists_are_errors(run: Run, log_dir: Path) -> None:
-    """A broker would serve them; deleting that index mends nothing, and is not advised."""
+    """A broker would serve the records. Deleting the index does not help, and is not advised."""
     index = log_dir / "transactions-0" / "00000000000000000013.txnindex"
     index.unlink()
     found = findings(run("verify", log_dir, "--json", status=1))
@@ -214,7 +214,7 @@ def test_aborts_that_no_index_lists_are_errors(run: Run, log_dir: Path) -> None:
 def test_a_watermark_after_the_end_is_a_loss_in_a_cleanly_stopped_directory(
     run: Run, log_dir: Path
 ) -> None:
-    """Otherwise the checkpoint may be newer than the copy, and it is a warning."""
+    """Without a clean stop the checkpoint may be newer than the copy, which is a warning."""
     (log_dir / "replication-offset-checkpoint").write_text("0\n1\ncodec-gzip 0 41\n")
     stopped = run("verify", log_dir, "--topic", "codec-gzip", status=1).stdout
     (log_dir / ".kafka_cleanshutdown").unlink()
@@ -226,7 +226,7 @@ def test_a_watermark_after_the_end_is_a_loss_in_a_cleanly_stopped_directory(
 
 
 def test_topics_and_partitions_are_chosen(run: Run, log_dir: Path) -> None:
-    """Nothing else is read."""
+    """Only the chosen partitions are read."""
     change(log_dir / "segments-0" / f"{CLOSED}.log", BATCH + 100, b"\xff\xff")
     chosen = run("verify", log_dir, "--topic", "segments", "--partition", 1, "--partition", 2)
     wrong = run("verify", log_dir, "--topic", "segment", status=2)
@@ -238,7 +238,7 @@ def test_topics_and_partitions_are_chosen(run: Run, log_dir: Path) -> None:
 def test_paths_are_shown_as_they_were_given(
     run: Run, log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Relative ones stay so, in lines and in JSON; a partition and a file will do."""
+    """Relative paths stay relative, in text and in JSON. A partition or a file is accepted."""
     monkeypatch.chdir(log_dir)
     name = f"segments-0/{CLOSED}.log"
     change(log_dir / name, BATCH + 100, b"\xff\xff")
@@ -256,7 +256,7 @@ def test_paths_are_shown_as_they_were_given(
 
 
 def test_names_cannot_steer_a_terminal(run: Run, tmp_path: Path) -> None:
-    """Escape sequences and reordering characters in a path are written as escapes."""
+    """Escape sequences and bidirectional characters in a path are written as escapes."""
     directory = tmp_path / "a\x1b[2J\u202eb" / "t-0"
     directory.mkdir(parents=True)
     (directory / f"{0:020d}.log").write_bytes(
@@ -281,7 +281,7 @@ def test_names_cannot_steer_a_terminal(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_log_is_refused(run: Run, tmp_path: Path, given: str, message: str) -> None:
-    """Status 2, one line on standard error, nothing on standard output."""
+    """Status 2, one line on standard error, and no standard output."""
     (tmp_path / "notes.txt").write_text("no log")
     result = run("verify", tmp_path / given, "--json", status=2)
 
@@ -291,7 +291,7 @@ def test_what_is_no_log_is_refused(run: Run, tmp_path: Path, given: str, message
 
 
 def test_a_damaged_checkpoint_is_refused(run: Run, log_dir: Path) -> None:
-    """It cannot be told what belongs to the log."""
+    """Without the checkpoint, the bounds of the log are not known."""
     (log_dir / "log-start-offset-checkpoint").write_text("0\n1\nsegments 0 x\n")
     result = run("verify", log_dir, status=2)
 
@@ -300,7 +300,7 @@ def test_a_damaged_checkpoint_is_refused(run: Run, log_dir: Path) -> None:
 
 
 def on_terminals(*arguments: str, stdout: int | None = None) -> tuple[bytes, bytes]:
-    """Standard output of a pipe, if that is what `stdout` asks for, and what a terminal shows."""
+    """Standard output of a pipe, if `stdout` is a pipe, and the output of a terminal."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "segmentlog", "verify", *arguments],
@@ -321,7 +321,7 @@ def _read(descriptor: int) -> bytes:
 
 
 def test_a_terminal_gets_a_bar_and_whole_lines(log_dir: Path) -> None:
-    """The bar is taken away at the end, and no finding is broken at the terminal's width."""
+    """The bar disappears at the end. No finding is broken at the terminal's width."""
     file = log_dir / "segments-0" / f"{CLOSED}.log"
     change(file, BATCH + 100, b"\xff\xff")
     _, shown = on_terminals(str(log_dir))
@@ -332,7 +332,7 @@ def test_a_terminal_gets_a_bar_and_whole_lines(log_dir: Path) -> None:
 
 
 def test_the_bar_takes_nothing_away_from_a_pipe(log_dir: Path) -> None:
-    """As in ``verify --json > report.json``."""
+    """The pipe has all lines, as in ``verify --json > report.json``."""
     change(log_dir / "segments-0" / f"{CLOSED}.log", BATCH + 100, b"\xff\xff")
     printed, shown = on_terminals(str(log_dir), "--json", stdout=subprocess.PIPE)
     rows = list(map(json.loads, printed.splitlines()))
@@ -344,7 +344,7 @@ def test_the_bar_takes_nothing_away_from_a_pipe(log_dir: Path) -> None:
 
 
 def test_notes_that_are_only_counted_are_named(run: Run) -> None:
-    """A count of notes says how to list them; a list of notes does not."""
+    """A count of notes comes with the option that lists them."""
     counted = run("verify", GOLDEN)
     listed = run("verify", GOLDEN, "--notes")
 

@@ -1,4 +1,4 @@
-"""Every batch of a file is found, the good ones behind the bad ones too."""
+"""A walk finds every batch of a file, also good batches after bad ones."""
 
 import random
 import struct
@@ -33,14 +33,14 @@ def good_positions(found: list[Found]) -> list[int]:
 
 
 def changed(at: int, to: bytes) -> bytes:
-    """All batches, with other bytes `at` somewhere in the third."""
+    """All batches; in the third, other bytes are written `at` this place."""
     data = bytearray(b"".join(BATCHES))
     data[POSITIONS[2] + at : POSITIONS[2] + at + len(to)] = to
     return bytes(data)
 
 
 def test_good_batches_are_all_there_is(tmp_path: Path) -> None:
-    """Positions and sizes of a file without damage."""
+    """The walk returns positions and sizes of an undamaged file."""
     found = found_in(tmp_path, b"".join(BATCHES))
 
     assert POSITIONS == good_positions(found)
@@ -62,7 +62,7 @@ def test_good_batches_are_all_there_is(tmp_path: Path) -> None:
     ],
 )
 def test_the_walk_goes_on_behind_damage(tmp_path: Path, at: int, to: bytes, reason: str) -> None:
-    """One bad batch with a reason, and all the others, whatever was changed in it."""
+    """The changed batch is bad, with a reason, and all other batches are found."""
     found = found_in(tmp_path, changed(at, to))
     (bad,) = [each for each in found if each.problem]
     expected = [each for each in POSITIONS if each != POSITIONS[2]]
@@ -78,7 +78,7 @@ def test_the_walk_goes_on_behind_damage(tmp_path: Path, at: int, to: bytes, reas
 
 @pytest.mark.parametrize("cut", [8, 30, 61, 100])
 def test_a_file_that_ends_inside_a_batch_says_so(tmp_path: Path, cut: int) -> None:
-    """The bytes that are left are shown as what they are."""
+    """The remaining bytes are shown as a partial batch."""
     found = found_in(tmp_path, b"".join(BATCHES) + BATCHES[1][:cut])
 
     assert POSITIONS == good_positions(found)
@@ -87,7 +87,7 @@ def test_a_file_that_ends_inside_a_batch_says_so(tmp_path: Path, cut: int) -> No
 
 
 def test_zeros_at_the_end_are_no_damage(tmp_path: Path) -> None:
-    """A preallocated file has them; a hole before more batches is another thing."""
+    """A preallocated file ends in zeros. Zeros before more batches are damage."""
     at_end = found_in(tmp_path, b"".join(BATCHES) + bytes(5000))
     between = found_in(tmp_path, BATCHES[0] + bytes(5000) + BATCHES[1])
 
@@ -97,7 +97,7 @@ def test_zeros_at_the_end_are_no_damage(tmp_path: Path) -> None:
 
 
 def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:
-    """A batch that stands twice is good the first time."""
+    """If a batch is in the file twice, only the first copy is good."""
     found = found_in(tmp_path, BATCHES[0] + BATCHES[1] + BATCHES[0] + BATCHES[2])
     flags = [bool(each.problem) for each in found]
 
@@ -111,7 +111,7 @@ def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:
 def test_headers_that_contradict_themselves_are_damage(
     tmp_path: Path, field: int, value: int, reason: str
 ) -> None:
-    """Even when the checksum is right."""
+    """The header is damage even if its checksum is right."""
     batch = bytearray(BATCHES[2])
     struct.pack_into(">i", batch, field, value)
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
@@ -121,7 +121,7 @@ def test_headers_that_contradict_themselves_are_damage(
 
 
 def test_batches_that_are_not_wanted_cost_no_checksum(tmp_path: Path) -> None:
-    """Only their headers are read."""
+    """Only the headers of other batches are read."""
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(changed(80, b"x"))
     segment = Segment(SegmentFiles(0, str(path), path.stat().st_size), is_sealed=False)
@@ -134,7 +134,7 @@ def test_batches_that_are_not_wanted_cost_no_checksum(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_damage_hides_no_other_batch(tmp_path: Path, seed: int) -> None:
-    """Wherever bytes are overwritten, batches without a changed byte are still found."""
+    """Batches without a changed byte are found, wherever bytes are overwritten."""
     draw = random.Random(seed)
     data = bytearray(b"".join(BATCHES))
     begin = draw.randrange(len(data))

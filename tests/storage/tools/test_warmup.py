@@ -1,4 +1,4 @@
-"""Compiling ahead of time."""
+"""Kernels are compiled ahead of the first query."""
 
 import importlib
 import json
@@ -33,7 +33,7 @@ print(compiled, loaded > 0)
 
 
 def python(cache: Path, *arguments: str) -> str:
-    """The output of a new process, whose kernels are cached in `cache`."""
+    """The output of a new process whose kernels are cached in `cache`."""
     done = subprocess.run(
         [sys.executable, *arguments], env=os.environ | {"NUMBA_CACHE_DIR": str(cache)},
         capture_output=True, text=True, timeout=300, check=False,
@@ -71,7 +71,7 @@ print(*(f"{module}.{name}" for module, name, n_signatures in names if n_signatur
 
 
 def test_a_first_scan_and_look_up_need_few_kernels(example_data: str) -> None:
-    """Those of unusual batches, old messages and writes are compiled when they are needed."""
+    """Kernels for unusual batches, old messages and writes are compiled when they are needed."""
     done = subprocess.run(
         [sys.executable, "-c", RARE, example_data], capture_output=True, text=True, check=True
     )
@@ -84,7 +84,7 @@ def test_a_first_scan_and_look_up_need_few_kernels(example_data: str) -> None:
     assert "" == twice, "compiled once for buffers that may be written to, and once for others"
 
 
-#: The command on a terminal, whose output this process hands on.
+#: The command on a terminal; this process copies its output.
 ON_A_TERMINAL = """
 import pty, sys
 sys.exit(pty.spawn([sys.executable, "-m", "segmentlog", "warmup"]) >> 8)
@@ -93,9 +93,9 @@ sys.exit(pty.spawn([sys.executable, "-m", "segmentlog", "warmup"]) >> 8)
 
 @pytest.mark.thorough
 def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -> None:
-    """Scans, look-ups, dumps and writes find every kernel in the cache, and all counts agree.
+    """Scans, look-ups, dumps and writes find every kernel in the cache.
 
-    A bar counts the kernels meanwhile, and no line recommends a warmup.
+    A bar counts the kernels during the warmup, and no line recommends a warmup.
     """
     first = python(tmp_path, "-c", ON_A_TERMINAL)
     used = python(tmp_path, "-c", USE, example_data)
@@ -119,7 +119,7 @@ def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -
 def test_kernels_are_announced_once_for_each_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However many processes compile, and however long after each other."""
+    """The number of processes and the time between them do not matter."""
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
     stores = [KernelStore("segmentlog.kernels") for _ in range(3)]
     stores[0].announce()

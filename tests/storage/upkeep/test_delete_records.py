@@ -1,4 +1,4 @@
-"""DeleteRecords without a broker: to an offset or a time, and never further than allowed."""
+"""DeleteRecords without a broker: to an offset or a time, within its limits."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def segments(directory: Path) -> list[int]:
 
 
 def test_to_an_offset_inside_a_segment(directory: Path) -> None:
-    """Records before it are hidden, and whole segments go."""
+    """Records before the offset are hidden, and segments that lie wholly before it are removed."""
     size = (directory / "t-0" / f"{0:020d}.log").stat().st_size
     told = segmentlog.delete_records(directory, "t", 0, offset=4, dry_run=True)
     assert [*range(9)] == left(directory)
@@ -69,7 +69,7 @@ def test_to_the_end(directory: Path) -> None:
     [(0, 0), (1, 1), (3000, 3), (3001, 4), (8000, 8), (8001, 9), ("1970-01-01", 0)],
 )
 def test_before_a_time(directory: Path, before: Time, expected: int) -> None:
-    """The first record that is as new stays, and all behind it."""
+    """The first record at or after the time stays, and so do all later records."""
     done = segmentlog.delete_records(directory, "t", 0, before=before)
 
     assert expected == done.new_start
@@ -79,7 +79,10 @@ def test_before_a_time(directory: Path, before: Time, expected: int) -> None:
 def test_before_a_time_that_only_deleted_records_of_the_first_segment_reach(
     tmp_path: Path,
 ) -> None:
-    """Newer records of the next segment stay; all of them were deleted."""
+    """Only deleted records of the first segment reach the time.
+
+    Newer records of the next segment stay.
+    """
     config = segmentlog.ProducerConfig(use_timestamps=True, batch_size=1)
     with segmentlog.open_writer(tmp_path, "t", config=config) as writer:
         for times_ms in ([1000, 9000, 1001], [2000, 3000]):
@@ -94,7 +97,7 @@ def test_before_a_time_that_only_deleted_records_of_the_first_segment_reach(
 
 
 def test_it_never_goes_back(directory: Path) -> None:
-    """A lower offset is no error, as with a broker, and changes nothing."""
+    """A lower offset is not an error, as with a broker, and changes nothing."""
     segmentlog.delete_records(directory, "t", 0, offset=5)
     before = (directory / "segmentlog.state").read_bytes()
     calls: list[dict[str, Any]] = [{"offset": 2}, {"before": 0}, {"offset": 5}]
@@ -106,7 +109,7 @@ def test_it_never_goes_back(directory: Path) -> None:
 
 
 def test_not_beyond_the_high_watermark(directory: Path) -> None:
-    """Records behind it may be taken back."""
+    """Records beyond the high watermark may be cut off later."""
     write_offsets(str(directory), "replication-offset-checkpoint", {PARTITION: 5})
     with pytest.raises(OffsetOutOfRangeError):
         segmentlog.delete_records(directory, "t", 0, offset=6)
@@ -132,7 +135,7 @@ def test_refusals(directory: Path) -> None:
 
 
 def test_hidden_records_go_with_their_segment(directory: Path) -> None:
-    """The start that DeleteRecords has moved is the first rule of retention."""
+    """Retention removes segments below the log start first."""
     segmentlog.delete_records(directory, "t", 0, offset=-1)
     keep = {"retention.ms": "-1"}
     assert [] == segmentlog.retain(directory, settings=keep)

@@ -1,4 +1,4 @@
-"""Deleting a topic: whole or not at all, whatever is cut off, and whoever reads meanwhile."""
+"""A topic is deleted whole or not at all, also after a crash and beside readers."""
 
 import errno
 import os
@@ -44,7 +44,7 @@ WHOLE = {0: [b"a"], 1: [b"b"], 2: [b"c"]}
 
 
 def write_three(directory: Path, topic: str = "t", rows: pa.Table = ROWS, **how: Any) -> None:
-    """Three partitions."""
+    """Write to three partitions."""
     write(directory, rows, topic=topic, num_partitions=3, **how)
 
 
@@ -72,7 +72,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_nothing_of_it_is_left(directory: Path) -> None:
-    """Neither directories nor entries; the other topic is as it was, and so is the mark."""
+    """Directories and entries are gone. The other topic and the mark are not changed."""
     size = sum(path.stat().st_size for path in directory.glob("t-[0-9]/*.log"))
     done = segmentlog.delete_topic(directory, "t")
 
@@ -86,7 +86,7 @@ def test_nothing_of_it_is_left(directory: Path) -> None:
 
 
 def test_a_first_write_with_the_wrong_number_of_partitions_is_mended(tmp_path: Path) -> None:
-    """The refusal of the next one names the command, and what it names works."""
+    """The refusal of the next write names a command, which works."""
     with segmentlog.open_writer(tmp_path, "t") as writer:
         writer.append(pa.table({"value": [b"a"]}))
     with pytest.raises(OptionError, match="segmentlog delete-topic"):
@@ -98,7 +98,7 @@ def test_a_first_write_with_the_wrong_number_of_partitions_is_mended(tmp_path: P
 
 
 def test_a_dry_run_changes_nothing(directory: Path) -> None:
-    """With a lock file and without one."""
+    """The directory has a lock file or has none."""
     (directory / ".lock").unlink()
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     told = segmentlog.delete_topic(directory, "t", dry_run=True)
@@ -111,7 +111,10 @@ def test_a_dry_run_changes_nothing(directory: Path) -> None:
 
 
 def test_names_are_those_that_a_broker_gives() -> None:
-    """``LocalLog.logDeleteDirName``: at most 255 characters, at the cost of the topic's."""
+    """As by ``LocalLog.logDeleteDirName``, a name has at most 255 characters.
+
+    The topic's name is cut.
+    """
     short = deleted_directory_name(TopicPartition("orders", 12))
     long = deleted_directory_name(TopicPartition("x" * 249, 12))
 
@@ -126,7 +129,7 @@ def test_names_are_those_that_a_broker_gives() -> None:
 
 
 def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
-    """A name of the greatest length that a file system takes."""
+    """The name has the greatest length that a file system accepts."""
     name = "x" * 249
     write_three(tmp_path, name)
     with pytest.MonkeyPatch.context() as patch:
@@ -165,7 +168,7 @@ def test_topics_that_are_refused(
 def test_places_that_are_refused(
     directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A partition, a directory of something else, a link, a checkpoint that cannot be read."""
+    """A partition, another directory, a link and an unreadable checkpoint are refused."""
     other = tmp_path_factory.mktemp("other")
     with pytest.raises(LogDirectoryError, match="name the log directory that holds it"):
         segmentlog.delete_topic(directory / "t-0", "t")
@@ -206,7 +209,7 @@ def test_a_numbered_write_begins_again(directory: Path) -> None:
 
 
 def test_overwritten_records_of_a_deleted_topic_are_forgotten(directory: Path) -> None:
-    """Their offsets are those of a log that is gone."""
+    """Their offsets belong to a log that no longer exists."""
     write_three(directory, overwrite=True)
     segmentlog.delete_topic(directory, "t")
 
@@ -215,7 +218,7 @@ def test_overwritten_records_of_a_deleted_topic_are_forgotten(directory: Path) -
 
 @cut_loop
 def test_every_cut_leaves_all_or_nothing(tmp_path: Path, every: int) -> None:
-    """The process is gone before each call; readers, the next writer, a second deletion."""
+    """The process dies before each call. Readers, the next writer and a second deletion follow."""
     number, outcomes = 0, []
     while True:
         directory = tmp_path / str(number)
@@ -253,7 +256,7 @@ def test_every_cut_leaves_all_or_nothing(tmp_path: Path, every: int) -> None:
 
 
 def test_readers_see_all_of_it_or_nothing(directory: Path) -> None:
-    """One that opens the directory before each step; those that have go on, or are told."""
+    """Readers open the directory before each step. Earlier readers continue, or get an error."""
     found = []
     held = []
 
@@ -285,7 +288,7 @@ def test_readers_see_all_of_it_or_nothing(directory: Path) -> None:
 
 
 def test_a_scan_that_has_begun_is_told(directory: Path) -> None:
-    """A reader needs files that it has not opened yet."""
+    """The reader needs files that it has not opened yet."""
     with segmentlog.open_writer(directory, "u") as writer:
         for number in range(3):
             writer.append(pa.table({"value": [b"%d" % number]}))
@@ -299,7 +302,7 @@ def test_a_scan_that_has_begun_is_told(directory: Path) -> None:
 
 
 def test_a_topic_that_is_made_again_is_another_one(directory: Path) -> None:
-    """However much it holds: a reader of the old one reads nothing of it."""
+    """A reader of the old topic reads nothing of the new one, whatever its size."""
     opened = segmentlog.open_log_dir(directory)
     segmentlog.delete_topic(directory, "t")
     for _ in range(3):
@@ -313,7 +316,7 @@ def test_a_topic_that_is_made_again_is_another_one(directory: Path) -> None:
 
 
 def test_names_that_are_listed_while_partitions_are_renamed(directory: Path) -> None:
-    """And bounds that are read when the guard is gone: listed again."""
+    """The directory is listed again, also if bounds are read after the guard is gone."""
     is_halfway, is_listed = threading.Event(), threading.Event()
 
     def deletes() -> None:
@@ -353,7 +356,7 @@ def test_names_that_are_listed_while_partitions_are_renamed(directory: Path) -> 
 def test_what_cannot_be_removed_is_a_warning_and_removed_the_next_time(
     directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The topic is gone all the same, and a broker may start."""
+    """The topic is deleted anyway, and a broker may start."""
     with monkeypatch.context() as patch:
 
         def refused(*_: Any, **__: Any) -> None:
@@ -387,7 +390,7 @@ def _but_for_guards(refused: Callable[[str], None]) -> Callable[..., None]:
 def test_a_slice_of_a_deleted_topic_reads_nothing_of_the_next(
     directory: Path, n_rows: int
 ) -> None:
-    """A task that was planned before and runs later has no directory held open."""
+    """A task that was planned before the deletion runs later, without an open directory."""
     opened = segmentlog.open_log_dir(directory)
     log = opened.log("t", 0)
     slices = pickle.loads(pickle.dumps(log.slices(0, log.log_end_offset)))
@@ -400,7 +403,7 @@ def test_a_slice_of_a_deleted_topic_reads_nothing_of_the_next(
 
 
 def test_a_slice_is_read_where_nothing_tells_the_topic(directory: Path) -> None:
-    """The file with the id is gone since, or cannot be understood."""
+    """The file with the topic id is missing or unreadable."""
     log = segmentlog.open_log_dir(directory).log("t", 0)
     (planned,) = log.slices(0, log.log_end_offset)
     n_rows = sum(each.num_rows for each in scan_slice(planned))
@@ -419,7 +422,10 @@ def kept(directory: Path, topic: str = "t") -> str | None:
 
 @cut_loop
 def test_every_cut_forgets_settings_with_their_topic(tmp_path: Path, every: int) -> None:
-    """The next topic of that name would inherit them, and retention would take its records."""
+    """Otherwise the next topic of that name would inherit the settings.
+
+    Retention would use them.
+    """
     number, outcomes = 0, []
     while True:
         directory = tmp_path / str(number)
@@ -436,7 +442,7 @@ def test_every_cut_forgets_settings_with_their_topic(tmp_path: Path, every: int)
                 is_cut = False
         is_there = bool(seen(directory))
         expected = "segmentlog.settings" if is_there else "Kafka's default"
-        assert expected == kept(directory), number  # as its rows, before anybody recovers
+        assert expected == kept(directory), number  # like its rows, before any recovery
         # The next writer begins with a topic that has not been made yet.
         with segmentlog.open_writer(directory, "t", num_partitions=3) as writer:
             writer.append(pa.table({"value": [b"new"]}))
@@ -454,7 +460,7 @@ def test_every_cut_forgets_settings_with_their_topic(tmp_path: Path, every: int)
 def test_a_job_after_a_crash_does_not_go_by_settings_of_the_deleted_topic(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its first job recovers the deletion, and reads the settings after that."""
+    """The first job finishes the deletion, and reads the settings after that."""
     segmentlog.alter_settings(directory, "t", {"segment.bytes": "100"})
     with monkeypatch.context() as patch:
         patch.setattr(change, "finish", _crash)
@@ -468,7 +474,7 @@ def test_a_job_after_a_crash_does_not_go_by_settings_of_the_deleted_topic(
 def test_settings_that_are_kept_after_a_deletion_stay(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are meant for the next topic of that name, whatever is left of the last one."""
+    """They apply to the next topic of that name, whatever is left of the deleted one."""
     with monkeypatch.context() as patch:
         patch.setattr(change, "finish", _crash)
         with pytest.raises(Crash):
@@ -482,7 +488,7 @@ def test_settings_that_are_kept_after_a_deletion_stay(
 def test_a_decided_deletion_reports_no_error(
     directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The topic is gone for readers; the next writer does the rest."""
+    """The topic is gone for readers, and the next writer finishes the deletion."""
     with monkeypatch.context() as patch:
 
         def refused(*_: Any) -> None:
@@ -498,7 +504,7 @@ def test_a_decided_deletion_reports_no_error(
 
 
 def test_settings_that_cannot_be_read_are_met_before_the_decision(directory: Path) -> None:
-    """Nothing could forget them afterwards."""
+    """After the decision, the settings could not be removed."""
     (directory / "segmentlog.settings").write_text("{}")
     with pytest.raises(CorruptCheckpointError, match=r"segmentlog\.settings"):
         segmentlog.delete_topic(directory, "t")
@@ -510,7 +516,7 @@ def test_settings_that_cannot_be_read_are_met_before_the_decision(directory: Pat
 def test_a_full_disk_is_emptied_before_checkpoints_are_written(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the guard of a decided deletion would stand, and keep out what frees space."""
+    """Otherwise the guard of the deletion would stay, and keep out commands that free space."""
 
     def full(path: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         if any(is_deleted_directory(each, "t") for each in list_names(path)):

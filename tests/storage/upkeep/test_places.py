@@ -1,4 +1,4 @@
-"""The lock of upkeep: a dry run leaves nothing, and never looks at a half commit."""
+"""The lock of upkeep: a dry run leaves no file, and never looks at half of a commit."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ from segmentlog.upkeep.places import locked, log_directory, partitions_of
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """One record."""
+    """A directory with one record."""
     write(tmp_path, pa.table({"value": [b"a"]}), topic="t", num_partitions=1)
     return tmp_path
 
 
 def test_a_run_may_change_files_and_a_dry_run_may_not(directory: Path) -> None:
-    """Both are kept out while the directory is in use."""
+    """Both are refused while the directory is in use."""
     for dry_run in (False, True):
         with locked(str(directory), 0, dry_run=dry_run) as lock:
             assert dry_run == (lock is None)
@@ -33,7 +33,7 @@ def test_a_run_may_change_files_and_a_dry_run_may_not(directory: Path) -> None:
 
 
 def test_a_dry_run_makes_no_lock_file(directory: Path) -> None:
-    """A lock file that no process has left is held by none."""
+    """If no process has made a lock file, no process holds the lock."""
     (directory / ".lock").unlink()
     with locked(str(directory), 0, dry_run=True) as lock:
         assert lock is None
@@ -42,7 +42,7 @@ def test_a_dry_run_makes_no_lock_file(directory: Path) -> None:
 
 
 def test_an_unfinished_commit(directory: Path) -> None:
-    """A run sees to it first; a dry run names the command that does."""
+    """A run finishes it first. A dry run names the command that does so."""
     (directory / "segmentlog.unfinished.x").mkdir()
     for has_lock in (True, False):
         if not has_lock:
@@ -57,7 +57,7 @@ def test_an_unfinished_commit(directory: Path) -> None:
 
 
 def test_what_is_no_log_directory(directory: Path) -> None:
-    """A partition's, and one of something else, which gets no file."""
+    """A partition and another directory are refused, and get no file."""
     with pytest.raises(LogDirectoryError, match="name the log directory that holds it"):
         log_directory(directory / "t-0")
     with pytest.raises(LogDirectoryError):
@@ -66,14 +66,14 @@ def test_what_is_no_log_directory(directory: Path) -> None:
 
 
 def test_a_log_directory_may_be_called_like_a_partition(directory: Path) -> None:
-    """The contents decide, not the name."""
+    """The contents of the directory decide, and not its name."""
     renamed = directory.rename(directory.parent / "logs-1")
 
     assert str(renamed) == log_directory(renamed)
 
 
 def test_one_topic_may_be_named_without_a_list(directory: Path) -> None:
-    """Its letters are not taken for topics, which upkeep would change instead."""
+    """The letters of the name are not taken for topics."""
     write(directory, pa.table({"value": [b"a"]}), topic="tt", num_partitions=1)
 
     assert [TopicPartition("tt", 0)] == partitions_of(str(directory), "tt", has_settings=True)

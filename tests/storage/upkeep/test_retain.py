@@ -1,4 +1,4 @@
-"""Retention in a directory: what goes, what stays for whom, and nothing half done at a cut."""
+"""Retention in a directory: removed segments, readers, and crashes at each step."""
 
 import contextlib
 import errno
@@ -55,7 +55,7 @@ AT_ONCE = {"file.delete.delay.ms": "0"}
 
 
 def rows(n_days: int, partition: int = 0) -> pa.Table:
-    """A record of each day, the last one of today; values are the numbers of days ago."""
+    """A record of each day, the last one of today; a value is the number of days ago."""
     now_ms = int(time.time() * 1000)
     days = [*reversed(range(n_days))]
     return pa.table(
@@ -94,7 +94,7 @@ def days(directory: Path, topic: str = "t") -> dict[int, list[int]]:
 
 
 def both(n_days: int) -> Mapping[int, list[int]]:
-    """The newest of them, in both partitions."""
+    """The newest days, in both partitions."""
     return {partition: [*reversed(range(n_days))] for partition in (0, 1)}
 
 
@@ -106,12 +106,12 @@ def directory(tmp_path: Path) -> Path:
 
 
 def names(partition: Path, suffix: str) -> list[int]:
-    """Offsets in the names of files."""
+    """Offsets in the names of the files."""
     return sorted(int(path.name[:20]) for path in partition.glob(f"*{suffix}"))
 
 
 def test_by_time(directory: Path) -> None:
-    """Kafka's default is a week; the files stay for a minute under other names."""
+    """Kafka's default is a week. The files stay for a minute under other names."""
     removed = segmentlog.retain(directory, kafka_defaults=True)
 
     assert [("t", p, i, i + 1, Reason.TIME, "retention.ms=604800000")
@@ -133,7 +133,7 @@ def test_by_time(directory: Path) -> None:
 
 
 def test_by_size(directory: Path) -> None:
-    """The oldest segments go until the log is small enough."""
+    """The oldest segments are removed until the log is small enough."""
     size = (directory / "t-0" / f"{0:020d}.log").stat().st_size
     removed = segmentlog.retain(
         directory, settings={**KEEP, "retention.bytes": str(4 * size), "cleanup.policy": "delete"}
@@ -144,7 +144,7 @@ def test_by_size(directory: Path) -> None:
 
 
 def test_all_of_it(directory: Path) -> None:
-    """The log rolls, and goes on where it ended; its own delay makes files go at once."""
+    """The log rolls, and continues at its end. Without a delay, its files are removed at once."""
     assert 20 == len(segmentlog.retain(directory, settings={"retention.ms": "0", **AT_ONCE}))
     assert both(0) == days(directory)
     assert [10] == names(directory / "t-0", ".log")
@@ -157,7 +157,7 @@ def test_all_of_it(directory: Path) -> None:
 
 
 def test_a_dry_run_changes_nothing(directory: Path) -> None:
-    """With a lock file and without one, and says the same as the run."""
+    """The output is that of a run, with a lock file and without one."""
     (directory / ".lock").unlink()
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     told = segmentlog.retain(directory, dry_run=True, kafka_defaults=True)
@@ -171,7 +171,7 @@ def test_a_dry_run_changes_nothing(directory: Path) -> None:
 
 
 def test_only_some_topics(directory: Path) -> None:
-    """By name; an unknown name changes nothing."""
+    """Topics are chosen by name. An unknown name changes nothing."""
     write_days(directory, topic="u")
     with pytest.raises(UnknownTopicOrPartitionError, match="did you mean"):
         segmentlog.retain(directory, ["t", "uu"])
@@ -181,7 +181,7 @@ def test_only_some_topics(directory: Path) -> None:
 
 
 def test_settings_of_the_directory(directory: Path) -> None:
-    """The topic's own come before the defaults, and those of the call before both."""
+    """Settings of the topic take precedence over defaults, and settings of the call over both."""
     write_days(directory, topic="u")
     segmentlog.alter_settings(directory, None, {"retention.ms": str(2 * DAY_MS + 10**7)})
     segmentlog.alter_settings(directory, "u", {"retention.ms": str(4 * DAY_MS + 10**7)})
@@ -193,7 +193,10 @@ def test_settings_of_the_directory(directory: Path) -> None:
 
 
 def test_records_without_a_time_have_that_of_their_file(tmp_path: Path) -> None:
-    """As ``LogSegment.largestTimestamp``; an empty batch or a timestamp of -1 tells nothing."""
+    """The rule is ``LogSegment.largestTimestamp``.
+
+    Empty batches and timestamps of -1 have no time.
+    """
     config = segmentlog.ProducerConfig(use_timestamps=True)
     table = rows(1).set_column(2, "timestamp", pa.array([-1], pa.timestamp("ms", "UTC")))
     with segmentlog.open_writer(tmp_path, "t", config=config) as writer:
@@ -208,7 +211,7 @@ def test_records_without_a_time_have_that_of_their_file(tmp_path: Path) -> None:
 
 
 def test_never_beyond_the_high_watermark(directory: Path) -> None:
-    """And the high watermark stays where it was."""
+    """The high watermark does not change."""
     offsets = {TopicPartition("t", 0): 1, TopicPartition("t", 1): 0}
     write_offsets(str(directory), "replication-offset-checkpoint", offsets)
     removed = segmentlog.retain(directory, settings={"retention.ms": "0"})
@@ -218,7 +221,7 @@ def test_never_beyond_the_high_watermark(directory: Path) -> None:
 
 
 def test_leader_epochs_are_cut(directory: Path) -> None:
-    """The epoch of the log start begins there."""
+    """The epoch of the log start begins at the log start."""
     path = str(directory / "t-0" / "leader-epoch-checkpoint")
     write_leader_epochs(path, [(0, 0), (2, 1), (4, 2), (5, 8)])
     segmentlog.retain(directory, kafka_defaults=True)
@@ -228,9 +231,9 @@ def test_leader_epochs_are_cut(directory: Path) -> None:
 
 @pytest.mark.parametrize(("limit", "expected"), [(7 * DAY_MS, [10]), (0, [10])])
 def test_producers_stay_known(directory: Path, limit: int, expected: list[int]) -> None:
-    """A snapshot below the new start goes; before that, one at the log end has its producers.
+    """Snapshots below the new start are removed after one at the log end has the producers.
 
-    A broker that starts on an empty log ignores that snapshot; writers here do not.
+    A broker that starts on an empty log ignores that snapshot; our writers do not.
     """
     path = str(directory / "t-0")
     known = ProducerSnapshot(7, 1, 4, 1, 0, 99, -1, -1)
@@ -247,7 +250,7 @@ def test_producers_stay_known(directory: Path, limit: int, expected: list[int]) 
 def test_files_go_when_their_time_has_come(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the next retention, or by the next job."""
+    """The next retention removes them, or the next job."""
     segmentlog.retain(directory, settings={"file.delete.delay.ms": "600000"}, kafka_defaults=True)
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 599)
@@ -266,7 +269,7 @@ def test_files_go_when_their_time_has_come(
 
 
 def test_what_compaction_has_put_aside_goes_too(tmp_path: Path) -> None:
-    """After the same delay, and whether or not a segment has expired."""
+    """The delay is the same, whether or not a segment has expired."""
     with segmentlog.open_writer(tmp_path, "t") as writer:
         for value in (b"1", b"2", b"3"):
             writer.append(pa.table({"key": [b"k"], "value": [value]}))
@@ -283,7 +286,7 @@ def test_what_compaction_has_put_aside_goes_too(tmp_path: Path) -> None:
 
 
 def test_a_topic_of_a_broker_is_not_guessed_at(directory: Path) -> None:
-    """Kafka's defaults could delete what its cluster keeps."""
+    """Kafka's defaults could delete records that the broker's cluster keeps."""
     (directory / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
     with pytest.raises(OptionError, match="metadata of its cluster is in another log directory"):
         segmentlog.retain(directory)
@@ -297,7 +300,7 @@ def test_a_topic_of_a_broker_is_not_guessed_at(directory: Path) -> None:
 
 
 def test_brokers_own_topics_stay(directory: Path) -> None:
-    """Neither defaults nor settings for all topics are meant for committed offsets."""
+    """Neither defaults nor settings for all topics apply to committed offsets."""
     shutil.copytree(directory / "t-0", directory / "__consumer_offsets-0")
     old = {"retention.ms": "0", "cleanup.policy": "delete"}
     assert {"t"} == {
@@ -310,7 +313,7 @@ def test_brokers_own_topics_stay(directory: Path) -> None:
 
 
 def test_places_that_are_refused(directory: Path, tmp_path_factory: Any) -> None:
-    """A partition, a directory of something else, one that is in use, wrong settings."""
+    """A partition, another directory, a directory in use and wrong settings are refused."""
     other = tmp_path_factory.mktemp("other")
     with pytest.raises(LogDirectoryError, match="name the log directory that holds it"):
         segmentlog.retain(directory / "t-0")
@@ -326,7 +329,7 @@ def test_places_that_are_refused(directory: Path, tmp_path_factory: Any) -> None
 
 
 def test_a_damaged_log_is_not_cleaned_into_silence(directory: Path) -> None:
-    """The batch is named, and nothing of any partition goes."""
+    """The error names the batch, and nothing is removed from any partition."""
     path = directory / "t-0" / f"{9:020d}.log"
     data = path.read_bytes()
     path.write_bytes(data[:20] + bytes([data[20] ^ 1]) + data[21:] + data)
@@ -344,7 +347,10 @@ def test_a_damaged_log_is_not_cleaned_into_silence(directory: Path) -> None:
 
 @cut_loop
 def test_every_cut_moves_all_starts_or_none(tmp_path: Path, every: int) -> None:
-    """The process is gone before each call; readers, the next writer, a second retention."""
+    """The process dies before each call.
+
+    Readers, the next writer and a second retention follow.
+    """
     outcomes = []
     for number in range(0, 200, every):
         directory = tmp_path / str(number)
@@ -378,7 +384,7 @@ def test_every_cut_moves_all_starts_or_none(tmp_path: Path, every: int) -> None:
 
 @cut_loop
 def test_every_call_that_fails_moves_all_starts_or_none(tmp_path: Path, every: int) -> None:
-    """The error is told; the next retention does what is left."""
+    """The error is reported, and the next retention does the rest."""
     for number in range(0, 200, every):
         directory = tmp_path / str(number)
         write_days(directory, 10)
@@ -398,7 +404,7 @@ def test_every_call_that_fails_moves_all_starts_or_none(tmp_path: Path, every: i
 
 
 def test_readers_find_their_rows_or_are_told(directory: Path) -> None:
-    """One that opens the directory before each step, and those that opened it before."""
+    """One reader opens the directory before each step; others opened it before the retention."""
     found, held = [], [segmentlog.open_log_dir(directory)]
     scans = [segmentlog.open_log_dir(directory).log("t", 0).scan() for _ in range(2)]
     assert 9 == int(scans[0].read_next_batch()["value"][0].as_py())
@@ -432,7 +438,7 @@ def test_readers_find_their_rows_or_are_told(directory: Path) -> None:
 
 
 def test_a_planned_reader_finds_renamed_files(directory: Path) -> None:
-    """For as long as ``file.delete.delay.ms``."""
+    """The reader finds the files for ``file.delete.delay.ms``."""
     log = segmentlog.open_log_dir(directory).log("t", 0)
     slices = log.slices(0, 10)
     segmentlog.retain(directory, kafka_defaults=True)
@@ -450,7 +456,7 @@ def test_a_planned_reader_finds_renamed_files(directory: Path) -> None:
 def test_a_second_writer_that_came_in_between_is_noticed(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock was lost; the starts stay, and the other's records, too."""
+    """The lock was lost. The log starts stay, and so do the other writer's records."""
     real = change.stand
 
     def stand(*arguments: Any) -> None:
@@ -468,7 +474,7 @@ def test_a_second_writer_that_came_in_between_is_noticed(
 
 
 def write_below_the_log_start(directory: Path) -> None:
-    """A segment that lies below the log start, as a broker leaves it after `DeleteRecords`."""
+    """A segment below the log start, as a broker leaves it after `DeleteRecords`."""
     table = pa.table({"value": [b"a", b"b"]})
     config = segmentlog.ProducerConfig(segmentlog.TopicConfig(segment_bytes=100))
     for _ in range(2):
@@ -477,7 +483,7 @@ def write_below_the_log_start(directory: Path) -> None:
 
 
 def test_segments_below_the_log_start_go(tmp_path: Path) -> None:
-    """No limit needs to be exceeded."""
+    """They are removed although no limit is exceeded."""
     write_below_the_log_start(tmp_path)
     removed = segmentlog.retain(tmp_path, settings=KEEP)
 
@@ -490,7 +496,7 @@ def test_segments_below_the_log_start_go(tmp_path: Path) -> None:
 def test_a_brokers_static_settings_that_cannot_be_seen_remove_nothing(
     directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A broker that keeps all records for ever says so in ``server.properties`` alone."""
+    """``server.properties`` alone has the setting of a broker that keeps all records."""
     (directory / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
     properties = tmp_path_factory.mktemp("etc") / "server.properties"
     properties.write_text("log.retention.ms=-1\n")
@@ -512,7 +518,7 @@ def test_a_brokers_static_settings_that_cannot_be_seen_remove_nothing(
 def test_a_cleanup_policy_that_cannot_be_seen_removes_nothing(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``log.cleanup.policy=compact`` in ``server.properties`` keeps the newest value of a key."""
+    """``log.cleanup.policy=compact`` of ``server.properties`` keeps the newest value of a key."""
     from segmentlog.settings import directory_settings
     from segmentlog.settings.cluster_metadata import ClusterSettings
 
@@ -529,7 +535,7 @@ def test_a_cleanup_policy_that_cannot_be_seen_removes_nothing(
 
 
 def test_a_restored_backup_without_settings_keeps_its_records(tmp_path: Path) -> None:
-    """Kafka's default of a week would remove all of a backup that is a year old."""
+    """Kafka's default of a week would remove all records of a backup that is a year old."""
     write_days(tmp_path / "was")
     (tmp_path / "restored").mkdir()
     for name in ("t-0", "t-1"):
@@ -554,7 +560,7 @@ def test_each_removal_names_the_source_of_its_limit(directory: Path) -> None:
 
 
 def test_segments_below_the_log_start_need_no_setting(tmp_path: Path) -> None:
-    """The log start is somebody's explicit word already."""
+    """The log start was moved explicitly."""
     write_below_the_log_start(tmp_path)
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
 
@@ -563,7 +569,10 @@ def test_segments_below_the_log_start_need_no_setting(tmp_path: Path) -> None:
 
 
 def test_settings_of_the_call_leave_other_topics_files(directory: Path) -> None:
-    """``file.delete.delay.ms=0`` for one topic; a reader of the other still needs its files."""
+    """One topic has ``file.delete.delay.ms=0``.
+
+    A reader of the other topic still needs its files.
+    """
     write_days(directory, topic="u")
     segmentlog.retain(directory, kafka_defaults=True)
     segmentlog.retain(directory, ["u"], settings={**KEEP, **AT_ONCE})
@@ -575,14 +584,14 @@ def test_settings_of_the_call_leave_other_topics_files(directory: Path) -> None:
 def test_the_delay_of_a_file_begins_when_it_is_renamed(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older removal from the same log means nothing for a file that is put aside later."""
+    """An earlier removal from the log does not shorten the delay of a later one."""
     segmentlog.retain(directory, kafka_defaults=True)
     aside = directory / "t-0" / f"{1:020d}.log.deleted"
     for path in (directory / "t-0").glob("*.deleted"):
         if path != aside:
             path.unlink()
     now = time.time()
-    os.utime(aside)  # a rename renews the same time
+    os.utime(aside)  # a rename sets this time
     monkeypatch.setattr(time, "time", lambda: now + 59)
     write_days(directory, 1)
     assert aside.exists()
@@ -595,7 +604,7 @@ def test_the_delay_of_a_file_begins_when_it_is_renamed(
 def test_an_error_after_the_starts_have_moved_is_a_warning(
     directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The records are gone for readers, so the command has done what it was asked to do."""
+    """The records are gone for readers, so the command has succeeded."""
     real = os.unlink
 
     def refused(path: str, **how: Any) -> None:
@@ -621,7 +630,7 @@ def test_an_error_after_the_starts_have_moved_is_a_warning(
 def test_settings_are_read_under_the_lock(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process has changed them while the command waited for it."""
+    """Another process changes them while the command waits for the lock."""
     segmentlog.alter_settings(directory, "t", {"retention.ms": "1"})
     real = DirectoryLock.__enter__
 
@@ -689,14 +698,14 @@ print(len(opened.unfinished_commits))
     ],
 )
 def test_a_full_disk_does_not_keep_out_a_command_that_frees_space(act: str, expected: str) -> None:
-    """A guard and a state need some bytes: those of due files, or of indexes that go anyway."""
+    """Removing due files, or indexes of expired segments, frees the bytes for guard and state."""
     assert f"{expected}\n0\n" == in_namespace(FULL_DISK, act)
 
 
 def test_a_full_disk_is_emptied_before_checkpoints_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Otherwise the guard of a decided retention would stand, and keep out what frees space."""
+    """Otherwise the guard of the retention would stay, and keep out commands that free space."""
     write_days(tmp_path)
     real = write_offsets
 

@@ -8,7 +8,7 @@ from segmentlog.topic_config import TopicConfig
 from segmentlog.upkeep.retain import LogBounds, Reason, SegmentSpan, find_expired
 
 NOW = 1_000_000
-#: Three segments of five records and 100 bytes each, and what the active one has.
+#: Three segments of five records and 100 bytes each, and the number of records in the active one.
 THREE = [SegmentSpan(0, 5, 100), SegmentSpan(5, 10, 100), SegmentSpan(10, 15, 100)]
 TIMES = {0: 100, 5: 200, 10: 300}
 
@@ -20,7 +20,7 @@ def removed(
     times: dict[int, int] | None = None,
     **settings: str,
 ) -> list[tuple[int, str]]:
-    """Base offsets of the segments that go, and why; settings with underscores for dots."""
+    """Base offsets of the removed segments, with reasons; settings have underscores for dots."""
     config = TopicConfig.parse({name.replace("_", "."): text for name, text in settings.items()})
     found = find_expired(
         THREE if spans is None else spans,
@@ -40,17 +40,17 @@ OFF: dict[str, Any] = {"retention_ms": "-1"}
     [
         ("-1", []),
         ("301", []),
-        ("300", []),  # a log of just the size stays
-        ("299", []),  # it would be smaller than the limit without a segment
+        ("300", []),  # a log of exactly this size stays
+        ("299", []),  # without a segment it would be smaller than the limit
         ("201", []),
-        ("200", [0]),  # and may have just the limit
+        ("200", [0]),  # and may have exactly the limit
         ("199", [0]),
         ("100", [0, 5]),
         ("0", [0, 5, 10]),
     ],
 )
 def test_size_never_falls_below_the_limit(limit: str, expected: list[int]) -> None:
-    """``diff - segment.size >= 0``."""
+    """Kafka's rule is ``diff - segment.size >= 0``."""
     assert expected == [base for base, _ in removed(retention_bytes=limit, **OFF)]
 
 
@@ -66,18 +66,18 @@ def test_size_never_falls_below_the_limit(limit: str, expected: list[int]) -> No
     ],
 )
 def test_time_is_strict(limit: int, expected: list[int]) -> None:
-    """``now - largestTimestamp > retention.ms``."""
+    """Kafka's rule is ``now - largestTimestamp > retention.ms``."""
     assert expected == [base for base, _ in removed(retention_ms=str(limit))]
 
 
 def test_a_walk_stops_at_the_first_segment_that_stays() -> None:
-    """A later segment of older records stays, too; so does one of the future."""
+    """Later segments stay, even with older records, and so does a segment of the future."""
     assert [] == removed(times={0: NOW, 5: 0, 10: 0}, retention_ms="10")
     assert [(0, "time")] == removed(times={0: 0, 5: NOW + 9**9, 10: 0}, retention_ms="10")
 
 
 def test_no_segment_beyond_the_high_watermark() -> None:
-    """It has to reach the end of the segment."""
+    """The high watermark has to reach the end of a removed segment."""
     for high_watermark, expected in ((4, []), (5, [0]), (9, [0]), (14, [0, 5]), (15, [0, 5, 10])):
         assert expected == [
             base for base, _ in removed(high_watermark=high_watermark, retention_ms="0")
@@ -88,7 +88,7 @@ def test_no_segment_beyond_the_high_watermark() -> None:
 
 
 def test_an_empty_active_segment_stays() -> None:
-    """It is what a log that has lost all of its records consists of."""
+    """A log that has lost all records consists of it."""
     spans = [*THREE[:2], SegmentSpan(10, 10, 0)]
     times = {**TIMES, 10: 0}
 
@@ -102,7 +102,7 @@ def test_an_empty_active_segment_stays() -> None:
 
 
 def test_the_rules_in_their_order() -> None:
-    """Each looks at what the one before it has left."""
+    """Each rule applies to the segments that the rule before it has left."""
     assert [(0, "start"), (5, "time"), (10, "time")] == removed(log_start=5, retention_ms="0")
     assert [(0, "start"), (5, "size")] == removed(log_start=9, retention_bytes="100", **OFF)
     assert [(0, "size"), (5, "time")] == removed(
@@ -111,7 +111,7 @@ def test_the_rules_in_their_order() -> None:
 
 
 def test_the_active_segment_does_not_go_by_the_log_start() -> None:
-    """Not even if DeleteRecords has moved the start to its end."""
+    """It stays even if DeleteRecords has moved the log start to its end."""
     assert [(0, "start"), (5, "start")] == removed(log_start=15, **OFF)
 
 
@@ -125,7 +125,7 @@ def test_the_active_segment_does_not_go_by_the_log_start() -> None:
     ],
 )
 def test_policies(policy: str, expected: list[str]) -> None:
-    """Only `delete` allows limits; a log start is one in any case."""
+    """Limits need `delete`. The log start applies to every policy."""
     found = removed(log_start=5, retention_ms="0", retention_bytes="0", cleanup_policy=policy)
     by_size = [reason.replace("time", "size") for reason in expected]
 
@@ -133,7 +133,7 @@ def test_policies(policy: str, expected: list[str]) -> None:
 
 
 def test_only_the_oldest_segments_are_asked_for_their_times() -> None:
-    """A time may cost a read of the whole segment."""
+    """Finding a time may need a read of the whole segment."""
     asked = []
 
     def newest_ms(span: SegmentSpan) -> int:

@@ -1,4 +1,4 @@
-"""Sequences of producers over a log: lost and doubled batches, and what compaction leaves."""
+"""Sequences of producers over a log: lost batches, doubled batches, and compaction."""
 
 import json
 import random
@@ -23,7 +23,7 @@ LARGEST = 2**31 - 1
 
 
 def laid(*batches: tuple[int, int, int, int], begin: int = 0) -> list[bytes]:
-    """Batches of producers (id, epoch, sequence, records), one behind the other from an offset."""
+    """Batches of producers (id, epoch, sequence, records), one after the other from an offset."""
     made, offset = [], begin
     for producer_id, epoch, sequence, n_records in batches:
         made.append(batch(producer_id, epoch, sequence, n_records, base_offset=offset))
@@ -32,7 +32,7 @@ def laid(*batches: tuple[int, int, int, int], begin: int = 0) -> list[bytes]:
 
 
 def found(directory: Path) -> list[Finding]:
-    """The findings of `verify --producers` beyond those of `verify`."""
+    """The findings that `--producers` adds."""
     log = segmentlog.open_log_dir(directory).log("t", 0)
     without = {*verify_log(log)}
     return [each for each in verify_log(log, with_producers=True) if each not in without]
@@ -44,7 +44,7 @@ def table(directory: Path) -> list[dict]:
 
 
 def test_what_is_in_sequence_is_no_finding(tmp_path: Path) -> None:
-    """Interleaved producers, epochs, a wrap, records without a producer, and segments."""
+    """Producers interleave, epochs change, a sequence wraps, and some records have no producer."""
     config = ProducerConfig(topic_config=TopicConfig(segment_bytes=2000), batch_size=300)
     rows = pa.table({"value": [b"%d" % i for i in range(50)]})
     for producer in (Producer(1, 0, LARGEST - 20), Producer(2), None, Producer(1), Producer(2, 1)):
@@ -63,7 +63,7 @@ def test_what_is_in_sequence_is_no_finding(tmp_path: Path) -> None:
 
 
 def test_epochs_that_no_broker_gives(tmp_path: Path) -> None:
-    """Each is an epoch of its own in the table, and fences nobody by being none."""
+    """Each is a separate epoch in the table, and fences no other epoch."""
     epochs = [-(2**15), -2, -1, 2**15 - 1]
     plant(tmp_path, *laid(*((i, epoch, 0, 1) for i, epoch in enumerate(epochs))))
 
@@ -74,7 +74,7 @@ def test_epochs_that_no_broker_gives(tmp_path: Path) -> None:
 
 
 def test_a_lost_batch_is_an_error_if_nothing_explains_it(tmp_path: Path) -> None:
-    """Its offsets belong to others, so no compaction has taken it."""
+    """Other batches have its offsets, so compaction has not removed it."""
     plant(tmp_path, *laid((1, 0, 0, 3), (2, 0, 0, 2), (1, 0, 7, 3), (1, 1, 2, 1)))
 
     gap, new_epoch = found(tmp_path)
@@ -88,7 +88,7 @@ def test_a_lost_batch_is_an_error_if_nothing_explains_it(tmp_path: Path) -> None
 
 
 def test_a_gap_with_as_many_missing_offsets_is_a_note(tmp_path: Path) -> None:
-    """Compaction leaves it, and a lost segment too: they look the same."""
+    """Compaction leaves such a gap, and so does a lost segment."""
     before, behind = laid((1, 0, 0, 3)), laid((1, 0, 7, 3), (2, 0, 1, 1), begin=7)
     plant(tmp_path, *before, *behind)
     plant(tmp_path, *laid((1, 0, 12, 1), begin=13), base_offset=13)
@@ -102,7 +102,7 @@ def test_a_gap_with_as_many_missing_offsets_is_a_note(tmp_path: Path) -> None:
 
 
 def test_a_doubled_batch_names_its_original(tmp_path: Path) -> None:
-    """If it is one of the last five; otherwise the sequence only goes back."""
+    """The original is named if it is one of the last five batches."""
     six = [(1, 0, 2 * i, 2) for i in range(6)]
     plant(tmp_path, *laid(*six, six[5], six[2], (1, 0, 12, 1), six[0], (1, 0, 2, 1)))
 
@@ -139,7 +139,7 @@ def test_a_fenced_batch_is_an_error(tmp_path: Path) -> None:
 def test_a_log_that_begins_with_a_marker_tells_nothing_about_the_data_before(
     tmp_path: Path,
 ) -> None:
-    """Retention may have taken it."""
+    """Retention may have removed the data."""
     plant(tmp_path, marker(1, 2), batch(1, 2, 17, base_offset=1), batch(1, 2, 18, base_offset=2))
 
     assert [] == found(tmp_path)
@@ -147,7 +147,7 @@ def test_a_log_that_begins_with_a_marker_tells_nothing_about_the_data_before(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_gaps_and_repeats_are_those_of_a_plain_count(tmp_path: Path, seed: int) -> None:
-    """Batches of three producers, of which some were left out and some were repeated."""
+    """Some batches of three producers are left out, and some are repeated."""
     rng = random.Random(seed)
     next_of, sent = defaultdict[int, int](int), list[tuple[int, int, int, int]]()
     n_lost, n_doubled = 0, 0
@@ -178,7 +178,7 @@ def test_gaps_and_repeats_are_those_of_a_plain_count(tmp_path: Path, seed: int) 
 
 
 def test_brokers_of_all_versions_leave_nothing_to_find() -> None:
-    """Transactions, compaction, retention; some of their producers are known by markers alone."""
+    """The logs have transactions, compaction and retention. Some producers have only markers."""
     golden = Path(__file__).parents[2] / "golden"
     n_producers = 0
     for directory in sorted(golden.glob("kafka-*/")):
@@ -195,7 +195,7 @@ def test_brokers_of_all_versions_leave_nothing_to_find() -> None:
 
 
 def test_the_command_says_what_helps(tmp_path: Path) -> None:
-    """And fails, where it would not without the option."""
+    """With the option, the command fails and names a remedy."""
     plant(tmp_path, *laid((1, 0, 0, 1), (1, 0, 2, 1)))
     assert 0 == CliRunner().invoke(app, ["verify", str(tmp_path)]).exit_code
     done = CliRunner().invoke(app, ["verify", str(tmp_path), "--producers"])

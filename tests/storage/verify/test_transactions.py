@@ -1,4 +1,4 @@
-"""Transactions are followed alike, however many batches are looked at in one call."""
+"""Transactions are followed in the same way, however many batches come in one call."""
 
 import random
 import struct
@@ -31,7 +31,7 @@ def batch(offset: int, producer_id: int, epoch: int, kind: int) -> bytes:
 
 
 def followed(data: bytes, pieces: list[int], path: str = "/nowhere/f.log") -> list[Finding]:
-    """The findings when that many batches come at a time."""
+    """The findings if this many batches come at a time."""
     found: list[Finding] = []
     check = TransactionCheck(lambda *fields: Finding(fields[0], fields[1], "t", 0, *fields[2:]))
     buf = np.frombuffer(data, np.uint8)
@@ -47,7 +47,7 @@ def followed(data: bytes, pieces: list[int], path: str = "/nowhere/f.log") -> li
 
 @pytest.mark.parametrize("seed", range(30))
 def test_many_batches_a_call_are_as_one_by_one(seed: int) -> None:
-    """Every finding, in the same order."""
+    """The findings are the same, in the same order."""
     draw = random.Random(seed)
     kinds = [DATA] * draw.randrange(1, 6) + [ABORT] * draw.randrange(2) + [COMMIT]
     data = b"".join(
@@ -62,7 +62,7 @@ def test_many_batches_a_call_are_as_one_by_one(seed: int) -> None:
 
 
 def test_all_kinds_of_findings_come_out_of_it() -> None:
-    """A marker without data, data whose epoch has moved on, an abort, an open transaction."""
+    """A marker lacks data, data has an earlier epoch, one transaction aborts, one stays open."""
     story = [
         (1, 0, COMMIT), (1, 0, DATA), (1, 0, DATA), (1, 0, COMMIT), (1, 0, DATA), (1, 1, DATA),
         (2, 0, DATA), (1, 1, COMMIT), (2, 0, ABORT), (3, 0, DATA),
@@ -82,7 +82,7 @@ def test_all_kinds_of_findings_come_out_of_it() -> None:
 def test_an_index_may_begin_before_what_compaction_has_left(
     tmp_path: Path, pieces: list[int], first_offset: int, *, is_right: bool
 ) -> None:
-    """Behind the producer's last transaction, so that nothing of that one counts as aborted."""
+    """The index begins after the producer's last transaction, which does not count as aborted."""
     story = {0: DATA, 1: COMMIT, 3: DATA, 5: ABORT}
     entries = encode_transactions([AbortedTransaction(7, first_offset, 5, 6)])
     (tmp_path / "f.txnindex").write_bytes(entries)

@@ -1,4 +1,4 @@
-"""Verifying goes on behind files that cannot be read."""
+"""`verify` continues after files that cannot be read."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ MIDDLE = f"{2:020d}.log"
 
 
 def test_a_segment_that_vanishes_is_a_note(write_log: Callable[..., Path]) -> None:
-    """Retention overtakes a long run; nothing else is said about it."""
+    """Retention removes the segment during the run, and there is no other finding."""
     path = write_log(SEGMENTS)
     log = segmentlog.open_log_dir(path).log("t", 0)
     assert 3 == len(log.segments)
@@ -33,7 +33,7 @@ def test_a_segment_that_vanishes_is_a_note(write_log: Callable[..., Path]) -> No
 def test_a_disk_that_fails_is_an_error(
     write_log: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is named, and those behind it are verified all the same."""
+    """The finding names the file, and later files are verified."""
     path = write_log(SEGMENTS)
     log = segmentlog.open_log_dir(path).log("t", 0)
     inode = (path / MIDDLE).stat().st_ino
@@ -75,14 +75,14 @@ def test_a_segment_that_is_cut_meanwhile_is_verified_to_its_end(
 
 
 def test_a_segment_below_the_log_start_may_have_lost_its_indexes(tmp_path: Path) -> None:
-    """They are deleted before its log, and a broker may die in between."""
+    """A broker deletes the indexes first, and may die before it deletes the log."""
     config = segmentlog.ProducerConfig(segmentlog.TopicConfig(segment_bytes=260), batch_size=0)
     rows = pa.table({"value": [b"x" * 20] * 30})
     for replaces in (False, True):
         with segmentlog.open_writer(tmp_path, "t", config=config, overwrite=replaces) as writer:
             writer.append(rows)
     for path in (tmp_path / "t-0").glob("*.deleted"):
-        path.rename(path.with_suffix(""))  # as if it had not been put aside yet
+        path.rename(path.with_suffix(""))  # a file that is not put aside yet
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
     live = next(each for each in log.segments if each.base_offset >= log.log_start_offset)
     (tmp_path / "t-0" / f"{0:020d}.index").unlink()

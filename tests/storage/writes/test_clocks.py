@@ -1,4 +1,4 @@
-"""Clocks that jump, and jobs that take longer than what a dead driver has left may lie around."""
+"""Clocks that jump, and jobs that run longer than files of dead drivers are kept."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ WEEK = 7 * DAY
 
 
 def _age(directory: Path, seconds: float) -> None:
-    """As if the clock had gone on by as much since anything of jobs was written."""
+    """Set the times of all files of jobs back by this much."""
     for path in directory.glob("segmentlog.*.*"):
         found = path.stat()
         os.utime(path, (found.st_atime, found.st_mtime - seconds))
@@ -46,7 +46,7 @@ def _left(directory: Path) -> set[str]:
 
 @pytest.mark.parametrize("jump", [2 * HOUR, WEEK + HOUR, 3650 * DAY, -2 * HOUR, -3650 * DAY])
 def test_a_clock_that_jumps_while_a_job_runs(tmp_path: Path, jump: int) -> None:
-    """Another job begins behind the jump: it took the one that runs for a dead driver's."""
+    """Another job begins after the jump, and once took the running job for a dead one."""
     job = _begin(tmp_path)
     stager = job.stager(0)
     stager.add(ONE.to_batches()[0])
@@ -60,7 +60,7 @@ def test_a_clock_that_jumps_while_a_job_runs(tmp_path: Path, jump: int) -> None:
 
 
 def test_a_clock_that_jumps_between_the_tasks_of_a_job(tmp_path: Path) -> None:
-    """Each task is a sign of life: it takes back what was found out before it."""
+    """Each task is a sign of life, and removes the notice that another job has written."""
     job = _begin(tmp_path)
     extents = []
     for task in range(4):
@@ -74,7 +74,7 @@ def test_a_clock_that_jumps_between_the_tasks_of_a_job(tmp_path: Path) -> None:
 
 
 def test_a_task_that_runs_for_eight_days(tmp_path: Path) -> None:
-    """Another job begins each day; nothing but the task's own end tells of it."""
+    """Another job begins each day. Only the end of the task is a sign of life."""
     job = _begin(tmp_path)
     for _ in range(7):
         _age(tmp_path, DAY)
@@ -93,7 +93,7 @@ def test_a_task_that_runs_for_eight_days(tmp_path: Path) -> None:
 def test_a_machine_whose_clock_is_a_year_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its jobs there go by the times that the directory's own file system gives."""
+    """Its jobs use the times of the directory's own file system."""
     job = _begin(tmp_path)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 365 * DAY)
@@ -101,7 +101,7 @@ def test_a_machine_whose_clock_is_a_year_ahead(
         _other_job(tmp_path)
     monkeypatch.undo()
     job.check_begun()
-    assert not job.files.mark.stat().st_size  # not so much as suspected
+    assert not job.files.mark.stat().st_size  # no notice was written
 
 
 def test_what_a_dead_driver_has_left_goes_in_two_steps(
@@ -120,7 +120,7 @@ def test_what_a_dead_driver_has_left_goes_in_two_steps(
         _other_job(tmp_path)
     assert f"removing what job {job.token} has left" in caplog.text
     assert _left(tmp_path) == set()
-    # It was alive after all: it is told so, and nothing of it is done by half.
+    # The job is alive: it fails with an error, and none of its rows is visible.
     with pytest.raises(LogDirectoryError, match="the job has ended"):
         job.check_begun()
     with pytest.raises(LogDirectoryError, match="the job has ended"):
@@ -129,7 +129,7 @@ def test_what_a_dead_driver_has_left_goes_in_two_steps(
 
 
 def test_staged_files_without_a_mark_go_at_once(tmp_path: Path) -> None:
-    """Their job has ended: its mark went first, and then something kept it from the rest."""
+    """Their job has ended: it removed its mark first, and then could not remove the files."""
     (tmp_path / "segmentlog.dead.0.x.0.stage").touch()
     _age(tmp_path, WEEK + HOUR)
     _other_job(tmp_path)
@@ -137,9 +137,9 @@ def test_staged_files_without_a_mark_go_at_once(tmp_path: Path) -> None:
 
 
 def test_a_stamp_rises_with_each_commit_whatever_the_clock_says(tmp_path: Path) -> None:
-    """A clock that was set back, or has coarse steps, gave one time to two states.
+    """A clock that was set back, or has coarse steps, gave two states the same time.
 
-    Inode and size may be those of an earlier one as well, and a reader took them for one.
+    Their inodes and sizes may be equal, too, and a reader took the second state for the first.
     """
     _other_job(tmp_path)
     state = tmp_path / STATE_FILE

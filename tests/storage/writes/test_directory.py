@@ -1,4 +1,4 @@
-"""Directories that count as new, and so as cleanly stopped."""
+"""Directories that count as new, and therefore as cleanly stopped."""
 
 from pathlib import Path
 
@@ -8,7 +8,10 @@ from plain_writes import ONE, write
 
 @pytest.mark.parametrize("name", ["lost+found", ".snapshot", "README.txt", ".lock"])
 def test_a_new_directory_may_hold_what_is_no_logs(tmp_path: Path, name: str) -> None:
-    """A fresh file system has one: what nobody has written to was cleanly stopped."""
+    """A new file system has such files.
+
+    Nobody has written logs to it, so it was cleanly stopped.
+    """
     if name in {"lost+found", ".snapshot"}:
         (tmp_path / name).mkdir()
     else:
@@ -25,7 +28,7 @@ def test_a_new_directory_may_hold_what_is_no_logs(tmp_path: Path, name: str) -> 
      "recovery-point-offset-checkpoint.tmp", "segmentlog.state.tmp"],
 )  # fmt: skip
 def test_a_directory_that_was_not_cleanly_stopped_is_not_new(tmp_path: Path, name: str) -> None:
-    """Partitions, or a file of a broker's or of ours, and no mark: somebody was at it."""
+    """It has partitions, or a file of a broker's or of segmentlog's, and no mark."""
     if name.startswith("other"):
         (tmp_path / name).mkdir()
     elif name != "meta.properties" and not name.startswith("segmentlog"):

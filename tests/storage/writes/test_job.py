@@ -1,4 +1,4 @@
-"""A write job: what it leaves when it begins, travels, commits, fails."""
+"""A write job: its files when it begins, travels, commits and fails."""
 
 import pickle
 from pathlib import Path
@@ -18,7 +18,7 @@ from segmentlog.writes.request import WriteRequest
 
 
 def test_a_job_travels_to_its_tasks_and_back(tmp_path: Path) -> None:
-    """It is pickled for each; the driver commits what they staged, in their order."""
+    """The job is pickled for each task. The driver commits their files in the tasks' order."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     extents = []
     for task in range(3):
@@ -35,7 +35,7 @@ def test_a_job_travels_to_its_tasks_and_back(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_refused_leaves_no_mark(tmp_path: Path) -> None:
-    """It would be swept only after two weeks."""
+    """Later jobs would remove the mark only after two weeks."""
     with pytest.raises(UnknownTopicOrPartitionError):
         WriteJob.begin(
             WriteRequest(str(tmp_path), ProducerConfig(), topic="t", auto_create_topics=False)
@@ -49,7 +49,7 @@ def test_a_job_that_is_refused_leaves_no_mark(tmp_path: Path) -> None:
 
 
 def test_a_job_ends_once(tmp_path: Path) -> None:
-    """A task that comes late finds no job, and a second commit has nothing to commit."""
+    """A task that comes late finds no job, and a second commit has no files."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     stager = job.stager(0)
     stager.add(ONE.to_batches()[0])
@@ -70,7 +70,7 @@ def staged(job: WriteJob, task: int, *texts: bytes) -> TaskExtents:
 
 
 def test_one_job_commits_many_times(tmp_path: Path) -> None:
-    """Each commit removes the files of its own messages, and leaves those of the next alone."""
+    """Each commit removes the files of its messages, and no files of the next commit."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), topic="t"))
     for number in range(3):
         message = staged(job, 0, b"%d" % number)
@@ -93,7 +93,7 @@ def test_one_job_commits_many_times(tmp_path: Path) -> None:
 def test_a_later_commit_of_a_job_that_fails_is_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
-    """It has not been decided, although the job's commit before was the last one decided."""
+    """It was not decided, although an earlier commit of the job was the last decided one."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), topic="t", num_partitions=2))
     assert job.commit([staged(job, 0, b"a", b"b")], ends=False)
     message = staged(job, 0, *[b"c"] * 10)
@@ -113,7 +113,7 @@ def test_a_later_commit_of_a_job_that_fails_is_undone(
 
 
 def test_messages_that_are_not_committed_are_discarded(tmp_path: Path) -> None:
-    """A stream gives up one of its batches, and its job goes on."""
+    """A stream gives up one batch, and its job continues."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), topic="t"))
     given_up, kept = staged(job, 0, b"given up"), staged(job, 0, b"kept")
     job.discard([given_up])
@@ -125,7 +125,7 @@ def test_messages_that_are_not_committed_are_discarded(tmp_path: Path) -> None:
 
 
 def test_a_job_that_goes_on_appends_to_the_topic_that_it_made(tmp_path: Path) -> None:
-    """Its partitions stay those with which the job began to spread rows."""
+    """The job keeps the partitions among which it has begun to spread rows."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), topic="t", num_partitions=3))
     assert job.commit([staged(job, 0, b"a", b"b", b"c")], ends=False)
     assert job.commit([staged(job, 0, b"d", b"e", b"f")])

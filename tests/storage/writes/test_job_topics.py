@@ -1,4 +1,4 @@
-"""Topics of a job: what it finds, what it may create, and what another job has created."""
+"""Topics of a job: those that it finds, those that it creates, and those of other jobs."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def found(
     auto_create_topics: bool = True,
     keeps_partitions: bool = False,
 ) -> JobTopics:
-    """As a job that begins finds them."""
+    """The topics that a beginning job finds."""
     return JobTopics.found(
         str(directory),
         topic,
@@ -50,7 +50,7 @@ def test_records_are_deleted_of_a_topic_that_is_named() -> None:
 
 
 def test_numbers_of_partitions(tmp_path: Path) -> None:
-    """One topic is there, and one is created."""
+    """One topic exists, and one is created."""
     make(tmp_path, "t", 3)
     topics = found(tmp_path, asked=5)
 
@@ -80,7 +80,10 @@ def test_a_topic_without_one_of_its_partitions(tmp_path: Path) -> None:
 
 
 def test_partitions_that_a_crash_has_left_out_are_made(tmp_path: Path) -> None:
-    """They are the named topic's, or all; a partition that had records is an error if named."""
+    """Partitions of the named topic are made, or of all topics.
+
+    A named partition that had records is an error.
+    """
     for topic in ("t", "u"):
         make(tmp_path, topic, 3)
         for path in (tmp_path / f"{topic}-1").iterdir():
@@ -99,7 +102,7 @@ def test_partitions_that_a_crash_has_left_out_are_made(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_another_job_has_created_meanwhile(tmp_path: Path) -> None:
-    """With the same number of partitions, or else the rows are spread wrongly."""
+    """The topic needs the same number of partitions, because rows are already spread."""
     alike, fewer, more = (found(tmp_path, "t", number) for number in (3, 2, 4))
     make(tmp_path, "t", 3)
     alike.make(["t"])
@@ -109,7 +112,7 @@ def test_a_topic_that_another_job_has_created_meanwhile(tmp_path: Path) -> None:
 
 
 def test_partitions_that_were_added_meanwhile_are_no_error(tmp_path: Path) -> None:
-    """A producer does not know of new ones at once, either; of lost ones it has to."""
+    """A producer does not know new partitions at once, either. Lost partitions are an error."""
     make(tmp_path, "t", 1)
     topics = found(tmp_path, "t")
     make(tmp_path, "u", 2)

@@ -1,4 +1,4 @@
-"""Large staged files are moved into the log as segments; what is read does not tell."""
+"""Large staged files are moved into the log as segments, and reads return the same rows."""
 
 import os
 import shutil
@@ -28,9 +28,9 @@ from segmentlog.writes.request import WriteRequest
 
 @pytest.fixture(params=["tmpfs", "bind"])
 def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A log directory with a partition on a mount of its own, of another file system or of this.
+    """A log directory with a partition on a separate mount, of this file system or another.
 
-    A bind mount has the same device as what is around it, and nothing can be renamed into it.
+    A bind mount has the device of the directory around it, but no file can be renamed into it.
     """
     place, other = tmp_path / "logs" / "t-0", tmp_path / "other"
     write(place.parent, *pieces(0, 50), *pieces(0, 50, 1), num_partitions=2, config=CONFIG)
@@ -50,7 +50,7 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Base offsets of the segments that were moved, as they come."""
+    """Base offsets of the moved segments, in the order of the moves."""
     found: list[int] = []
     real = commit.move_segment
 
@@ -64,7 +64,7 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_files_are_moved_and_read_as_if_copied(tmp_path: Path, moved: list[int]) -> None:
-    """Between small jobs, in two partitions, with the offsets that copies get."""
+    """Moved segments lie between small jobs, in two partitions, with the offsets of copies."""
     write(tmp_path / "a", *pieces(0, 50), num_partitions=2, config=CONFIG)
     write(tmp_path / "a", *pieces(50, 9000), *pieces(0, 9000, 1), num_partitions=2, config=CONFIG)
     write(tmp_path / "a", *pieces(9050, 50), num_partitions=2, config=CONFIG)
@@ -90,7 +90,7 @@ def test_files_are_moved_and_read_as_if_copied(tmp_path: Path, moved: list[int])
 def test_a_partition_on_a_mount_of_its_own_is_copied_to(
     mounted: Path, tmp_path: Path, moved: list[int]
 ) -> None:
-    """Files are not renamed from mount to mount; the other partition's are moved all the same."""
+    """Files cannot be renamed from mount to mount. Files of the other partition are moved."""
     write(mounted, *pieces(50, 9000), *pieces(50, 9000, 1), num_partitions=2, config=CONFIG)
     n_moved = len(moved)
     write(mounted, *pieces(9050, 50), *pieces(9050, 50, 1), num_partitions=2, config=CONFIG)
@@ -113,7 +113,7 @@ def test_a_partition_on_a_mount_of_its_own_is_copied_to(
 def test_the_first_segment_of_a_new_log_is_moved_into_its_place(
     tmp_path: Path, moved: list[int]
 ) -> None:
-    """The empty one that stands there gives way; its batches are in their place already."""
+    """The moved segment replaces the empty one. Its batches already have the right offsets."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), CONFIG, topic="t"))
     stager = job.stager(0)
     for batch in pieces(0, 2000):
@@ -132,7 +132,7 @@ def test_the_first_segment_of_a_new_log_is_moved_into_its_place(
 
 
 def test_a_file_in_which_a_segment_would_roll_is_copied(tmp_path: Path, moved: list[int]) -> None:
-    """By time: its records are days apart."""
+    """The segment would roll by time, because its records are days apart."""
     config = ProducerConfig(
         TopicConfig(segment_bytes=400_000, segment_ms=1_000_000),
         batch_size=9_000, buffer_memory=80_000, use_timestamps=True,
@@ -154,7 +154,7 @@ def test_a_file_in_which_a_segment_would_roll_is_copied(tmp_path: Path, moved: l
 
 @pytest.mark.parametrize("damage", ["shorter", "other", "header", "delta", "copied", "magic"])
 def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: str) -> None:
-    """Is refused, and nothing becomes visible."""
+    """The file is refused, and no row becomes visible."""
     write(tmp_path, *pieces(0, 50), num_partitions=2, config=CONFIG)
     job = WriteJob.begin(WriteRequest(str(tmp_path), CONFIG, topic="t"))
     stager = job.stager(0)
@@ -168,11 +168,11 @@ def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: s
         del data[-1:]
     elif damage == "header":
         data[8] = 0x7F
-    elif damage == "copied":  # batches that are not moved are read, every one
+    elif damage == "copied":  # batches that are copied are all read
         data[-1] ^= 1
-    elif damage == "magic":  # as if by a Kafka of a later day
+    elif damage == "magic":  # a format of a later Kafka
         data[own.start + 16] = 3
-    elif damage == "delta":  # of the first of some batches: as if it ended behind the second
+    elif damage == "delta":  # of the first of some batches: as if it ended after the second
         data[24] ^= 1
     else:
         data = bytearray(len(data))
@@ -190,14 +190,17 @@ def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: s
 def test_a_crash_at_every_step_of_a_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: list[int], every: int
 ) -> None:
-    """Whole or out, and the next writer goes on: in new logs, in old ones, and behind another."""
+    """The job is whole or absent, and the next writer continues.
+
+    The logs are new, old, or moved to before.
+    """
     outcomes, done = set(), set()
     for number in range(0, 1000, every):
         directory, kind = tmp_path / str(number), number % 3
         first = 50 if kind else 0
         write(directory, *pieces(0, first), num_partitions=2, config=CONFIG)
         job = WriteJob.begin(WriteRequest(str(directory), CONFIG, topic="t", num_partitions=2))
-        # Another job comes in between: the batches are staged for a place that is taken then.
+        # Another job commits in between, and takes the place for which the batches were staged.
         n_between = 100 if kind == 2 else 0
         stager = job.stager(0)
         for batch in (*pieces(first + n_between, 4000), *pieces(0, 50, 1)):
@@ -230,7 +233,7 @@ def test_a_crash_at_every_step_of_a_move(
 
 
 def test_files_belong_to_the_owner_of_the_directory(tmp_path: Path) -> None:
-    """A broker under a user of its own could not open them otherwise."""
+    """Otherwise a broker that runs as another user could not open them."""
     if os.geteuid():
         pytest.skip("only root can give files away")
     os.chown(tmp_path, 1234, 2345)

@@ -31,7 +31,7 @@ def _die(*_: Any) -> None:
 
 
 def test_a_job_is_committed_once(tmp_path: Path) -> None:
-    """Its token says that it is decided, and so would say it of the second commit."""
+    """The job's token is already decided, and would make a second commit look decided."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     first, second = job.stager(0), job.stager(1)
     first.add(ONE.to_batches()[0])
@@ -45,7 +45,7 @@ def test_a_job_is_committed_once(tmp_path: Path) -> None:
 def test_a_topic_that_was_deleted_behind_an_unfinished_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Does not keep others from being written to."""
+    """The missing topic does not stop writes to other topics."""
     write(tmp_path, ONE)
     with segmentlog.open_writer(tmp_path, "other") as writer:
         writer.append(ONE)
@@ -70,7 +70,7 @@ def test_a_topic_that_was_deleted_behind_an_unfinished_commit(
 
 
 def test_a_writer_that_was_idle_for_weeks(tmp_path: Path) -> None:
-    """Another job has swept its mark; there was nothing in it, and it goes on."""
+    """Another job has removed its mark. The writer had no staged files, and continues."""
     with segmentlog.open_writer(tmp_path, "t") as writer:
         (mark,) = tmp_path.glob("*.job")
         for _ in range(2):
@@ -85,7 +85,10 @@ def test_a_writer_that_was_idle_for_weeks(tmp_path: Path) -> None:
 def test_a_writer_that_lost_its_lock_withdraws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
-    """Between its look at the logs and its guard; what the other has committed stays."""
+    """The lock is lost between the look at the logs and the guard.
+
+    The other writer's commit stays.
+    """
     write(tmp_path, ONE)
     late = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     stager = late.stager(0)
@@ -130,7 +133,7 @@ def test_a_writer_that_lost_its_lock_withdraws(
 
 
 def test_a_stale_guard_undoes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its writer had lost the lock and died behind its guard, before it looked again."""
+    """Its writer had lost the lock, and died after making the guard, before it looked again."""
     write(tmp_path, ONE)
     late = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     stager = late.stager(0)

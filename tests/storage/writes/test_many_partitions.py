@@ -1,4 +1,4 @@
-"""Commits to many partitions: how often the disk is waited for, and that nothing is left out."""
+"""Commits to many partitions: the number of syncs, and that no partition is left out."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ ROWS = pa.table({"value": [b"%d" % n for n in range(N)], "partition": pa.array(r
 
 
 def syncs_of(directory: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Counter[str]:
-    """Write one row to each partition; how often each kind of file of a partition is synced."""
+    """Write a row to each partition, and count the syncs of each kind of a partition's files."""
     found: Counter[str] = Counter()
     threads = set()
     sync = os.fsync
@@ -50,13 +50,13 @@ def syncs_of(directory: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Co
 def test_what_a_commit_has_not_changed_is_not_synced_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An overwrite took 41 s for 3,000 partitions where an append took 9."""
+    """For 3,000 partitions, an overwrite took 41 s, and an append took 9 s."""
     write(tmp_path, ROWS, num_partitions=N)
     appended = syncs_of(tmp_path, monkeypatch)
     overwritten = syncs_of(tmp_path, monkeypatch, overwrite=True)
 
     assert {".log": N, ".timeindex": N} == appended
-    # Leader epochs, and the directory once more for them and for the segments that are put aside.
+    # Leader epochs; the directory a second time, for them and for segments that are put aside.
     assert {".log": N, ".timeindex": N, "directory": 2 * N, ".tmp": N} == overwritten
     assert [[b"%d" % n] for n in range(N)] == [values(tmp_path, "t", n) for n in range(N)]
     assert_tidy(tmp_path)
@@ -66,7 +66,7 @@ def test_what_a_commit_has_not_changed_is_not_synced_again(
 def test_one_sync_of_many_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Nothing is visible, the guard stands, and the next writer goes on."""
+    """No row is visible, the guard stays, and the next writer undoes the commit."""
     write(tmp_path, ROWS, num_partitions=N)
     sync = os.fsync
 
@@ -91,7 +91,7 @@ def test_one_sync_of_many_that_fails(
 def test_a_task_has_one_extent_for_each_partition_of_its_shared_file(
     tmp_path: Path, *, keeps_offsets: bool
 ) -> None:
-    """Not one for each buffer of rows: the driver holds those of all tasks."""
+    """The driver holds the extents of all tasks, so there is not one for each buffer of rows."""
     config = ProducerConfig(
         buffer_memory=8000, batch_size=100, use_offsets=keeps_offsets,
         topic_config=TopicConfig(segment_bytes=4_000_000),
@@ -102,7 +102,7 @@ def test_a_task_has_one_extent_for_each_partition_of_its_shared_file(
         columns = {"value": [b"%04d" % n * 10] * 3, "partition": pa.array([0, 1, 2], pa.int32())}
         columns["offset"] = pa.array([2 * n] * 3, pa.int64())
         stager.add(pa.RecordBatch.from_pydict(columns))
-        if n == 20:  # partition 1 gets a file of its own
+        if n == 20:  # partition 1 gets a separate file
             rows = {"value": [b"x" * 90] * 200, "partition": pa.array([1] * 200, pa.int32())}
             if not keeps_offsets:
                 stager.add(pa.RecordBatch.from_pydict({**rows, "offset": [0] * 200}))

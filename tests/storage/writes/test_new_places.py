@@ -1,4 +1,4 @@
-"""New directories, topics and partitions that a job finds half made, changed or linked."""
+"""New directories, topics and partitions that are incomplete, changed or linked."""
 
 import shutil
 import threading
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.linux
 
 
 def test_many_writers_begin_in_a_new_directory(tmp_path: Path) -> None:
-    """One of them finds it empty, and none stumbles over the other's files."""
+    """One writer finds the directory empty, and the files of others stop no writer."""
     for number in range(20):
         errors: list[BaseException] = []
 
@@ -45,7 +45,7 @@ def test_many_writers_begin_in_a_new_directory(tmp_path: Path) -> None:
 
 
 def test_the_directory_of_a_partition_is_no_link(tmp_path: Path) -> None:
-    """Readers leave it out, so rows behind it would not be seen."""
+    """Readers ignore links, so rows in such a directory would not be visible."""
     write(tmp_path / "logs", ONE)
     (tmp_path / "logs" / "t-0").rename(tmp_path / "elsewhere")
     (tmp_path / "logs" / "t-0").symlink_to(tmp_path / "elsewhere")
@@ -56,7 +56,7 @@ def test_the_directory_of_a_partition_is_no_link(tmp_path: Path) -> None:
 def test_a_topic_that_a_crash_left_half_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Is completed for rows that name their topics, too."""
+    """The topic is completed, also for rows that name their topics."""
     table = ONE.append_column("topic", pa.array(["t"]))
     made, create = [], topics._create
 
@@ -81,7 +81,7 @@ def test_a_topic_that_a_crash_left_half_made(
 
 
 def test_part_of_a_topic_is_restored_by_its_numbers(tmp_path: Path) -> None:
-    """The number of partitions does not matter to rows that keep theirs."""
+    """Rows that keep their partitions do not need the number of partitions."""
     write(tmp_path, ONE, num_partitions=3)
     shutil.rmtree(tmp_path / "t-1")
     offsets = read_offsets(str(tmp_path), HIGH_WATERMARK_CHECKPOINT)
@@ -100,7 +100,7 @@ def test_part_of_a_topic_is_restored_by_its_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("first", "second"), [(3, 1), (1, 3)])
 def test_two_jobs_that_create_a_topic_differently(tmp_path: Path, first: int, second: int) -> None:
-    """The later one has spread its rows over a number that is not the topic's."""
+    """The later job has spread its rows over a wrong number of partitions."""
     table = ONE.append_column("topic", pa.array(["t"]))
     jobs = [WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), num_partitions=n))
             for n in (first, second)]  # fmt: skip

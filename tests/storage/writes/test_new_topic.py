@@ -1,4 +1,4 @@
-"""Topics that a job creates: when, with how many partitions, and what a failed job leaves."""
+"""Topics that a job creates: when, with how many partitions, and after a failed job."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def partitions(directory: Path) -> list[str]:
 
 
 def test_a_first_write_that_fails_leaves_no_topic(tmp_path: Path) -> None:
-    """It would have one partition for good, whatever the next write asks for."""
+    """Otherwise the topic would keep one partition, whatever the next write gives."""
     with pytest.raises(InvalidRecordError, match=r"numPartitions\) is how many a new topic gets"):
         write(tmp_path, SPREAD)
     assert [] == partitions(tmp_path)
@@ -30,7 +30,7 @@ def test_a_first_write_that_fails_leaves_no_topic(tmp_path: Path) -> None:
 
 
 def test_a_topic_is_there_when_its_first_job_commits(tmp_path: Path) -> None:
-    """With or without rows."""
+    """The job has rows, or has none."""
     with segmentlog.open_writer(tmp_path, "t", num_partitions=2):
         assert [] == partitions(tmp_path)
     assert ["t-0", "t-1"] == partitions(tmp_path)
@@ -39,7 +39,7 @@ def test_a_topic_is_there_when_its_first_job_commits(tmp_path: Path) -> None:
 
 
 def test_another_number_of_partitions_than_the_topic_has(tmp_path: Path) -> None:
-    """Is refused; without one, the topic's own is taken."""
+    """Another number is refused. Without a number, the topic's own number counts."""
     write(tmp_path, SPREAD, num_partitions=3)
     for number in (1, 4):
         with pytest.raises(OptionError, match="is there and has 3: leave the option out") as error:
@@ -54,7 +54,7 @@ def test_another_number_of_partitions_than_the_topic_has(tmp_path: Path) -> None
 
 
 def test_two_jobs_may_create_a_topic_alike(tmp_path: Path) -> None:
-    """The second finds the topic of the first; with another number it has to be run again."""
+    """The second job finds the topic of the first. With another number it has to be run again."""
     begun = [
         WriteJob.begin(WriteRequest(str(tmp_path), topic="t", num_partitions=number))
         for number in (3, 3, 2)

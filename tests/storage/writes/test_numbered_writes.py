@@ -1,4 +1,4 @@
-"""Writes with a name and a number: what is left out, for which topic, and for how long."""
+"""Writes with a name and a version: which topics are left out, and for how long."""
 
 import json
 import time
@@ -29,7 +29,7 @@ LATER = 1_900_000_000_000  #: epoch ms, in 2030
 
 
 def to_topics(*topics: str) -> pa.Table:
-    """A row for each of them."""
+    """A row for each of these topics."""
     return pa.table({"value": [b"v"] * len(topics), "topic": list(topics)})
 
 
@@ -44,13 +44,13 @@ def names(directory: Path) -> set[str]:
 
 
 def rewrite_state(directory: Path, **fields: object) -> None:
-    """Put other fields into the file of the state."""
+    """Replace fields in the file of the state."""
     path = directory / STATE_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
 class Clock:
-    """The wall clock of the machine, which goes on from what it is set to."""
+    """The machine's wall clock, which continues from the time to which it is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._real = time.time
@@ -58,18 +58,18 @@ class Clock:
         monkeypatch.setattr(time, "time", lambda: self._real() + self.ahead)
 
     def advance(self, days: int) -> None:
-        """So many days have gone by."""
+        """Move the clock by this many days."""
         self.ahead += days * DAY
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """One that a test may set."""
+    """A clock that the test may set."""
     return Clock(monkeypatch)
 
 
 def test_the_second_topic_of_a_version_is_written(tmp_path: Path) -> None:
-    """One batch of a streaming query that goes to two topics, by two writes."""
+    """Two writes send one batch of a streaming query to two topics."""
     for topic in ("orders", "audit", "orders", "audit"):
         write(tmp_path, ONE, topic=topic, txn_app_id="query-7", txn_version=42)
     assert [1, 1] == n_rows(tmp_path, "orders", "audit")
@@ -81,7 +81,7 @@ def test_the_second_topic_of_a_version_is_written(tmp_path: Path) -> None:
 def test_topics_that_have_the_version_are_left_out_of_a_job(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And the others are written; the warning names those that are not."""
+    """The other topics are written, and a warning names the topics that are left out."""
     write(tmp_path, ONE, topic="orders", txn_app_id="app", txn_version=5)
     write(tmp_path, ONE, topic="audit", txn_app_id="app", txn_version=3)
     caplog.clear()
@@ -105,7 +105,7 @@ def test_topics_that_have_the_version_are_left_out_of_a_job(
 def test_a_warning_that_would_name_very_many_topics(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Names some, and says how many there are."""
+    """The warning names some of them, and their number."""
     rows = to_topics(*(f"t{number:02d}" for number in range(30)))
     for _ in range(2):
         write(tmp_path, rows, topic=None, txn_app_id="app", txn_version=1)
@@ -116,7 +116,7 @@ def test_a_warning_that_would_name_very_many_topics(
 
 
 def test_a_commit_says_whether_it_has_written_anything(tmp_path: Path) -> None:
-    """Not so only if everything was left out."""
+    """The answer is no only if every topic was left out."""
 
     def committed(*topics: str, topic: str | None = None) -> bool:
         numbered = NumberedWrite("app", 1)
@@ -131,12 +131,12 @@ def test_a_commit_says_whether_it_has_written_anything(tmp_path: Path) -> None:
     done = [committed(*topics) for topics in ("a", "a", "ab", "ba")]
     assert [True, False, True, False] == done
     assert [True, False] == [committed(topic="c"), committed("c", topic="c")]
-    assert [True, True] == [committed(), committed()]  # of no topic: there is nothing to leave out
+    assert [True, True] == [committed(), committed()]  # without a topic, nothing is left out
     assert [1, 1, 0] == n_rows(tmp_path, "a", "b", "c")
 
 
 def test_a_version_without_rows_counts_for_its_topic(tmp_path: Path) -> None:
-    """Tried again, it may have some: it is done all the same."""
+    """A retry may have rows, but the version is already committed."""
     write(tmp_path, topic="t", txn_app_id="app", txn_version=1)
     write(tmp_path, ONE, topic="t", txn_app_id="app", txn_version=1)
     assert [] == values(tmp_path)
@@ -145,7 +145,7 @@ def test_a_version_without_rows_counts_for_its_topic(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_is_left_out_is_not_emptied(tmp_path: Path) -> None:
-    """An overwrite that is tried again has been done, and others have written since."""
+    """The overwrite was already done, and others may have written since."""
     write(tmp_path, ONE, ONE, txn_app_id="app", txn_version=1)
     write(tmp_path, ONE, txn_app_id="app", txn_version=2, overwrite=True)
     write(tmp_path, ONE)
@@ -176,7 +176,7 @@ def test_a_topic_that_is_left_out_beside_another_is_not_emptied(tmp_path: Path) 
 def test_a_version_is_forgotten_30_days_after_its_last_commit(
     tmp_path: Path, clock: Clock
 ) -> None:
-    """By the next commit of anybody; those that are in use stay."""
+    """The next commit of any job forgets it. Versions in use stay."""
     write(tmp_path, ONE, txn_app_id="old", txn_version=1)
     write(tmp_path, ONE, topic="u", txn_app_id="old", txn_version=1)
     for version in range(3):
@@ -194,7 +194,7 @@ def test_a_version_is_forgotten_30_days_after_its_last_commit(
 
 @pytest.mark.parametrize("years", [1, -1, 8000, -56])
 def test_a_clock_that_was_wrong_for_some_commits(tmp_path: Path, clock: Clock, years: int) -> None:
-    """Forgets no version, neither of before nor of meanwhile, and keeps none for good."""
+    """No version is forgotten, and none is kept for ever."""
     write(tmp_path, ONE, txn_app_id="before", txn_version=1)
     real, clock.ahead = clock.ahead, years * 365.0 * DAY
     for version in range(3):
@@ -215,7 +215,7 @@ def test_a_clock_that_was_wrong_for_some_commits(tmp_path: Path, clock: Clock, y
 def test_versions_keep_their_age_where_the_clock_jumps_forward(
     tmp_path: Path, clock: Clock
 ) -> None:
-    """From one that was years behind: the jump counts for nothing, and the days before it do."""
+    """The clock was years behind. The jump does not count, and the days before it do."""
     write(tmp_path, ONE, txn_app_id="app", txn_version=1)
     for days in (20, 20_000, 9):
         clock.advance(days=days)
@@ -227,7 +227,7 @@ def test_versions_keep_their_age_where_the_clock_jumps_forward(
 
 
 def test_a_version_from_the_future_is_as_one_of_now(tmp_path: Path, clock: Clock) -> None:
-    """It is forgotten, too, whoever has put it there."""
+    """The version is forgotten 30 days later."""
     write(tmp_path, ONE, txn_app_id="app", txn_version=1)
     columns: dict[str, Any] = json.loads((tmp_path / STATE_FILE).read_text())["versions"]
     rewrite_state(tmp_path, versions={**columns, "time_ms": [2**62]})
@@ -287,7 +287,7 @@ COLUMNS = {"app_id": ["a"], "topic": ["t"], "version": [1], "time_ms": [1]}
     ids=lambda fields: json.dumps(fields).replace(" ", ""),
 )  # fmt: skip
 def test_a_state_that_nobody_has_written(tmp_path: Path, fields: dict[str, object]) -> None:
-    """Is refused as such, and nothing is written on the strength of it."""
+    """The state is refused, and nothing is written."""
     write(tmp_path, ONE, txn_app_id="app", txn_version=1)
     rewrite_state(tmp_path, **fields)
     before = (tmp_path / STATE_FILE).read_bytes()
@@ -297,7 +297,7 @@ def test_a_state_that_nobody_has_written(tmp_path: Path, fields: dict[str, objec
 
 
 def test_a_state_of_nothing_but_brackets(tmp_path: Path) -> None:
-    """However deep they are, and whatever numbers stand in them."""
+    """Any depth and any numbers are refused."""
     write(tmp_path, ONE)
     for data in (b"[" * 100_000, b"{" * 9, b"7" * 9_999, b"null", b"[]", b"\xff\xfe", b"\0", b""):
         (tmp_path / STATE_FILE).write_bytes(data)

@@ -1,4 +1,4 @@
-"""Overwriting: the records of a topic go when those of the job come, and offsets count on."""
+"""An overwrite removes a topic's records when the job's records come; offsets continue."""
 
 import shutil
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ write_here = partial(write, num_partitions=2, config=CONFIG)
 
 
 def test_the_log_start_moves_and_offsets_count_on(tmp_path: Path) -> None:
-    """In all partitions of the topic, also in those that get nothing, and in no other topic."""
+    """It moves in all partitions of the topic, also without new rows, and in no other topic."""
     write_here(tmp_path, numbered_rows(0, 500))
     write_here(tmp_path, numbered_rows(0, 100), topic="other")
     write_here(tmp_path, numbered_rows(1000, 100).slice(0, 1), overwrite=True)
@@ -61,7 +61,7 @@ def values_of(slices: Iterable[LogSlice]) -> list[int]:
 
 
 def test_the_files_go_with_a_later_job(tmp_path: Path) -> None:
-    """Readers that have planned a read find the files until their delay has passed."""
+    """Readers with a planned read find the files until the delay is over."""
     write_here(tmp_path, numbered_rows(0, 500))
     before = {path.name for path in (tmp_path / "t-0").glob(f"{0:020d}.*")}
     reader = segmentlog.open_log_dir(tmp_path)
@@ -91,7 +91,7 @@ def test_the_files_go_with_a_later_job(tmp_path: Path) -> None:
 
 
 def test_the_files_go_with_the_overwrite_if_there_is_no_delay(tmp_path: Path) -> None:
-    """The delay of the topic holds, and not that of others."""
+    """The delay is that of the topic, and not that of other topics."""
     write_here(tmp_path, numbered_rows(0, 100))
     segmentlog.alter_settings(tmp_path, "t", AT_ONCE)
     write_here(tmp_path, numbered_rows(1000, 10), overwrite=True)
@@ -101,7 +101,7 @@ def test_the_files_go_with_the_overwrite_if_there_is_no_delay(tmp_path: Path) ->
 
 
 def test_an_overwrite_forgets_no_producer(tmp_path: Path) -> None:
-    """The snapshots of earlier records go with them, but for one with all producers."""
+    """Earlier snapshots are removed, except one that has all producers."""
 
     def append(first: int, overwrite: bool = False) -> None:
         producer = None if overwrite else Producer(5, 0, {0: first, 1: first})
@@ -124,7 +124,7 @@ def test_an_overwrite_forgets_no_producer(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_was_made_anew_keeps_its_records(tmp_path: Path) -> None:
-    """Its predecessor was to lose records; the new topic loses none."""
+    """The deleted topic was to lose records. The new topic of that name loses none."""
     write_here(tmp_path, numbered_rows(0, 500))
     write_here(tmp_path, numbered_rows(1000, 10), overwrite=True)
     for path in tmp_path.iterdir():
@@ -145,7 +145,7 @@ def test_a_topic_that_was_made_anew_keeps_its_records(tmp_path: Path) -> None:
 def test_a_crash_at_every_step_of_an_overwrite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
-    """Readers see the old records or the new ones, in both partitions, and recovery keeps it."""
+    """Both partitions have the old records or the new ones, before and after recovery."""
     outcomes = []
     for number in range(0, 1000, every):
         directory = tmp_path / str(number)
@@ -182,13 +182,13 @@ def test_a_crash_at_every_step_of_an_overwrite(
 
 
 def test_a_topic_is_needed(tmp_path: Path) -> None:
-    """Rows that name topics do not say whose records are to go."""
+    """Rows that name their topics do not show which topics to overwrite."""
     with pytest.raises(OptionError, match="topic"):
         segmentlog.open_writer(tmp_path, overwrite=True)
 
 
 def test_a_failed_sync_keeps_the_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is undone on a disk that fails; the next writer does it, and readers see through."""
+    """Nothing is undone on a failing disk. The next writer undoes it, and reads continue."""
     write_here(tmp_path, numbered_rows(0, 100))
     first = tmp_path / "t-0" / f"{0:020d}.log"
     before = first.read_bytes()
@@ -217,7 +217,7 @@ def test_a_failed_sync_keeps_the_guard(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_overwritten_files_go_before_the_next_job_stages(tmp_path: Path) -> None:
-    """A disk that is full of them would otherwise refuse every job before its commit."""
+    """Otherwise a disk that is full of them would refuse every job."""
     write_here(tmp_path, numbered_rows(0, 500))
     write_here(tmp_path, numbered_rows(1000, 10), overwrite=True)
     segmentlog.alter_settings(tmp_path, "t", AT_ONCE)
@@ -231,7 +231,7 @@ def test_overwritten_files_go_before_the_next_job_stages(tmp_path: Path) -> None
 
 
 def test_overwritten_files_stay_for_the_delay_of_their_own_topic(tmp_path: Path) -> None:
-    """A job for another topic goes by it, too, whatever delay its own topic has."""
+    """A job for another topic uses this delay, whatever delay the other topic has."""
     write_here(tmp_path, numbered_rows(0, 500))
     write_here(tmp_path, numbered_rows(1000, 10), overwrite=True)
     segmentlog.alter_settings(tmp_path, "u", AT_ONCE)

@@ -1,4 +1,4 @@
-"""Places where directories of logs lie: below ones that cannot be synced, or not by us."""
+"""Log directories below directories that cannot be synced, or not by this user."""
 
 import errno
 import os
@@ -49,13 +49,13 @@ for path in (pathlib.Path(name), pathlib.Path(name, "user", "data")):
 
 
 def test_below_a_directory_that_cannot_be_synced() -> None:
-    """As homes below autofs are; also where the log directory is the mount itself."""
+    """Homes below autofs are such places. The log directory may be the mount itself."""
     assert "[b'v', b'v']\n" * 2 == in_namespace(BELOW_A_MOUNT)
 
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Directories that were synced, as they come."""
+    """Directories that were synced, in order."""
     found: list[Path] = []
     real = os.fsync
 
@@ -71,7 +71,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_the_names_that_lead_to_a_new_directory_are_synced(
     tmp_path: Path, synced: list[Path]
 ) -> None:
-    """Also those that a writer has made that died, and no longer once there was a commit."""
+    """Directories that a dead writer made are synced as well, until the first commit."""
     path = tmp_path / "a" / "b" / "logs"
     for _ in range(2):
         segmentlog.open_writer(path, "t").abort()
@@ -85,7 +85,7 @@ def test_the_names_that_lead_to_a_new_directory_are_synced(
 
 
 def test_nothing_above_the_mount_is_synced() -> None:
-    """No name there is the writer's, and an ancestor that hangs would hang the job."""
+    """The writer made no name there, and an ancestor that hangs would hang the job."""
     code = """
 import os, pathlib, subprocess, sys
 from plain_writes import ONE, values, write
@@ -109,7 +109,7 @@ print("/mnt" in found, "/mnt/a" in found, "/" in found)
 def test_a_directory_above_that_is_not_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, *, is_fatal: bool
 ) -> None:
-    """No disk is behind its names, or its disk fails."""
+    """Its names are on no disk, or its disk fails."""
     real = os.fsync
 
     def fails(descriptor: int) -> None:
@@ -127,7 +127,7 @@ def test_a_directory_above_that_is_not_synced(
 
 
 def test_a_directory_above_that_may_not_be_listed() -> None:
-    """It is passed through, and is not the writer's."""
+    """The writer has not made it, and skips it."""
     with common_directory() as top:
         top.chmod(0o711)
         (top / "mine").mkdir()
@@ -139,7 +139,7 @@ def test_a_directory_above_that_may_not_be_listed() -> None:
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A log directory of user 4711 that its group, 815, may write to; it holds one job."""
+    """A log directory of user 4711, writable for its group 815, with one job."""
     with common_directory() as top:
         path = top / "logs"
         path.mkdir()
@@ -162,7 +162,7 @@ MEMBER = 4712
 def test_a_member_of_the_group_does_not_write_what_the_owner_cannot_use(
     shared: Path, what: str
 ) -> None:
-    """Before anything is made or recovered, and in words that say who may."""
+    """The refusal comes before any change, and names who may write."""
     if what == "new":
         shutil.rmtree(shared)
         shared.mkdir()
@@ -189,7 +189,7 @@ def test_a_member_of_the_group_does_not_write_what_the_owner_cannot_use(
 
 
 def test_a_task_of_a_member_of_the_group_stages_nothing(shared: Path) -> None:
-    """Spark's executors may run as another user than its driver."""
+    """Spark's executors may run as another user than the driver."""
     with as_user(4711, 815, 0o002):
         job = WriteJob.begin(WriteRequest(str(shared), ProducerConfig(), topic="t"))
     before = left(shared)
@@ -205,7 +205,7 @@ def test_a_task_of_a_member_of_the_group_stages_nothing(shared: Path) -> None:
 
 
 def test_the_owner_is_told_whose_lock_it_cannot_open(shared: Path) -> None:
-    """A file of another user, from a writer that did not refuse."""
+    """The file belongs to another user, whose writer was not refused."""
     os.chown(shared / ".lock", MEMBER, 815)
     (shared / ".lock").chmod(0o644)
     with (
@@ -217,7 +217,7 @@ def test_the_owner_is_told_whose_lock_it_cannot_open(shared: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", *(f"{0:020d}.{kind}" for kind in ("log", "timeindex"))])
 def test_a_partition_that_may_not_be_written_to(shared: Path, name: str) -> None:
-    """Its directory, or a file of its active segment; the error names it."""
+    """The error names the directory, or the file of the active segment."""
     path = shared / "t-0" / name
     os.chown(path, 0, 0)
     before = left(shared)
@@ -234,7 +234,7 @@ def test_a_partition_that_may_not_be_written_to(shared: Path, name: str) -> None
 
 
 def test_root_without_the_right_to_give_files_away(shared: Path) -> None:
-    """As in a container with few capabilities: it may write anywhere, and is no owner."""
+    """In a container with few capabilities, root may write anywhere without being the owner."""
     code = """
 import pathlib, sys
 from plain_writes import ONE, write
@@ -252,7 +252,7 @@ except LogDirectoryError as error:
 
 
 def test_root_gives_what_it_makes_to_the_owner(shared: Path) -> None:
-    """As before: nothing is left that a broker could not open."""
+    """A broker can open every file."""
     write(shared, ONE, num_partitions=2, topic="other")
     assert {4711} == {user for _, user in left(shared)}
     with as_user(4711, 815):
@@ -262,7 +262,7 @@ def test_root_gives_what_it_makes_to_the_owner(shared: Path) -> None:
 def test_a_file_system_that_gives_everything_one_owner(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As CIFS does: what is made there belongs to the owner of the directory, whoever made it."""
+    """On CIFS, every new file belongs to the owner of the directory."""
     real = os.stat
 
     def forced(path: str | int, **options: Any) -> os.stat_result:

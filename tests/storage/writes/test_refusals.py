@@ -1,4 +1,4 @@
-"""Refusals of a writer: their words, and that they lose and leave nothing."""
+"""Refusals of a writer: their messages, and that they neither lose nor leave anything."""
 
 import logging
 import shutil
@@ -28,7 +28,7 @@ from segmentlog.topic_config import TopicConfig
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_topic_of_which_a_partition_is_missing(tmp_path: Path, missing: int) -> None:
-    """As in one of several directories of a broker: keys would find other partitions."""
+    """A broker may have several directories. Keys would get other partitions."""
     write(tmp_path, ONE, num_partitions=3)
     write(tmp_path, ONE, topic="whole")
     shutil.rmtree(tmp_path / f"t-{missing}")
@@ -46,7 +46,7 @@ def test_a_topic_of_which_a_partition_is_missing(tmp_path: Path, missing: int) -
 
 
 def test_the_directory_of_a_partition(tmp_path: Path) -> None:
-    """A log directory inside it would be one that nobody looks into."""
+    """A log directory inside a partition would never be read."""
     write(tmp_path, ONE)
     with pytest.raises(LogDirectoryError, match=rf"name the log directory, {tmp_path}$"):
         write(tmp_path / "t-0", ONE)
@@ -54,7 +54,7 @@ def test_the_directory_of_a_partition(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
-    """Itself, or one above it."""
+    """The path itself is a file, or a parent of it."""
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "logs"):
         with pytest.raises(LogDirectoryError, match="name a directory, or one that can be made"):
@@ -62,7 +62,7 @@ def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
 
 
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
-    """Before anything is made."""
+    """The settings are refused before any file is made."""
     refused: list[dict[str, Any]] = [{"num_partitions": n} for n in (0, -2, 10**11)]
     for options in (*refused, {"txn_app_id": "app", "txn_version": -1}):
         with pytest.raises(OptionError, match=r"give a whole number from [01] to"):
@@ -75,7 +75,7 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_topics_are_created_in_a_brokers_directory_if_that_is_said(tmp_path: Path) -> None:
-    """And in no other are they made if it is not to be."""
+    """In other directories they are created unless the option forbids it."""
     (tmp_path / "meta.properties").touch()
     with pytest.raises(UnknownTopicOrPartitionError, match="create it with the broker"):
         write(tmp_path, ONE)
@@ -86,7 +86,7 @@ def test_topics_are_created_in_a_brokers_directory_if_that_is_said(tmp_path: Pat
 
 
 def test_what_was_to_be_deleted_is_deleted_at_the_second_try(tmp_path: Path) -> None:
-    """A flush that came to nothing has deleted nothing."""
+    """The first flush failed, and has deleted nothing."""
     write(tmp_path, ONE)
     with segmentlog.open_writer(tmp_path, "t", overwrite=True, lock_timeout_seconds=0) as writer:
         writer.append(ONE)
@@ -100,7 +100,7 @@ def test_what_was_to_be_deleted_is_deleted_at_the_second_try(tmp_path: Path) -> 
 
 
 def test_rows_are_not_written_without_one_that_was_refused(tmp_path: Path) -> None:
-    """A program that goes on after the error is told, and the flush before it stays."""
+    """Later calls fail, too, and the flush before stays."""
     bad = pa.table({"value": [b"good", b"bad"], "partition": [0, 7]})
 
     def go_on() -> None:
@@ -120,7 +120,7 @@ def test_rows_are_not_written_without_one_that_was_refused(tmp_path: Path) -> No
 
 
 def test_a_row_that_is_refused_at_the_flush(tmp_path: Path) -> None:
-    """The row was held until then: nothing is written without it either."""
+    """The row was held until the flush. The other rows are not written, either."""
     writer = segmentlog.open_writer(tmp_path, "t")
     writer.append(pa.table({"value": [b"good", b"bad"], "partition": [0, 7]}))
     with pytest.raises(InvalidRecordError, match="names partition 7"):
@@ -133,7 +133,7 @@ def test_a_row_that_is_refused_at_the_flush(tmp_path: Path) -> None:
 
 
 def test_rows_of_which_none_was_taken(tmp_path: Path) -> None:
-    """Lack a column; those before them are written."""
+    """They lack a column. The rows before them are written."""
     with segmentlog.open_writer(tmp_path, "t") as writer:
         writer.append(ONE)
         with pytest.raises(ColumnError, match="'value' is missing; the rows have: key"):
@@ -144,7 +144,7 @@ def test_rows_of_which_none_was_taken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("named", [2**31, -(2**31) - 1, 2**40])
 def test_a_partition_that_no_topic_can_have(tmp_path: Path, named: int) -> None:
-    """Is refused with its row."""
+    """The error names the row."""
     rows = pa.table({"value": [b"a", b"b"], "partition": [0, named]})
     with pytest.raises(InvalidRecordError, match=f"no topic has a partition {named}") as caught:
         write(tmp_path, rows)
@@ -152,7 +152,7 @@ def test_a_partition_that_no_topic_can_have(tmp_path: Path, named: int) -> None:
 
 
 def test_a_row_that_keeps_its_offset_keeps_its_partition(tmp_path: Path) -> None:
-    """Its key may have had nothing to do with that."""
+    """Its partition may not be the one of its key."""
     columns = {"value": [b"a", b"b"], "offset": [0, 1], "partition": [0, None]}
     with pytest.raises(InvalidRecordError, match=r"row 1 .*its partition is null"):
         write(tmp_path, pa.table(columns), config=ProducerConfig(use_offsets=True))
@@ -161,7 +161,7 @@ def test_a_row_that_keeps_its_offset_keeps_its_partition(tmp_path: Path) -> None
 def test_a_version_that_was_committed_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Or a counter that has begun again would lose job after job in silence."""
+    """Otherwise a counter that begins again would lose every job without notice."""
     write(tmp_path, ONE, txn_app_id="app", txn_version=5)
     with caplog.at_level(logging.WARNING):
         write(tmp_path, ONE, txn_app_id="app", txn_version=3)
@@ -170,7 +170,7 @@ def test_a_version_that_was_committed_is_named(
 
 
 def test_the_time_of_appending_is_that_of_writing(tmp_path: Path) -> None:
-    """Whatever time the rows have: as in a broker."""
+    """The times of the rows do not count, as in a broker."""
     config = ProducerConfig(
         topic_config=TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME),
         use_timestamps=True,
@@ -184,7 +184,7 @@ def test_the_time_of_appending_is_that_of_writing(tmp_path: Path) -> None:
 
 
 def test_a_link_or_a_file_in_the_place_of_a_partition(tmp_path: Path) -> None:
-    """A link that leads nowhere, one that leads somewhere, and a file; before rows are taken."""
+    """A broken link, a link and a file are refused before rows are accepted."""
     place = tmp_path / "t-0"
     write(tmp_path, ONE, topic="other")
     before = sorted(path.name for path in tmp_path.iterdir())

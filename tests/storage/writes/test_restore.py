@@ -19,7 +19,7 @@ RESTORE = ProducerConfig(use_timestamps=True, use_timestamp_types=True, use_offs
 
 
 def placed_rows(offsets: list[int], partition: int = 0) -> pa.Table:
-    """Records with these offsets, whose timestamps and values tell them."""
+    """Records with these offsets, which their timestamps and values contain."""
     return pa.table(
         {
             "value": pa.array([b"%d" % offset for offset in offsets], pa.binary()),
@@ -34,7 +34,7 @@ def placed_rows(offsets: list[int], partition: int = 0) -> pa.Table:
 
 
 def restore(directory: Path, *tables: pa.Table, **settings: Any) -> None:
-    """One job."""
+    """Restore the rows in one job."""
     config = settings.pop("config", RESTORE)
     with segmentlog.open_writer(
         directory, "t", num_partitions=2, config=config, **settings
@@ -44,7 +44,7 @@ def restore(directory: Path, *tables: pa.Table, **settings: Any) -> None:
 
 
 def test_offsets_and_times_are_kept(tmp_path: Path) -> None:
-    """With gaps, over jobs and segments; the log starts where the first record did."""
+    """The rows have gaps, jobs and segments. The log starts at the first record."""
     config = ProducerConfig(
         TopicConfig(segment_bytes=2000), batch_size=300,
         use_timestamps=True, use_timestamp_types=True, use_offsets=True,
@@ -66,7 +66,7 @@ def test_offsets_and_times_are_kept(tmp_path: Path) -> None:
 
 
 def test_tasks_are_put_in_the_order_of_their_offsets(tmp_path: Path) -> None:
-    """Whichever comes first."""
+    """The tasks end in any order."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), RESTORE, topic="t"))
     extents = []
     for task, offsets in enumerate([[20, 21], [0, 1], [10]]):
@@ -94,7 +94,7 @@ def test_tasks_are_put_in_the_order_of_their_offsets(tmp_path: Path) -> None:
 def test_offsets_out_of_order_are_refused_with_the_remedy(
     tmp_path: Path, before: list[int], offsets: list[list[int]], bad: int, end: int
 ) -> None:
-    """In a table, from table to table, and behind what the log has."""
+    """The offsets fall in a table, from table to table, or below the log end."""
     if before:
         restore(tmp_path, placed_rows(before))
     with pytest.raises(OffsetsOutOfOrderError, match="sortWithinPartitions") as caught:
@@ -108,7 +108,7 @@ def test_offsets_out_of_order_are_refused_with_the_remedy(
 
 
 def test_tasks_whose_offsets_overlap_are_refused(tmp_path: Path) -> None:
-    """Found when they are committed, before anything is touched."""
+    """The commit finds the overlap before it changes a file."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), RESTORE, topic="t"))
     extents = []
     for task, offsets in enumerate([[0, 10], [5]]):
@@ -123,7 +123,7 @@ def test_tasks_whose_offsets_overlap_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["value", "partition", "offset", "timestamp", "timestampType"])
 def test_a_column_that_is_needed(tmp_path: Path, name: str) -> None:
-    """Is missed by its name, and refused if it has another type."""
+    """The error names the missing column. Another type is refused, too."""
     table = placed_rows([1, 2])
     with pytest.raises(OptionError, match=f"column '{name}'"):
         restore(tmp_path, table.drop_columns([name]))
@@ -133,7 +133,7 @@ def test_a_column_that_is_needed(tmp_path: Path, name: str) -> None:
 
 
 def test_an_offset_that_is_null(tmp_path: Path) -> None:
-    """Is none."""
+    """A null offset is refused."""
     table = placed_rows([1, 2]).drop_columns(["offset"])
     with pytest.raises(InvalidRecordError, match=r"row 1.*offset is null"):
         restore(tmp_path, table.append_column("offset", pa.array([1, None], pa.int64())))
@@ -141,7 +141,7 @@ def test_an_offset_that_is_null(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("directory", GOLDEN, ids=lambda path: path.name)
 def test_every_topic_of_a_broker_is_restored(directory: Path, tmp_path: Path) -> None:
-    """Read from its directory and written to another: the same rows, if the format has them."""
+    """The copy has the rows of the broker's directory, if the format can hold them."""
     source = segmentlog.open_log_dir(directory)
     n_rows = 0
     for topic, partitions in source.topics().items():

@@ -1,4 +1,4 @@
-"""Rows, columns and sizes that a writer takes or refuses."""
+"""Rows, columns and sizes that a writer accepts or refuses."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.linux
 
 
 def test_milliseconds_of_any_unit(tmp_path: Path) -> None:
-    """Also those that are too many to be microseconds; seconds may be too many themselves."""
+    """Some times do not fit microseconds, and times in seconds may not fit milliseconds."""
     config = ProducerConfig(use_timestamps=True)
     for unit, count in (("s", 5), ("ms", 5_999), ("us", 5_999_999), ("ns", 5_999_999_999)):
         times = pa.array([count, None], pa.timestamp(unit))
@@ -39,7 +39,7 @@ def test_milliseconds_of_any_unit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("has_topics", [False, True])
 def test_a_row_is_named_as_the_task_has_counted_it(tmp_path: Path, has_topics: bool) -> None:
-    """Whichever rows are written together."""
+    """The number does not depend on the rows that are written together."""
     first = pa.table({"value": [b"a"] * 10, "topic": ["t", "u"] * 5, "partition": [0] * 10})
     names = [0, 0, 0, 7, 0, 0]
     second = pa.table({"value": [b"b"] * 6, "topic": ["u", "t"] * 3, "partition": names})
@@ -53,7 +53,7 @@ def test_a_row_is_named_as_the_task_has_counted_it(tmp_path: Path, has_topics: b
 
 
 def test_columns_of_one_name(tmp_path: Path) -> None:
-    """Nobody can say which is meant."""
+    """Two columns of one name are ambiguous."""
     table = pa.Table.from_arrays([pa.array([b"a"]), pa.array([b"b"])], ["value", "value"])
     with pytest.raises(ColumnError, match="there more than once"):
         write(tmp_path, table)
@@ -62,6 +62,6 @@ def test_columns_of_one_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["batch_size", "buffer_memory", "max_request_size"])
 @pytest.mark.parametrize("size", [-1, 2**63])
 def test_sizes_that_cannot_be(name: str, size: int) -> None:
-    """Refused where they are given."""
+    """The sizes are refused when they are given."""
     with pytest.raises(OptionError, match=f"option '{name}' is '{size}'"):
         ProducerConfig(**cast("Any", {name: size}))

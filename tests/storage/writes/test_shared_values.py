@@ -1,4 +1,4 @@
-"""Rows that share their values, in dictionaries or views: what is held stays near its bound."""
+"""Rows that share values, in dictionaries or views, are written in bounded memory."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ import segmentlog
 from segmentlog.errors import ColumnError, InvalidRecordError
 from segmentlog.stage.config import ProducerConfig
 
-#: Rows of one value of 1 MiB: 3.2 GB of records, and a hundredth of that to hold.
+#: Rows of one value of 1 MiB: 3.2 GB of records, and a hundredth of that in memory.
 WRITE_MUCH = """
 import resource, sys
 import pyarrow as pa
@@ -59,7 +59,7 @@ print(segmentlog.open_log_dir(directory).log("t", 0).end_offset())
 def test_values_that_many_rows_share_are_written_in_bounded_memory(
     tmp_path: Path, shape: str, n_rows: int
 ) -> None:
-    """3.2 GB of records under a ``buffer_memory`` of 32 MB, in one batch or in many."""
+    """``buffer_memory`` is 32 MB, and the records have 3.2 GB, in one batch or in many."""
     done = subprocess.run(
         [sys.executable, "-c", WRITE_MUCH, tmp_path, shape, str(n_rows)],
         capture_output=True, text=True, check=False,
@@ -88,7 +88,7 @@ def as_view(names: list[str | None]) -> pa.Array:
 def test_rows_keep_their_values_whatever_they_share(
     tmp_path: Path, encoded: Callable[[list[str | None]], pa.Array], topic: str | None
 ) -> None:
-    """Also where batches have more values together than an index of 8 bits can name."""
+    """All batches together have more values than an index of 8 bits can number."""
     expected = [[None if i % 7 == 3 else f"{n}-{i % 90}" for i in range(100)] for n in range(5)]
     with_topics = [] if topic else ["topic"]
     tables = [
@@ -105,7 +105,7 @@ def test_rows_keep_their_values_whatever_they_share(
 
 
 def test_a_row_that_no_batch_can_hold_is_refused(tmp_path: Path) -> None:
-    """By its number; its headers name one value of 1 GiB twice."""
+    """The error has the row's number. Its headers contain one value of 1 GiB twice."""
     shared = pa.DictionaryArray.from_arrays(
         pa.array([0] * 3, pa.int32()), pa.array([bytes(1 << 30)])
     )
@@ -118,14 +118,14 @@ def test_a_row_that_no_batch_can_hold_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_dictionary_of_numbers_is_refused(tmp_path: Path) -> None:
-    """As a column of numbers is."""
+    """A dictionary of numbers is refused like a column of numbers."""
     numbers = pa.array([1, 2, 1]).dictionary_encode()
     with pytest.raises(ColumnError, match="a value is binary or string"):
         write(tmp_path, pa.table({"value": numbers}))
 
 
 def test_a_few_rows_of_a_large_table_do_not_keep_all_of_it(tmp_path: Path) -> None:
-    """Ten rows of each of many tables, of which nobody else has need any more."""
+    """Each of many tables gives ten rows, and nothing else refers to the tables."""
     held = []
     before = pa.total_allocated_bytes()
 

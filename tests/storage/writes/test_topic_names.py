@@ -13,7 +13,7 @@ pytestmark = pytest.mark.linux
 
 
 def test_a_topic_with_the_name_of_a_guard(tmp_path: Path) -> None:
-    """Its partitions are no guards, which the next writer would remove."""
+    """Its partitions are not guards, which the next writer would remove."""
     topic = "segmentlog.unfinished.0123456789abcdef"
     for _ in range(2):
         with segmentlog.open_writer(tmp_path, topic) as writer:
@@ -23,7 +23,7 @@ def test_a_topic_with_the_name_of_a_guard(tmp_path: Path) -> None:
 
 
 def test_many_topics_in_one_column(tmp_path: Path) -> None:
-    """Rows of each keep their order, and are not looked for among all of them."""
+    """Rows of each topic keep their order, without a search among all rows."""
     names = [f"t{n % 7}" for n in range(100)]
     table = pa.table({"value": [b"%d" % n for n in range(100)], "topic": names})
     with segmentlog.open_writer(tmp_path) as writer:

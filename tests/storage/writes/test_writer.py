@@ -1,4 +1,4 @@
-"""Plain Python appends to logs: what is written, where, and what becomes visible when."""
+"""Appends from plain Python: which rows are written, where, and when they become visible."""
 
 import os
 import shutil
@@ -39,14 +39,14 @@ from segmentlog.writes.request import WriteRequest
 
 
 def write_job(directory: Path, first: int, n_rows: int, **settings: Any) -> None:
-    """Numbers from `first` on, with these settings."""
+    """Write numbers from `first` on, with these settings."""
     config = ProducerConfig(**settings)
     write(directory, numbered_rows(first, n_rows), num_partitions=2, config=config)
 
 
 @pytest.mark.parametrize("codec", Codec)
 def test_what_was_written_is_read(tmp_path: Path, codec: Codec) -> None:
-    """Rows, offsets and keys, job after job."""
+    """Rows, offsets and keys of several jobs are read."""
     write_job(tmp_path, 0, 1000, codec=codec, batch_size=2000)
     write_job(tmp_path, 1000, 10, codec=codec)
     log = segmentlog.open_log_dir(tmp_path).log("t", 1)
@@ -58,7 +58,7 @@ def test_what_was_written_is_read(tmp_path: Path, codec: Codec) -> None:
 
 
 def test_segments_roll_and_indexes_follow(tmp_path: Path) -> None:
-    """At their size, in the middle of jobs and between them; the indexes are a broker's."""
+    """Segments roll at their size, within jobs and between them. The indexes equal a broker's."""
     config = TopicConfig(segment_bytes=5_000, index_interval_bytes=500)
     for job in range(5):
         write_job(tmp_path, 1000 * job, 1000, topic_config=config, batch_size=400)
@@ -71,7 +71,7 @@ def test_segments_roll_and_indexes_follow(tmp_path: Path) -> None:
 
 
 def test_a_block_that_fails_writes_nothing(tmp_path: Path) -> None:
-    """And leaves nothing behind."""
+    """The block leaves no files."""
     write_job(tmp_path, 0, 10)
     bad = numbered_rows(20, 10).rename_columns(["key", "headers", "partition"])
     with pytest.raises(OptionError, match="headers"):
@@ -85,14 +85,14 @@ def test_a_block_that_fails_writes_nothing(tmp_path: Path) -> None:
     "topic", ["../x", "a/b", "x" * 250, "", ".", "..", "a b", "__consumer_offsets", "ä"]
 )
 def test_a_hostile_topic_name_is_refused(tmp_path: Path, topic: str) -> None:
-    """Before anything is made."""
+    """The name is refused before any file is made."""
     with pytest.raises(OptionError, match="topic"):
         segmentlog.open_writer(tmp_path / "logs", topic)
     assert not (tmp_path / "logs").exists()
 
 
 def test_a_brokers_directory_gets_no_new_topics(tmp_path: Path) -> None:
-    """The broker would move a topic aside that it does not know."""
+    """The broker would put aside a topic that it does not know."""
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
     with pytest.raises(UnknownTopicOrPartitionError, match="auto_create_topics=True"):
         segmentlog.open_writer(tmp_path, "t")
@@ -100,7 +100,7 @@ def test_a_brokers_directory_gets_no_new_topics(tmp_path: Path) -> None:
 
 
 def test_a_partition_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
-    """Its records are missed; one that never had any is made again."""
+    """The lost partition had records. A partition that never had records is made again."""
     write_job(tmp_path, 0, 1)
     shutil.rmtree(tmp_path / "t-1")
     write_job(tmp_path, 1, 9)
@@ -112,7 +112,7 @@ def test_a_partition_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_locked_directory_is_refused(tmp_path: Path) -> None:
-    """A second writer waits, and then says what it waited for."""
+    """A second writer waits, and its error names the lock."""
     write_job(tmp_path, 0, 2)
     with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError, match="is in use"):
         segmentlog.open_writer(tmp_path, "t", lock_timeout_seconds=0.2)
@@ -124,7 +124,7 @@ def test_a_locked_directory_is_refused(tmp_path: Path) -> None:
 def test_a_crash_at_every_step_leaves_the_job_whole_or_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
-    """Readers see one or the other before recovery and after, and the next writer goes on."""
+    """Readers see all or nothing of it, before and after recovery. The next writer continues."""
     before, after = dealt((0, 100)), dealt((0, 100), (100, 50))
     seen = {"before": 0, "after": 0, "guarded": 0}
     settings: dict[str, Any] = {"batch_size": 300, "topic_config": TopicConfig(segment_bytes=2000)}
@@ -163,7 +163,7 @@ def test_a_crash_at_every_step_leaves_the_job_whole_or_out(
 
 
 def test_two_writers_and_a_reader_never_meet_half_a_job(tmp_path: Path) -> None:
-    """Jobs of two processes follow each other; whoever reads meanwhile sees whole ones only."""
+    """Jobs of two processes follow each other, and readers see only whole jobs."""
     code = (
         "import sys, segmentlog, pyarrow as pa\n"
         "for job in range(20):\n"
@@ -192,7 +192,7 @@ def test_two_writers_and_a_reader_never_meet_half_a_job(tmp_path: Path) -> None:
 
 
 def staged(directory: Path, first: int, **settings: Any) -> tuple[WriteJob, list[TaskExtents]]:
-    """A job of twenty rows that is about to commit."""
+    """A job of twenty rows before its commit."""
     job = WriteJob.begin(WriteRequest(str(directory), ProducerConfig(**settings), topic="t"))
     stager = job.stager(0)
     stager.add(numbered_rows(first, 20).to_batches()[0])
@@ -203,7 +203,10 @@ def staged(directory: Path, first: int, **settings: Any) -> tuple[WriteJob, list
 def test_a_log_that_is_shorter_than_before_the_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flush: bool
 ) -> None:
-    """Refused where everything had been synced; else it is what a power cut has left."""
+    """If everything had been synced, the log is refused.
+
+    Otherwise a power cut explains the length.
+    """
     write_job(tmp_path, 0, 20, flush=flush, batch_size=200)
     job, extents = staged(tmp_path, 20, flush=flush)
     with monkeypatch.context() as patch:
@@ -240,7 +243,7 @@ def test_a_log_that_is_shorter_than_before_the_commit(
 
 
 def test_what_a_dead_driver_left_is_swept_after_a_week(tmp_path: Path) -> None:
-    """By a job that comes a week after another has found it, not while a file is younger."""
+    """A job removes the files a week after another job has found them, if no file is younger."""
     write_job(tmp_path, 0, 2)
     week = 7 * 24 * 3600
     for name, age in {"a.job": week + 9, "a.0.x.stage": 9, "b.job": week + 9}.items():
@@ -256,7 +259,7 @@ def test_what_a_dead_driver_left_is_swept_after_a_week(tmp_path: Path) -> None:
 def test_what_a_task_left_that_was_killed_behind_its_job_is_removed_by_the_next(
     tmp_path: Path,
 ) -> None:
-    """Its job has ended and removed what stood there then; nobody else would come for a week."""
+    """The job ended before the task was killed. Otherwise the files would stay for a week."""
     write_job(tmp_path, 0, 2)
     ended = WriteJob.begin(WriteRequest(str(tmp_path), ProducerConfig(), topic="t"))
     late = ended.stager(1)  # it has seen the mark
@@ -274,7 +277,7 @@ def test_what_a_task_left_that_was_killed_behind_its_job_is_removed_by_the_next(
 def test_a_writer_that_was_taken_over_undoes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was slow and lost its lock; what another one has committed meanwhile stays."""
+    """The writer was slow and lost its lock. The commit of the other writer stays."""
     write_job(tmp_path, 0, 20)
     slow, slow_extents = staged(tmp_path, 20)
     other, other_extents = staged(tmp_path, 40)
@@ -298,7 +301,7 @@ def test_a_writer_that_was_taken_over_undoes_nothing(
 
 
 def test_a_writer_flushes_rolls_and_closes(tmp_path: Path) -> None:
-    """Flushed rows are visible, and stay when the rest is given up."""
+    """Flushed rows are visible, and stay when later rows are given up."""
     writer = segmentlog.open_writer(tmp_path, "t", num_partitions=2)
     writer.append(numbered_rows(0, 20))
     assert not (tmp_path / "t-0").exists()
@@ -330,7 +333,7 @@ def test_a_writer_flushes_rolls_and_closes(tmp_path: Path) -> None:
 
 
 def test_one_transaction_number_is_one_commit(tmp_path: Path) -> None:
-    """A second flush under it would be taken for done."""
+    """A second flush under the number would count as already done."""
     with segmentlog.open_writer(
         tmp_path, "t", num_partitions=2, txn_app_id="job", txn_version=1
     ) as writer:
@@ -342,7 +345,7 @@ def test_one_transaction_number_is_one_commit(tmp_path: Path) -> None:
 
 
 class OnlyAnArray:
-    """Rows that have the interface of one batch alone."""
+    """Rows that have only the interface of one batch."""
 
     def __arrow_c_array__(self, requested_schema: object = None) -> object:
         return pa.record_batch({"key": ["a", None], "value": ["ä", "2"]}).__arrow_c_array__()
@@ -379,7 +382,7 @@ class OnlyAnArray:
 def test_rows_come_from_any_library_with_the_capsule_interface(
     tmp_path: Path, make: Callable[[], Any]
 ) -> None:
-    """Strings are written in UTF-8, and read again as strings or as bytes."""
+    """Strings are written in UTF-8, and read as strings or as bytes."""
     rows = make()
     with segmentlog.open_writer(tmp_path, "t") as writer:
         writer.append(rows)
@@ -390,7 +393,7 @@ def test_rows_come_from_any_library_with_the_capsule_interface(
 
 
 def test_topics_of_a_polars_frame_choose_the_log(tmp_path: Path) -> None:
-    """The column of topics may have views of strings, as Polars has them."""
+    """The column of topics may have string views, as in Polars."""
     polars = pytest.importorskip("polars")
     with segmentlog.open_writer(tmp_path) as writer:
         headers = [[{"key": "h", "value": b"x"}], None, []]
