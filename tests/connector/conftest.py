@@ -13,7 +13,7 @@ from spark_server import SparkServer
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A Connect client of ``local-cluster``: nothing of the driver is in this process."""
+    """A Connect client of ``local-cluster``; no part of the driver is in this process."""
     directory = tmp_path_factory.mktemp("spark")
     with SparkServer("local-cluster[2,1,1024]", directory) as server:
         session = server.session()
@@ -23,6 +23,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(params=["local", pytest.param("cluster", marks=pytest.mark.thorough)])
 def any_spark(request: pytest.FixtureRequest) -> SparkSession:
-    """Tasks that are threads of the driver's JVM, and tasks in executors of their own."""
+    """Tasks are threads of the driver's JVM, or run in separate executors."""
     name = {"local": "spark", "cluster": "cluster"}[request.param]
     return request.getfixturevalue(name)

@@ -1,7 +1,7 @@
-"""Compaction as a Spark job: in the driver's threads, and in executors of a Connect server.
+"""Compaction as a Spark job, in the driver's threads and in executors of a Connect server.
 
-Workers die, and jobs are cancelled.  Speculation needs two machines: `test_dead_tasks` has
-attempts that meet, as processes.
+Workers die, and jobs are cancelled. Speculation needs two machines, so `test_dead_tasks` has
+processes as concurrent attempts.
 """
 
 import os
@@ -55,13 +55,13 @@ _LOCK = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX 
 
 
 def is_locked_by_another(directory: Path) -> bool:
-    """Whether a process that locks the whole file, as a broker does, is kept out."""
+    """Whether a process cannot lock the whole file as a broker does."""
     command = [sys.executable, "-c", _LOCK, str(directory / ".lock")]
     return bool(subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode)
 
 
 def test_each_task_compacts_a_partition(any_spark: SparkSession, tmp_path: Path) -> None:
-    """The same as without Spark; nothing is left, and nothing is due any more."""
+    """The result is that of a compaction without Spark. No file is left, and no log is due."""
     for name in ("here", "spark"):
         (tmp_path / name).mkdir()
         lay_out_logs(tmp_path / name)
@@ -112,7 +112,7 @@ def stops_at(
     number_of: Callable[[int, int], int],
     names: Sequence[str] = CALLS,
 ) -> Callable[[CompactionTask], object]:
-    """A task that stops once at a call of `os`, whose number depends on the task and attempt."""
+    """A task that stops once, at a call of `os` that depends on the task and the attempt."""
 
     def outcome(task: CompactionTask) -> object:
         from pyspark import TaskContext
@@ -147,7 +147,7 @@ def stops_at(
 
 @pytest.fixture
 def by_value() -> Iterator[None]:
-    """Functions of this module reach the workers, which cannot import it."""
+    """Send functions of this module to the workers by value, because they cannot import it."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
@@ -165,8 +165,8 @@ def test_workers_that_are_killed_at_any_step(
     n_rounds: int,
     n_deaths: int,
 ) -> None:
-    """The first attempts at each partition die, and the last one loses no key."""
-    n_calls = 84  # of a task that is let alone
+    """The first attempts at each partition die, and the last attempt loses no key."""
+    n_calls = 84  # of a task that is not stopped
 
     def kill(task: CompactionTask) -> None:
         Path(f"{task.directory}.died.{os.getpid()}").touch()
@@ -200,7 +200,7 @@ def test_a_job_that_is_cancelled(
     names: Sequence[str],
     number: int,
 ) -> None:
-    """The lock is held until Spark has ended the tasks, here at the begin and inside a swap."""
+    """The lock is held until Spark has ended the tasks, at their beginning and inside a swap."""
     last = lay_out_many_keys(tmp_path)
     waiting = str(tmp_path / "waiting")
 
@@ -232,7 +232,7 @@ def test_a_job_that_is_cancelled(
 def test_a_damaged_partition_does_not_hold_the_others_up(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """It stays as it was, and the error is that of the engine."""
+    """The damaged partition is not changed, and the error is that of the engine."""
     lay_out_logs(tmp_path)
     path = tmp_path / "t-1" / f"{0:020d}.log"
     data = path.read_bytes()
@@ -250,7 +250,7 @@ def test_a_damaged_partition_does_not_hold_the_others_up(
 def test_a_directory_that_is_in_use(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused before any task runs; the lock is held while tasks run."""
+    """The job is refused before any task runs. The lock is held while tasks run."""
     lay_out_logs(tmp_path)
     with as_broker(tmp_path), pytest.raises(LogLockedError):
         pyspark_segmentlog.compact(spark, tmp_path, settings=COMPACT)

@@ -58,7 +58,7 @@ TESTS = {
 
 
 def test_each_row_of_the_table_has_a_test() -> None:
-    """And each test is there."""
+    """Each test that is named here exists."""
     section = README.read_text().split('## Differences from `format("kafka")`')[1]
     table = section.split("\n## ")[0]
     rows = re.findall(r"^\| (.*?) \| .* \| .* \|$", table, re.MULTILINE)[1:]
@@ -71,7 +71,7 @@ def test_each_row_of_the_table_has_a_test() -> None:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Two partitions of 100 records, and one without; one second from record to record."""
+    """Two partitions of 100 records, a second apart, and one partition without records."""
     times = [1000 * i for i in range(100)]
     write_times(tmp_path, {0: times, 1: times, 2: []}, segment_bytes=2000)
     return tmp_path
@@ -86,7 +86,10 @@ def test_latest_is_what_the_broker_has_checkpointed(log: Path) -> None:
 
 
 def test_one_partition_is_read_by_many_tasks(log: Path) -> None:
-    """About so many bytes each; 0 stands for one task, and pieces by offsets are cut further."""
+    """A task reads about this number of bytes.
+
+    0 stands for one task, and pieces by offsets are cut again.
+    """
     one = {"assign": '{"t":[0]}'}
     n_bytes = sum(each.stat().st_size for each in log.glob("t-0/*.log"))
 
@@ -102,7 +105,7 @@ def test_one_partition_is_read_by_many_tasks(log: Path) -> None:
 
 @pytest.mark.parametrize("late", ["true", "false"])
 def test_a_bound_on_records_divides_the_default_range(log: Path, late: str) -> None:
-    """`kafka` takes the difference of the words -2 and -1 for one record."""
+    """`kafka` takes the difference between -2 and -1 for one record."""
     options = {"maxRecordsPerPartition": "40", "lateBinding": late, "assign": '{"t":[0,2]}'}
     edges = ((-2, -1), [(2, -2, -1)]) if late == "true" else ((0, 100), [])
 
@@ -113,7 +116,10 @@ def test_a_bound_on_records_divides_the_default_range(log: Path, late: str) -> N
 def test_a_duration_finds_records_that_a_broker_misses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deleted records of the first segment were newer; options of `kafka` answer as a broker."""
+    """Deleted records of the first segment were newer.
+
+    Options of `kafka` answer as a broker does.
+    """
     path = tmp_path / "kafka"
     write_times(path, {0: [1000, 9000, *range(2000, 2100)]}, segment_bytes=500)
     monkeypatch.setattr("time.time_ns", lambda: 2_100_000_000)
@@ -128,7 +134,7 @@ def test_a_duration_finds_records_that_a_broker_misses(
 
 @pytest.mark.parametrize("more", [{}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "2"}])
 def test_a_start_behind_latest_is_refused(log: Path, more: dict[str, str]) -> None:
-    """However the read is divided."""
+    """The division of the read does not matter."""
     starts = json.dumps({"t": {"0": 999, "1": -2, "2": -2}})
 
     with pytest.raises(OptionError, match="t-0 would start at 999 and end at"):
@@ -157,7 +163,7 @@ def test_the_last_records_of_each_partition(
     options: dict[str, str],
     expected: list[tuple[int, int]],
 ) -> None:
-    """Before its end, or before the planning of the read, which is 50 seconds into the log."""
+    """They are counted from its end, or by time before the planning, 50 seconds into the log."""
     monkeypatch.setattr("time.time_ns", lambda: 50_000_000_000)
     rows = {each: list(range(*bounds)) for each, bounds in enumerate(expected)}
 
@@ -165,12 +171,12 @@ def test_the_last_records_of_each_partition(
 
 
 def test_a_duration_without_a_record_is_empty(log: Path) -> None:
-    """It is no error: nothing has happened in that time."""
+    """An empty duration is not an error."""
     assert [] == ranges(log, lastDuration="10 minutes")
 
 
 def test_a_relative_start_is_fixed_when_the_read_is_planned(log: Path) -> None:
-    """A late end is not: then there are more records."""
+    """The start stays. A late end moves, so that more records are read."""
     found = ranges(log, lastRecords="10", lateBinding="true")
 
     assert [(0, 90, -1), (1, 90, -1), (2, 0, -1)] == found
@@ -194,7 +200,7 @@ def test_a_relative_start_is_fixed_when_the_read_is_planned(log: Path) -> None:
     ],
 )
 def test_blanks_around_a_value_do_not_count(name: str, value: str) -> None:
-    """Around any value; the text is kept for messages alone."""
+    """Blanks around any value are ignored. Messages show the text as it was given."""
     found, expected = (
         ReadOptions.parse({"path": "/d", name: text}) for text in (value, value.strip())
     )
@@ -220,6 +226,6 @@ def test_blanks_around_a_value_do_not_count(name: str, value: str) -> None:
 def test_maps_name_exactly_the_partitions_that_are_read(
     log: Path, name: str, value: dict[str, object]
 ) -> None:
-    """The maps are of offsets and of timestamps, at both ends, as with `kafka`."""
+    """Maps of offsets and of timestamps do so at both ends, as with `kafka`."""
     with pytest.raises(OptionError, match=f"'{name}' .* exactly the partitions"):
         plan(log, **{name: json.dumps(value)})

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_columns_are_chosen_by_name(spark: SparkSession, example_data: str) -> None:
-    """One or several; the options are those of any read."""
+    """One column is chosen, or several. The options are those of any read."""
     counted = pyspark_segmentlog.read(spark, Path(example_data), "partition", subscribe="orders")
     rows = pyspark_segmentlog.read(
         spark, example_data, ["offset", "topic"], assign='{"orders":[0]}', lastRecords=2
@@ -26,7 +26,7 @@ def test_columns_are_chosen_by_name(spark: SparkSession, example_data: str) -> N
 
 
 def test_keys_and_values_are_strings_if_asked_for(spark: SparkSession, example_data: str) -> None:
-    """All columns are there, in the order of a read without a schema."""
+    """All columns are returned, in the order of a read without a schema."""
     rows = pyspark_segmentlog.read(
         spark, example_data, strings=True, subscribe="orders", lastRecords=1, includeHeaders=True
     )
@@ -41,7 +41,7 @@ def test_keys_and_values_are_strings_if_asked_for(spark: SparkSession, example_d
 def test_several_directories_of_one_broker_are_read(
     spark: SparkSession, example_data: str, tmp_path: Path
 ) -> None:
-    """As with `load([...])`."""
+    """The rows are those of `load([...])`."""
     write(tmp_path, ONE, topic="more")
     rows = pyspark_segmentlog.read(
         spark, [example_data, tmp_path], "topic", subscribe="orders,more"
@@ -53,7 +53,7 @@ def test_several_directories_of_one_broker_are_read(
 def test_a_wrong_column_is_refused_before_spark_is_asked(
     spark: SparkSession, example_data: str
 ) -> None:
-    """With the name that was probably meant."""
+    """The message has the name that was probably meant."""
     with pytest.raises(ColumnError, match="did you mean 'offset'"):
         pyspark_segmentlog.read(spark, example_data, "ofset")
     with pytest.raises(ColumnError, match="leave out all but one"):

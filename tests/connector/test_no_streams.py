@@ -1,4 +1,4 @@
-"""Streams are refused in a sentence, until there are some."""
+"""Streams are not supported, and are refused in a sentence."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.spark
 
 
 def run(stream: DataFrame, tmp_path: Path, sink: str, **options: str) -> None:
-    """Start it, and wait for what comes."""
+    """Start the stream, and wait for its error."""
     writer = stream.writeStream.format(sink).options(**options)
     writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.start(str(tmp_path / "logs")).processAllAvailable()
@@ -19,7 +19,7 @@ def run(stream: DataFrame, tmp_path: Path, sink: str, **options: str) -> None:
 def test_a_stream_of_a_log_directory(
     spark: SparkSession, example_data: str, tmp_path: Path
 ) -> None:
-    """Spark asks at `start`, and says it without an error of its own on top."""
+    """Spark asks at `start`, and adds no error of its own."""
     stream = spark.readStream.format("segmentlog").load(example_data)
     with pytest.raises(
         StreamingQueryException, match=r"batch queries only: use spark\.read"
@@ -31,7 +31,7 @@ def test_a_stream_of_a_log_directory(
 
 
 def test_a_stream_into_a_log_directory(spark: SparkSession, tmp_path: Path) -> None:
-    """With what does instead; nothing is made."""
+    """The message names the alternative, and no file is made."""
     stream = (
         spark.readStream.format("rate")
         .load()

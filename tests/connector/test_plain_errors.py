@@ -1,4 +1,4 @@
-"""An error of ours is one sentence, with no frames of ours before it, wherever Spark shows it."""
+"""Our errors are one sentence without our frames before it, wherever Spark shows them."""
 
 import os
 import pickle
@@ -22,14 +22,14 @@ OURS = ("/pyspark_segmentlog/", "/segmentlog/")
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Everything that the cases name; the lock is held."""
+    """All directories that the cases name, one of them with a held lock."""
     found = situations(tmp_path_factory.mktemp("shown"))
     with DirectoryLock(found["LOCKED"]):
         yield found
 
 
 def check(name: str, text: str, *, most: int) -> None:
-    """The sentence is on one of the first `most` lines, and there is no frame of ours."""
+    """The sentence is on one of the first `most` lines, without any of our frames."""
     shown = find(name, text)
     assert len(shown.lines) == 1 + ("stage failure" in text), text
     assert shown.lines[0] <= most, text
@@ -39,7 +39,7 @@ def check(name: str, text: str, *, most: int) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_python_shows(spark: SparkSession, places: dict[str, str], name: str) -> None:
-    """Whichever door of ours Spark came in by; Spark's own frames are the lines before it."""
+    """Spark calls us in several ways. Its own frames are the lines before the sentence."""
     check(name, traceback_of(name, spark, places), most=17)
 
 
@@ -48,13 +48,16 @@ def test_what_python_shows(spark: SparkSession, places: dict[str, str], name: st
 def test_what_a_connect_client_shows(
     cluster: SparkSession, places: dict[str, str], name: str
 ) -> None:
-    """More lines of Spark's before it, and none of ours."""
+    """Spark adds more lines of its own, and none of ours."""
     check(name, traceback_of(name, cluster, places), most=27)
 
 
 @pytest.mark.thorough
 def test_on_a_console(tmp_path: Path) -> None:
-    """The last line of what a program shows but one; of a task, also the third."""
+    """The sentence is in the line before the last one.
+
+    For a task, it is also in the third line.
+    """
     shown = console(situations(tmp_path), MANY)
 
     topic, batch, lock = (shown[name] for name in MANY)
@@ -66,7 +69,7 @@ def test_on_a_console(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_in_a_notebook(tmp_path: Path) -> None:
-    """Spark's own frames take 30 lines there; one line of IPython's takes them away."""
+    """Spark's own frames take 30 lines, which one line of IPython's removes."""
     shown = jupyter(situations(tmp_path), MANY, {"spark.log.level": "OFF"}, "%xmode Minimal")
 
     assert max(each.lines[0] for each in shown.values()) <= 5, shown
@@ -75,7 +78,7 @@ def test_in_a_notebook(tmp_path: Path) -> None:
 def test_spark_is_asked_for_the_whole_traceback(
     spark: SparkSession, places: dict[str, str]
 ) -> None:
-    """By its own setting, which is on unless somebody looks for a fault of ours."""
+    """Spark's own setting shows all frames, to find a fault of segmentlog."""
     spark.conf.set(SIMPLIFIED, "false")
     try:
         text = traceback_of("wrong topic", spark, places)
@@ -97,7 +100,7 @@ def test_spark_is_asked_for_the_whole_traceback(
 def test_bugs_keep_their_frames(
     monkeypatch: pytest.MonkeyPatch, setting: str, error: Exception, hides: bool
 ) -> None:
-    """And so does everything outside Spark's workers."""
+    """Everything outside Spark's workers keeps its frames, too."""
     for name in ("SPARK_SIMPLIFIED_TRACEBACK", "SPARK_TRACEBACK_WITH_LOCALS"):
         monkeypatch.delenv(name, raising=False)
     if setting == "SPARK_TRACEBACK_WITH_LOCALS":

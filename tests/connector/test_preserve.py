@@ -1,4 +1,4 @@
-"""Rows that were read and are written back: what they keep, and what is said about the rest."""
+"""Rows that are read and written back: the columns that are kept, and the warnings."""
 
 import logging
 from pathlib import Path
@@ -20,7 +20,7 @@ NO_HEADERS = "have no column headers"
 def warnings_of_write(
     caplog: pytest.LogCaptureFixture, path: Path, *left: str, **options: str
 ) -> list[str]:
-    """The warnings when Spark asks for a writer of all columns but those that are `left`."""
+    """The warnings when Spark asks for a writer of all columns except `left`."""
     caplog.clear()
     columns = [field for field in row_schema(include_headers=True) if field.name not in left]
     schema = type(row_schema(include_headers=True))(columns)
@@ -32,7 +32,10 @@ def warnings_of_write(
 def test_columns_that_a_write_does_not_keep_are_named(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """Once a job, with what keeps them; nothing is said of rows without them."""
+    """Each job warns once, and names the option that keeps them.
+
+    Rows without the columns cause no warning.
+    """
     (said,) = warnings_of_write(caplog, tmp_path)
     assert LOST in said
     assert "preserve=true keeps all of it" in said
@@ -47,7 +50,7 @@ def test_columns_that_a_write_does_not_keep_are_named(
 
 
 def test_preserve_is_the_default_of_what_it_stands_for() -> None:
-    """Each option by itself comes before it."""
+    """Each option that is given takes precedence over it."""
     config = write_request({"path": "/d", "preserve": "true"}).config
     assert (True, True, True) == (
         config.use_timestamps, config.use_timestamp_types, config.use_offsets,
@@ -66,7 +69,7 @@ def test_preserve_is_the_default_of_what_it_stands_for() -> None:
 def test_plain_python_says_and_keeps_the_same(
     caplog: pytest.LogCaptureFixture, example_data: str, tmp_path: Path
 ) -> None:
-    """Once a writer, for all of its appends."""
+    """A writer warns once, for all of its appends."""
     log = segmentlog.open_log_dir(example_data).log("orders", 1)
     table = log.scan(include_headers=True).read_all()
     with segmentlog.open_writer(tmp_path / "lost", "orders", num_partitions=3) as writer:
@@ -88,7 +91,7 @@ def test_plain_python_says_and_keeps_the_same(
 def test_a_topic_comes_back_as_it_was(
     spark: SparkSession, example_data: str, tmp_path: Path
 ) -> None:
-    """All columns of all rows, and a first write that fails is no obstacle to the next."""
+    """All columns of all rows come back. A first write that fails does not stop the next."""
     reader = spark.read.format("segmentlog").option("preserve", "true")
     rows = reader.option("subscribe", "orders").load(example_data)
     write = rows.write.format("segmentlog").option("preserve", "true").mode("append")

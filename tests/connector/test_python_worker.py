@@ -1,4 +1,4 @@
-"""The process of a task, which is used again."""
+"""The process of a task is used for several tasks."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ print(after_first, after_second > 1000, gc.get_freeze_count() > 1000, len(tasks[
 
 
 def test_planners_freeze_modules(example_data: str) -> None:
-    """Both processes that plan a read are used again: one for columns, one for partitions."""
+    """Two processes plan reads: one for columns, one for partitions. Both are used again."""
     assert "0 True True True" == run(PLANNED.replace("examples/data", example_data))
 
 
@@ -69,5 +69,5 @@ def test_unix_sockets_to_workers(example_data: str, tmp_path: Path) -> None:
 
 
 def test_modules_are_frozen_once() -> None:
-    """No first task waits, and the garbage collector still reaches the objects of later tasks."""
+    """No first task waits. The garbage collector still reaches objects of later tasks."""
     assert "0 True True" == run(CODE)

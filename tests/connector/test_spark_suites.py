@@ -13,12 +13,12 @@ CASES = [(suite, case) for suite, cases in SUITES.items() for case in cases]
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """A file of tests."""
+    """The syntax tree of a file of tests."""
     return ast.parse(path.read_text())
 
 
 def parameter_names(test: ast.FunctionDef) -> set[str]:
-    """Names that ``pytest.param(…, id=…)`` gives, and literals of a lone parameter."""
+    """Names in ``pytest.param(…, id=…)``, and literals of a single parameter."""
     found: set[str] = set()
     for decorator in test.decorator_list:
         for node in ast.walk(decorator):
@@ -32,7 +32,7 @@ def parameter_names(test: ast.FunctionDef) -> set[str]:
 
 @pytest.mark.parametrize(("suite", "case"), CASES)
 def test_each_case_has_a_test(suite: str, case: str) -> None:
-    """The test is there, by its name and the name of its parameter."""
+    """The test exists, with the name of its parameter."""
     value = SUITES[suite][case]
     if isinstance(value, Unfit):
         assert value.reason

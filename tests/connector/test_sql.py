@@ -1,4 +1,4 @@
-"""SQL: tables and views, reads and writes, and the refusals that say what to do instead."""
+"""SQL tables and views: reads, writes, and refusals with a remedy."""
 
 import shutil
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ N_ROWS = 1062  # of all its topics
 
 @pytest.fixture
 def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
-    """The session in a database of the test's own."""
+    """The session, with a database for this test."""
     spark.sql(f"CREATE DATABASE of_test LOCATION '{tmp_path / 'warehouse'}'")
     spark.sql("USE of_test")
     yield spark
@@ -35,7 +35,7 @@ def count(spark: SparkSession, query: str) -> int:
 
 @pytest.fixture
 def logs(example_data: str, tmp_path: Path) -> str:
-    """A copy of the example, under a name that a URI would have to escape."""
+    """A copy of the example, under a name that a URI has to escape."""
     path = tmp_path / "lo%20gs #1?"
     shutil.copytree(example_data, path)
     return str(path)
@@ -52,7 +52,10 @@ def logs(example_data: str, tmp_path: Path) -> str:
     ],
 )
 def test_a_table_reads_with_its_options(sql: SparkSession, logs: str, clauses: str) -> None:
-    """Whatever is selected, also through a view; and dropping it leaves the logs."""
+    """Any columns are selected, also through a view.
+
+    Dropping the table does not delete the logs.
+    """
     sql.sql("CREATE TABLE t USING segmentlog " + clauses.format(logs))
     sql.sql("CREATE VIEW v AS SELECT offset, value FROM t")
 
@@ -63,14 +66,14 @@ def test_a_table_reads_with_its_options(sql: SparkSession, logs: str, clauses: s
 
 
 def test_a_table_of_the_catalogs_own_api_reads(sql: SparkSession, logs: str) -> None:
-    """As one of SQL does."""
+    """The table is like a table made by SQL."""
     made = sql.catalog.createTable("t", path=logs, source="segmentlog", subscribe="orders")
 
     assert N_ORDERS == made.count() == sql.table("t").count()
 
 
 def test_a_table_has_the_column_that_its_options_add(sql: SparkSession, logs: str) -> None:
-    """And a comment on the column that holds the options takes nothing from them."""
+    """A comment on the column that holds the options does not remove them."""
     options = f"OPTIONS (path '{logs}', includeHeaders true, subscribe 'orders')"
     sql.sql(f"CREATE TABLE t USING segmentlog {options}")
     sql.sql("ALTER TABLE t ALTER COLUMN key COMMENT 'the customer'")
@@ -80,7 +83,7 @@ def test_a_table_has_the_column_that_its_options_add(sql: SparkSession, logs: st
 
 
 def test_options_of_a_query_come_before_those_of_the_table(sql: SparkSession, logs: str) -> None:
-    """Another way to name topics takes the place of the table's."""
+    """Another way to name topics replaces the table's way."""
     sql.sql(f"CREATE TABLE t USING segmentlog OPTIONS (path '{logs}', subscribe 'orders')")
     sql.sql(f"CREATE TABLE plain USING segmentlog OPTIONS (path '{logs}')")
 
@@ -95,7 +98,7 @@ def test_options_of_a_query_come_before_those_of_the_table(sql: SparkSession, lo
 
 
 def test_options_of_a_table_do_not_follow_its_schema(sql: SparkSession, logs: str) -> None:
-    """A read with a path of its own reads all that is there."""
+    """A read that has a path reads all topics there."""
     sql.sql(f"CREATE TABLE t USING segmentlog OPTIONS (path '{logs}', subscribe 'orders')")
     schema = sql.table("t").schema
 
@@ -114,14 +117,17 @@ def test_options_of_a_table_do_not_follow_its_schema(sql: SparkSession, logs: st
 def test_a_table_that_could_not_be_read_is_not_created(
     sql: SparkSession, logs: str, clauses: str, says: str
 ) -> None:
-    """Its options are checked when it is made."""
+    """The options are checked when the table is made."""
     with pytest.raises(PySparkException, match=says):
         sql.sql("CREATE TABLE t USING segmentlog " + clauses.format(logs))
     assert not sql.catalog.tableExists("t")
 
 
 def test_a_table_without_options_says_how_to_make_one(sql: SparkSession, logs: str) -> None:
-    """One with columns of the user's, or of `saveAsTable`: Spark keeps no options of these."""
+    """The table has columns of the user's, or `saveAsTable` made it.
+
+    Spark keeps no options of such tables.
+    """
     sql.sql(f"CREATE TABLE own (value BINARY) USING segmentlog OPTIONS (path '{logs}')")
     Path(f"{logs}-of-own").mkdir()  # a write makes no directory whose name could be a pattern
     frame = sql.sql("SELECT 'v' value").write.format("segmentlog").mode("append")
@@ -143,7 +149,7 @@ def test_a_table_without_options_says_how_to_make_one(sql: SparkSession, logs: s
     ],
 )
 def test_a_write_needs_a_path_of_its_own(sql: SparkSession, logs: str, statement: str) -> None:
-    """Spark does not hand a table's on; and nothing is made."""
+    """Spark does not pass the table's path to a write. No file is made."""
     sql.sql(f"CREATE TABLE t USING segmentlog OPTIONS (path '{logs}')")
     before = sorted(Path(logs).iterdir())
     with pytest.raises(PySparkException, match=r"INSERT INTO t WITH \(path '/data/logs'"):
@@ -154,7 +160,7 @@ def test_a_write_needs_a_path_of_its_own(sql: SparkSession, logs: str, statement
 
 
 def test_save_as_table_needs_a_path(sql: SparkSession, tmp_path: Path) -> None:
-    """And leaves no table behind that cannot be read."""
+    """No table is left that cannot be read."""
     frame = sql.sql("SELECT 'v' value").write.format("segmentlog").option("topic", "t")
     with pytest.raises(PySparkException, match=r'\.save\("/data/logs"\)'):
         frame.mode("append").saveAsTable("saved")
@@ -165,7 +171,7 @@ def test_save_as_table_needs_a_path(sql: SparkSession, tmp_path: Path) -> None:
 def test_rows_are_inserted_with_options_in_the_statement(
     sql: SparkSession, tmp_path: Path
 ) -> None:
-    """Columns that are not named stay empty."""
+    """Columns that the statement does not name stay empty."""
     logs = str(tmp_path / "logs")
     segmentlog.open_writer(logs, "orders", num_partitions=3).close()
     sql.sql(f"CREATE TABLE t USING segmentlog OPTIONS (path '{logs}')")
@@ -178,7 +184,7 @@ def test_rows_are_inserted_with_options_in_the_statement(
 
 
 def test_a_view_that_is_made_for_it_takes_rows(sql: SparkSession, tmp_path: Path) -> None:
-    """Its columns are the rows', its options the write's."""
+    """The view has the columns of the rows and the options of a write."""
     logs = str(tmp_path / "logs")
     sql.sql(
         "CREATE TEMPORARY VIEW sink (key STRING, value STRING) USING segmentlog "
@@ -192,7 +198,7 @@ def test_a_view_that_is_made_for_it_takes_rows(sql: SparkSession, tmp_path: Path
 
 
 def test_a_view_that_reads_says_how_to_write(sql: SparkSession, logs: str) -> None:
-    """Its options are a read's."""
+    """The view has the options of a read."""
     sql.sql(
         "CREATE TEMPORARY VIEW source USING segmentlog "
         f"OPTIONS (path '{logs}', subscribe 'orders')"

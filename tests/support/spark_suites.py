@@ -157,13 +157,13 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
     "KafkaOffsetRangeCalculatorSuite": {
         "no minPartitions": f"{_CUTS}[one]",
         "no minPartitions, an empty range": f"{_RANGES}test_ranges_without_offsets_are_left_out",
-        "as many partitions as minPartitions": f"{_CUTS}[as many as there are]",
+        "as many partitions as minPartitions": f"{_CUTS}[three tasks for three partitions]",
         "the same, with executors": _NO_EXECUTORS,
         "one partition in four": f"{_CUTS}[one to four]",
         "a large partition beside a small one": f"{_CUTS}[skewed]",
         "an empty range, and one to divide": f"{_RANGES}test_ranges_without_offsets_are_left_out",
         "a very large partition beside a very small one": f"{_CUTS}[very skewed]",
-        "fewer than there are partitions": f"{_CUTS}[fewer than there are]",
+        "fewer tasks than partitions partitions": f"{_CUTS}[fewer than there are]",
         "ten offsets in three": f"{_CUTS}[no exact multiple]",
         "an empty range beside two that are divided": (
             f"{_RANGES}test_ranges_without_offsets_do_not_count_as_tasks"
@@ -178,7 +178,7 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
         "preferred executors of whole ranges": _NO_EXECUTORS,
         "none for divided ranges; the ranges": f"{_CUTS}[one of three divided]",
         "maxRecordsPerPartition, no more than it": (
-            f"{_CUTS}[as many records as allowed]", f"{_CUTS}[fewer records]",
+            f"{_CUTS}[exactly the allowed records]", f"{_CUTS}[fewer records]",
         ),
         "maxRecordsPerPartition, more than it": f"{_CUTS}[more records]",
         "maxRecordsPerPartition, three partitions": f"{_CUTS}[three partitions]",

@@ -1,4 +1,4 @@
-"""The start and the end of a read, as they are written."""
+"""The options for the start and the end of a read."""
 
 import json
 
@@ -32,25 +32,25 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
 
 @pytest.mark.parametrize("text", ["earliest", "EARLIEST", " Earliest "])
 def test_earliest_is_the_start_of_every_partition(text: str) -> None:
-    """The word is taken in any case."""
+    """Upper and lower case do not matter."""
     assert {A0: EARLIEST, B0: EARLIEST} == start(text).resolve([B0, A0])
 
 
 @pytest.mark.parametrize("text", ["latest", "LATEST", " Latest "])
 def test_latest_is_the_end_of_every_partition(text: str) -> None:
-    """The word is taken in any case."""
+    """Upper and lower case do not matter."""
     assert {A0: LATEST, B0: LATEST} == end(text).resolve([B0, A0])
 
 
 def test_offsets_are_given_by_partition() -> None:
-    """-2 is earliest; offsets of any size a long can hold are kept as they are."""
+    """-2 is earliest. All other offsets that fit a long are kept as they are."""
     text = json.dumps({"a": {"0": 23, "1": -2}, "b": {"0": 2**62}})
 
     assert {A0: 23, A1: EARLIEST, B0: 2**62} == start(text).resolve([A0, A1, B0])
 
 
 def test_a_topic_may_have_one_word_for_all_its_partitions() -> None:
-    """In any case, beside topics with numbers."""
+    """The word may have any case. Other topics may have numbers."""
     starts = start('{"a":"Earliest","b":{"0":7}}').resolve([A0, A1, B0])
     ends = end('{"a":"LATEST","b":{"0":-1}}').resolve([A0, A1, B0])
 
@@ -59,12 +59,12 @@ def test_a_topic_may_have_one_word_for_all_its_partitions() -> None:
 
 
 def test_zero_is_an_offset() -> None:
-    """And none of the two words."""
+    """Zero does not stand for earliest or latest."""
     assert {A0: 0} == start('{"a":{"0":0}}').resolve([A0])
 
 
 def test_the_answer_is_sorted_by_topic_and_partition() -> None:
-    """Whatever the order of the text and of the partitions."""
+    """The order of the text and of the partitions does not matter."""
     found = start('{"b":{"0":1},"a":{"1":2,"0":3}}').resolve([B0, A1, A0])
 
     assert [A0, A1, B0] == list(found)
@@ -74,7 +74,7 @@ def test_the_answer_is_sorted_by_topic_and_partition() -> None:
     "text", ["latest", '{"a":"latest"}', '{"a":{"0":-1}}', '{"a":{"0":5,"1":-1}}']
 )
 def test_a_start_at_latest_is_refused(text: str) -> None:
-    """As a word, for a topic, and as a number."""
+    """Latest is refused as a word, for a topic, and as a number."""
     with pytest.raises(OptionError, match=r"may not start at latest \(-1\)") as caught:
         start(text)
 
@@ -85,7 +85,7 @@ def test_a_start_at_latest_is_refused(text: str) -> None:
     "text", ["earliest", '{"a":"earliest"}', '{"a":{"0":-2}}', '{"a":{"0":5,"1":-2}}']
 )
 def test_an_end_at_earliest_is_refused(text: str) -> None:
-    """As a word, for a topic, and as a number."""
+    """Earliest is refused as a word, for a topic, and as a number."""
     with pytest.raises(OptionError, match=r"may not end at earliest \(-2\)") as caught:
         end(text)
 
@@ -93,7 +93,7 @@ def test_an_end_at_earliest_is_refused(text: str) -> None:
 
 
 def test_the_refusal_names_the_partition() -> None:
-    """In a long map one needs to know where."""
+    """In a long map, the user needs the place of the mistake."""
     with pytest.raises(OptionError, match="as a-1 does"):
         start('{"a":{"0":5,"1":-1}}')
     with pytest.raises(OptionError, match="as b does"):
@@ -131,7 +131,7 @@ def test_the_refusal_names_the_partition() -> None:
     ],
 )
 def test_another_form_is_refused_with_an_example(text: str) -> None:
-    """The message names the option and shows what is taken."""
+    """The message names the option and shows what is accepted."""
     with pytest.raises(OptionError) as caught:
         start(text)
 
@@ -144,19 +144,19 @@ def test_another_form_is_refused_with_an_example(text: str) -> None:
     ['{"a":{"0":5,"0":6}}', '{"a":{"0":5},"a":{"1":6}}', '{"a":"earliest","a":"earliest"}'],
 )
 def test_a_name_that_stands_twice_is_refused(text: str) -> None:
-    """JSON would let the last one win."""
+    """A JSON parser would use the last value."""
     with pytest.raises(OptionError, match=r"it names '(a|0)' twice"):
         start(text)
 
 
 def test_a_topic_with_a_word_and_with_partitions_is_refused() -> None:
-    """The message names it, and says what to give."""
+    """The message names the topic, and the accepted forms."""
     with pytest.raises(OptionError, match="'a' twice: give each topic once, by a word or by its"):
         start('{"a":"earliest","b":{"0":1},"a":{"0":1}}')
 
 
 def test_a_partition_written_in_two_ways_is_refused() -> None:
-    """`0` and `00` are the same partition."""
+    """`0` and `00` are one partition."""
     with pytest.raises(OptionError, match="twice"):
         start('{"a":{"0":5,"00":6}}')
 
@@ -177,7 +177,10 @@ def test_a_partition_written_in_two_ways_is_refused() -> None:
 def test_a_map_names_exactly_the_partitions_that_are_read(
     text: str, assigned: list[TopicPartition]
 ) -> None:
-    """One too few or too many is refused, with those that are read."""
+    """A map with a partition too few or too many is refused.
+
+    The message lists the partitions that are read.
+    """
     with pytest.raises(OptionError, match="exactly the partitions") as caught:
         start(text).resolve(assigned)
 
@@ -185,20 +188,20 @@ def test_a_map_names_exactly_the_partitions_that_are_read(
 
 
 def test_many_partitions_are_not_all_named() -> None:
-    """Twenty, and how many more."""
+    """The message names twenty partitions, and the number of the others."""
     assigned = [TopicPartition("a", i) for i in range(50)]
     with pytest.raises(OptionError, match=r"a-19 and 30 more, it names a-0$"):
         start('{"a":{"0":5}}').resolve(assigned)
 
 
 def test_nothing_to_read_wants_an_empty_map() -> None:
-    """A directory without topics."""
+    """The directory has no topics."""
     assert {} == start("{}").resolve([])
     assert {} == start("earliest").resolve([])
 
 
 def test_assigned_partitions_are_sorted_and_once() -> None:
-    """As a broker's client would take them."""
+    """A broker's client would return them in this form."""
     assert (A0, A1, B0) == parse_assign('{"b":[0],"a":[1,0,1]}')
 
 
@@ -222,7 +225,7 @@ def test_assigned_partitions_are_sorted_and_once() -> None:
     ],
 )
 def test_another_form_of_assign_is_refused_with_an_example(text: str) -> None:
-    """The message names the option and shows what is taken."""
+    """The message names the option and shows what is accepted."""
     with pytest.raises(OptionError) as caught:
         parse_assign(text)
 
@@ -231,6 +234,6 @@ def test_another_form_of_assign_is_refused_with_an_example(text: str) -> None:
 
 
 def test_a_topic_that_is_assigned_twice_is_refused() -> None:
-    """JSON would let the last one win."""
+    """A JSON parser would use the last value."""
     with pytest.raises(OptionError, match="twice"):
         parse_assign('{"a":[0],"a":[1]}')

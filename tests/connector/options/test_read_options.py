@@ -1,4 +1,4 @@
-"""Options of a batch read: every rule, without Spark."""
+"""Options of a batch read, without Spark."""
 
 import logging
 import pickle
@@ -18,12 +18,12 @@ from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo, TopicPart
 
 
 def parse(**options: str) -> ReadOptions:
-    """Options beside a path."""
+    """Parse options and a path."""
     return ReadOptions.parse({"path": "/d", **options})
 
 
 def refusal(raw: dict[str, str]) -> OptionError:
-    """The error that these options beside a path are refused with."""
+    """The error that refuses these options, given with a path."""
     with pytest.raises(OptionError) as caught:
         ReadOptions.parse({"path": "/d", **raw})
     return caught.value
@@ -51,7 +51,7 @@ def test_a_path_alone_reads_everything() -> None:
 
 
 def test_options_travel_to_a_task_unchanged() -> None:
-    """They are pickled into every one."""
+    """The options are pickled into every task."""
     options = parse(assign='{"a":[0]}', startingOffsets='{"a":{"0":5}}', includeHeaders="true")
 
     assert options == pickle.loads(pickle.dumps(options))
@@ -94,13 +94,13 @@ USED = {option.name for option in READ_OPTIONS if option.is_used}
 
 
 def test_every_option_has_a_good_value_here() -> None:
-    """A new option is tested, too."""
+    """A new option needs a value here, so that it is tested."""
     assert [option.name for option in READ_OPTIONS] == list(GOOD_VALUES)
 
 
 @pytest.mark.parametrize("name", GOOD_VALUES)
 def test_names_are_taken_in_any_case(name: str) -> None:
-    """Spark passes names in lower case on some ways and unchanged on others."""
+    """Spark passes names in lower case or unchanged, depending on the API."""
     raw = {"path": "/d"} if name != "path" else {}
     expected = ReadOptions.parse({**raw, name: GOOD_VALUES[name]})
 
@@ -124,7 +124,7 @@ def test_names_are_taken_in_any_case(name: str) -> None:
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: str) -> None:
-    """A name that is passed over in silence would give wrong rows."""
+    """A misspelled name without an error would give wrong rows."""
     error = refusal({name: "x"})
 
     assert (name, "x") == (error.option, error.value)
@@ -133,7 +133,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: str) -
 
 @pytest.mark.parametrize("option", READ_OPTIONS, ids=lambda option: option.name)
 def test_a_refusal_says_what_the_reference_says(option: Option) -> None:
-    """The third column of the table in the README, in words."""
+    """The message contains the third column of the table in the README, without backticks."""
     if option.parse is None:
         assert "" == option.value_of("")
         return
@@ -145,7 +145,7 @@ def test_a_refusal_says_what_the_reference_says(option: Option) -> None:
 
 
 def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Those of the client, of streams, and names like no other; they change no row."""
+    """They are options of the client, of streams, and names that are like no option."""
     unused = {
         "Kafka.Bootstrap.Servers": "host:9092",
         "kafka.group.id": "g",
@@ -168,7 +168,7 @@ def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptu
 
 @pytest.mark.parametrize("name", ["topics", "Topic_", "numPartition"])
 def test_a_name_that_is_nearly_one_of_a_write_s_is_refused(name: str) -> None:
-    """Without effect, a read for one topic would give the rows of all."""
+    """If the name were ignored, a read for one topic would give the rows of all topics."""
     error = refusal({name: "orders"})
 
     assert name == error.option
@@ -176,7 +176,7 @@ def test_a_name_that_is_nearly_one_of_a_write_s_is_refused(name: str) -> None:
 
 
 def test_an_option_of_the_client_that_is_nearly_one_of_a_read_is_refused() -> None:
-    """It would have changed rows, and a client would only have warned."""
+    """The read option would have changed the rows."""
     error = refusal({"kafka.isolation_level": "read_committed"})
 
     assert "did you mean 'kafka.isolation.level'?" in str(error)
@@ -194,7 +194,7 @@ def test_an_option_of_the_client_that_is_nearly_one_of_a_read_is_refused() -> No
     ],
 )
 def test_options_that_sparks_kafka_source_forbids_are_refused(name: str, said: str) -> None:
-    """A user who sets one of these expects something that does not happen."""
+    """A user who sets one of these options expects an effect that it does not have."""
     error = refusal({name: "x"})
 
     assert name.lower() == error.option
@@ -204,13 +204,13 @@ def test_options_that_sparks_kafka_source_forbids_are_refused(name: str, said: s
 
 @pytest.mark.parametrize("level", ["read_uncommitted", " READ_UNCOMMITTED "])
 def test_reading_uncommitted_is_the_default(level: str) -> None:
-    """The client's default may be said aloud."""
+    """The client's default may be given explicitly."""
     assert parse() == parse(**{"kafka.isolation.level": level})
 
 
 @pytest.mark.parametrize("level", ["read_committed", "READ_COMMITTED"])
 def test_reading_committed_data_can_be_asked_for(level: str) -> None:
-    """The word of the Kafka client, in any case."""
+    """The word is that of the Kafka client, in any case."""
     policy = parse(**{"kafka.isolation.level": level}).policy
 
     assert IsolationLevel.READ_COMMITTED == policy.isolation_level
@@ -227,7 +227,7 @@ def test_reading_committed_data_can_be_asked_for(level: str) -> None:
     ],
 )
 def test_how_to_read_is_checked(name: str, value: str, said: str) -> None:
-    """A word that means nothing does not quietly mean the default."""
+    """An unknown word does not stand for the default."""
     error = refusal({name: value})
 
     assert (name, value) == (error.option, error.value)
@@ -235,7 +235,7 @@ def test_how_to_read_is_checked(name: str, value: str, said: str) -> None:
 
 
 def test_corrupt_batches_and_bounds_are_taken_as_given() -> None:
-    """Both reach the tasks."""
+    """Both options reach the tasks."""
     policy = parse(onCorruptBatch="Skip", maxInflatedBatchBytes="1m").policy
 
     assert (OnCorruptBatch.SKIP, 1 << 20) == policy[1:3]
@@ -251,7 +251,7 @@ def test_corrupt_batches_and_bounds_are_taken_as_given() -> None:
     ],
 )
 def test_only_one_way_to_choose_topics_can_be_given(names: tuple[str, ...]) -> None:
-    """The message names two that were."""
+    """The message names two of the given options."""
     error = refusal({name: GOOD_VALUES[name] for name in names})
 
     assert names[0] == error.option
@@ -269,13 +269,13 @@ def test_only_one_way_to_choose_topics_can_be_given(names: tuple[str, ...]) -> N
     ],
 )
 def test_paths_are_taken_as_they_are_written(raw: dict[str, str], paths: tuple[str, ...]) -> None:
-    """One, several, or both."""
+    """One path is given, or several, or both options."""
     assert paths == ReadOptions.parse(raw).paths
 
 
 @pytest.mark.parametrize("raw", [{}, {"paths": "[]"}, {"subscribe": "a"}])
 def test_a_read_without_a_path_is_refused(raw: dict[str, str]) -> None:
-    """The message shows how to name one."""
+    """The message shows how to give a path."""
     with pytest.raises(OptionError, match="load"):
         ReadOptions.parse(raw)
 
@@ -294,7 +294,7 @@ def test_a_read_without_a_path_is_refused(raw: dict[str, str]) -> None:
     ],
 )
 def test_paths_are_a_json_list_of_strings(text: str) -> None:
-    """Anything else is refused with an example."""
+    """Any other value is refused with an example."""
     assert '["/d1","/d2"]' in str(refusal({"paths": text}))
 
 
@@ -309,24 +309,24 @@ def test_paths_are_a_json_list_of_strings(text: str) -> None:
     ],
 )
 def test_subscribe_is_topics_between_commas(text: str, topics: tuple[str, ...]) -> None:
-    """Blanks and empty names do not count, and a topic counts once."""
+    """Blanks and empty names are ignored, and a topic counts once."""
     assert topics == parse(subscribe=text).subscribe
 
 
 @pytest.mark.parametrize("text", ["", " ", ",", " , ,"])
 def test_subscribing_to_nothing_is_refused(text: str) -> None:
-    """It is not the same as subscribing to everything."""
+    """An empty list does not stand for all topics."""
     assert "give topics such as a,b, at least one" in str(refusal({"subscribe": text}))
 
 
 def test_a_pattern_is_taken_without_blanks_around_it() -> None:
-    """As Spark trims it."""
+    """Spark's `kafka` source trims the pattern, too."""
     assert "a.*|b" == parse(subscribePattern=" a.*|b ").subscribe_pattern
 
 
 @pytest.mark.parametrize("text", ["", "  ", "(", "*a", "[z-a]"])
 def test_a_pattern_that_is_none_is_refused(text: str) -> None:
-    """An empty one, too: it would be all topics."""
+    """An empty pattern would match all topics."""
     error = refusal({"subscribePattern": text})
 
     assert ("subscribePattern", text) == (error.option, error.value)
@@ -345,7 +345,7 @@ def test_assign_is_partitions_sorted_and_once() -> None:
     ("text", "value"), [("true", True), ("FALSE", False), (" True ", True), ("false", False)]
 )
 def test_booleans_are_true_or_false_in_any_case(name: str, text: str, *, value: bool) -> None:
-    """Blanks around the word do not count."""
+    """Blanks around the word are ignored."""
     options = parse(**{name: text})
     found = options.include_headers if name == "includeHeaders" else options.fail_on_data_loss
 
@@ -355,7 +355,7 @@ def test_booleans_are_true_or_false_in_any_case(name: str, text: str, *, value: 
 @pytest.mark.parametrize("name", ["includeHeaders", "failOnDataLoss"])
 @pytest.mark.parametrize("text", ["", "1", "yes", "t", "truefalse"])
 def test_another_word_is_no_boolean(name: str, text: str) -> None:
-    """Neither true nor false is guessed."""
+    """No other word stands for true or false."""
     error = refusal({name: text})
 
     assert (name, text, "give true or false") == (error.option, error.value, error.accepted)
@@ -371,13 +371,13 @@ def test_another_word_is_no_boolean(name: str, text: str) -> None:
     ],
 )
 def test_a_read_goes_up_to_one_of_two_ends(text: str, value: ReadUpTo) -> None:
-    """In any case."""
+    """The word may have any case."""
     assert value is parse(readUpTo=text).read_up_to
 
 
 @pytest.mark.parametrize("text", ["", "end", "latest", "high_watermark"])
 def test_another_end_is_refused_with_both_words(text: str) -> None:
-    """The message tells what there is."""
+    """The message contains both words."""
     assert "give highWatermark or logEnd" in str(refusal({"readUpTo": text}))
 
 
@@ -396,7 +396,7 @@ def test_another_end_is_refused_with_both_words(text: str) -> None:
     ],
 )
 def test_sizes_are_bytes_or_have_a_unit(text: str, n_bytes: int) -> None:
-    """Spark's own spelling of sizes."""
+    """The units are those of Spark."""
     assert n_bytes == parse(maxBytesPerPartition=text).max_bytes_per_partition
 
 
@@ -404,7 +404,7 @@ def test_sizes_are_bytes_or_have_a_unit(text: str, n_bytes: int) -> None:
     "text", ["", "m", "-1", "1.5m", "64 m", "64mib", "x", "1e6", "٣", "9" * 19]
 )
 def test_another_form_of_size_is_refused(text: str) -> None:
-    """Fractions, signs and other units are not guessed at."""
+    """Fractions, signs and other units are refused."""
     assert "such as 64m" in str(refusal({"maxBytesPerPartition": text}))
 
 
@@ -419,7 +419,7 @@ def test_another_form_of_size_is_refused(text: str) -> None:
 def test_a_read_starts_by_offset_by_time_or_before_its_end(
     options: dict[str, str], start: object
 ) -> None:
-    """Each form of start has its own type."""
+    """Each kind of start has a separate type."""
     found = parse(**options).start
     is_by_time = isinstance(start, TimestampBound)
 
@@ -427,7 +427,7 @@ def test_a_read_starts_by_offset_by_time_or_before_its_end(
 
 
 def test_an_option_of_lower_precedence_is_not_even_parsed() -> None:
-    """By `kafka` either: a timestamp for all comes before a map, and a map before offsets."""
+    """As in `kafka`, a timestamp for all takes precedence over a map, and a map over offsets."""
     bad = "no value at all"
     by_map = {"startingOffsetsByTimestamp": '{"a":{"0":5}}', "startingOffsets": bad}
     end_by_map = {"endingOffsetsByTimestamp": '{"a":{"0":6}}', "endingOffsets": bad}
@@ -453,7 +453,7 @@ def test_an_option_of_lower_precedence_is_not_even_parsed() -> None:
     ],
 )
 def test_a_timestamp_is_one_number_or_a_time(name: str, value: str) -> None:
-    """The message shows both."""
+    """The message shows both forms."""
     error = refusal({name: value})
 
     assert (name, value) == (error.option, error.value)
@@ -468,7 +468,7 @@ def test_a_time_without_a_zone_is_refused() -> None:
 
 
 def test_an_unknown_strategy_is_refused_even_if_it_is_not_used() -> None:
-    """As by `kafka`."""
+    """The `kafka` source refuses it, too."""
     assert "give error or latest" in str(refusal({"startingOffsetsByTimestampStrategy": "never"}))
 
 
@@ -477,7 +477,7 @@ def test_an_unknown_strategy_is_refused_even_if_it_is_not_used() -> None:
 )
 @pytest.mark.parametrize("value", ["a", "1.0", "0", "-1", "", "9223372036854775808"])
 def test_numbers_of_tasks_and_records_are_whole_and_positive(name: str, value: str) -> None:
-    """The values that Spark's own suite tries, and one behind the largest."""
+    """The values are those of Spark's own suite, and one above the largest number."""
     error = refusal({name: value})
 
     assert (name, value, "give a number from 1") == (error.option, error.value, error.accepted)
@@ -494,7 +494,7 @@ def test_a_relative_start_stands_alone(other: str) -> None:
 
 @pytest.mark.parametrize("value", ["", "10", "minutes", "10 fortnights", "0 s", "-1 day", "1.5 h"])
 def test_a_duration_has_numbers_and_units(value: str) -> None:
-    """The message shows two."""
+    """The message shows two examples."""
     error = refusal({"lastDuration": value})
 
     assert error.accepted == "give a duration such as 10 minutes or 2 days"
@@ -512,7 +512,7 @@ def test_a_duration_has_numbers_and_units(value: str) -> None:
 def test_two_maps_that_do_not_fit_together_are_refused(
     start: str, end: str, said: str, suffix: str
 ) -> None:
-    """At once, without a look at the directory."""
+    """The refusal needs no look at the directory."""
     error = refusal({"starting" + suffix: start, "ending" + suffix: end})
 
     assert ("starting" + suffix, start) == (error.option, error.value)
@@ -520,7 +520,7 @@ def test_two_maps_that_do_not_fit_together_are_refused(
 
 
 def test_maps_with_words_are_compared_where_both_have_numbers() -> None:
-    """A word stands for partitions that are not known yet; -2 and -1 for any offset."""
+    """A word stands for partitions that are not known yet, and -2 and -1 for any offset."""
     parse(
         startingOffsets='{"a":"earliest","b":{"0":3}}', endingOffsets='{"a":{"0":1},"b":"latest"}'
     )
@@ -539,7 +539,7 @@ def test_a_start_at_latest_and_an_end_at_earliest_are_refused() -> None:
 
 
 def test_options_of_writes_are_refused_as_such() -> None:
-    """All of them, and by the word for a read: the nearest name would lead astray."""
+    """All options of writes are refused as such; the nearest name of a read would mislead."""
     of_reads = {option.name for option in READ_OPTIONS}
     of_writes = [option.name for option in WRITE_OPTIONS if option.name not in of_reads]
     for name in of_writes:

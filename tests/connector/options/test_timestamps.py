@@ -1,4 +1,4 @@
-"""Starts and ends by time: every form, and what a read by them holds."""
+"""Starts and ends by time: every form, and the ranges that they give."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ ONE_O_CLOCK = 1_769_821_200_000  # 2026-01-31T01:00:00Z
     ],
 )
 def test_a_timestamp_is_milliseconds_or_a_time_with_its_zone(text: str, milliseconds: int) -> None:
-    """A time between two milliseconds is rounded up: no record before it is found."""
+    """A time between two milliseconds is rounded up, so that no earlier record is found."""
     assert milliseconds == TimestampBound.parse("startingTimestamp", text).everywhere
 
 
@@ -41,7 +41,7 @@ def test_a_timestamp_is_milliseconds_or_a_time_with_its_zone(text: str, millisec
     ["", "x", "-1", "+5", "1e3", "9223372036854775808", "1969-12-31T23:59:59Z", "2026-02-30T00Z"],
 )
 def test_another_form_is_no_timestamp(text: str) -> None:
-    """-1 and -2 mean latest and earliest to a broker, which nobody means here."""
+    """A broker takes -1 and -2 for latest and earliest, which is not meant here."""
     with pytest.raises(ValueError, match=r"^$"):
         TimestampBound.parse("startingTimestamp", text)
 
@@ -69,7 +69,7 @@ def test_a_time_in_seconds_is_refused_with_its_likely_meaning(option: str, text:
 
 
 def test_timestamps_are_given_by_partition() -> None:
-    """In both forms; the answer is sorted."""
+    """Both forms are accepted, and the result is sorted."""
     text = json.dumps({"b": {"0": 7}, "a": {"1": 5, "0": "1970-01-01T00:00:01Z"}})
     bound = TimestampBound.parse_map("startingOffsetsByTimestamp", text)
 
@@ -97,7 +97,7 @@ def test_timestamps_are_given_by_partition() -> None:
     ],
 )
 def test_another_form_of_map_is_refused_with_an_example(text: str) -> None:
-    """The message names the option and shows what is taken."""
+    """The message names the option and shows what is accepted."""
     with pytest.raises(OptionError) as caught:
         TABLE["endingOffsetsByTimestamp"].value_of(text)
 
@@ -107,7 +107,7 @@ def test_another_form_of_map_is_refused_with_an_example(text: str) -> None:
 
 @pytest.mark.parametrize("n_named", [2, 4])
 def test_a_map_names_exactly_the_partitions_that_are_read(n_named: int) -> None:
-    """Two or four where there are three."""
+    """The topic has three partitions, and the map names two or four."""
     text = json.dumps({"a": {str(each): 5 for each in range(n_named)}})
     bound = TimestampBound.parse_map("startingOffsetsByTimestamp", text)
 
@@ -127,13 +127,13 @@ def test_a_map_names_exactly_the_partitions_that_are_read(n_named: int) -> None:
     ],
 )
 def test_durations_have_spark_s_words(text: str, milliseconds: int) -> None:
-    """Singular, plural, short, and several in a row."""
+    """Words may be singular, plural or short, and several durations are added."""
     assert milliseconds == parse_duration(text)
 
 
 @pytest.fixture
 def times(tmp_path: Path) -> Path:
-    """Timestamps out of order, over segments; partition 2 has no record."""
+    """Timestamps out of order, over several segments; partition 2 has no record."""
     in_order = [1000 * i for i in range(100)]
     write_times(
         tmp_path,
@@ -177,7 +177,7 @@ ASSIGN = {"assign": '{"t":[0,1]}'}
 def test_ranges_by_time(
     times: Path, options: dict[str, str], expected: list[tuple[int, int]]
 ) -> None:
-    """The first offset, in the order of offsets, whose record is not older; both ends likewise."""
+    """Both bounds are the lowest offset whose record is not older than the time."""
     found = offsets_by_partition(times, **ASSIGN, **options)
     rows = {i: list(range(*bounds)) for i, bounds in enumerate(expected) if bounds[0] < bounds[1]}
 
@@ -185,7 +185,7 @@ def test_ranges_by_time(
 
 
 def test_a_time_for_all_comes_before_a_map_and_a_map_before_offsets(times: Path) -> None:
-    """At both ends."""
+    """The precedence holds for both bounds."""
     both = ASSIGN | {"startingTimestamp": "50000", "endingTimestamp": "60000",
                      "startingOffsetsByTimestampStrategy": "latest"}  # fmt: skip
     of_map = {"startingOffsetsByTimestamp": by_partition(20_000, 0),
@@ -197,7 +197,7 @@ def test_a_time_for_all_comes_before_a_map_and_a_map_before_offsets(times: Path)
 
 
 def test_a_start_without_a_record_as_new_is_an_error(times: Path) -> None:
-    """The message names partitions, timestamp, and what starts them at their ends."""
+    """The message names partitions, timestamp, and the option that starts them at the end."""
     with pytest.raises(OptionError, match="t-1 has none at or after 9001 ms") as caught:
         plan(times, **ASSIGN, startingTimestamp="9001")
     assert "t-0 has" not in str(caught.value)
@@ -209,7 +209,7 @@ def test_a_start_without_a_record_as_new_is_an_error(times: Path) -> None:
 
 
 def test_a_start_without_a_record_as_new_may_be_the_end(times: Path) -> None:
-    """Others start where they would."""
+    """Other partitions start at their records."""
     latest = {"startingOffsetsByTimestampStrategy": "LATEST"}
 
     assert [(0, 10, 100)] == ranges(times, **latest, startingTimestamp="9001")
@@ -219,12 +219,12 @@ def test_a_start_without_a_record_as_new_may_be_the_end(times: Path) -> None:
 
 
 def test_an_end_without_a_record_as_new_is_the_end_of_the_log(times: Path) -> None:
-    """In silence, and whatever the strategy of starts is."""
+    """There is no warning, and the strategy of starts does not matter."""
     assert [(0, 0, 100), (1, 0, 6)] == ranges(times, endingTimestamp="99001")
 
 
 def test_a_start_behind_its_end_is_refused_once_both_are_known(times: Path) -> None:
-    """With the numbers, and whatever failOnDataLoss says."""
+    """The message has both offsets. `failOnDataLoss` does not matter."""
     for options in (
         {"startingTimestamp": "50000", "endingTimestamp": "40000"},
         {"startingOffsets": '{"t":{"0":50,"1":0}}', "endingTimestamp": "40000"},
@@ -250,7 +250,7 @@ def test_records_behind_the_end_of_a_read_are_not_found(times: Path) -> None:
 
 
 def test_a_strategy_belongs_to_a_start() -> None:
-    """The bound itself is the same."""
+    """The strategy does not change the bound."""
     bound = TimestampBound.parse("startingTimestamp", "5")
 
     assert NoMatch.ERROR == bound.with_no_match(NoMatch.ERROR).no_match
@@ -258,7 +258,7 @@ def test_a_strategy_belongs_to_a_start() -> None:
 
 
 def test_a_duration_ends_at_the_planning_of_the_read() -> None:
-    """It starts no earlier than 1970."""
+    """The start is not before 1970."""
     duration = LastDuration.parse("lastDuration", "2 seconds")
 
     assert 8000 == duration.before(10_000).everywhere

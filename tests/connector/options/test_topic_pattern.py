@@ -1,4 +1,4 @@
-"""Patterns of topics against Java's own: the same names, or a refusal."""
+"""Patterns of topics match the names that Java's patterns match, or are refused."""
 
 import re
 from pathlib import Path
@@ -46,7 +46,7 @@ TEXTS = st.text("ab1-.^$|()[]{}*+?\\,:=!<>i&pdDwQEsZzx0", max_size=9)
 
 @pytest.fixture(scope="module")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A JVM, and the names as a list in it."""
+    """A JVM that has the names in a list."""
     path: Path = tmp_path_factory.mktemp("no-jars")
     jvm = gateway(path).jvm
     names = jvm.java.util.ArrayList()
@@ -56,7 +56,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def found_by_java(java: Any, text: str) -> list[str] | None:
-    """The names in which Java finds a pattern; None if it is no pattern."""
+    """The names in which Java finds the pattern; None if Java refuses it."""
     jvm, names = java
     try:
         predicate = jvm.java.util.regex.Pattern.compile(text).asPredicate()
@@ -70,7 +70,7 @@ def found_by_java(java: Any, text: str) -> list[str] | None:
 
 
 def found_here(text: str) -> list[str] | None:
-    """The names in which we find it; None if it is refused."""
+    """The names in which our translation finds the pattern; None if it is refused."""
     try:
         pattern = compile_topic_pattern(text)
     except OptionError:
@@ -83,7 +83,7 @@ def found_here(text: str) -> list[str] | None:
     max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_pattern_selects_what_it_selects_in_java(java: Any, text: str) -> None:
-    """Or it is refused; and nothing is taken that Java refuses."""
+    """A pattern is translated or refused, and never accepted if Java refuses it."""
     found = found_here(text)
     if found is not None:
         assert found == found_by_java(java, text)
@@ -91,7 +91,7 @@ def test_a_pattern_selects_what_it_selects_in_java(java: Any, text: str) -> None
 
 @pytest.mark.parametrize("text", [each for each in ATOMS if each not in "^$"])
 def test_usual_syntax_is_taken(java: Any, text: str) -> None:
-    """Alone, repeated, grouped, at either end, in either case."""
+    """The syntax is used alone, repeated, in groups, at both ends, and in both cases."""
     assertions = {"\\b", "\\B", "\\A", "\\Z", "\\z"}
     for form in ("{}", "^{}", "{}$", "({})", "a|{}", "(?:{})+", "(?<=a){}", "(?!{})a", "(?<n>{})"):
         pattern = form.format(text)
@@ -144,7 +144,7 @@ def test_usual_syntax_is_taken(java: Any, text: str) -> None:
     ],
 )
 def test_other_syntax_is_refused(text: str, said: str) -> None:
-    """With its place, and what to do instead."""
+    """The message has the place of the syntax, and a remedy."""
     with pytest.raises(OptionError, match=re.escape(said)) as caught:
         compile_topic_pattern(text)
 

@@ -1,4 +1,4 @@
-"""Options of a write that need no Spark to be judged."""
+"""Options of a write that are checked without Spark."""
 
 import pytest
 
@@ -11,13 +11,13 @@ from segmentlog.writes import WriteRequest
 
 
 def config(**options: str) -> ProducerConfig:
-    """The config of a write, by option names that Python could not write."""
+    """The config of a write, from option names that Python could not use as keywords."""
     raw = {name.replace("__", "."): value for name, value in options.items()}
     return write_request({"path": "/d", "topic": "t", **raw}).config
 
 
 def test_the_level_is_that_of_the_codec_that_is_used() -> None:
-    """The codec is the topic's, if it has one; levels of others do not matter."""
+    """The topic's codec decides, if it has one. Levels of other codecs do not matter."""
     levels = {"kafka__compression__gzip__level": "1", "kafka__compression__zstd__level": "15"}
 
     assert (Codec.NONE, None) == (config(**levels).batch_codec, config(**levels).level)
@@ -29,20 +29,20 @@ def test_the_level_is_that_of_the_codec_that_is_used() -> None:
 
 
 def test_a_codec_without_levels_takes_none() -> None:
-    """As with any option that means nothing here."""
+    """The level has no effect."""
     options = {"kafka__compression__type": "snappy", "kafka__compression__snappy__level": "3"}
 
     assert config(**options).level is None
 
 
 def test_a_level_that_its_codec_does_not_have_is_refused_by_its_name() -> None:
-    """The one that was given."""
+    """The message names the option that was given."""
     with pytest.raises(OptionError, match=r"option 'kafka\.compression\.gzip\.level' is '15'"):
         config(compression__type="gzip", kafka__compression__gzip__level="15")
 
 
 def test_no_bytes_are_a_size_where_they_mean_something() -> None:
-    """In Kafka, a batch size of 0 makes batches of a record or two."""
+    """In Kafka, a batch size of 0 makes batches of one or two records."""
     assert 0 == config(kafka__batch__size="0").batch_size
     assert config(kafka__max__request__size="0").max_request_size is None
     with pytest.raises(OptionError, match="64k; 0 for the smallest batches"):
@@ -53,7 +53,7 @@ def test_no_bytes_are_a_size_where_they_mean_something() -> None:
 
 @pytest.mark.parametrize("name", ["subscribe", "minPartitions", "groupIdPrefix", "readUpTo"])
 def test_an_option_of_reads_is_told_as_one(name: str) -> None:
-    """Also one that only the `kafka` source has: a view that was made for reading has it."""
+    """A view that was made for reading has such options, also some that only `kafka` has."""
     with pytest.raises(OptionError, match=r"it is an option of reads.*VIEW sink") as refused:
         config(**{name: "1"})
 
@@ -61,7 +61,7 @@ def test_an_option_of_reads_is_told_as_one(name: str) -> None:
 
 
 def test_the_defaults_of_the_reference_are_those_of_the_engine() -> None:
-    """The tables are parsed for options that are not given, and the engine has defaults, too."""
+    """The tables have defaults of options, and the engine has defaults of its settings."""
     request = write_request({"path": "/d"})
     settings = {
         option.name: option.default.strip("`")

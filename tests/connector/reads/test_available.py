@@ -1,4 +1,4 @@
-"""The part of a range that is there, and the fate of the rest."""
+"""The part of a range that exists, and the treatment of the rest."""
 
 import pytest
 
@@ -19,14 +19,14 @@ THERE = OffsetRange(100, 200)
         ((150, LATEST), (150, 200)),
         ((100, 200), (100, 200)),
         ((200, LATEST), (200, 200)),
-        ((7, 7), (7, 7)),  # nothing is asked for, so nothing is missing
+        ((7, 7), (7, 7)),  # the range is empty, so nothing is missing
         ((999, 999), (999, 999)),
     ],
 )
 def test_a_range_that_is_there_is_bound(
     asked: tuple[int, int], expected: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Words become offsets, in silence."""
+    """Words become offsets, without a warning."""
     found = available(T0, OffsetRange(*asked), THERE, fail_on_data_loss=True)
 
     assert expected == found
@@ -52,7 +52,7 @@ def test_a_part_that_is_not_there_is_an_error_or_is_skipped(
     expected: tuple[int, int],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The error names the offset and the range; the log names the offsets that are skipped."""
+    """The error names the offset and the range. The log names the skipped offsets."""
     with pytest.raises(OffsetOutOfRangeError, match=rf"t-0: offset {named} .* \[100, 200\)"):
         available(T0, OffsetRange(*asked), THERE, fail_on_data_loss=True)
     assert [] == caplog.messages
@@ -71,7 +71,7 @@ def test_a_part_that_is_not_there_is_an_error_or_is_skipped(
 def test_a_read_that_follows_retention_leaves_the_deleted_out_in_silence(
     asked: tuple[int, int], expected: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Offsets above the end are missing all the same."""
+    """Offsets above the end are still data loss."""
     follow = {"fail_on_data_loss": True, "follows_retention": True}
 
     assert expected == available(T0, OffsetRange(*asked), THERE, **follow)

@@ -12,18 +12,21 @@ from segmentlog.errors import OffsetOutOfRangeError, OptionError
 GOLDEN = Path(__file__).parents[2] / "golden" / "kafka-4.3.1"
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}
-#: Of `transactions`: a time at which only an end marker is as new, and the marker's offset.
+#: Of `transactions`: a time that only an end marker reaches, and the marker's offset.
 OF_LAST_MARKER, LAST_MARKER = 1_795_234_745_000, 46
 LAST_STABLE, END = 42, 49
 
 
 def offset_map(topic: str, offset: int) -> str:
-    """A map for partition 0."""
+    """A JSON map for partition 0."""
     return json.dumps({topic: {"0": offset}})
 
 
 def test_a_time_is_looked_up_below_the_end_of_the_isolation_level() -> None:
-    """As a broker answers ``ListOffsets``: markers count, and nothing behind the stable offset."""
+    """The answer is a broker's for ``ListOffsets``.
+
+    Markers count, and records beyond the stable offset do not.
+    """
     at = {"subscribe": "transactions", "startingTimestamp": str(OF_LAST_MARKER)}
 
     assert [(0, LAST_MARKER, END)] == ranges(GOLDEN, **at)
@@ -42,7 +45,7 @@ def test_a_time_is_looked_up_below_the_end_of_the_isolation_level() -> None:
 def test_end_markers_and_aborted_records_are_no_data_loss(
     level: dict[str, str], late: str, n_tasks: str
 ) -> None:
-    """They have offsets, and no rows; pieces that begin among them lose nothing else."""
+    """They have offsets and no rows. Pieces that begin among them lose no other rows."""
     options = {"subscribe": "transactions", "lateBinding": late, "minPartitions": n_tasks, **level}
     log = segmentlog.open_log_dir(GOLDEN).log("transactions", 0)
     isolation = level.get("kafka.isolation.level", "read_uncommitted")
@@ -55,7 +58,7 @@ def test_end_markers_and_aborted_records_are_no_data_loss(
 
 @pytest.mark.parametrize("topic", ["compacted", "compacted-transactions"])
 def test_what_compaction_left_out_is_no_data_loss(topic: str) -> None:
-    """At the bounds of the range and inside it; each row comes once."""
+    """Offsets are missing at the bounds of the range and inside it. Each row comes once."""
     log = segmentlog.open_log_dir(GOLDEN).log(topic, 0)
     there = log.scan(columns=["offset"]).read_all()["offset"].to_pylist()
     gaps = sorted(set(range(log.log_start_offset, log.log_end_offset)) - set(there))
@@ -72,7 +75,10 @@ def test_what_compaction_left_out_is_no_data_loss(topic: str) -> None:
 def test_a_start_below_the_log_start_is_data_loss(
     topic: str, late: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Allowed, it reads what exists, once, and names what does not; earliest never is one."""
+    """If allowed, the rest is read once, and the missing offsets are named.
+
+    Earliest is never data loss.
+    """
     log = segmentlog.open_log_dir(GOLDEN).log(topic, 0)
     there = log.scan(columns=["offset"]).read_all()["offset"].to_pylist()
     options = {"subscribe": topic, "lateBinding": late}

@@ -1,4 +1,4 @@
-"""Queries with filters, with and without Spark's push-down: each one by its own filters."""
+"""Queries with filters, with and without Spark's push-down, use only their own filters."""
 
 from collections.abc import Iterator
 from operator import attrgetter
@@ -25,21 +25,21 @@ PREDICATES = [
 
 @pytest.fixture(params=["true", "false"])
 def conf(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Spark's push-down of filters to Python data sources, on and off."""
+    """Spark's push-down of filters to Python data sources, on or off."""
     spark.conf.set(CONF, request.param)
     yield
     spark.conf.unset(CONF)
 
 
 def load(spark: SparkSession, path: str, **options: str) -> DataFrame:
-    """A frame of all rows."""
+    """A DataFrame of all rows."""
     return spark.read.format("segmentlog").options(**options).load(path)
 
 
 def test_rows_are_those_that_spark_would_filter(
     spark: SparkSession, example_data: str, conf: None
 ) -> None:
-    """A filter over a log keeps the rows that it keeps over the same rows in memory."""
+    """A filter returns the rows that it returns for the same data in memory."""
     every = load(spark, example_data).select(*COLUMNS).collect()
     times = sorted(row.timestamp for row in every)
     bounds = {"early": times[len(times) // 3], "late": times[2 * len(times) // 3]}
@@ -53,7 +53,7 @@ def test_rows_are_those_that_spark_would_filter(
 def test_queries_of_one_data_frame_do_not_share_a_filter(
     spark: SparkSession, example_data: str, conf: None
 ) -> None:
-    """A filter of one query reaches neither a later query, nor the other side of a union."""
+    """A filter reaches neither a later query nor the other side of a union."""
     log = load(spark, example_data)
     orders, others = log.where("topic = 'orders'"), log.where("topic <> 'orders'")
 

@@ -1,4 +1,4 @@
-"""A flipped bit, read as Spark's tasks read: all rows, an error, or all but one batch's."""
+"""Tasks that read a log with a flipped bit return all rows, an error, or all but one batch."""
 
 import os
 import random
@@ -37,7 +37,7 @@ WAYS = {
 
 @pytest.mark.parametrize("name", ["v2 none", "v2 lz4", "v1 gzip", "compacted", "transactions"])
 def test_a_flipped_bit_changes_no_rows_of_a_query(tmp_path: Path, name: str) -> None:
-    """Random bits of a log with a high watermark."""
+    """Random bits of a log with a high watermark are flipped."""
     is_ci = os.environ.get("CI") == "true"
     number = 0 if is_ci else random.SystemRandom().randrange(10**9)
     rng = random.Random(number)

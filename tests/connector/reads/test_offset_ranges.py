@@ -1,4 +1,4 @@
-"""The numbers of Spark's ``KafkaOffsetRangeCalculator``, and what must hold for any."""
+"""Ranges divided as by Spark's ``KafkaOffsetRangeCalculator``, and properties of any division."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ Cuts = list[list[int]]
 
 
 def ranges(bounds: Cuts) -> list[PartitionRange]:
-    """A range for each two neighbouring bounds, partition by partition."""
+    """A range for each two adjacent bounds, partition by partition."""
     return [
         PartitionRange(TopicPartition("t", partition), start, end)
         for partition, of_one in enumerate(bounds)
@@ -31,11 +31,11 @@ def whole(bounds: Cuts) -> list[PartitionRange]:
     ("min_partitions", "max_records", "expected"),
     [
         pytest.param(None, None, [[1, 2]], id="one"),
-        pytest.param(3, None, [[1, 2], [1, 2], [1, 2]], id="as many as there are"),
+        pytest.param(3, None, [[1, 2], [1, 2], [1, 2]], id="three tasks for three partitions"),
         pytest.param(4, None, [[1, 2, 3, 4, 5]], id="one to four"),
         pytest.param(4, None, [[1, 5], [1, 7, 14, 21]], id="skewed"),
         pytest.param(4, None, [[1, 2], [1, 334, 667, 1001]], id="very skewed"),
-        pytest.param(1, None, [[1, 5], [1, 21]], id="fewer than there are"),
+        pytest.param(1, None, [[1, 5], [1, 21]], id="fewer tasks than partitions"),
         pytest.param(3, None, [[1, 4, 7, 11]], id="no exact multiple"),
         pytest.param(6, None, [[0, 3, 6, 10], [0, 3, 6, 10], [0, 1]], id="more than asked for"),
         pytest.param(
@@ -49,7 +49,7 @@ def whole(bounds: Cuts) -> list[PartitionRange]:
         ),
         pytest.param(6, None, [[0, 1], [0, 1], [0, 2500, 5000, 7500, 10_000]], id="two small"),
         pytest.param(4, None, [[0, 1], [0, 1], [0, 1, 2]], id="one of three divided"),
-        pytest.param(None, 4, [[1, 5]], id="as many records as allowed"),
+        pytest.param(None, 4, [[1, 5]], id="exactly the allowed records"),
         pytest.param(None, 4, [[1, 2]], id="fewer records"),
         pytest.param(None, 4, [[1, 3, 6]], id="more records"),
         pytest.param(
@@ -62,7 +62,7 @@ def whole(bounds: Cuts) -> list[PartitionRange]:
 def test_the_cases_of_spark(
     min_partitions: int | None, max_records: int | None, expected: Cuts
 ) -> None:
-    """Each case of ``KafkaOffsetRangeCalculatorSuite``; there are no executors to prefer."""
+    """The cases are those of ``KafkaOffsetRangeCalculatorSuite``. Executors have no preference."""
     assert ranges(expected) == split_ranges(whole(expected), min_partitions, max_records)
 
 
@@ -71,7 +71,10 @@ def test_the_cases_of_spark(
 def test_ranges_without_offsets_are_left_out(
     min_partitions: int | None, n_pieces: int, end: int
 ) -> None:
-    """Also where the end lies before the start; the others are cut as if they were alone."""
+    """Ranges that end before their start are left out, too.
+
+    Other ranges are cut as without them.
+    """
     there = PartitionRange(TopicPartition("t", 1), 1, 21)
     found = split_ranges([PartitionRange(TopicPartition("t", 0), 1, end), there], min_partitions)
 
@@ -80,7 +83,7 @@ def test_ranges_without_offsets_are_left_out(
 
 
 def test_ranges_without_offsets_do_not_count_as_tasks() -> None:
-    """Three partitions, one of them empty: four tasks are those of the other two."""
+    """One of three partitions is empty, so four tasks are shared by the other two."""
     bounds = [[1, 5], [1, 7, 14, 21]]
     empty = PartitionRange(TopicPartition("t", 2), 1, 1)
 
@@ -88,7 +91,7 @@ def test_ranges_without_offsets_do_not_count_as_tasks() -> None:
 
 
 def test_a_piece_that_stays_whole_keeps_its_partition_s_other_pieces_whole() -> None:
-    """Pieces of 13, 13 and 14 offsets, of which only the last would be divided."""
+    """Pieces have 13, 13 and 14 offsets, and only the last would be divided."""
     of_one = PartitionRange(TopicPartition("t", 0), 0, 40)
     other = PartitionRange(TopicPartition("t", 1), 0, 10)
     found = split_ranges([of_one, other], min_partitions=5, max_records=14)

@@ -1,4 +1,4 @@
-"""From options to slices, without Spark."""
+"""Planning of slices from options, without Spark."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ from segmentlog.model import OffsetRange, TopicPartition
 def test_a_partition_that_is_not_read_may_be_in_two_directories(
     example_data: str, tmp_path: Path
 ) -> None:
-    """Those of two brokers both hold one of the internal topics, which nobody has asked for."""
+    """The directories of two brokers both have an internal topic, which is not read."""
     paths = [tmp_path / "a", tmp_path / "b"]
     for path, topic in zip(paths, ("orders", "payments"), strict=True):
         for source in Path(example_data).glob(f"{topic}-*"):
@@ -40,7 +40,7 @@ def test_a_partition_that_is_not_read_may_be_in_two_directories(
 def test_assigned_partitions_that_are_not_there_are_told_of(
     example_data: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are left out, as by `kafka`; in one warning, with all of them."""
+    """They are left out, as by `kafka`. One warning names all of them."""
     assigned = {"path": example_data, "assign": '{"orders":[1,98,99]}'}
     slices = plan_slices(ReadOptions.parse(assigned))
 
@@ -53,7 +53,7 @@ def test_assigned_partitions_that_are_not_there_are_told_of(
 
 
 def test_of_a_topic_that_is_there_no_assigned_partition_need_be(example_data: str) -> None:
-    """The read is empty, as by `kafka`; a topic that is not there is an error."""
+    """The read is empty, as by `kafka`. A missing topic is an error."""
     for late in ("true", "false"):
         options = {"path": example_data, "lateBinding": late}
         assert [] == plan_tasks(ReadOptions.parse(options | {"assign": '{"orders":[99]}'}))
@@ -64,7 +64,7 @@ def test_of_a_topic_that_is_there_no_assigned_partition_need_be(example_data: st
 def test_a_partition_that_a_checkpoint_promises_is_data_loss(
     example_data: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A read of its topic fails, or says what it leaves out; other reads go on."""
+    """A read of its topic fails, or a warning names the partition. Other reads do not fail."""
     path = tmp_path / "kafka"
     shutil.copytree(example_data, path)
     shutil.rmtree(path / "orders-1")
@@ -90,7 +90,7 @@ def test_a_partition_that_a_checkpoint_promises_is_data_loss(
 
 
 def test_every_partition_of_the_topics_is_read(example_data: str) -> None:
-    """These are the topics that are subscribed to, or whose names have a match."""
+    """The topics are subscribed to, or their names match."""
     orders = {("orders", 0), ("orders", 1), ("orders", 2)}
     payments = {("payments", 0)}
     for chosen, expected in (
@@ -104,19 +104,19 @@ def test_every_partition_of_the_topics_is_read(example_data: str) -> None:
 
 @pytest.mark.parametrize("name", ["*", "d[12]", "{data,logs}", "data,logs"])
 def test_several_paths_in_one(tmp_path: Path, name: str) -> None:
-    """They are not expanded or cut; the remedy is in the sentence."""
+    """The text is not split, and the error names the remedy."""
     path = str(tmp_path / name)
     with pytest.raises(OptionError, match=r"load\(\[.*subscribePattern") as refused:
         plan_slices(ReadOptions.parse({"path": path}))
     assert ("path", path) == (refused.value.option, refused.value.value)
 
     (tmp_path / name).mkdir()
-    with pytest.raises(LogDirectoryError, match="holds neither"):  # it is looked into
+    with pytest.raises(LogDirectoryError, match="holds neither"):  # the directory exists, and is read
         plan_slices(ReadOptions.parse({"path": path}))
 
 
 def test_a_path_that_is_not_there_is_no_list_of_paths(tmp_path: Path) -> None:
-    """The plain case keeps its sentence."""
+    """A plain missing path keeps its own message."""
     with pytest.raises(LogDirectoryError, match="no such file"):
         plan_slices(ReadOptions.parse({"path": str(tmp_path / "gone")}))
 
@@ -124,7 +124,7 @@ def test_a_path_that_is_not_there_is_no_list_of_paths(tmp_path: Path) -> None:
 def test_a_pattern_at_a_url_is_refused_without_its_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A URL's own question mark is no pattern."""
+    """The question mark of a URL is not a pattern."""
     (tmp_path / "kafka").mkdir()
     (tmp_path / "kafka" / "meta.properties").write_text("")
     url = serve(monkeypatch, store_of(tmp_path), "bucket")
@@ -136,7 +136,7 @@ def test_a_pattern_at_a_url_is_refused_without_its_credentials(
 
 
 def test_fewer_tasks_than_pieces(example_data: str) -> None:
-    """Each piece is read by one task; `lateBinding` shares the same pieces."""
+    """Each piece is read by one task, also with `lateBinding`."""
     options = {"path": example_data, "maxRecordsPerPartition": "50"}
     slices = plan_slices(ReadOptions.parse(options))
     for assignor in ("bytes", "range", "RoundRobin", "sticky"):
@@ -152,7 +152,7 @@ def test_fewer_tasks_than_pieces(example_data: str) -> None:
 
 
 def test_more_tasks_than_the_most(example_data: str) -> None:
-    """Two options that contradict each other."""
+    """The two options contradict each other."""
     options = {"path": example_data, "minPartitions": "5", "maxPartitions": "4"}
     with pytest.raises(OptionError, match="minPartitions asks for 5") as refused:
         ReadOptions.parse(options)
@@ -162,7 +162,7 @@ def test_more_tasks_than_the_most(example_data: str) -> None:
 def test_an_end_below_the_log_start_is_told_even_if_data_loss_is_allowed(
     example_data: str, tmp_path: Path
 ) -> None:
-    """`kafka` finds the start behind its end, too: earliest is an offset like any other."""
+    """In `kafka`, the start is beyond the end, too: earliest is an ordinary offset."""
     shutil.copytree(Path(example_data, "payments-0"), tmp_path / "payments-0")
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 50\n")
     ends = {"endingOffsets": '{"payments":{"0":10}}', "failOnDataLoss": "false"}
@@ -202,7 +202,7 @@ def test_the_ranges_of_spark_s_offset_reader(
     n_tasks: int,
     expected: list[tuple[int, int]],
 ) -> None:
-    """The cases of ``KafkaOffsetReaderSuite``: sentinels stay at the outer edges."""
+    """In the cases of ``KafkaOffsetReaderSuite``, -2 and -1 stay at the outer bounds."""
     write_times(tmp_path, {i: [1000] * n for i, n in enumerate(n_records)})
     options = {name: json.dumps({"t": value}) for name, value in bounds.items()}
     found = ranges(tmp_path, **options, minPartitions=str(n_tasks), lateBinding="true")
@@ -212,7 +212,7 @@ def test_the_ranges_of_spark_s_offset_reader(
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsetsByTimestamp"])
 def test_a_map_is_checked_before_a_log_is_opened(tmp_path: Path, option: str) -> None:
-    """The mistake of the query is told first, and at once; here the logs cannot be read."""
+    """The mistake in the query is reported first. The logs of this test cannot be read."""
     write_times(tmp_path, {0: [1000], 1: [1000]})
     (tmp_path / "replication-offset-checkpoint").write_text("no checkpoint")
 
@@ -223,7 +223,7 @@ def test_a_map_is_checked_before_a_log_is_opened(tmp_path: Path, option: str) ->
 
 
 def test_a_range_between_the_ends_of_two_moments_is_cut(tmp_path: Path) -> None:
-    """A stream asks for the latest offsets at each trigger, and reads what lies between them."""
+    """A stream asks for the latest offsets at each trigger, and reads the range between them."""
     options = ReadOptions.parse({"path": str(tmp_path), "maxRecordsPerPartition": "2"})
     write_times(tmp_path, {0: [1, 2], 1: [1]})
     first = PlannedMoment(options).ends()

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.spark
 
 
 def load(spark: SparkSession, path: str, **options: str) -> DataFrame:
-    """A read of `path` with `options`, without any call to register the source."""
+    """A read of `path` with `options`, without a call to register the source."""
     return spark.read.format("segmentlog").options(**options).load(path)
 
 
 def write(directory: Path, n_rows: int, topic: str = "t") -> None:
-    """A job from plain Python; workers import this file, so it imports no helper of tests."""
+    """A job from plain Python. Workers import this file, so it imports no helper of the tests."""
     with segmentlog.open_writer(directory, topic) as writer:
         writer.append(pa.table({"value": ["v"] * n_rows}))
 
@@ -46,7 +46,7 @@ def test_the_columns_are_those_of_the_kafka_source(spark: SparkSession, example_
 
 
 def test_all_topics_but_internal_ones_are_read(spark: SparkSession, example_data: str) -> None:
-    """The path says what is meant; brokers' own topics are left out."""
+    """The path chooses the data, without a broker's internal topics."""
     counts = load(spark, example_data).groupBy("topic").count().collect()
 
     assert {"customers": 42, "orders": 900, "payments": 120} == dict(counts)
@@ -94,7 +94,7 @@ def test_offsets_bound_the_read(spark: SparkSession, example_data: str) -> None:
 
 
 def test_a_users_schema_selects_columns(spark: SparkSession, example_data: str) -> None:
-    """A subset in another order is what comes back; headers need no option then."""
+    """The columns of the schema come back in its order. Headers then need no option."""
     schema = StructType.fromDDL(
         "offset bigint, headers array<struct<key:string,value:binary>>, topic string"
     )
@@ -107,12 +107,12 @@ def test_a_users_schema_selects_columns(spark: SparkSession, example_data: str) 
 
 
 def test_a_schema_without_columns_has_rows(spark: SparkSession, example_data: str) -> None:
-    """They can be counted."""
+    """The rows can be counted."""
     assert 1062 == spark.read.schema(StructType()).format("segmentlog").load(example_data).count()
 
 
 def test_keys_and_values_are_read_as_text(spark: SparkSession, tmp_path: Path) -> None:
-    """As a cast would have them, but for bytes that are no text."""
+    """The text is that of a cast, except for bytes that are not text."""
     with segmentlog.open_writer(tmp_path, "t", num_partitions=1) as writer:
         writer.append(pa.table({"key": [b"k", None, b"\xffk"], "value": [b"", None, b"\xc3\xa4"]}))
 
@@ -169,7 +169,7 @@ def test_keys_and_values_are_read_as_text(spark: SparkSession, tmp_path: Path) -
 def test_a_bad_option_is_explained(
     spark: SparkSession, example_data: str, options: dict[str, str], words: list[str]
 ) -> None:
-    """The message that a user sees names the option, the value, and what would be right."""
+    """The message names the option, the value, and what is accepted."""
     with pytest.raises(PySparkException) as caught:
         load(spark, example_data, **options).collect()
 
@@ -196,7 +196,10 @@ def test_a_bad_option_is_explained(
 def test_what_the_options_alone_show_is_told_by_load(
     spark: SparkSession, example_data: str, options: dict[str, str]
 ) -> None:
-    """Before any action; with a schema of the user's, Spark asks for nothing until then."""
+    """The error comes before any action.
+
+    With a schema of the user's, Spark asks the source later.
+    """
     with pytest.raises(PySparkException, match="is '"):
         load(spark, example_data, **options)
     frame = spark.read.schema("offset bigint").format("segmentlog").options(**options)
@@ -205,13 +208,13 @@ def test_what_the_options_alone_show_is_told_by_load(
 
 
 def test_a_schema_that_does_not_fit_is_explained(spark: SparkSession, example_data: str) -> None:
-    """The column, its type, and what it should be."""
+    """The message has the column, its type, and the accepted type."""
     with pytest.raises(PySparkException, match="'offset' is int; read it as bigint"):
         spark.read.schema("offset int").format("segmentlog").load(example_data).collect()
 
 
 def test_data_loss_can_be_allowed(spark: SparkSession, example_data: str) -> None:
-    """With failOnDataLoss=false a range is read as far as it exists."""
+    """With failOnDataLoss=false, the existing part of a range is read."""
     frame = load(
         spark,
         example_data,
@@ -225,7 +228,7 @@ def test_data_loss_can_be_allowed(spark: SparkSession, example_data: str) -> Non
 
 
 def test_slices_cut_a_partition_into_tasks(spark: SparkSession, example_data: str) -> None:
-    """More tasks than partitions where maxBytesPerPartition asks for it, and the same rows."""
+    """`maxBytesPerPartition` gives more tasks than partitions, and the same rows."""
     small = load(spark, example_data, subscribe="orders", maxBytesPerPartition="1500")
     whole = load(spark, example_data, subscribe="orders", maxBytesPerPartition="0")
 
@@ -237,7 +240,7 @@ def test_slices_cut_a_partition_into_tasks(spark: SparkSession, example_data: st
 def test_partition_directories_and_files_are_paths_too(
     spark: SparkSession, example_data: str
 ) -> None:
-    """`load([...])`, a partition directory, one file, and a file URI."""
+    """The paths are `load([...])`, a partition directory, one file, and a file URI."""
     both = spark.read.format("segmentlog").load(
         [f"{example_data}/orders-0", f"file://{example_data}/orders-2"]
     )
@@ -248,7 +251,7 @@ def test_partition_directories_and_files_are_paths_too(
 
 
 def test_a_path_that_is_no_log_directory_is_explained(spark: SparkSession, tmp_path: Path) -> None:
-    """A mistyped path is an error, not an empty result."""
+    """A mistyped path is an error, and not an empty result."""
     with pytest.raises(PySparkException, match="no such file or directory"):
         load(spark, str(tmp_path / "gone")).count()
     with pytest.raises(PySparkException, match="neither a directory named"):
@@ -256,7 +259,7 @@ def test_a_path_that_is_no_log_directory_is_explained(spark: SparkSession, tmp_p
 
 
 def test_tables_can_be_made_in_sql(spark: SparkSession, example_data: str) -> None:
-    """`USING segmentlog`, with options in any case."""
+    """`USING segmentlog` accepts options in any case."""
     spark.sql(
         "CREATE TEMPORARY VIEW orders_log USING segmentlog "
         f"OPTIONS (PATH '{example_data}', SUBSCRIBE 'orders')"
@@ -269,7 +272,7 @@ def test_tables_can_be_made_in_sql(spark: SparkSession, example_data: str) -> No
 def test_damage_in_a_task_names_file_byte_and_offset(
     spark: SparkSession, example_data: str, tmp_path: Path
 ) -> None:
-    """A user reads this after a flipped bit has come through a Spark task."""
+    """The message passes through a Spark task."""
     partition = tmp_path / "orders-0"
     partition.mkdir()
     data = bytearray(Path(example_data, "orders-0", "00000000000000000000.log").read_bytes())
@@ -285,7 +288,7 @@ def test_damage_in_a_task_names_file_byte_and_offset(
 def test_damage_is_left_out_when_asked(
     spark: SparkSession, example_data: str, tmp_path: Path
 ) -> None:
-    """Every row but those of the bad batch."""
+    """All rows are read except those of the bad batch."""
     partition = tmp_path / "orders-0"
     partition.mkdir()
     data = bytearray(Path(example_data, "orders-0", "00000000000000000000.log").read_bytes())
@@ -301,7 +304,7 @@ def test_damage_is_left_out_when_asked(
 def test_a_batch_beyond_the_bound_is_refused_in_a_task(
     spark: SparkSession, example_data: str
 ) -> None:
-    """The bound reaches the tasks; the example data hold compressed batches."""
+    """The bound reaches the tasks. The example data has compressed batches."""
     with pytest.raises(PySparkException, match="inflate beyond 100 bytes"):
         load(spark, example_data, maxInflatedBatchBytes="100").collect()
 
@@ -309,7 +312,7 @@ def test_a_batch_beyond_the_bound_is_refused_in_a_task(
 def test_a_data_frame_keeps_the_ends_of_its_first_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Spark plans a loaded path once: later queries of it, and of views, see the same records."""
+    """Spark plans a loaded path once, so later queries and views see the same records."""
     write(tmp_path, 5)
     frame = load(spark, str(tmp_path))
     frame.createOrReplaceTempView("kept")
@@ -324,7 +327,7 @@ def test_a_data_frame_keeps_the_ends_of_its_first_query(
 def test_a_data_frame_that_is_bound_late_sees_new_records(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """As one of `kafka`: also with tasks that divide a partition; a view of it, too."""
+    """The behaviour is that of `kafka`, also for views, and if several tasks read a partition."""
     write(tmp_path, 6)
     frames = [
         load(spark, str(tmp_path), lateBinding="true", minPartitions="3"),
@@ -343,7 +346,7 @@ def test_a_data_frame_that_is_bound_late_sees_new_records(
 def test_a_data_frame_joined_with_itself_and_in_a_union(
     spark: SparkSession, example_data: str
 ) -> None:
-    """Each row meets itself once, and comes twice."""
+    """A join matches each row with itself once, and a union has each row twice."""
     for options in ({}, {"lateBinding": "true"}, {"minPartitions": "7"}):
         frame = load(spark, example_data, subscribe="orders", **options)
         frame = frame.select("partition", "offset")
@@ -355,7 +358,7 @@ def test_a_data_frame_joined_with_itself_and_in_a_union(
 
 
 def test_a_read_by_time(spark: SparkSession, example_data: str) -> None:
-    """The rows are those that a filter on the column leaves, in each partition."""
+    """In each partition, the rows are those that a filter on the column keeps."""
     everything = load(spark, example_data, subscribe="orders").select(
         "partition", "offset", functions.unix_millis("timestamp").alias("ms")
     )
@@ -381,7 +384,7 @@ def test_a_read_by_time(spark: SparkSession, example_data: str) -> None:
 
 
 def test_as_many_tasks_as_asked_for(spark: SparkSession, example_data: str) -> None:
-    """Three partitions in six tasks or more, and every row once."""
+    """Three partitions are read by six tasks or more, and every row comes once."""
     whole = load(spark, example_data, subscribe="orders").select("partition", "offset")
     for options in ({"minPartitions": "6"}, {"maxRecordsPerPartition": "100"}):
         frame = load(spark, example_data, subscribe="orders", **options)
@@ -391,7 +394,7 @@ def test_as_many_tasks_as_asked_for(spark: SparkSession, example_data: str) -> N
 
 
 def test_a_table_sees_new_records_in_each_query(spark: SparkSession, tmp_path: Path) -> None:
-    """The catalog plans each query anew; partitions that have appeared since are read, too."""
+    """The catalog plans each query again, so new partitions are read, too."""
     logs = tmp_path / "logs"
     write(logs, 5)
     spark.sql(f"CREATE TABLE planned USING segmentlog OPTIONS (path '{logs}')")
@@ -407,7 +410,7 @@ def test_a_table_sees_new_records_in_each_query(spark: SparkSession, tmp_path: P
 def test_a_timestamp_beyond_microseconds_is_told_with_its_record(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Somebody wrote nanoseconds; the other columns can be read."""
+    """A producer wrote nanoseconds. The other columns can be read."""
     nanoseconds = 1_769_821_200_000_000_000
     partition = tmp_path / "t-0"
     partition.mkdir()
@@ -422,7 +425,7 @@ def test_a_timestamp_beyond_microseconds_is_told_with_its_record(
 
 
 class WatchedSource(SegmentLogDataSource):
-    """The data source, which can also tell of the processes that its tasks run in."""
+    """The data source, which also returns numbers about the processes of its tasks."""
 
     @classmethod
     def name(cls) -> str:
@@ -433,7 +436,7 @@ class WatchedSource(SegmentLogDataSource):
 
 
 class HeapReader(DataSourceReader):
-    """The number of objects that the garbage collector leaves alone."""
+    """A reader of the number of objects that the garbage collector ignores."""
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
         yield (gc.get_freeze_count(),)
@@ -442,10 +445,10 @@ class HeapReader(DataSourceReader):
 def test_garbage_collection_after_a_task_leaves_the_modules_alone(
     spark: SparkSession, example_data: str
 ) -> None:
-    """Spark has a Python worker collect after each task; it would walk all of numba each time."""
+    """Spark makes a Python worker collect after each task, which would visit numba's objects."""
     spark.dataSource.register(WatchedSource)
     reader = spark.read.format("watched")
-    for _ in range(3):  # the second task of each worker does it
+    for _ in range(3):  # the second task of each worker freezes them
         assert 1062 == reader.load(example_data).count()
     frozen = reader.schema("partition int").load(example_data).collect()
 

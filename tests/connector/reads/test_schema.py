@@ -1,4 +1,4 @@
-"""Schemas that a user gives, and what is said of those that do not do."""
+"""Schemas that a user gives, and the messages for schemas that are refused."""
 
 import random
 
@@ -56,7 +56,7 @@ from segmentlog.errors import OptionError
     ],
 )
 def test_a_column_that_is_not_there_so(field: StructField, said: str) -> None:
-    """Subject first, then what to do instead."""
+    """The message has the subject first, and then the remedy."""
     with pytest.raises(OptionError) as refused:
         selected_columns(StructType([field]))
 
@@ -64,7 +64,7 @@ def test_a_column_that_is_not_there_so(field: StructField, said: str) -> None:
 
 
 def test_a_column_that_stands_twice() -> None:
-    """It is named."""
+    """The message names the column."""
     twice = StructType([StructField("key", BinaryType())] * 2)
     with pytest.raises(OptionError, match="'key' is there more than once; leave out all but one"):
         selected_columns(twice)
@@ -72,7 +72,7 @@ def test_a_column_that_stands_twice() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_columns_in_any_order(seed: int) -> None:
-    """A schema that is a part of the whole is taken as it stands."""
+    """A schema with some of the columns is used as it is."""
     draw = random.Random(seed)
     fields = row_schema(include_headers=True).fields
     chosen = draw.sample(fields, draw.randrange(len(fields) + 1))
@@ -82,7 +82,7 @@ def test_any_columns_in_any_order(seed: int) -> None:
 
 
 def test_keys_and_values_may_be_text() -> None:
-    """Both, or one of them."""
+    """Both columns may be text, or one of them."""
     text = [StructField(name, StringType()) for name in ("value", "topic", "key")]
     both = StructType([text[0], StructField("offset", LongType()), *text[1:]])
     one = StructType([StructField("value", BinaryType()), text[2]])
@@ -93,7 +93,7 @@ def test_keys_and_values_may_be_text() -> None:
 
 
 def test_strings_agree_with_the_schema() -> None:
-    """The option makes the columns; a schema that has binary contradicts it."""
+    """The option makes the columns strings. A schema with binary contradicts it."""
     made = row_schema(include_headers=True, strings=True)
 
     assert ("key", "value") == text_columns(made, strings=True)
@@ -104,7 +104,7 @@ def test_strings_agree_with_the_schema() -> None:
 
 
 def test_strings_make_text_of_keys_and_values_alone() -> None:
-    """The other columns stay, and the reader finds the columns that are wanted as text."""
+    """Other columns are not changed, and the reader learns which columns are text."""
     plain, text = row_schema(include_headers=True), row_schema(include_headers=True, strings=True)
 
     assert ("key", "value") == text_columns(text)

@@ -1,4 +1,4 @@
-"""Tasks that read a log which has changed since their query was planned."""
+"""Tasks read a log that has changed since their query was planned."""
 
 import random
 import shutil
@@ -37,7 +37,7 @@ def segments(directory: Path, partition: int = 0) -> list[Path]:
 
 
 def delete_head(directory: Path, n_segments: int = 2) -> int:
-    """As retention does; the new log start."""
+    """Delete the first segment, as retention does, and return the new log start."""
     gone = segments(directory)[:n_segments]
     for path in gone:
         for each in (path, path.with_suffix(".index"), path.with_suffix(".timeindex")):
@@ -50,7 +50,10 @@ def delete_head(directory: Path, n_segments: int = 2) -> int:
 def test_a_read_from_earliest_follows_retention_in_silence(
     log: Path, options: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In every piece of the partition; other partitions are whole."""
+    """Every piece of the partition is shortened without a warning.
+
+    Other partitions are complete.
+    """
     planned = plan(log, **options)
     start = delete_head(log)
     found = read(planned, log, **options)
@@ -72,7 +75,7 @@ STARTS = [
 def test_another_read_of_deleted_records_is_an_error(
     log: Path, start: dict[str, str], late: dict[str, str]
 ) -> None:
-    """A user who has named a start expects what is there."""
+    """A user who has named a start expects the records at it."""
     planned = plan(log, **start, **late)
     delete_head(log)
 
@@ -85,7 +88,7 @@ def test_another_read_of_deleted_records_is_an_error(
 def test_deleted_records_may_be_skipped(
     log: Path, start: dict[str, str], late: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log names their offsets; none of the others is read twice."""
+    """The log names their offsets, and no other record is read twice."""
     options = {**start, **late, "failOnDataLoss": "false"}
     planned = plan(log, **options)
     first = delete_head(log)
@@ -99,7 +102,7 @@ def test_deleted_records_may_be_skipped(
 def test_a_query_that_is_planned_after_retention_skips_its_part_then(
     log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The same words, on the driver."""
+    """The driver logs the same words."""
     first = delete_head(log)
     options = STARTS[0] | {"endingOffsets": '{"t":{"0":99,"1":5}}', "failOnDataLoss": "false"}
 
@@ -114,7 +117,7 @@ def test_a_query_that_is_planned_after_retention_skips_its_part_then(
 def test_records_that_a_snapshot_has_promised_may_be_cut_off(
     log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker cuts its log back to its leader's."""
+    """A broker cuts its log back to the log of its leader."""
     options = {"failOnDataLoss": "false"}
     planned = plan(log, **options)
     last = segments(log)[-1]
@@ -130,7 +133,7 @@ def test_records_that_a_snapshot_has_promised_may_be_cut_off(
 def test_a_topic_that_is_deleted_ends_its_tasks_or_fails_them(
     log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By failOnDataLoss; of the log, only another topic is left."""
+    """`failOnDataLoss` decides. The directory then has only another topic."""
     write_times(log, {0: [1]}, topic="u")
     for options in ({}, LATE):
         skipping = {**options, "failOnDataLoss": "false", "subscribe": "t"}
@@ -150,7 +153,10 @@ def test_a_topic_that_is_deleted_ends_its_tasks_or_fails_them(
 def test_an_error_that_names_no_offsets_is_raised(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing says where to go on; nor does a log that holds what cannot be found."""
+    """Without offsets, the read cannot continue.
+
+    A log that should have the records raises it, too.
+    """
     planned = plan(log)
     for next_offset, end_offset in ((-1, -1), (0, N_RECORDS)):
         error = LogChangedError(str(log), next_offset, end_offset, "it goes round and round")
@@ -164,7 +170,7 @@ def test_an_error_that_names_no_offsets_is_raised(
 
 
 def test_a_snapshot_does_not_grow_and_a_late_end_does(log: Path) -> None:
-    """Only where the end is latest; a fixed end stays, also one by time."""
+    """Only an end at latest grows. Fixed ends and ends by time do not."""
     for options, n_then in (
         ({}, {T0: 60, T1: 60}),
         (LATE, {T0: 62, T1: 62}),
@@ -180,7 +186,7 @@ def test_a_snapshot_does_not_grow_and_a_late_end_does(log: Path) -> None:
 
 
 def test_late_edges_are_those_of_the_first_and_the_last_piece(log: Path) -> None:
-    """Cuts inside a partition stay; -2 stands for earliest and -1 for latest."""
+    """Cuts inside a partition stay. -2 stands for earliest and -1 for latest."""
     one = {"assign": '{"t":[0]}', **LATE}
 
     assert [(0, -2, 20), (0, 20, 40), (0, 40, -1)] == ranges(log, **one, minPartitions="3")
@@ -190,7 +196,7 @@ def test_late_edges_are_those_of_the_first_and_the_last_piece(log: Path) -> None
 
 
 def test_an_empty_partition_that_is_bound_late_may_fill(tmp_path: Path) -> None:
-    """It has a task, which finds nothing at first."""
+    """The partition has a task, which finds nothing at first."""
     write_times(tmp_path, {0: [], 1: [1]})
     assert [(1, 0, 1)] == ranges(tmp_path)
     planned = plan(tmp_path, **LATE)
@@ -205,7 +211,7 @@ def test_an_empty_partition_that_is_bound_late_may_fill(tmp_path: Path) -> None:
 def test_a_topic_that_was_made_again_is_another_topic(
     log: Path, n_records: int, fails: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No row of it comes in the place of a promised one, wherever its log begins and ends."""
+    """None of its rows replaces a planned row, whatever the bounds of the new log are."""
     write_id(log, "AAAAAAAAAAAAAAAAAAAAAA")
     options = {"failOnDataLoss": fails, "assign": '{"t":[0]}'}
     planned = plan(log, **options)
@@ -223,21 +229,21 @@ def test_a_topic_that_was_made_again_is_another_topic(
 
 
 def write_id(directory: Path, topic_id: str) -> None:
-    """As a broker does for partition 0."""
+    """Write the topic id of partition 0, as a broker does."""
     text = f"version: 0\ntopic_id: {topic_id}\n"
     (directory / "t-0" / "partition.metadata").write_text(text)
 
 
 class Churn:
-    """Topics of one partition that are made, filled, cut at their heads, deleted and made again.
+    """Topics of one partition that are made, filled, cut at the start, deleted and made again.
 
-    A broker gives each topic that it makes an id of its own; names and offsets come again.
+    As with a broker, each new topic has another id, under an old name and with the same offsets.
     """
 
     def __init__(self, directory: Path, rng: random.Random) -> None:
         self._directory, self._rng = directory, rng
         self._n_made = 0
-        self.made: dict[str, int] = {}  #: number of each topic that is there
+        self.made: dict[str, int] = {}  #: number of each existing topic
 
     def _topics(self) -> list[str]:
         return sorted(each.name[:-2] for each in self._directory.glob("t*-0"))
@@ -274,7 +280,7 @@ class Churn:
                 del self.made[topic]
 
     def step(self) -> None:
-        """One of these, at random."""
+        """Take a random step."""
         changes: list[Callable[[], None]] = [self.make, self.fill, self.cut, self.delete]
         self._rng.choice([*changes, self.make])()
 
@@ -286,9 +292,9 @@ class Churn:
 def test_topics_that_come_and_go_fail_no_read_that_may_lose_data(
     tmp_path: Path, seed: int
 ) -> None:
-    """Between planning and its tasks, and from task to task: each reads what is left of its range.
+    """Topics change between planning and tasks, and each task reads the rest of its range.
 
-    The stress test of Spark's ``KafkaDontFailOnDataLossSuite``, without its stream.
+    Spark's ``KafkaDontFailOnDataLossSuite`` has this stress test, with a stream.
     """
     rng = random.Random(seed)
     churn = Churn(tmp_path, rng)
@@ -307,7 +313,7 @@ def test_topics_that_come_and_go_fail_no_read_that_may_lose_data(
             if isinstance(each, LogSlice):
                 is_same = churn.made.get(each.topic) == promised[each.topic]
                 assert found == (left_of(tmp_path, each) if is_same else [])
-            if found:  # whatever the topic is by now, no offset comes twice
+            if found:  # no offset comes twice, even if the topic was made again
                 assert ends.get(each.topic_partition, 0) <= found[0]
                 assert list(range(found[0], found[-1] + 1)) == found
                 ends[each.topic_partition] = found[-1] + 1
@@ -316,7 +322,7 @@ def test_topics_that_come_and_go_fail_no_read_that_may_lose_data(
 
 
 def left_of(directory: Path, planned: LogSlice) -> list[int]:
-    """Offsets of a slice that its log still holds."""
+    """Offsets of a slice that its log still has."""
     log = segmentlog.open_log_dir(directory).log(planned.topic, planned.partition)
     start = max(planned.start_offset, log.log_start_offset)
     return list(range(start, min(planned.end_offset, log.log_end_offset)))

@@ -1,4 +1,4 @@
-"""Slices to tasks, without Spark."""
+"""Slices are shared among tasks, without Spark."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from segmentlog.model import LogSlice, SliceFile
 
 
 def slice_of(topic: str, partition: int, n_bytes: int, start: int = 0) -> LogSlice:
-    """A slice of a file of so many bytes."""
+    """A slice of a file with this number of bytes."""
     return LogSlice(topic, partition, start, start + 1, (SliceFile("f", 0, n_bytes, start, 0),))
 
 
@@ -20,7 +20,7 @@ def slice_of(topic: str, partition: int, n_bytes: int, start: int = 0) -> LogSli
     assignor=st.sampled_from(PartitionAssignor),
 )
 def test_every_slice_is_in_one_task(sizes: list[int], n: int, assignor: PartitionAssignor) -> None:
-    """In order, in at most as many tasks as were asked for, and none without slices."""
+    """Slices stay in order, in at most the given number of tasks, and no task is empty."""
     slices = [slice_of("ab"[i % 2], i // 4, size, start=i) for i, size in enumerate(sizes)]
     slices.sort()
     groups = group_slices(slices, n, assignor)
@@ -34,7 +34,7 @@ def test_every_slice_is_in_one_task(sizes: list[int], n: int, assignor: Partitio
 
 
 def test_bytes_are_balanced() -> None:
-    """By the largest first, whatever the partitions."""
+    """The largest slices are assigned first, whatever their partitions."""
     sizes = [10, 70, 20, 30, 40, 30]
     slices = [slice_of("a", i, size) for i, size in enumerate(sizes)]
     groups = group_slices(slices, 2, PartitionAssignor.BYTES)
@@ -44,7 +44,7 @@ def test_bytes_are_balanced() -> None:
 
 
 def test_empty_slices_are_spread() -> None:
-    """Nothing to weigh is not a reason for one task to open all the files."""
+    """Slices without bytes are not all given to one task, which would open all the files."""
     slices = [slice_of("a", i, 0) for i in range(9)]
     assert {3} == {len(group) for group in group_slices(slices, 3, PartitionAssignor.BYTES)}
 
@@ -58,14 +58,14 @@ def test_empty_slices_are_spread() -> None:
     ],
 )
 def test_kafkas_assignors(assignor: PartitionAssignor, expected: list[list[str]]) -> None:
-    """Tasks are the members of a group that subscribes to all topics."""
+    """The tasks are members of a group that subscribes to all topics."""
     slices = [slice_of(t, i, 5) for t, n in (("a", 3), ("b", 2)) for i in range(n)]
     groups = group_slices(slices, 2, assignor)
     assert expected == [[str(each.topic_partition) for each in group] for group in groups]
 
 
 def test_tasks_beyond_ten_are_in_order() -> None:
-    """Names of members are compared as text, numbers of tasks are not."""
+    """Names of members are compared as text, and numbers of tasks as numbers."""
     slices = [slice_of("a", i, 5) for i in range(24)]
     groups = group_slices(slices, 12, PartitionAssignor.RANGE)
     assert list(range(0, 24, 2)) == [group[0].partition for group in groups]

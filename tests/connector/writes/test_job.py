@@ -1,4 +1,4 @@
-"""The job of a write that Spark has planned: begun once everything agrees, or not at all."""
+"""The job of a write that Spark has planned: it begins only if options and columns agree."""
 
 import logging
 from pathlib import Path
@@ -15,7 +15,7 @@ VALUE = StructType().add("value", BinaryType())
 
 
 def test_a_job_has_what_the_options_say(tmp_path: Path) -> None:
-    """Each of them reaches it."""
+    """Each option reaches the job."""
     raw = {
         "path": str(tmp_path), "topic": "t", "numPartitions": "3", "lockTimeout": "7",
         "txnAppId": "app", "txnVersion": "4", "kafka.batch.size": "100",
@@ -32,7 +32,7 @@ def test_a_job_has_what_the_options_say(tmp_path: Path) -> None:
 
 
 def test_the_mode_and_the_option_say_the_same(tmp_path: Path) -> None:
-    """A log is not overwritten by a mode alone, and not by the option alone."""
+    """Neither the mode alone nor the option alone overwrites a log."""
     raw = {"path": str(tmp_path / "logs"), "topic": "t"}
     deletes = {**raw, "deleteRecords": "true"}
     with pytest.raises(OptionError, match=r'is \'overwrite\'; a log only grows: use mode\("app'):
@@ -58,7 +58,7 @@ def test_columns_are_checked_before_anything_is_made(tmp_path: Path) -> None:
 def test_columns_that_are_lost_are_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, on the driver, and with the option that keeps them."""
+    """The driver warns once, and names the option that keeps them."""
     write(tmp_path, ONE, pa.table({"value": [b"w"]}))
     with caplog.at_level(logging.WARNING):
         begin_write_job(
@@ -75,7 +75,7 @@ def test_columns_that_are_lost_are_told_of(
 def test_a_wrong_number_of_partitions_has_the_name_of_sparks_option(
     tmp_path: Path, number: str
 ) -> None:
-    """The engine calls the argument ``num_partitions``, which is not a name in Spark."""
+    """The engine calls the argument ``num_partitions``, which is not an option in Spark."""
     write(tmp_path, ONE)
     with pytest.raises(OptionError, match=f"option 'numPartitions' is '{number}'"):
         begin_write_job(

@@ -1,4 +1,4 @@
-"""Tasks that fail, are killed, repeated or late, and commits that fail: whole jobs or nothing."""
+"""Tasks fail, are killed, repeated or late, and commits fail: jobs are whole or absent."""
 
 import contextlib
 import shutil
@@ -28,7 +28,7 @@ Rows = Iterator[pa.RecordBatch]
 
 
 def numbers(spark: SparkSession, upstream: Callable[[Rows], Rows] | None = None) -> DataFrame:
-    """Rows 0 to 399 in four tasks; they pass through `upstream` before they are written."""
+    """Rows 0 to 399 in four tasks, which pass through `upstream` before they are written."""
     frame = spark.range(0, N_ROWS, 1, 4)
     if upstream is not None:
         frame = frame.mapInArrow(upstream, "id bigint")
@@ -36,13 +36,13 @@ def numbers(spark: SparkSession, upstream: Callable[[Rows], Rows] | None = None)
 
 
 def save(frame: DataFrame, path: Path, **options: str) -> None:
-    """One job."""
+    """Write the rows in one job."""
     options = {"topic": "t", "numPartitions": "3"} | options
     frame.write.format("segmentlog").options(**options).mode("append").save(str(path))
 
 
 def visible(path: Path) -> list[int]:
-    """Values that a reader sees, in order of their numbers."""
+    """Values that a reader sees, sorted."""
     opened = segmentlog.open_log_dir(path)
     return sorted(
         int(value)
@@ -55,7 +55,7 @@ def visible(path: Path) -> list[int]:
 
 
 def assert_nothing_is_left(path: Path) -> None:
-    """No file of ours stands at the top but the state."""
+    """The only file of segmentlog's at the top is the state."""
     assert ["segmentlog.state"] == [each.name for each in path.glob("segmentlog.*")]
 
 
@@ -68,7 +68,10 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 def fails_once(marker: Path, how: str) -> Callable[[Rows], Rows]:
-    """Rows of a task whose first attempt ends behind its first rows, by an error or by kill -9."""
+    """Return the rows of a task, but let its first attempt fail after its first rows.
+
+    It fails by an error, or is killed with SIGKILL.
+    """
     path = str(marker)
 
     def upstream(batches: Rows) -> Rows:
@@ -93,7 +96,7 @@ def fails_once(marker: Path, how: str) -> Callable[[Rows], Rows]:
 def test_a_task_that_fails_once_is_written_once(
     any_spark: SparkSession, tmp_path: Path, how: str
 ) -> None:
-    """Its first attempt leaves nothing, and its rows come once."""
+    """The first attempt leaves no file, and each row is written once."""
     marker, logs = tmp_path / "failed", tmp_path / "logs"
     save(numbers(any_spark, fails_once(marker, how)), logs)
 
@@ -103,7 +106,7 @@ def test_a_task_that_fails_once_is_written_once(
 
 
 def test_a_job_that_fails_leaves_what_was_there(any_spark: SparkSession, tmp_path: Path) -> None:
-    """One task fails as often as it may, while others have staged their rows."""
+    """One task fails until Spark gives up, while other tasks have staged their rows."""
 
     def upstream(batches: Rows) -> Rows:
         for batch in batches:
@@ -124,7 +127,7 @@ def test_a_job_that_fails_leaves_what_was_there(any_spark: SparkSession, tmp_pat
 
 @contextlib.contextmanager
 def meanwhile(path: Path, act: Callable[[], object]) -> Iterator[None]:
-    """Do something once a job in `path` has begun, and then let its rows come (`waits`)."""
+    """Call a function once a job in `path` has begun, and then let its rows come (`waits`)."""
 
     def run() -> None:
         wait_for(lambda: list(path.glob("segmentlog.*.job")))
@@ -141,7 +144,7 @@ def meanwhile(path: Path, act: Callable[[], object]) -> Iterator[None]:
 
 
 def waits(path: Path) -> Callable[[Rows], Rows]:
-    """Rows that do not come before `meanwhile` has acted."""
+    """Rows that wait until `meanwhile` has called its function."""
     acted = path / "acted"
 
     def upstream(batches: Rows) -> Rows:
@@ -157,7 +160,7 @@ def waits(path: Path) -> Callable[[Rows], Rows]:
 def test_a_commit_that_does_not_get_the_lock_writes_nothing(
     any_spark: SparkSession, tmp_path: Path
 ) -> None:
-    """It says who has it, and the same rows can be written later."""
+    """The error names the holder, and the rows can be written later."""
     save(numbers(any_spark), tmp_path)
     lock = DirectoryLock(str(tmp_path), 60)
     try:
@@ -176,7 +179,7 @@ def test_a_commit_that_does_not_get_the_lock_writes_nothing(
 
 
 def test_a_topic_that_is_deleted_while_tasks_run(any_spark: SparkSession, tmp_path: Path) -> None:
-    """The job fails with the name of what is missing, in all partitions."""
+    """The job fails in all partitions, and the error names the topic."""
     save(numbers(any_spark), tmp_path)
     with (
         meanwhile(tmp_path, lambda: shutil.rmtree(tmp_path / "t-2")),
@@ -189,7 +192,7 @@ def test_a_topic_that_is_deleted_while_tasks_run(any_spark: SparkSession, tmp_pa
 
 
 def writer_of(path: Path) -> SegmentLogWriter:
-    """The writer that Spark asks for, after a journey to a task."""
+    """The writer that Spark asks for, pickled and unpickled as for a task."""
     schema = StructType().add("value", "string").add("partition", "integer")
     source = DefaultSource({"path": str(path), "topic": "t", "numpartitions": "3"})
     writer = source.writer(schema, overwrite=False)
@@ -204,7 +207,7 @@ def batches() -> Rows:
 
 
 def test_of_two_attempts_one_is_committed(tmp_path: Path) -> None:
-    """The other's rows are never seen, and its file is gone."""
+    """Rows of the other attempt never become visible, and its file is removed."""
     writer = writer_of(tmp_path)
     first, second = writer.write(batches()), writer.write(batches())
     assert 2 == len(list(tmp_path.glob("*.stage")))
@@ -217,7 +220,7 @@ def test_of_two_attempts_one_is_committed(tmp_path: Path) -> None:
 
 
 def test_a_message_that_comes_twice_is_committed_once(tmp_path: Path) -> None:
-    """Its rows are copied into the logs; the second time they would follow themselves."""
+    """Its rows are copied into the logs, so a second commit would double them."""
     writer = writer_of(tmp_path)
     message = writer.write(batches())
     again = cloudpickle.loads(cloudpickle.dumps(message))
@@ -228,7 +231,7 @@ def test_a_message_that_comes_twice_is_committed_once(tmp_path: Path) -> None:
 
 
 def test_a_commit_without_the_message_of_a_task_is_refused(tmp_path: Path) -> None:
-    """Its rows would be left out without a word; nothing of the job is written instead."""
+    """Otherwise the rows of the task would be missing. The job writes nothing."""
     writer = writer_of(tmp_path)
     message = writer.write(batches())
     with pytest.raises(LogDirectoryError, match="no message has come from 1 of 2 tasks"):
@@ -241,7 +244,7 @@ def test_a_commit_without_the_message_of_a_task_is_refused(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("end", ["abort", "commit"])
 def test_a_task_that_begins_late_is_refused(tmp_path: Path, end: str) -> None:
-    """The job that it belongs to has ended; it leaves nothing."""
+    """Its job has ended, and the task leaves no file."""
     writer = writer_of(tmp_path)
     getattr(writer, end)([])
     with pytest.raises(LogDirectoryError, match="the job has ended"):
@@ -252,7 +255,7 @@ def test_a_task_that_begins_late_is_refused(tmp_path: Path, end: str) -> None:
 
 @pytest.mark.parametrize("end", ["abort", "commit"])
 def test_a_task_that_ends_late_leaves_nothing(tmp_path: Path, end: str) -> None:
-    """Its job has ended while its rows were coming; nobody would remove its file any more."""
+    """Its job ended while its rows were coming, and no other job would remove its file."""
     writer = writer_of(tmp_path)
 
     def late() -> Rows:

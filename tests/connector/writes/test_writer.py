@@ -1,4 +1,4 @@
-"""DataFrames become logs: columns, options, errors, attempts."""
+"""DataFrames are written to logs: columns, options, errors, attempts."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 
 
 def save(frame: DataFrame, path: Path, **options: str) -> None:
-    """An append with `options`."""
+    """Append with `options`."""
     frame.write.format("segmentlog").options(**options).mode("append").save(str(path))
 
 
@@ -23,14 +23,14 @@ def load(spark: SparkSession, path: Path, **options: str) -> DataFrame:
 
 
 def numbers(spark: SparkSession, n_rows: int, n_tasks: int = 3) -> DataFrame:
-    """Rows with a key and a value that tell their number."""
+    """Rows whose keys and values contain their numbers."""
     frame = spark.range(0, n_rows, 1, n_tasks)
     return frame.selectExpr("cast(id as string) key", "cast(id as string) value")
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_rows_come_back(spark: SparkSession, tmp_path: Path, codec: str) -> None:
-    """All of them once, keys with their values, a key always in the same partition."""
+    """All rows come once, keys with their values. A key is always in the same partition."""
     options = {"topic": "t", "numPartitions": "4", "kafka.compression.type": codec}
     save(numbers(spark, 10_000), tmp_path, **options)
     save(numbers(spark, 10_000), tmp_path, **options)
@@ -42,7 +42,7 @@ def test_rows_come_back(spark: SparkSession, tmp_path: Path, codec: str) -> None
 
 
 def test_columns_are_those_of_the_kafka_sink(spark: SparkSession, tmp_path: Path) -> None:
-    """Topic and partition by row, headers, tombstones; other columns are ignored."""
+    """Rows have topic, partition and headers, and may be tombstones. Other columns are ignored."""
     frame = spark.sql(
         "select * from values "
         "('a', 0, 'k', 'v', array(named_struct('key', 'h', 'value', X'01'))), "
@@ -58,7 +58,7 @@ def test_columns_are_those_of_the_kafka_sink(spark: SparkSession, tmp_path: Path
 
 
 def test_each_topic_has_its_own_settings(spark: SparkSession, tmp_path: Path) -> None:
-    """Those that the directory keeps; an option is for all topics of the job."""
+    """The directory has settings for each topic. An option applies to all topics of the job."""
     segmentlog.alter_settings(tmp_path, "a", {"segment.bytes": "2000"})
     frame = numbers(spark, 2000).withColumn("topic", F.expr("if(value % 2 = 0, 'a', 'b')"))
     for options in ({}, {"segment.bytes": "1000000"}):
@@ -72,7 +72,10 @@ def test_each_topic_has_its_own_settings(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    """By option; otherwise records are stamped anew, as by the kafka sink."""
+    """An option takes the column.
+
+    Otherwise records get the time of writing, as from the kafka sink.
+    """
     frame = spark.sql("select 'v' value, timestamp'2020-01-02 03:04:05.678' timestamp")
     save(frame, tmp_path, topic="t", includeTimestamp="true")
     save(frame, tmp_path, topic="t")
@@ -114,7 +117,7 @@ def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path
 def test_what_cannot_be_written_is_explained(
     spark: SparkSession, tmp_path: Path, query: str, options: dict[str, str], says: str
 ) -> None:
-    """And nothing is visible afterwards."""
+    """After the error, no row is visible."""
     with pytest.raises(PySparkException) as caught:
         save(spark.sql(query), tmp_path, **options)
     assert says in str(caught.value)
@@ -122,7 +125,7 @@ def test_what_cannot_be_written_is_explained(
 
 
 def test_overwriting_has_to_be_meant(spark: SparkSession, tmp_path: Path) -> None:
-    """A log only grows, unless an option says that its records are to be deleted."""
+    """Records are deleted only if an option allows it."""
     save(spark.sql("select 'old' value"), tmp_path, topic="t")
     frame = spark.sql("select 'v' value").write.format("segmentlog").option("topic", "t")
     with pytest.raises(PySparkException, match=r'mode\("append"\).*deleteRecords'):
@@ -136,7 +139,7 @@ def test_overwriting_has_to_be_meant(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_a_log_is_restored_with_its_offsets_and_times(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows as they were read, sorted, into another directory."""
+    """Rows are written to another directory, sorted as they were read."""
     frame = spark.range(0, 1000, 1, 4).selectExpr(
         "cast(id as string) value",
         "'t' topic",
@@ -162,7 +165,7 @@ def test_a_log_is_restored_with_its_offsets_and_times(spark: SparkSession, tmp_p
 
 
 def test_a_repeated_transaction_is_written_once(spark: SparkSession, tmp_path: Path) -> None:
-    """As Delta's options of these names do."""
+    """The options have the names and the meaning of Delta's."""
     for version in ("1", "1", "2", "1"):
         options = {"topic": "t", "txnAppId": "job", "txnVersion": version}
         save(spark.sql("select 'v' value"), tmp_path, **options)
@@ -171,7 +174,10 @@ def test_a_repeated_transaction_is_written_once(spark: SparkSession, tmp_path: P
 
 
 def test_a_streaming_batch_goes_to_two_topics_once(spark: SparkSession, tmp_path: Path) -> None:
-    """By two writes with its number; a query that has lost its checkpoint writes nothing."""
+    """Two writes have the batch's number.
+
+    After the loss of its checkpoint, the query writes nothing.
+    """
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "rows.txt").write_text("a\nb\n")
     tried = []

@@ -1,4 +1,4 @@
-"""Spark jobs of one session and of two, and plain Python, all writing to one directory at once."""
+"""Spark jobs of two sessions, and plain Python, write to one directory at once."""
 
 import threading
 from collections.abc import Callable
@@ -19,8 +19,8 @@ N_ROWS = 10  # of each job in each partition
 
 
 def by_spark(session: SparkSession, directory: Path, job: int) -> None:
-    """One job of a session, in four tasks."""
-    if hasattr(session, "_jvm"):  # Spark asks the thread's session for Python sources: it has none
+    """Write one job of a session, in four tasks."""
+    if hasattr(session, "_jvm"):  # Spark looks for Python sources in the thread's session, and a thread has none
         active = session._jvm.org.apache.spark.sql.classic.SparkSession
         active.setActiveSession(session._jsparkSession)
     rows = session.range(0, N_ROWS * N_PARTITIONS, 1, 4)
@@ -34,7 +34,7 @@ def by_spark(session: SparkSession, directory: Path, job: int) -> None:
 
 
 def by_python(_: None, directory: Path, job: int) -> None:
-    """The same without Spark."""
+    """Write the same rows without Spark."""
     n_rows = N_ROWS * N_PARTITIONS
     partitions = pa.array([i % N_PARTITIONS for i in range(n_rows)], pa.int32())
     rows = pa.table({"value": [b"%d" % job] * n_rows, "partition": partitions})
@@ -43,7 +43,7 @@ def by_python(_: None, directory: Path, job: int) -> None:
 
 
 def look(directory: Path) -> list[int]:
-    """Jobs in the order in which they stand in the log: whole, and in all partitions the same."""
+    """Jobs in the order of the log; each is whole, and the order is the same in all partitions."""
     opened = segmentlog.open_log_dir(directory)
     found = []
     for partition in range(N_PARTITIONS):
@@ -59,7 +59,7 @@ def look(directory: Path) -> list[int]:
 def test_jobs_follow_each_other(
     spark: SparkSession, any_spark: SparkSession, tmp_path: Path
 ) -> None:
-    """None is lost or interleaved, and whoever reads sees whole ones in all partitions at once."""
+    """No job is lost or interleaved. Readers see whole jobs in all partitions at once."""
     by_python(None, tmp_path, 0)
     writers = [(by_spark, spark), (by_spark, spark), (by_spark, any_spark), (by_python, None)]
     jobs = [range(100 * i, 100 * i + N_JOBS) for i in range(1, len(writers) + 1)]
