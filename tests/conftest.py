@@ -1,4 +1,4 @@
-"""Spark sessions, on the Python that runs the tests; which tests share a process, and are fast."""
+"""Spark sessions on the Python that runs the tests, shared processes, and fast tests."""
 
 import gc
 import os
@@ -25,11 +25,11 @@ TESTS = Path(__file__).parent
 EXAMPLE_DATA = TESTS.parent / "examples" / "data"
 
 
-#: Texts by which files of tests share what takes long to make: files of one folder with one of
-#: these texts run in one process, which makes it once.
+#: Texts that show which files of tests share a slow resource: files of one folder with one of
+#: these texts run in one process, which makes the resource once.
 SHARING = {": SparkSession": "a session of Spark", "explorer: Explorer": "states of a disk"}
 
-#: Rooms without Spark and brokers, and what takes long there: it starts processes or compiles.
+#: Folders without Spark and brokers, and slow tests there, which start processes or compile.
 FAST = ("storage", "properties", "architecture/test_house", "architecture/test_door",
         "architecture/test_documents")  # fmt: skip
 NOT_FAST = (
@@ -44,7 +44,7 @@ NOT_FAST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the fast tests, and skip what only Linux can show elsewhere."""
+    """Mark the fast tests; on other systems, skip tests that need Linux."""
     for item in items:
         name = str(item.path.relative_to(TESTS))
         needs_more = any(
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Run the tests of a file in one process, and so the files that share something."""
+    """Run the tests of a file, and files with shared resources, in one process."""
     from xdist.scheduler import LoadScopeScheduling
 
     class BySharing(LoadScopeScheduling):  # type: ignore[misc]
@@ -79,14 +79,14 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_kernels() -> None:
-    """Kernels that are compiled before the first test: none meets the line that says so."""
+    """Compile kernels before the first test, so that no test sees the announcement."""
     from segmentlog.kernel_cache import store_of
     from segmentlog.tools import warmup
 
     store = store_of("segmentlog.kernels")
     if store.is_warmed():
         return
-    # Each process begins with other kernels, and waits for those that another one compiles.
+    # Each process begins with other kernels, and waits for kernels that another process compiles.
     first = {"gw1": warmup._compact, "gw2": warmup._write}
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker in first:
@@ -104,7 +104,7 @@ def example_data() -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session; with Spark's own Kafka source beside ours where it can be had."""
+    """A local session, with Spark's own Kafka source if it is available."""
     os.environ["PYSPARK_PYTHON"] = ready_python(tmp_path_factory.mktemp("python"))
     builder = (
         SparkSession.builder.master("local[2,4]")

@@ -74,7 +74,7 @@ def customers() -> list[Outgoing]:
 
 
 def main() -> None:
-    """Run a broker, produce, stop it, and copy what it left."""
+    """Run a broker, produce, stop it, and copy its directory."""
     target = TOP / "examples" / "data"
     with tempfile.TemporaryDirectory() as scratch:
         broker = Broker(Path(scratch), VERSION)

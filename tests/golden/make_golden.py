@@ -35,7 +35,7 @@ _NODES = {
 
 
 def make(version: str) -> dict[str, object]:
-    """Run a broker, make its topics, stop it, and keep what it left; its part of the manifest."""
+    """Make a directory with a broker, and keep it; return its part of the manifest."""
     topics = golden_topics(version)
     with tempfile.TemporaryDirectory() as scratch:
         kind = OldBroker if version.startswith("2") else Broker
@@ -77,7 +77,7 @@ def ask(client: JavaClient, topic: str) -> dict[int, Expected]:
 
 
 def check(broker: Broker, version: str, expected: Mapping[str, Mapping[int, Expected]]) -> None:
-    """See from a dump that each topic is what it should be."""
+    """Check with a dump that each topic has the intended contents."""
     dump = broker.dump(sorted(broker.log_dir.glob("[!_]*/*.log")))
     seen = batches(dump)
     for topic, golden in golden_topics(version).items():
@@ -99,7 +99,7 @@ def write_manifest(parts: Mapping[str, Mapping[str, object]]) -> None:
 
 
 def main() -> None:
-    """Make the versions given, or all; what the manifest says of the others stays."""
+    """Make the given versions, or all; the manifest keeps its other versions."""
     parts = tomllib.loads(MANIFEST.read_text()) if MANIFEST.exists() else {}
     for version in sys.argv[1:] or VERSIONS:
         parts[f"kafka-{version}"] = make(version)

@@ -1,4 +1,4 @@
-"""Directories that real brokers left: what is read of them, and that no damage goes unseen."""
+"""Directories that real brokers left: reads are right, and all damage is noticed."""
 
 import tomllib
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def test_files_are_those_of_the_manifest(name: str) -> None:
 
 @pytest.mark.parametrize("name", MANIFEST)
 def test_the_directory_holds_the_topics_of_the_manifest(name: str) -> None:
-    """Each topic is described, and its expected records are there."""
+    """Each topic is described, and its expected records exist."""
     topics = set(MANIFEST[name]["topics"])
 
     assert topics == set(segmentlog.open_log_dir(HERE / name).topics())
@@ -52,7 +52,7 @@ def test_the_directory_holds_the_topics_of_the_manifest(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "topic", "number", "expected"), PARTITIONS)
 def test_rows_equal_the_consumers(name: str, topic: str, number: int, expected: Expected) -> None:
-    """Every field of every record, and both ends of the log, are what the broker said."""
+    """Every field of every record, and both ends of the log, equal those of the broker."""
     log = segmentlog.open_log_dir(HERE / name).log(topic, number)
 
     assert expected.records == rows_of(log.scan(include_headers=True).read_all())
@@ -63,7 +63,7 @@ def test_rows_equal_the_consumers(name: str, topic: str, number: int, expected: 
 def test_committed_rows_equal_the_consumers(
     name: str, topic: str, number: int, expected: Expected
 ) -> None:
-    """Under read_committed: nothing aborted, and nothing from the first open transaction on."""
+    """Aborted records are left out, and so are records after the first open transaction."""
     log = segmentlog.open_log_dir(HERE / name).log(topic, number)
 
     assert expected.last_stable_offset == log.last_stable_offset()
@@ -77,7 +77,7 @@ def test_committed_rows_equal_the_consumers(
 def test_verifying_finds_nothing_wrong(
     name: str, topic: str, number: int, expected: Expected
 ) -> None:
-    """Directories of brokers are whole: records, indexes, transactions; there are only notes."""
+    """Records, indexes and transactions of the directories are right, so there are only notes."""
     log = segmentlog.open_log_dir(HERE / name).log(topic, number)
     findings = verify_log(log, with_records=True)
 
@@ -85,7 +85,7 @@ def test_verifying_finds_nothing_wrong(
 
 
 class Batch(NamedTuple):
-    """A batch of a file, the least offset it may have, and how many rows it gives."""
+    """A batch of a file, the least offset that it may have, and its number of rows."""
 
     start: int
     stop: int
@@ -94,7 +94,7 @@ class Batch(NamedTuple):
 
 
 class LogFile:
-    """The bytes of one ``.log`` file, to damage and to decode from any batch on."""
+    """The bytes of one ``.log`` file, which can be damaged, and decoded from any batch on."""
 
     def __init__(self, path: Path, *, is_active: bool) -> None:
         self.path = str(path)
@@ -116,7 +116,7 @@ class LogFile:
             start, next_offset = stop, following
 
     def decode(self, start: int, stop: int, next_offset: int) -> tuple[pa.Table, int]:
-        """Rows of a range of bytes, and the offset behind them."""
+        """Rows of a range of bytes, and the offset after them."""
         scanner = BatchScanner(self.path, next_offset)
         decoder = RecordDecoder(self.topic_partition, SCHEMA)
         found = []
@@ -131,7 +131,7 @@ class LogFile:
     def read(self, batch: Batch) -> tuple[pa.Table, int] | None:
         """The records from `batch` to the end of the file; None if they cannot be read.
 
-        The offset behind it matters in the last file alone, where it is the end of the log.
+        In the last file, the offset after them counts, because it is the end of the log.
         """
         try:
             table, end = self.decode(batch.start, self.size, batch.next_offset)
@@ -140,7 +140,7 @@ class LogFile:
         return table, end if self.is_active else 0
 
     def unseen(self) -> Iterator[tuple[int, int]]:
-        """Bytes whose change changes nothing that is read, and the mask they are changed by."""
+        """Bytes that can be changed without effect on a read, and the masks that change them."""
         for batch in self.batches:
             sound = self.read(batch)
             for at in range(batch.start, batch.stop):
@@ -151,11 +151,11 @@ class LogFile:
                     self.bytes[at] ^= mask
 
     def may_change_unseen(self) -> Iterator[tuple[int, int]]:
-        """The only bytes for which that is right, and the masks, by Kafka's format.
+        """The bytes for which this is right, by Kafka's format, and the masks.
 
-        The leader epoch is under no checksum, and is not read. Nor is the base offset; but it is
-        seen in the rows, and a batch without rows (control, or emptied by compaction) stands
-        between its neighbours.
+        No checksum covers the leader epoch and the base offset. The leader epoch is not read. A
+        wrong base offset shows in the rows; a batch without rows (control, or emptied by
+        compaction) has to lie between its neighbours.
         """
         for i, batch in enumerate(self.batches):
             if self.bytes[batch.start + layout.MAGIC_AT] != layout.MAGIC:
@@ -166,7 +166,7 @@ class LogFile:
                         yield at, mask
 
     def _may_move(self, i: int, at: int, mask: int) -> bool:
-        """Whether the base offset of the `i`th batch may be changed so without any effect."""
+        """Whether this change of the `i`th batch's base offset has no effect."""
         batch = self.batches[i]
         shift = 56 - 8 * (at - batch.start)
         if batch.n_rows or shift < 0:
@@ -197,7 +197,10 @@ def log_files(name: str) -> Iterator[LogFile]:
     ],
 )
 def test_no_byte_can_change_without_notice(name: str) -> None:
-    """Each byte of each log, changed: an error or other rows, but where no reader could tell."""
+    """Each byte of each log is changed.
+
+    A read fails or returns other rows, unless no reader could notice.
+    """
     seen = []
     for file in log_files(name):
         seen.append(file.size)

@@ -1,4 +1,4 @@
-"""Real brokers: directories that one has filled and left, and brokers that run."""
+"""Real brokers: directories that a broker has filled, and brokers that run."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.interop
 
 
 def _have(version: str) -> None:
-    """Skip where the broker cannot be had; in CI that is a failure."""
+    """Skip the test if the broker cannot be fetched; in CI this is a failure."""
     try:
         kafka_jars(version)
     except ArtifactsError as error:
@@ -63,7 +63,7 @@ def _kept_broker(
     """A stopped broker whose log directory `fill` has filled, and the value that `fill` returned.
 
     The directory is filled once for each state of ``support/kafka_here`` and of this file, and is
-    kept beside the jars of the brokers.  Tests get a copy.
+    kept beside the jars of the brokers. Tests get a copy.
     """
 
     def make(into: Path) -> None:
@@ -83,7 +83,7 @@ def _kept_broker(
 
 @pytest.fixture(scope="session")
 def filled(version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
-    """A broker of each version, stopped cleanly, and the rows that it has of every shape."""
+    """A broker of each version, stopped cleanly, and its rows of every shape."""
     broker = Broker(tmp_path_factory.mktemp("kafka"), version)
     _, made = _kept_broker(broker, "filled", shapes.make)
     return broker, made._replace(log_dir=broker.log_dir)
@@ -91,9 +91,9 @@ def filled(version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
 
 @pytest.fixture(scope="session")
 def legacy(old_version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple:
-    """Log directory of a stopped broker with every legacy shape, and what it said of them.
+    """The log directory of a stopped broker with every legacy shape, and the broker's answers.
 
-    That is the records of each topic, the dump of all files, and answers to look-ups by time.
+    These are the records of each topic, the dump of all files, and answers to look-ups by time.
     """
 
     def fill(broker: Broker, client: JavaClient) -> tuple:
@@ -123,7 +123,7 @@ def java(new_version: str) -> Gateway:
 def shared(
     new_version: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Broker, JavaClient]]:
-    """A running broker for all tests of a file, which have topics of their own."""
+    """A running broker for all tests of a file, each of which uses separate topics."""
     running = Broker(tmp_path_factory.mktemp("kafka"), new_version)
     with running, JavaClient(running) as client:
         yield running, client
@@ -131,7 +131,7 @@ def shared(
 
 @pytest.fixture
 def broker(new_version: str, tmp_path: Path) -> Iterator[Broker]:
-    """A running broker for one test alone."""
+    """A running broker for one test."""
     running = Broker(tmp_path / "kafka", new_version).start()
     yield running
     running.stop()

@@ -1,4 +1,4 @@
-"""Assignments against Kafka's own Java classes."""
+"""Assignments equal those of Kafka's own Java classes."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class JavaGroup:
     def assign(
         self, partitions: Sequence[TopicPartition], members: Mapping[str, Sequence[str]]
     ) -> Assignment:
-        """Assign, and tell the members, as the leader of a group does."""
+        """Assign partitions and inform the members, as the leader of a group does."""
         node = self._common.Node(0, "localhost", 9092)
         no_nodes = self._java.java.new_array(self._common.Node, 0)
         information = [
@@ -58,7 +58,7 @@ class JavaGroup:
     [("RangeAssignor", assign_range), ("RoundRobinAssignor", assign_round_robin)],
 )
 def test_as_kafka_assigns(java: Gateway, name: str, assign: Any) -> None:
-    """Random topics, members and subscriptions."""
+    """Topics, members and subscriptions are random."""
     rng = random.Random(5)
     for _ in range(10):
         topics = rng.sample("abcde", rng.randint(1, 5))
@@ -73,9 +73,10 @@ def test_as_kafka_assigns(java: Gateway, name: str, assign: Any) -> None:
 
 
 def test_sticky_as_kafka_assigns(java: Gateway) -> None:
-    """New members get the same; after a change, shares are as even, and as many stay.
+    """New members get Kafka's assignment.
 
-    Kafka asks members in the order of a hash table, so it may keep other partitions.
+    After a change, shares are as even as Kafka's, and as many partitions stay. Kafka asks members
+    in the order of a hash table, so it may keep other partitions.
     """
     rng = random.Random(6)
     for _ in range(6):

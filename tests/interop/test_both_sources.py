@@ -1,4 +1,4 @@
-"""Spark's ``kafka`` source and ours, given the same options on the same running broker."""
+"""Spark's ``kafka`` source and ours read one running broker with the same options."""
 
 import random
 from collections import Counter
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.spark]
 def served(
     new_version: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Broker, JavaClient]]:
-    """One broker; the partitions that `fill` has made, nobody changes any more."""
+    """A broker whose partitions, made by `fill`, no longer change."""
     with (
         Broker(tmp_path_factory.mktemp("kafka"), new_version, settings=BROKER) as broker,
         JavaClient(broker) as client,
@@ -36,12 +36,12 @@ def served(
 
 @pytest.fixture(scope="module")
 def sources(served: tuple[Broker, JavaClient], spark: SparkSession) -> TwoSources:
-    """Both sources over it."""
+    """Both sources, reading the broker."""
     return TwoSources(spark, served[0])
 
 
 def compare(sources: TwoSources, seed: int) -> str:
-    """Compare one random combination; return how both ended."""
+    """Compare one random combination of options; return the outcome of both sources."""
     options = random_options(random.Random(seed))
     theirs, ours = sources.outcomes(options)
     found = [(len(each.rows), each.n_tasks, each.error[:400]) for each in (theirs, ours)]
@@ -54,23 +54,23 @@ def compare(sources: TwoSources, seed: int) -> str:
 
 
 def test_random_options(sources: TwoSources) -> None:
-    """Equal rows in equally many tasks, or two refusals."""
+    """Both sources return equal rows in equally many tasks, or both refuse."""
     assert {"rows", "refused"} <= {compare(sources, seed) for seed in range(8)}
 
 
 @pytest.mark.parametrize(
-    ("first", "behind"),
+    ("first", "end"),
     [
         pytest.param(8, 30, marks=pytest.mark.thorough),
         pytest.param(30, 2100, marks=[pytest.mark.slow, pytest.mark.timeout(7200)]),
     ],
     ids=["some", "thousands"],
 )
-def test_many_random_options(sources: TwoSources, first: int, behind: int) -> None:
-    """Those that fail are all told of, and at once: a long run may be cut off (``pytest -s``)."""
+def test_many_random_options(sources: TwoSources, first: int, end: int) -> None:
+    """Each failure is printed at once, because a long run may be interrupted (``pytest -s``)."""
     failed: list[str] = []
     ended: Counter[str] = Counter()
-    for seed in range(first, behind):
+    for seed in range(first, end):
         try:
             ended[compare(sources, seed)] += 1
         except AssertionError as error:
@@ -86,7 +86,7 @@ ONE = {"subscribe": "b"}
 THREE = {"subscribe": "a"}
 TIMES = "startingOffsetsByTimestamp"
 
-#: Options, words of Spark's error, and words of ours, in the order of the checks.
+#: Options, words of Spark's error, and words of our error, in the order of the checks.
 REFUSED = [
     ({"subscribe": "a", "assign": '{"a":[0]}'}, "Only one of", "give only one of"),
     ({"assign": ""}, "No topicpartitions to assign", "assign"),
@@ -139,7 +139,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.thorough)])
 def test_refusals_mean_the_same(sources: TwoSources, every: int) -> None:
-    """Both sources refuse, each names what is wrong, and all differences are listed."""
+    """Both sources refuse, and each names the mistake. All differences are listed."""
     wrong = []
     for options, in_theirs, in_ours in REFUSED[::every]:
         theirs, ours = sources.outcomes(options)
@@ -153,12 +153,12 @@ def test_refusals_mean_the_same(sources: TwoSources, every: int) -> None:
 def test_the_same_data_frames_see_what_a_topic_has_become(
     served: tuple[Broker, JavaClient], sources: TwoSources
 ) -> None:
-    """With `lateBinding`, as those of `kafka`: records behind latest, and the new earliest."""
+    """With `lateBinding`, DataFrames see the new earliest and the new latest, as in `kafka`."""
     broker, client = served
     client.create_topic("grows", 3, retention_ms=-1)
 
     def produce(*numbers: int) -> None:
-        """So many records for each partition."""
+        """Send this number of records to each partition."""
         partitions = [p for p, n in enumerate(numbers) for _ in range(n)]
         client.produce("grows", [Outgoing(None, b"v", partition=each) for each in partitions])
 
@@ -173,7 +173,7 @@ def test_the_same_data_frames_see_what_a_topic_has_become(
         frames.append([sources.kafka(options), sources.ours(options | {"lateBinding": "true"})])
 
     def n_rows(frames: list[list[DataFrame]]) -> list[int]:
-        """The number of rows of each pair, whose rows are the same."""
+        """The number of rows of each pair of DataFrames, which have equal rows."""
         found = [
             [sorted(tuple(row) for row in frame.collect()) for frame in pair] for pair in frames
         ]

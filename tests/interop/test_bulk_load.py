@@ -1,4 +1,4 @@
-"""Logs that were written without a broker, then served by one."""
+"""Logs that are written without a broker are then served by a broker."""
 
 import shutil
 from collections.abc import Sequence
@@ -44,14 +44,14 @@ def mixed_rows(n_rows: int) -> pa.Table:
 
 
 def append(broker: Broker, topic: str, n_rows: int, **settings: Any) -> None:
-    """One job of ours."""
+    """Write one job of ours."""
     config = ProducerConfig(**settings)
     with segmentlog.open_writer(broker.log_dir, topic, config=config) as writer:
         writer.append(mixed_rows(n_rows))
 
 
 def ours(broker: Broker, topic: str) -> list[KafkaRecord]:
-    """The records that our reader sees, in the consumer's words."""
+    """The records that our reader sees, in the form of the consumer's records."""
     opened = segmentlog.open_log_dir(broker.log_dir)
     return [
         record
@@ -61,7 +61,7 @@ def ours(broker: Broker, topic: str) -> list[KafkaRecord]:
 
 
 def in_order(records: Sequence[KafkaRecord]) -> list[KafkaRecord]:
-    """By partition and offset; a consumer has no headers where we say null."""
+    """Records by partition and offset; a consumer has empty headers where we have null."""
     return sorted(
         (each._replace(headers=each.headers or None) for each in records),
         key=lambda each: (each.partition, each.offset),
@@ -70,7 +70,7 @@ def in_order(records: Sequence[KafkaRecord]) -> list[KafkaRecord]:
 
 @pytest.fixture
 def stopped(version: str, tmp_path) -> Broker:
-    """A broker of each version with a topic for each codec, some records in them, stopped."""
+    """A stopped broker of each version, with a topic for each codec and some records."""
     broker = Broker(tmp_path / "kafka", version)
     with broker, JavaClient(broker) as client:
         for codec in Codec:
@@ -81,7 +81,10 @@ def stopped(version: str, tmp_path) -> Broker:
 
 
 def test_a_broker_serves_what_was_written(stopped: Broker) -> None:
-    """Its consumer returns our rows; its tool finds nothing wrong; it appends, we read that."""
+    """The consumer returns our rows, and Kafka's tool finds nothing wrong.
+
+    We read the records that the broker appends.
+    """
     topics = {f"codec-{codec.name.lower()}": codec for codec in Codec}
     for topic, codec in topics.items():
         append(stopped, topic, 5000, codec=codec, batch_size=4000)
@@ -99,7 +102,7 @@ def test_a_broker_serves_what_was_written(stopped: Broker) -> None:
 
 
 def test_a_running_broker_keeps_writers_out(broker: Broker) -> None:
-    """Its lock is ours; the error names its process."""
+    """A writer takes the broker's lock, and its error names the broker's process."""
     with pytest.raises(LogLockedError) as caught:
         segmentlog.open_writer(broker.log_dir, "t", lock_timeout_seconds=0.1)
     assert caught.value.process
@@ -108,7 +111,7 @@ def test_a_running_broker_keeps_writers_out(broker: Broker) -> None:
 def test_a_broker_refuses_to_start_while_a_commit_is_unfinished(
     new_version: str, tmp_path
 ) -> None:
-    """Even an empty guard does; the next writer removes it, and the broker starts."""
+    """An empty guard is enough. The next writer removes the guard, and the broker starts."""
     broker = Broker(tmp_path / "kafka", new_version)
     with broker, JavaClient(broker) as client:
         client.create_topic("t")
@@ -126,9 +129,9 @@ def test_a_broker_refuses_to_start_while_a_commit_is_unfinished(
 def test_a_broker_never_takes_half_a_job_for_data(
     new_version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:
-    """Started after a crash at any step: it refuses, or serves all of the job or nothing of it.
+    """After a crash, a broker refuses to start, or serves all of the job or nothing of it.
 
-    Every other job has its files moved into the logs.
+    The crash is at any step. Every second job has its files moved into the logs.
     """
     moving = ProducerConfig(TopicConfig(segment_bytes=100_000))
     broker, saved = Broker(tmp_path / "kafka", new_version), tmp_path / "saved"

@@ -1,4 +1,4 @@
-"""Topics that Spark wrote, served by a broker, written on by both in turn."""
+"""Topics that Spark wrote are served by a broker, and both append in turn."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,9 +19,9 @@ PATTERNS = [f"{topic}-*" for topic in TOPICS]
 
 
 def mixed_rows(spark: SparkSession, n_rows: int) -> DataFrame:
-    """Rows that tell their number, dealt out to the partitions in turn.
+    """Rows that contain their numbers, for the partitions in turn.
 
-    Some have no key, some are tombstones, some have headers.
+    Some rows have no key, some are tombstones, some have headers.
     """
     return spark.range(0, n_rows, 1, 8).selectExpr(
         "if(id % 7 = 0, null, cast(id as string)) key",
@@ -33,7 +33,7 @@ def mixed_rows(spark: SparkSession, n_rows: int) -> DataFrame:
 
 
 def updates(spark: SparkSession, n_rows: int) -> DataFrame:
-    """Values of few keys, one after the other; the last ones of some keys are tombstones."""
+    """Values of a few keys, one after the other; the last values of some keys are tombstones."""
     return spark.range(0, n_rows, 1, 2).selectExpr(
         f"cast(id % {N_KEYS} as string) key",
         f"if(id >= {n_rows - N_KEYS} and id % 3 = 0, null, cast(id as string)) value",
@@ -41,7 +41,7 @@ def updates(spark: SparkSession, n_rows: int) -> DataFrame:
 
 
 def append(frame: DataFrame, broker: Broker, topic: str, **options: Any) -> None:
-    """One job of ours."""
+    """Write one job of ours."""
     (
         frame.write.format("segmentlog")
         .options(topic=topic, **options)
@@ -51,7 +51,7 @@ def append(frame: DataFrame, broker: Broker, topic: str, **options: Any) -> None
 
 
 def theirs(spark: SparkSession, broker: Broker) -> DataFrame:
-    """The rows that Spark's own source gets from the running broker."""
+    """The rows that Spark's own source reads from the running broker."""
     return (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", broker.bootstrap_servers)
@@ -63,7 +63,7 @@ def theirs(spark: SparkSession, broker: Broker) -> DataFrame:
 
 
 def ours(spark: SparkSession, broker: Broker) -> DataFrame:
-    """The rows that ours finds in the directory."""
+    """The rows that our source reads from the directory."""
     return (
         spark.read.format("segmentlog")
         .option("includeHeaders", "true")
@@ -84,7 +84,7 @@ def digest(frame: DataFrame) -> list[Row]:
 
 
 def n_in_their_place(frame: DataFrame) -> int:
-    """The number of the first job's rows at the offset that their own number tells."""
+    """How many rows of the first job have the offset that their number requires."""
     said = F.coalesce(F.col("key").cast("string"), F.split(F.col("value").cast("string"), " ")[0])
     expected = F.col("offset") * N_PARTITIONS + F.col("partition")
     is_there = said.try_cast("bigint") == expected
@@ -92,7 +92,7 @@ def n_in_their_place(frame: DataFrame) -> int:
 
 
 def transact(client: JavaClient, ends: Sequence[str]) -> None:
-    """Send some records in a transaction for each of `ends`."""
+    """Send some records in a transaction for each end in `ends`."""
     producer = client.transactional_producer("bulk")
     for end in ends:
         producer.begin()
@@ -105,7 +105,7 @@ def transact(client: JavaClient, ends: Sequence[str]) -> None:
 
 @pytest.fixture
 def stopped(version: str, tmp_path: Path) -> Iterator[Broker]:
-    """A broker of each version with two empty topics, stopped: one of them is compacted."""
+    """A stopped broker of each version with two empty topics, one of them compacted."""
     broker = Broker(tmp_path / "kafka", version)
     with broker, JavaClient(broker) as client:
         client.create_topic("bulk", N_PARTITIONS, segment_bytes=1 << 20, max_message_bytes=200_000)
@@ -131,7 +131,10 @@ def stopped(version: str, tmp_path: Path) -> Iterator[Broker]:
 def test_a_broker_goes_on_with_what_spark_wrote(
     stopped: Broker, spark: SparkSession, n_rows: int, codec: str
 ) -> None:
-    """It serves all in order; appends, transactions and compaction work; and so in turn do we."""
+    """The broker serves all rows in order.
+
+    Appends, transactions and compaction work, and then we append.
+    """
     broker, every = stopped, max(1, n_rows // 1_000_000)
     options = {"segment.bytes": 1 << 20, "kafka.compression.type": codec}
     append(mixed_rows(spark, n_rows), broker, "bulk", **options)

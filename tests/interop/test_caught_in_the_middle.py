@@ -1,4 +1,4 @@
-"""Directories caught in the middle of something: written to, cleaned, copied, killed, swapped."""
+"""Directories in the middle of a change: a write, a clean, a copy, a kill, a swap."""
 
 import contextlib
 import logging
@@ -26,7 +26,7 @@ _N_KEYS = 40
 
 
 def record(number: int) -> Outgoing:
-    """The record that gets offset `number`: everything about it can be told from that."""
+    """The record at offset `number`; the offset determines all of its fields."""
     key = b"key-%02d" % (number % _N_KEYS)
     return Outgoing(key, b"%d " % number * (20 + number % 60), (), _T0 + number)
 
@@ -51,7 +51,7 @@ class Load:
     def _run(self) -> None:
         producer = self._client.producer(batch_size=4000, linger_ms=1, compression_type="none")
         with contextlib.closing(producer):
-            while not self._stop.wait(0.1):  # whoever looks needs the processor, too
+            while not self._stop.wait(0.1):  # readers need the processor, too
                 records = [record(self.acknowledged + i) for i in range(200)]
                 for topic in ("growing", "expiring", "compacted"):
                     self._client.send(producer, topic, records)
@@ -71,7 +71,7 @@ class Load:
 
 @pytest.fixture
 def busy(new_version: str, tmp_path: Path) -> Iterator[tuple[Broker, JavaClient, Load]]:
-    """A broker that rolls, cleans and deletes every few hundred milliseconds, under load."""
+    """A broker under load that rolls, cleans and deletes every few hundred milliseconds."""
     settings = {
         "log.retention.check.interval.ms": 300,
         "log.initial.task.delay.ms": 100,
@@ -83,7 +83,7 @@ def busy(new_version: str, tmp_path: Path) -> Iterator[tuple[Broker, JavaClient,
 
 
 def check_rows(topic: str, log: segmentlog.Log, **how: Any) -> int:
-    """Read a log whole, compare each row with what its offset says; how many there were."""
+    """Read a whole log and compare each row with its offset; return the number of rows."""
     start, end = log.log_start_offset, log.end_offset(segmentlog.ReadUpTo.LOG_END)
     rows = log.scan(start, end, columns=["offset", "key", "value"], **how).read_all()
     offsets = rows["offset"].to_pylist()
@@ -100,13 +100,13 @@ def check_rows(topic: str, log: segmentlog.Log, **how: Any) -> int:
 def test_a_broker_under_load_is_read_right_or_not_at_all(
     busy: tuple[Broker, JavaClient, Load], seconds: int
 ) -> None:
-    """Every read of a directory that changes under it: right rows, or a typed error about it."""
+    """A read of a changing directory returns right rows, or raises a typed error."""
     broker, _, load = busy
     seen = dict.fromkeys(("growing", "expiring", "compacted"), 0)
     overtaken, starts, segments = 0, set(), set()
 
     def is_enough() -> bool:
-        """A broker on a busy machine takes longer to write, expire and clean as much."""
+        """Whether enough has happened: a broker on a busy machine takes longer."""
         has_changed = min(len(starts), len(segments)) > 3
         return load.acknowledged > 2000 and has_changed and min(seen.values()) > 1000
 
@@ -136,7 +136,7 @@ def test_a_broker_under_load_is_read_right_or_not_at_all(
 def test_spark_scans_while_the_broker_writes(
     busy: tuple[Broker, JavaClient, Load], spark: SparkSession
 ) -> None:
-    """A query sees one moment of the log, whatever happens until its last task is done."""
+    """A query sees one moment of the log until its last task ends."""
     broker, _, load = busy
     while load.acknowledged < 2000:
         time.sleep(0.1)
@@ -159,7 +159,7 @@ def test_spark_scans_while_the_broker_writes(
 
 
 def copy_as_it_stands(source: Path, target: Path) -> None:
-    """``cp -r``: one file after the other, and those that vanish meanwhile are left out."""
+    """Copy one file after the other, as ``cp -r``, without files that vanish meanwhile."""
     target.mkdir(parents=True)
     for directory in [source, *sorted(path for path in source.iterdir() if path.is_dir())]:
         place = target / directory.relative_to(source)
@@ -173,7 +173,7 @@ def copy_as_it_stands(source: Path, target: Path) -> None:
 def test_copies_taken_under_load_are_read_right_or_not_at_all(
     busy: tuple[Broker, JavaClient, Load], tmp_path: Path
 ) -> None:
-    """Such a copy ends where its files end; its checkpoints may already know of more."""
+    """Such a copy ends where its files end, and its checkpoints may be newer."""
     broker, _, load = busy
     refused = 0
     while load.acknowledged < 1000:
@@ -188,7 +188,7 @@ def test_copies_taken_under_load_are_read_right_or_not_at_all(
             try:
                 assert check_rows(topic, log) >= (acknowledged if topic == "growing" else _N_KEYS)
             except CorruptLogError:
-                assert log.end.position < log.segments[-1].size  # a torn tail that was promised
+                assert log.end.position < log.segments[-1].size  # torn, below the high watermark
                 refused += 1
             scan = log.scan(columns=["offset"], read_up_to=segmentlog.ReadUpTo.LOG_END)
             rows = scan.read_all()["offset"].to_pylist()
@@ -204,7 +204,7 @@ def test_copies_taken_under_load_are_read_right_or_not_at_all(
 def test_a_killed_broker_leaves_everything_that_it_acknowledged(
     new_version: str, tmp_path: Path, n_kills: int
 ) -> None:
-    """After kill -9 under load: the same records as the broker itself finds when it recovers."""
+    """After kill -9 under load, we read the records that the broker finds when it recovers."""
     broker = Broker(tmp_path / "kafka", new_version)
     acknowledged, offsets = 0, []
     for kill in range(n_kills):
@@ -243,7 +243,7 @@ def _copy(source: Path, target: Path, suffix: str = "") -> None:
 
 
 def _before(before: Path, after: Path, place: Path) -> None:
-    """Files of the old segments, all of them."""
+    """All files of the old segments."""
     for path in before.iterdir():
         _copy(path, place)
 
@@ -289,7 +289,7 @@ def _half_renamed(before: Path, after: Path, place: Path) -> None:
 
 
 def _swap_and_cleaned(before: Path, after: Path, place: Path) -> None:
-    """Renaming to .swap goes from the last segment to the first and was cut short."""
+    """Renames to .swap begin with the last segment, and were interrupted."""
     _swap_and_old(before, after, place)
     first = min(place.glob("*.log.swap"))
     for path in list(place.glob(first.name.partition(".")[0] + ".*.swap")):
@@ -343,7 +343,7 @@ def cleaned(
     return broker, before, after
 
 
-#: Where a swap has begun and old segments still have their names, and where it is half done.
+#: A swap has begun and old segments still have their names, or it is half done.
 USUAL = {"some .swap, some .cleaned", "one .swap renamed"}
 
 
@@ -357,7 +357,7 @@ def test_a_clean_that_was_cut_short_is_read_as_the_broker_recovers_it(
     caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
 ) -> None:
-    """Old or cleaned records, whichever a broker that starts there serves, and none twice."""
+    """We read the old or the cleaned records, as a starting broker does, and each record once."""
     broker, before, after = cleaned
     place = broker.log_dir / "swapped-0"
     shutil.rmtree(place)

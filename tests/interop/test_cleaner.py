@@ -1,7 +1,7 @@
-"""Kafka's cleaner and ours, on the same logs at the same time of day, leave the same.
+"""Kafka's cleaner and ours compact equal random logs at the same time of day, with equal results.
 
-The logs are random ones; `KafkaLogs` runs the classes of a broker without the broker.
-`test_compaction` has a few whole logs of real producers, and a running broker.
+`KafkaLogs` runs a broker's classes without the broker. `test_compaction` has a few whole logs of
+real producers, and a running broker.
 """
 
 import shutil
@@ -41,7 +41,7 @@ KINDS: Mapping[str, Kind] = {
     "legacy": Kind(magics=(0, 1), codecs=(NONE, GZIP, SNAPPY, LZ4), n_keys=30),
     "mixed": Kind(magics=(0, 1, 2), codecs=(NONE, GZIP, LZ4), producers=1),
 }
-#: Two libraries make other sizes of the same records, and sizes decide which segments are joined.
+#: Two libraries compress to different sizes, and sizes decide which segments are joined.
 WITHOUT_PRODUCERS = {
     name: kind for name, kind in KINDS.items() if not kind.producers and kind.codecs == (NONE,)
 }
@@ -93,14 +93,14 @@ class Logs:
         return [*self.segments]
 
     def append(self, directory: Path, begin: float, end: float) -> None:
-        """Segments from one share of each log to another; the last one is active."""
+        """Write segments from one share of each log to another; the last segment is active."""
         for topic, segments in self.segments.items():
             first, last = (
                 max(int(len(segments) * each), 2) if each else 0 for each in (begin, end)
             )
             write_segments(directory / f"{topic}-0", segments[first:last], NOW_MS)
         (directory / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
-        for _ in range(2):  # what is missing is made; then snapshots that are too many go
+        for _ in range(2):  # missing indexes are made; then superfluous snapshots are removed
             with self.opened(directory, NOW_MS):
                 pass
 
@@ -112,13 +112,13 @@ class Logs:
         return Path(shutil.copytree(directory, self.root / name, copy_function=shutil.copy2))
 
     def clean_as_kafka(self, directory: Path, now_ms: int) -> dict[str, int]:
-        """Compact as Kafka does; the number of rounds of each topic."""
+        """Compact with Kafka's cleaner; return the number of rounds of each topic."""
         with self.opened(directory, now_ms) as logs:
             done = logs.clean(map_bytes=self.map_bytes)
         return {topic: sum(each.topic == topic for each in done) for topic in self.topics}
 
     def clean(self, directory: Path, now_ms: int) -> dict[str, int]:
-        """The same with ours."""
+        """Compact with our cleaner; return the number of rounds of each topic."""
         settings = {key: str(value) for key, value in SETTINGS.items()}
         done = segmentlog.compact(
             directory,
@@ -137,7 +137,7 @@ class Logs:
 
 
 def assert_same_partition(theirs: Path, ours: Path) -> None:
-    """The same batches in the same segments; the same bytes, but for what a codec makes."""
+    """Both have equal batches in equal segments, and equal bytes except for those of a codec."""
     names = [{path.name for path in each.glob("*.log")} for each in (theirs, ours)]
     assert names[0] == names[1], ours
     for name in sorted(names[0]):
@@ -158,7 +158,7 @@ def assert_same_partition(theirs: Path, ours: Path) -> None:
 
 
 def assert_sound(directory: Path, topics: Sequence[str]) -> None:
-    """Indexes fit, by our own check of everything."""
+    """Our verification of everything finds that indexes fit."""
     opened = segmentlog.open_log_dir(directory)
     for topic in topics:
         found = [
@@ -172,9 +172,9 @@ def assert_sound(directory: Path, topics: Sequence[str]) -> None:
 def test_both_leave_the_same(
     java: Gateway, tmp_path: Path, seeds: Sequence[int], map_slots: int
 ) -> None:
-    """Also of a log that grows, when each goes on where the other one has stopped.
+    """The log also grows, and each cleaner continues where the other one stopped.
 
-    A map of a few keys takes several rounds; see the next test for transactions in these.
+    A map of a few keys takes several rounds; the next test has transactions in such rounds.
     """
     kinds = KINDS if map_slots > 9 else WITHOUT_PRODUCERS
     logs = Logs(java, tmp_path, seeds, kinds, map_slots)
@@ -205,10 +205,10 @@ def test_both_leave_the_same(
 def test_rounds_that_begin_inside_a_segment(
     java: Gateway, tmp_path: Path, seeds: Sequence[int]
 ) -> None:
-    """Ours leave a record less, at times, and never one that is the last of its key.
+    """Our cleaner sometimes leaves one record less, but never removes the last record of a key.
 
     ``UnifiedLog.collectAbortedTransactions`` also returns aborted transactions that end before the
-    offset it is asked for.  Kafka's offset map then passes over what their producer commits next.
+    given offset. Kafka's offset map then ignores the records that their producer commits next.
     """
     kinds = {name: kind for name, kind in KINDS.items() if kind.producers}
     logs = Logs(java, tmp_path, seeds, kinds, map_slots=9)
@@ -237,7 +237,7 @@ def offsets_of(partition: Path) -> set[int]:
 
 
 def newest_committed(directory: Path, topic: str) -> dict[bytes, bytes]:
-    """The last value of each key, as a reader finds it; without deleted keys."""
+    """The last value of each key that a reader finds, without deleted keys."""
     log = segmentlog.open_log_dir(directory).log(topic, 0)
     rows = log.scan(columns=["key", "value"], isolation_level="read_committed").read_all()
     pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
@@ -247,7 +247,7 @@ def newest_committed(directory: Path, topic: str) -> dict[bytes, bytes]:
 
 @pytest.mark.thorough
 def test_the_logs_have_what_they_are_for(java: Gateway, tmp_path: Path) -> None:
-    """After a round there are horizons, empty batches, markers, old formats, merged segments."""
+    """They have horizons, empty batches, markers, old formats and merged segments after a round."""
     logs = Logs(java, tmp_path, FEW)
     before = {topic: kept(logs.made / f"{topic}-0") for topic in logs.topics}
     logs.clean_as_kafka(logs.made, NOW_MS)

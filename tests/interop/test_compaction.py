@@ -1,7 +1,7 @@
-"""Logs of real producers: the broker's cleaner on one copy, ours on another, consumers on both.
+"""The broker's cleaner and ours compact copies of real producers' logs; consumers read both.
 
-`test_cleaner` has many random logs; a running broker cannot be told the time of day, so here ours
-takes the time at which the broker has cleaned a log from the delete horizons in it.
+`test_cleaner` has many random logs. A running broker uses its own clock, so our compaction uses
+the time at which the broker cleaned the log, from the delete horizons.
 """
 
 import shutil
@@ -44,7 +44,7 @@ BROKER = {"producer.id.expiration.ms": 2**31 - 1, "log.segment.delete.delay.ms":
 
 
 def records(n: int, first: int = 0) -> list[Outgoing]:
-    """Few keys, a tombstone now and then, and times that go up and down."""
+    """Records of a few keys, with some tombstones, and times that rise and fall."""
     now_ms = int(time.time() * 1000) - 1_000_000
     return [
         Outgoing(
@@ -97,7 +97,7 @@ def running(directory: Path, version: str, *, cleans: bool) -> Broker:
 
 @pytest.fixture(scope="module")
 def filled(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A broker's directory that nobody has cleaned, stopped cleanly."""
+    """A broker's directory without any compaction, stopped cleanly."""
     directory = tmp_path_factory.mktemp("filled") / "kafka"
     with running(directory, new_version, cleans=False) as broker, JavaClient(broker) as client:
         for topic, make in TOPICS.items():
@@ -120,7 +120,7 @@ def cleaned_to(directory: Path) -> dict[str, int]:
 
 
 def until(is_so: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not is_so() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -134,7 +134,7 @@ def active_bases(directory: Path) -> dict[str, int]:
 
 
 def wait_until_cleaned(directory: Path) -> None:
-    """Until the broker's cleaner has come to the active segment of each topic."""
+    """Wait until the broker's cleaner has reached the active segment of each topic."""
     deadline = time.monotonic() + 60
     while cleaned_to(directory) != active_bases(directory):
         assert time.monotonic() < deadline, (cleaned_to(directory), active_bases(directory))
@@ -142,7 +142,7 @@ def wait_until_cleaned(directory: Path) -> None:
 
 
 def cleaning_ms(partition: Path) -> int | None:
-    """When a log was cleaned, if a delete horizon says so."""
+    """The time at which a log was cleaned, if a delete horizon shows it."""
     horizons = {
         batch.delete_horizon_ms
         for batches in kept(partition).values()
@@ -162,7 +162,7 @@ def consumed(client: JavaClient) -> dict[str, dict[str, list[KafkaRecord]]]:
 
 @pytest.mark.thorough
 def test_a_brokers_cleaner_and_ours(new_version: str, filled: Path, tmp_path: Path) -> None:
-    """The same batches, and the same rows for consumers; then the broker goes on with ours."""
+    """Batches and consumers' rows are equal. Then the broker continues with our directory."""
     theirs, ours = copied(filled, tmp_path / "theirs"), copied(filled, tmp_path / "ours")
     with running(theirs, new_version, cleans=True) as broker, JavaClient(broker) as client:
         wait_until_cleaned(theirs)
@@ -196,7 +196,7 @@ def test_a_brokers_cleaner_and_ours(new_version: str, filled: Path, tmp_path: Pa
 
 
 def newest(directory: Path) -> dict[str, dict[Any, Any]]:
-    """The newest value of each key, as a reader of committed records finds it."""
+    """The newest value of each key that a reader of committed records finds."""
     opened = segmentlog.open_log_dir(directory / "logs0")
     found = {}
     for topic in TOPICS:
@@ -212,7 +212,7 @@ def newest(directory: Path) -> dict[str, dict[Any, Any]]:
 def test_a_broker_s_lock_beside_a_task_whose_leader_was_killed(
     java: Gateway, tmp_path: Path
 ) -> None:
-    """A broker does not get the directory before the task has ended; then it keeps tasks out."""
+    """A broker gets the directory only after the task has ended, and then keeps tasks out."""
     lay_out(tmp_path, {base: [records_of(base, (b"key", b"value"))] for base in range(3)})
     lock_file = java.jvm.java.io.File(str(tmp_path / ".lock"))
     lock = java.jvm.org.apache.kafka.server.util.FileLock(lock_file)
@@ -245,9 +245,10 @@ STOPPED = ("transactions", "plain", "idempotent", "lz4")
 def test_a_broker_starts_after_every_step(
     new_version: str, filled: Path, tmp_path: Path, n_starts: int
 ) -> None:
-    """It serves each log as it was or as it is then, as our reader does, and objects to nothing.
+    """It serves each log as before or as after the step, as our reader does, without errors.
 
-    The broker deletes what the compaction has left, and the next compaction has nothing to mend.
+    The broker deletes the leftovers of the compaction, so the next compaction finds nothing to
+    finish.
     """
     log_dir = copied(filled, tmp_path / "whole") / "logs0"
     states = copy_states(
@@ -279,7 +280,7 @@ def test_a_broker_starts_after_every_step(
 
 
 def _read(log_dir: Path) -> dict[tuple[str, str], list[tuple[int, bytes | None]]]:
-    """Offsets and values of the logs that were stopped, by our reader."""
+    """Offsets and values of the stopped logs, by our reader."""
     opened, found = segmentlog.open_log_dir(log_dir), {}
     for topic in STOPPED:
         for isolation in ("read_uncommitted", "read_committed"):
@@ -290,7 +291,7 @@ def _read(log_dir: Path) -> dict[tuple[str, str], list[tuple[int, bytes | None]]
 
 
 def _served(client: JavaClient) -> dict[tuple[str, str], list[tuple[int, bytes | None]]]:
-    """The same by a consumer."""
+    """Offsets and values of the logs, by a consumer."""
     return {
         (topic, isolation): [(each.offset, each.value) for each in records]
         for isolation in ("read_uncommitted", "read_committed")
@@ -311,7 +312,7 @@ NOW_MS = 1_800_000_000_000
     "stride", [11, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
 def test_kafka_loads_the_log_after_every_step(java: Gateway, tmp_path: Path, stride: int) -> None:
-    """Our reader finds then what Kafka's loader makes of it; nothing is left over."""
+    """Our reader finds the records that Kafka's loader finds, and no file is left over."""
     made = tmp_path / "made"
     kind = Kind(producers=2, n_keys=5, n_batches=40)
     write_segments(made / "t-0", dirty_log(4, kind, NOW_MS), NOW_MS)

@@ -1,4 +1,4 @@
-"""Topics that were deleted without a broker: one starts, and does not miss them."""
+"""A broker starts after topics were deleted without it."""
 
 import time
 from pathlib import Path
@@ -30,7 +30,7 @@ def _topics(broker: Broker) -> set[str]:
 
 
 def test_a_broker_starts_without_it(new_version: str, tmp_path: Path) -> None:
-    """It removes what a crash has left, and makes again, empty, what its cluster knows."""
+    """It removes the leftovers of a crash. Topics that its cluster knows are made again, empty."""
     # A broker begins to delete 30 s after its start.
     settings = {"log.segment.delete.delay.ms": 100, "log.initial.task.delay.ms": 100}
     broker = Broker(tmp_path / "kafka", new_version, settings=settings)
@@ -70,7 +70,7 @@ def test_a_broker_starts_without_it(new_version: str, tmp_path: Path) -> None:
 
 
 def test_a_topic_that_a_broker_deletes_is_never_missed(new_version: str, tmp_path: Path) -> None:
-    """Its high watermarks outlive it; without another topic they stay until one is made."""
+    """The broker keeps its high watermarks until another topic of the directory is written."""
     settings = {
         "log.segment.delete.delay.ms": 1, "log.initial.task.delay.ms": 1,
         "replica.high.watermark.checkpoint.interval.ms": 50,
@@ -97,6 +97,6 @@ def test_a_topic_that_a_broker_deletes_is_never_missed(new_version: str, tmp_pat
         while list(broker.log_dir.glob("only-*")) and time.monotonic() < until:
             assert [] == missing()
     assert [] == list(broker.log_dir.glob("only-*"))
-    # A checkpoint that the broker writes between the two partitions may lack the first of them.
+    # A checkpoint that the broker writes between two deletions may lack the first partition.
     assert 1 in promised()
     assert [] == missing()

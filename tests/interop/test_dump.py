@@ -1,4 +1,4 @@
-"""The dump, field by field against Kafka's own dump tool, on every shape, the old ones too."""
+"""Each field of our dump equals that of Kafka's own dump tool, for every shape of records."""
 
 import json
 import re
@@ -43,7 +43,7 @@ KRAFT_CONTROLS = {
 
 
 def kafkas_fields(line: str) -> Row:
-    """The fields of a line of Kafka's tool, under our names and with our types."""
+    """The fields of a line of Kafka's tool, with our names and types."""
     row: dict[str, object] = {}
     for name, value in re.findall(r"(\w+): (\[[^]]*\]|\S+)", line):
         if name in {"CreateTime", "LogAppendTime", "NoTimestampType"}:
@@ -84,7 +84,7 @@ def kafkas_dump(text: str) -> Dump:
 
 
 def our_rows(lines: Sequence[str]) -> Iterator[tuple[str, Row]]:
-    """File and fields of each line of ours."""
+    """The file and the fields of each of our lines."""
     file = ""
     for row in map(json.loads, lines):
         if row["kind"] == "batch":
@@ -97,7 +97,7 @@ def our_rows(lines: Sequence[str]) -> Iterator[tuple[str, Row]]:
 
 
 def our_dump(*arguments: str) -> Dump:
-    """The output of the command as JSON."""
+    """The output of our command as JSON."""
     done = subprocess.run(
         [sys.executable, "-m", "segmentlog", "dump", "--format", "json", *arguments],
         capture_output=True, text=True, timeout=300, check=False,
@@ -122,7 +122,7 @@ def dumps(filled: tuple) -> tuple[Dump, Path]:
 def legacy_dump(text: str) -> Dump:
     """Messages, batches and records that the tool of Kafka 2 prints, by file.
 
-    Messages of magic 0 and 1 have neither sequences nor headers, and it prints none.
+    Messages of magic 0 and 1 have neither sequences nor headers, and the tool prints none.
     """
     found: dict[str, list[Row]] = {}
     for line in text.splitlines():
@@ -141,7 +141,7 @@ def legacy_dump(text: str) -> Dump:
 
 
 def of_messages(rows: Sequence[Row]) -> list[Row]:
-    """Our rows, without what the tool does not print of messages of magic 0 and 1."""
+    """Our rows, without the fields that the tool does not print for magic 0 and 1."""
     return [
         {name: row[name] for name in MESSAGE_FIELDS} if row.get("magic") in {0, 1} else row
         for row in rows
@@ -154,7 +154,7 @@ def without_empty(dump: Dump) -> Dump:
 
 
 def test_batches_and_records_are_what_kafkas_tool_says(dumps: tuple[Dump, Path]) -> None:
-    """Every field of every batch and record that the tool prints, in the tool's order."""
+    """Every field of every batch and record is compared, in the order of the tool."""
     expected, log_dir = dumps
     metadata = log_dir / "__cluster_metadata-0"
     found = our_dump("--records", str(log_dir), str(metadata))
@@ -167,7 +167,7 @@ def test_batches_and_records_are_what_kafkas_tool_says(dumps: tuple[Dump, Path])
 
 
 def test_batches_alone_are_the_same(dumps: tuple[Dump, Path]) -> None:
-    """Without records the lines of batches do not change."""
+    """Without records, the lines of batches do not change."""
     expected, log_dir = dumps
     found = our_dump(str(log_dir))
 
@@ -177,7 +177,7 @@ def test_batches_alone_are_the_same(dumps: tuple[Dump, Path]) -> None:
 
 
 def test_messages_of_old_formats_are_what_the_old_tool_says(legacy: tuple) -> None:
-    """Magic 0 and 1, alone and in wrappers of every codec, compacted, and beside magic 2."""
+    """The messages are single or in wrappers of every codec, compacted, and beside magic 2."""
     log_dir, _, text, _ = legacy
     expected, found = legacy_dump(text), our_dump("--records", str(log_dir))
     magics = {row.get("magic") for rows in found.values() for row in rows}

@@ -1,4 +1,4 @@
-"""Batches as Kafka's Java producer makes them, and batches of every codec, read by its classes."""
+"""Our batches equal those of Kafka's Java producer, and Kafka's classes read every codec."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ LEVELS = {
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_java_reads_what_was_encoded(java: Gateway, codec: Codec) -> None:
-    """Checksums, offsets, times, keys, values and headers; several blocks, several batches."""
+    """Checksums, offsets, times, keys, values and headers are those that were encoded."""
     rng = np.random.default_rng(3)
     keys = [None if i % 7 == 0 else b"%d" % i for i in range(N_ROWS)]
     values = [None if i % 11 == 0 else rng.bytes(i * 3) + bytes(i) for i in range(N_ROWS)]
@@ -57,7 +57,7 @@ def test_java_reads_what_was_encoded(java: Gateway, codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", list(LEVELS))
 def test_java_reads_every_level(java: Gateway, codec: Codec) -> None:
-    """All that Kafka has, of zstd some of those below -20; records that can be made smaller."""
+    """The levels are all of Kafka's, of zstd some below -20. The records compress."""
     values = [b"%d" % i * 200 for i in range(20)]
     batch = pa.RecordBatch.from_pydict({"value": pa.array(values)})
     source, rows = record_source(batch, np.zeros(20, np.int64)), np.arange(20)
@@ -77,7 +77,7 @@ def test_java_reads_every_level(java: Gateway, codec: Codec) -> None:
 def test_a_java_producer_makes_the_same_bytes(
     shared: tuple[Broker, JavaClient], batch_size: int
 ) -> None:
-    """It ends its batches at the same records, as long as it lingers."""
+    """A producer that lingers ends its batches at the same records."""
     broker, client = shared
     topic = f"made-{batch_size}"
     rng = np.random.default_rng(batch_size)
@@ -117,13 +117,13 @@ def _source(sent: Sequence[Outgoing]) -> SourceArrays:
 
 
 def _readable(java: Gateway, data: bytes) -> Any:
-    """Record batches as Java sees them."""
+    """Record batches as Java objects."""
     buffer = java.jvm.java.nio.ByteBuffer.wrap(data)
     return java.jvm.org.apache.kafka.common.record.internal.MemoryRecords.readableRecords(buffer)
 
 
 def _each(iterable: Any) -> Iterator[Any]:
-    """The elements of a Java iterable that is no collection."""
+    """The elements of a Java iterable that is not a collection."""
     iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()

@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1 as Kafka 2.8 leaves them, against that broker's own consumer."""
+"""Messages of magic 0 and 1 of Kafka 2.8, against that broker's own consumer."""
 
 import pytest
 from kafka_here import legacy_shapes
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.interop
 
 @pytest.mark.parametrize("topic", legacy_shapes.LEGACY_SHAPES)
 def test_rows_equal_the_consumers(legacy: tuple, topic: str) -> None:
-    """Every field of every record is what the broker's own consumer returned."""
+    """Every field of every record equals what the broker's own consumer returned."""
     log_dir, records, dump, _ = legacy
     seen = legacy_shapes.dumped_batches(dump)
     shape = legacy_shapes.LEGACY_SHAPES[topic]
@@ -36,7 +36,7 @@ def test_every_offset_is_where_the_log_can_be_cut(legacy: tuple) -> None:
 
 
 def test_look_ups_by_time_answer_as_the_broker_did(legacy: tuple) -> None:
-    """The first offset at or after a time; by the broker's own answers."""
+    """The first offset at or after each time equals the broker's answer."""
     log_dir, _, _, looked_up = legacy
     directory = segmentlog.open_log_dir(log_dir)
     assert looked_up

@@ -1,4 +1,4 @@
-"""A running broker: Spark's own source beside ours, and files that change under a read."""
+"""Spark's own source and ours read a running broker, whose files change during a read."""
 
 import shutil
 import threading
@@ -15,8 +15,8 @@ import segmentlog
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
-#: All shapes but the compacted one, which the broker may clean again between the two reads; a
-#: stopped broker's is compared with its consumer in `test_shapes`.
+#: All shapes but the compacted one, which the broker may clean again between the two reads.
+#: `test_shapes` compares that shape of a stopped broker.
 TOPICS = tuple(topic for topic in shapes.SHAPES if topic != "compacted")
 
 
@@ -24,7 +24,7 @@ TOPICS = tuple(topic for topic in shapes.SHAPES if topic != "compacted")
 def test_rows_equal_those_of_sparks_kafka_source(
     filled: tuple, version: str, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """On one running broker: `format("kafka")` and `format("segmentlog")`, equal row by row."""
+    """`format("kafka")` and `format("segmentlog")` return equal rows from one running broker."""
     broker = Broker(tmp_path / "kafka", version)
     shutil.copytree(filled[0].log_dir, broker.log_dir)
     with broker, JavaClient(broker) as client:
@@ -50,7 +50,10 @@ def test_rows_equal_those_of_sparks_kafka_source(
 
 
 def _comparable(frame: DataFrame) -> DataFrame:
-    """Sorted, and large values as their length and hash: a difference is printed whole."""
+    """Rows in order.
+
+    Large values become a length and a hash, so that a difference is printed whole.
+    """
     value = F.struct(F.length("value"), F.sha2("value", 256))
     return frame.withColumn("value", value).sort("topic", "partition", "offset")
 
@@ -58,7 +61,7 @@ def _comparable(frame: DataFrame) -> DataFrame:
 def test_a_broker_that_rolls_does_not_hurt_a_running_scan(
     broker: Broker, client: JavaClient
 ) -> None:
-    """The active segment's index is trimmed in place; whoever has it mapped dies of SIGBUS."""
+    """The active segment's index is cut in place. A process that has it mapped dies of SIGBUS."""
     client.create_topic("rolling", segment_bytes=1 << 20, index_interval_bytes=512)
     records = [Outgoing(b"k", bytes(1000), (), 1_700_000_000_000 + i) for i in range(800)]
     produce = threading.Thread(
@@ -105,7 +108,7 @@ def test_files_that_retention_takes_away_are_found_again(
 
 
 def test_several_log_directories_are_read_as_one(new_version: str, tmp_path: Path) -> None:
-    """Partitions of one topic that a broker has spread over its disks."""
+    """A broker has spread the partitions of one topic over its disks."""
     broker = Broker(tmp_path / "kafka", new_version, n_log_dirs=2)
     with broker, JavaClient(broker) as client:
         client.create_topic("spread", 6)
@@ -122,7 +125,7 @@ def test_several_log_directories_are_read_as_one(new_version: str, tmp_path: Pat
 
 
 def test_a_killed_brokers_directory_is_read(broker: Broker, client: JavaClient) -> None:
-    """Without a clean stop: the high watermark is old or missing, the log end is right."""
+    """Without a clean stop, the high watermark is old or missing, and the log end is right."""
     client.create_topic("killed")
     client.produce("killed", [Outgoing(b"k", b"%d" % i) for i in range(500)])
     expected = client.consume("killed")

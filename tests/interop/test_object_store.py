@@ -39,7 +39,7 @@ def server(example_data: str) -> Iterator[S3Server]:
 
 @pytest.fixture
 def store(server: S3Server) -> Iterator[Proxy]:
-    """A new way to the server for each test: nothing is known of it."""
+    """A new connection for each test, without any cached answers."""
     with Proxy(server) as proxy:
         yield proxy
 
@@ -102,7 +102,7 @@ def test_large_reads_are_side_by_side(server: S3Server, store: Proxy, tmp_path: 
 
 
 def status(code: int) -> Fault:
-    """An answer with a status alone."""
+    """An answer with only a status."""
 
     def fault(connection: socket.socket, request: Request, answer: bytes) -> bool:
         connection.sendall(b"HTTP/1.1 %d Spoilt\r\nContent-Length: 0\r\n\r\n" % code)
@@ -112,26 +112,26 @@ def status(code: int) -> Fault:
 
 
 def cut_off(connection: socket.socket, request: Request, answer: bytes) -> bool:
-    """The head, and half of the body."""
+    """An answer with the head and half of the body."""
     head, _, body = answer.partition(b"\r\n\r\n")
     connection.sendall(head + b"\r\n\r\n" + body[: len(body) // 2])
     return True
 
 
 def reset(connection: socket.socket, request: Request, answer: bytes) -> bool:
-    """The connection is broken, not closed."""
+    """The connection is broken instead of closed."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     return True
 
 
 def silent(connection: socket.socket, request: Request, answer: bytes) -> bool:
-    """Nothing for longer than a test may take."""
+    """The server sends nothing for longer than a test may take."""
     time.sleep(6)
     return True
 
 
 def on_reads(fault: Fault, times: int) -> Fault:
-    """Spoil some of the reads of log files, and no other request."""
+    """Spoil some reads of log files, and no other request."""
     left = [times]
 
     def spoil(connection: socket.socket, request: Request, answer: bytes) -> bool:
@@ -148,7 +148,7 @@ FAULTS = [status(500), status(503), cut_off, reset]
 
 @pytest.mark.parametrize("fault", FAULTS, ids=["500", "503", "cut off", "reset"])
 def test_a_fault_that_passes_is_not_noticed(store: Proxy, example_data: str, fault: Fault) -> None:
-    """Each request is repeated."""
+    """Each failed request is repeated."""
     log = open_log_dir(store.url("kafka")).log("orders", 0)
     assert log.end_offset()
     store.fault = on_reads(fault, 1)
@@ -160,7 +160,7 @@ def test_a_fault_that_passes_is_not_noticed(store: Proxy, example_data: str, fau
 def test_a_fault_that_stays_is_an_error(
     store: Proxy, monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    """With URL and bytes, after a bounded number of requests."""
+    """The error has URL and bytes, and comes after a bounded number of requests."""
     monkeypatch.setattr(requests, "_TRIES", 1)  # the client repeats them as well
     log = open_log_dir(store.url("kafka")).log("orders", 0)
     assert log.end_offset()
@@ -177,7 +177,7 @@ def test_a_fault_that_stays_is_an_error(
 def test_a_server_that_falls_silent_is_given_up(
     store: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the deadline."""
+    """The error comes after the deadline."""
     log = open_log_dir(store.url("kafka")).log("orders", 0)
     assert log.end_offset()
     monkeypatch.setattr(requests, "_DEADLINE_SECONDS", 0.5)
@@ -192,7 +192,7 @@ def test_a_server_that_falls_silent_is_given_up(
 def test_what_cannot_be_reached_is_no_missing_directory(
     store: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No server, no bucket, no directory: three errors, without credentials."""
+    """A missing server, bucket and directory are three different errors, without credentials."""
     monkeypatch.setattr(requests, "_TRIES", 1)
     url = "s3://AKIAKEY:topsecret@logs/kafka?endpoint_override=http://127.0.0.1:1"
     with pytest.raises(StorageError, match=r"^s3://logs.*Could not connect") as caught:
@@ -208,9 +208,9 @@ def test_what_cannot_be_reached_is_no_missing_directory(
 def test_spark_reads_a_url_with_credentials(
     store: Proxy, spark: SparkSession, example_data: str
 ) -> None:
-    """Tasks open the URL by themselves, and their slices do not hold what is secret in it.
+    """Tasks open the URL by themselves, and their slices do not contain its secrets.
 
-    A write is refused without naming that.
+    A write is refused without naming the secrets.
     """
     url = store.url("kafka").replace("s3://", "s3://AKIAKEY:topsecret@")
     url = url.replace("&anonymous=true", "")
@@ -230,7 +230,7 @@ def test_spark_reads_a_url_with_credentials(
 
 
 def test_the_command_line_takes_urls(store: Proxy, example_data: str) -> None:
-    """Its output names the place without options."""
+    """The output names the place without the options of the URL."""
     for command in (["describe"], ["verify", "--records"], ["dump", "--topic", "orders"]):
         there = CliRunner().invoke(app, [*command, store.url("kafka")])
         here = CliRunner().invoke(app, [*command, example_data])

@@ -1,4 +1,4 @@
-"""Partitions of keys against Kafka's own Java class."""
+"""Partitions of keys equal those of Kafka's own Java class."""
 
 import random
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.interop
 
 
 def test_keys_go_where_java_producers_send_them(java: Gateway) -> None:
-    """Hundreds of random keys of every length up to 40, and some long ones."""
+    """The hundreds of random keys have every length up to 40, and some are longer."""
     rng = random.Random(11)
     keys = [rng.randbytes(n % 41) for n in range(400)] + [rng.randbytes(n) for n in (999, 70_000)]
     hashed = java.jvm.org.apache.kafka.clients.producer.internals.BuiltInPartitioner

@@ -1,4 +1,4 @@
-"""Idempotent producers of a broker and of ours take turns on the same log."""
+"""Idempotent producers of a broker and ours take turns on one log."""
 
 import re
 import time
@@ -45,7 +45,7 @@ def dumped(broker: Broker, partition: Path) -> str:
 
 
 def write(directory: Path, topic: str, producer: Producer, first: int) -> segmentlog.Appended:
-    """One turn of ours."""
+    """Write one turn of ours."""
     with segmentlog.open_writer(directory, topic, producer=producer) as writer:
         writer.append(rows(first))
     (answer,) = writer.appended
@@ -53,7 +53,7 @@ def write(directory: Path, topic: str, producer: Producer, first: int) -> segmen
 
 
 def bytes_at(partition: Path, offset: int) -> bytes:
-    """The batch that begins at an offset of a log of one segment, as its client has sent it."""
+    """The batch at an offset of a log with one segment, as its client sent it."""
     data, at = (partition / f"{0:020d}.log").read_bytes(), 0
     while int.from_bytes(data[at : at + 8], "big") != offset:
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
@@ -62,7 +62,7 @@ def bytes_at(partition: Path, offset: int) -> bytes:
 
 
 def test_producers_take_turns(new_version: str, tmp_path: Path) -> None:
-    """Java's, ours, the broker with our producer, and ours again: each goes on where it has to."""
+    """The turns are Java's producer, ours, Java's under our id, and ours again."""
     broker = Broker(tmp_path, new_version)
     with broker, JavaClient(broker) as client:
         for topic in ("theirs", "ours"):
@@ -75,7 +75,7 @@ def test_producers_take_turns(new_version: str, tmp_path: Path) -> None:
     logs = broker.log_dir
     theirs, ours = logs / "theirs-0", logs / "ours-0"
 
-    # Ours, behind Java's producer, under its id; and a producer that no broker has ever seen.
+    # Ours, after Java's producer, under its id; and a producer that no broker has ever seen.
     (known,) = segmentlog.open_log_dir(logs).log("theirs", 0).producers().to_pylist()
     java_id, epoch = known["producer_id"], known["producer_epoch"]
     assert (epoch, _N - 1, _N - 1) == snapshot(theirs, java_id)
@@ -105,7 +105,7 @@ def test_producers_take_turns(new_version: str, tmp_path: Path) -> None:
         assert 2 * _N + 5 == len(values)
         assert _N == len(client.consume("ours"))
 
-    # Ours again: the broker's batch is a repeated one, and the sequence goes on behind it.
+    # Ours again: the broker's batch is a repeated one, and the sequence continues after it.
     assert (epoch, 2 * _N + 4, 2 * _N + 4) == snapshot(theirs, java_id)
     with segmentlog.open_writer(logs, "theirs") as writer:
         writer.append_batches(next_one, 0)
@@ -119,7 +119,7 @@ def test_producers_take_turns(new_version: str, tmp_path: Path) -> None:
 
 
 def _until_led(port: int, topic: str, repeated: bytes) -> None:
-    """Wait until a broker that has just started leads the partition; nothing new is sent."""
+    """Wait until a started broker leads the partition, without sending records."""
     deadline = time.monotonic() + 30
     while produce(port, topic, repeated).error in {3, 5, 6} and time.monotonic() < deadline:
         time.sleep(0.1)

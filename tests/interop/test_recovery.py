@@ -1,4 +1,4 @@
-"""Directories of killed brokers: recovered by us, and by a broker, to the same bytes."""
+"""Directories of killed brokers are recovered to equal bytes, by us and by a broker."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from segmentlog.tools.cli import app
 
 pytestmark = pytest.mark.interop
 
-#: So that a broker tells whether it recovers.
+#: A broker then logs whether it recovers.
 LOUD = " ".join(
     f"-Dorg.slf4j.simpleLogger.log.{logger}=info"
     for logger in ("kafka.log", "org.apache.kafka.storage.internals.log")
@@ -28,12 +28,12 @@ LOUD = " ".join(
 
 
 def record(number: int) -> Outgoing:
-    """The record that gets offset `number` in a log without transactions."""
+    """The record at offset `number` of a log without transactions."""
     return Outgoing(b"key-%d" % (number % 40), b"%d " % number * 300, (), int(time.time() * 1000))
 
 
 def run(*arguments: object, status: int = 0) -> str:
-    """The output of a segmentlog command, which ends with this status."""
+    """The output of a segmentlog command, which must end with this status."""
     result = CliRunner().invoke(app, list(map(str, arguments)))
     assert result.exit_code == status, result.output
     return result.output
@@ -43,7 +43,7 @@ TOPICS = ("plain", "zstd", "ended", "flipped")
 
 
 class Load:
-    """Writes to four topics until the broker dies, and counts what was acknowledged."""
+    """Writes to four topics until the broker dies, and counts the acknowledged records."""
 
     def __init__(self, client: JavaClient) -> None:
         self.acknowledged = 0
@@ -86,7 +86,7 @@ class Load:
 
 @pytest.fixture(scope="module")
 def killed(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Broker, Path, int]:
-    """A broker that was killed under load, a copy of its directory, and what was acknowledged."""
+    """A broker that was killed under load, a copy of its directory, and acknowledged records."""
     directory = tmp_path_factory.mktemp("kafka")
     # Or it dies before it has ever checkpointed a recovery point.
     settings = {"log.initial.task.delay.ms": 100, "log.flush.offset.checkpoint.interval.ms": 100}
@@ -100,22 +100,25 @@ def killed(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 def put(broker: Broker, directory: Path) -> None:
-    """Have the broker own a copy of `directory`."""
+    """Make a copy of `directory` the broker's directory."""
     shutil.rmtree(broker.log_dir)
     shutil.copytree(directory, broker.log_dir)
 
 
 def lines_since(broker: Broker, size: int) -> str:
-    """The output of the broker behind byte `size`."""
+    """The output of the broker after byte `size`."""
     return broker.output.read_bytes()[size:].decode(errors="replace")
 
 
 def contents(partition: Path) -> dict[str, bytes]:
-    """Bytes of a partition's files; an epoch that begins at the log end is the next leader's."""
+    """Bytes of a partition's files.
+
+    An epoch at the log end is left out: the next leader began it.
+    """
     log = segmentlog.open_log_dir(partition).log(partition.name[:-2], 0)
     found = {}
     for path in sorted(partition.iterdir()):
-        if path.suffix in {".broken", ".deleted"}:  # what was cut: kept by us, by a broker not
+        if path.suffix in {".broken", ".deleted"}:  # cut bytes, which we keep
             continue
         found[path.name] = path.read_bytes()
         if path.name == "leader-epoch-checkpoint":
@@ -126,10 +129,10 @@ def contents(partition: Path) -> dict[str, bytes]:
 
 
 def harm(directory: Path) -> None:
-    """Leave what a crash may: a batch cut short, bits that flipped, indexes of any kind.
+    """Damage a directory as a crash may: a batch cut short, flipped bits, indexes of any kind.
 
-    Of the last topic a segment is damaged behind which another one stands, and its recovery point
-    is lost; the others are recovered from theirs.
+    In the last topic, a segment before another one is damaged, and the recovery point is lost. The
+    other topics are recovered from their recovery points.
     """
     for topic in ("plain", "zstd", "ended"):
         last = max((directory / f"{topic}-0").glob("*.log"))
@@ -143,12 +146,12 @@ def harm(directory: Path) -> None:
 
     logs = sorted((directory / "flipped-0").glob("*.log"))
     data = bytearray(logs[-2].read_bytes())
-    # The last byte of a batch.  Of some bits in a header, such as those of the last offset delta,
-    # the broker itself dies: it takes the segment for one whose offsets have to be split.
-    behind = 0
-    while behind < len(data) // 2:
-        behind += 12 + int.from_bytes(data[behind + 8 : behind + 12], "big")
-    data[behind - 1] ^= 1
+    # The last byte of a batch.  Some bits of a header, such as those of the last offset delta,
+    # kill the broker: it takes the segment for one whose offsets have to be split.
+    end = 0
+    while end < len(data) // 2:
+        end += 12 + int.from_bytes(data[end + 8 : end + 12], "big")
+    data[end - 1] ^= 1
     logs[-2].write_bytes(data)
     checkpoint = directory / "recovery-point-offset-checkpoint"
     kept = [line for line in checkpoint.read_text().splitlines()[2:] if "flipped" not in line]
@@ -160,7 +163,10 @@ def harm(directory: Path) -> None:
 def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
     killed: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_harmed: bool
 ) -> None:
-    """Logs, indexes, snapshots and epochs; and the broker takes ours for cleanly stopped."""
+    """Logs, indexes, snapshots and epochs are equal.
+
+    The broker starts on our directory as after a clean stop.
+    """
     broker, left, acknowledged = killed
     source = tmp_path / "harmed"
     shutil.copytree(left, source)
@@ -175,8 +181,8 @@ def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
     broker.stop()
     for topic in TOPICS:
         theirs, found = (contents(each / f"{topic}-0") for each in (broker.log_dir, ours))
-        # Of a segment below the recovery point of which an index is lost, a broker loads producers
-        # from before it, and on the way deletes all later snapshots (``truncateAndReload``).
+        # If a segment below the recovery point has lost an index, a broker loads producers from
+        # before the segment, and deletes all later snapshots (``truncateAndReload``).
         lost = {name for name in found.keys() - theirs.keys() if name.endswith(".snapshot")}
         assert is_harmed or not lost
         before = contents(source / f"{topic}-0")
@@ -197,7 +203,10 @@ def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
 def test_a_broker_that_does_not_stop_is_no_clean_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The support says that it has killed the broker: the tests after it would be misled."""
+    """The support raises an error when it has to kill a broker.
+
+    Later tests rely on the clean stop.
+    """
     monkeypatch.setattr("kafka_here.broker._STOP_SECONDS", 0.1)
     code = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
     broker = Broker(tmp_path)

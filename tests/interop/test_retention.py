@@ -1,4 +1,4 @@
-"""Retention by a broker and by us removes the same segments; then a broker goes on with ours."""
+"""A broker's retention and ours remove equal segments, and a broker takes over our directory."""
 
 import shutil
 import time
@@ -39,7 +39,7 @@ TOPICS: dict[str, tuple[dict[str, object], list[float]]] = {
 
 
 def records(ages: list[float]) -> Iterator[Outgoing]:
-    """A record of each age in days, with a key of its own."""
+    """A record of each age in days, each with another key."""
     now_ms = int(time.time() * 1000)
     for number, days in enumerate(ages):
         time_ms = now_ms - int(days * DAY_MS)
@@ -57,9 +57,10 @@ def bases(log_dir: Path) -> dict[str, list[int]]:
 def running(
     directory: Path, version: str, *, retains: bool, settings: dict[str, object] | None = None
 ) -> Broker:
-    """A broker on a directory, with retention every fifth of a second or not at all.
+    """A broker on a directory, with retention every fifth of a second, or none.
 
-    The first retention comes after the initial delay.  It overtook the records of a test once.
+    The first retention comes after the initial delay, because it once overtook the records of a
+    test.
     """
     delay, interval = (300, 200) if retains else (10**9, 10**9)
     when = {"log.initial.task.delay.ms": delay, "log.retention.check.interval.ms": interval}
@@ -90,14 +91,14 @@ def copied(filled: Path, to: Path) -> Path:
 
 
 def until(is_so: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not is_so() and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
 def test_the_same_segments_go(new_version: str, filled: Path, tmp_path: Path) -> None:
-    """Ours of one copy, and the broker's of another; then a broker takes ours over."""
+    """Ours runs on one copy, and the broker's on another. Then a broker starts on our copy."""
     before = bases(filled / "logs0")
     ours, theirs = copied(filled, tmp_path / "ours"), copied(filled, tmp_path / "theirs")
     told = segmentlog.retain(ours / "logs0", dry_run=True, kafka_defaults=True)
@@ -105,7 +106,7 @@ def test_the_same_segments_go(new_version: str, filled: Path, tmp_path: Path) ->
     found = bases(ours / "logs0")
     with running(theirs, new_version, retains=True) as broker, JavaClient(broker) as client:
         until(lambda: bases(theirs / "logs0") == found)
-        time.sleep(1)  # a broker that goes on is noticed
+        time.sleep(1)  # a broker that continues is noticed
         expected = bases(broker.log_dir)
         offsets = {topic: client.offsets(topic) for topic in TOPICS}
         values = {topic: client.consume(topic) for topic in TOPICS}
@@ -136,7 +137,7 @@ def test_the_same_segments_go(new_version: str, filled: Path, tmp_path: Path) ->
 
 
 def test_producers_stay_known_to_a_broker(new_version: str, tmp_path: Path) -> None:
-    """All of a producer's records are gone, and its sequence is not."""
+    """All records of a producer are gone, but its sequence is known."""
     directory = tmp_path / "kafka"
     with running(directory, new_version, retains=False) as broker, JavaClient(broker) as client:
         client.create_topic("t", 1, internal_segment_bytes=1200, retention_ms=DAY_MS)
@@ -145,7 +146,7 @@ def test_producers_stay_known_to_a_broker(new_version: str, tmp_path: Path) -> N
     path = broker.log_dir / "t-0"
     at_the_end = path / f"{4:020d}.snapshot"
     (known,) = [each for each in read_snapshot(str(at_the_end)) if each.last_offset == 1]
-    at_the_end.unlink()  # one is left, of the last roll; a broker would ignore it at the log start
+    at_the_end.unlink()  # the snapshot of the last roll is left, at the log start
     assert [0] == [
         each.base_offset for each in segmentlog.retain(broker.log_dir, ["t"], kafka_defaults=True)
     ]
@@ -161,7 +162,7 @@ def test_producers_stay_known_to_a_broker(new_version: str, tmp_path: Path) -> N
 def test_deleted_records_are_gone_for_a_broker(
     new_version: str, filled: Path, tmp_path: Path
 ) -> None:
-    """The start is inside a segment: it hides what is before it."""
+    """The log start is inside a segment, and hides the records before it."""
     ours = copied(filled, tmp_path / "ours")
     segmentlog.delete_records(ours / "logs0", "never", 0, offset=1)
     (sixth_day,) = segmentlog.read(ours / "logs0", "week", columns=["timestamp"])["timestamp"][4:5]
@@ -184,7 +185,7 @@ def test_deleted_records_are_gone_for_a_broker(
 def test_a_broker_starts_after_every_step(
     new_version: str, filled: Path, tmp_path: Path, stride: int
 ) -> None:
-    """Or is kept out by the guard, until the next retention has come."""
+    """The broker starts, or the guard keeps it out until the next retention."""
     n_calls = 0
 
     def count(_: str, forward: Forward) -> object:
@@ -221,9 +222,9 @@ def test_a_broker_starts_after_every_step(
 def test_a_broker_starts_after_every_step_of_a_deletion(
     new_version: str, filled: Path, tmp_path: Path, n_starts: int
 ) -> None:
-    """It serves the log from the old start on or from the new one, as our reader does.
+    """The broker serves the log from the old start or from the new start, as our reader does.
 
-    The guard keeps the broker out as long as that is undecided, until the next deletion has come.
+    The guard keeps the broker out until the deletion is decided or undone.
     """
     log_dir = copied(filled, tmp_path / "whole") / "logs0"
     states = copy_states(

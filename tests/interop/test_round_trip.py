@@ -1,4 +1,4 @@
-"""Logs that were read, restored, overwritten and moved by us, served by a broker."""
+"""Logs that we read, restored, overwrote and moved are served by a broker."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,7 +28,7 @@ KEEP = {"retention.ms": -1, "retention.bytes": -1}
 
 
 def records(directory: Path, topic: str) -> list[KafkaRecord]:
-    """The records that our reader sees, in the consumer's words."""
+    """The records that our reader sees, in the form of the consumer's records."""
     opened = segmentlog.open_log_dir(directory)
     return as_consumed(
         record
@@ -38,14 +38,14 @@ def records(directory: Path, topic: str) -> list[KafkaRecord]:
 
 
 def as_consumed(found: Iterable[KafkaRecord]) -> list[KafkaRecord]:
-    """In order; a consumer has no headers where we say null."""
+    """Records in order; a consumer has empty headers where we have null."""
     return sorted(
         (each._replace(headers=each.headers or None) for each in found), key=lambda each: each[:3]
     )
 
 
 def test_a_broker_serves_restored_topics_as_they_were(version: str, tmp_path: Path) -> None:
-    """Offsets, timestamps and their types, keys, values and headers, and where the log starts."""
+    """Offsets, timestamps, their types, keys, values, headers and log starts are equal."""
     source = segmentlog.open_log_dir(GOLDEN)
     topics = source.topics()
     broker = Broker(tmp_path / "kafka", version)
@@ -69,7 +69,7 @@ def test_a_broker_serves_restored_topics_as_they_were(version: str, tmp_path: Pa
 
 
 def large(first: int, n_rows: int) -> pa.Table:
-    """A hundred bytes a row, that count on, in two partitions."""
+    """Numbered rows of a hundred bytes, in two partitions."""
     numbers = range(first, first + n_rows)
     return pa.table(
         {
@@ -83,7 +83,7 @@ def large(first: int, n_rows: int) -> pa.Table:
 def test_a_broker_serves_what_was_moved_and_what_was_overwritten(
     new_version: str, tmp_path: Path
 ) -> None:
-    """Segments that were staged files; then a new log start, and a producer that goes on."""
+    """Segments were staged files. Then the log start moves, and a producer continues."""
     config = ProducerConfig(
         TopicConfig(segment_bytes=600_000), batch_size=16_000, buffer_memory=200_000
     )

@@ -1,4 +1,4 @@
-"""Settings that a broker goes by, read from its disk once it has stopped."""
+"""Settings of a broker, read from its disk after its stop."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from segmentlog.topic_config import setting_names
 
 pytestmark = pytest.mark.interop
 
-#: The words of the admin client for what decides, and ours.
+#: The admin client's words for sources of settings, and our words.
 SOURCES = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: Source.TOPIC,
     ConfigSource.DYNAMIC_BROKER_CONFIG: Source.NODE,
@@ -28,13 +28,13 @@ STATIC = {
     "log.roll.hours": 3,
     "log.segment.delete.delay.ms": 100,
     "log.cleaner.min.cleanable.ratio": 0.25,
-    # So that a snapshot comes after a few records, and the log goes on behind it.
+    # So that a snapshot comes after a few records, and the log continues after it.
     "metadata.log.max.record.bytes.between.snapshots": 400,
 }
 
 
 def told(broker: Broker, topic: str) -> dict[str, tuple[str, Source]]:
-    """The broker's own values of a topic's settings that we know."""
+    """The broker's own values of a topic's settings, as far as we know the settings."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
     return {
@@ -45,7 +45,7 @@ def told(broker: Broker, topic: str) -> dict[str, tuple[str, Source]]:
 
 
 def in_hours(source: Source) -> set[str]:
-    """Settings that `STATIC` has in hours, where the broker says that they are defaults."""
+    """Settings that `STATIC` has in hours, and that the broker reports as defaults."""
     return {"segment.ms"} if source is Source.DEFAULT else set()
 
 
@@ -53,7 +53,7 @@ def in_hours(source: Source) -> set[str]:
 def stopped(
     new_version: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Broker, dict[str, dict[str, tuple[str, Source]]]]:
-    """A broker that was configured in every way, and what it has said of its topics."""
+    """A broker that was configured in every way, and its report about its topics."""
     broker = Broker(tmp_path_factory.mktemp("kafka"), new_version, settings=STATIC)
     topics = ("plain", "own", "altered", "again")
     with broker, JavaClient(broker) as client:
@@ -80,7 +80,7 @@ def stopped(
 def test_settings_are_those_that_the_broker_goes_by(
     stopped: tuple[Broker, dict[str, dict[str, tuple[str, Source]]]],
 ) -> None:
-    """Values and sources, as the admin client had them from the running broker."""
+    """Values and sources equal those of the admin client on the running broker."""
     broker, said = stopped
     metadata = broker.log_dir / "__cluster_metadata-0"
     assert [path for path in metadata.glob("*.checkpoint") if int(path.name[:20]) > 0]
@@ -96,7 +96,7 @@ def test_settings_are_those_that_the_broker_goes_by(
                 assert {*value.split(",")} == {*found[name].value.split(",")}
             else:
                 assert value == found[name].value, (topic, name)
-            # The broker calls a value of its older names, in hours, a default.
+            # The broker reports a value with an older name, in hours, as a default.
             expected_source = Source.SERVER_PROPERTIES if name in in_hours(source) else source
             assert expected_source is found[name].source, (topic, name)
 
@@ -104,7 +104,7 @@ def test_settings_are_those_that_the_broker_goes_by(
 def test_without_snapshots_and_with_the_newest_alone(
     stopped: tuple[Broker, dict[str, dict[str, tuple[str, Source]]]], tmp_path: Path
 ) -> None:
-    """The whole log says the same as a snapshot with the rest of the log."""
+    """The whole log gives the settings that a snapshot and the rest of the log give."""
     broker, _ = stopped
     source = broker.log_dir / "__cluster_metadata-0"
     snapshots = sorted(source.glob("*.checkpoint"))
@@ -123,7 +123,7 @@ def test_without_snapshots_and_with_the_newest_alone(
 def test_another_disk_of_the_same_broker(
     stopped: tuple[Broker, dict[str, dict[str, tuple[str, Source]]]], tmp_path: Path
 ) -> None:
-    """The metadata is in one of its log directories, which is named."""
+    """The metadata is in one of the broker's log directories, which is named."""
     broker, _ = stopped
     (tmp_path / "meta.properties").write_bytes((broker.log_dir / "meta.properties").read_bytes())
     with pytest.raises(segmentlog.OptionError, match="is in another log directory"):
@@ -137,7 +137,7 @@ def test_another_disk_of_the_same_broker(
 def test_a_writer_goes_by_them(
     stopped: tuple[Broker, dict[str, dict[str, tuple[str, Source]]]],
 ) -> None:
-    """The codec of the topic, and the largest batch of all brokers."""
+    """The writer uses the topic's codec, and the largest batch of all brokers."""
     import pyarrow as pa
 
     broker, _ = stopped

@@ -1,4 +1,4 @@
-"""Every shape of record that real clients and brokers leave, against the broker's consumer."""
+"""Every shape of record that real clients and brokers write, against the broker's consumer."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.interop
 
 @pytest.fixture(scope="module")
 def stopped(filled: tuple) -> tuple:
-    """The directories of a stopped broker of each version, and the dumps of its tool."""
+    """The directories of a stopped broker of each version, and the dumps of Kafka's tool."""
     broker, made = filled
     seen = shapes.batches(broker.dump(sorted(made.log_dir.glob("*/*.log"))))
     return made, seen
@@ -22,7 +22,7 @@ def stopped(filled: tuple) -> tuple:
 
 @pytest.mark.parametrize("topic", shapes.SHAPES)
 def test_rows_equal_the_consumers(stopped: tuple, topic: str) -> None:
-    """Every field of every record is what the broker's own consumer returned."""
+    """Every field of every record equals what the broker's own consumer returned."""
     made, seen = stopped
     directory = segmentlog.open_log_dir(made.log_dir)
     expected = made.rows[topic]
@@ -35,7 +35,7 @@ def test_rows_equal_the_consumers(stopped: tuple, topic: str) -> None:
 
 
 def test_an_empty_partition_has_no_rows(stopped: tuple) -> None:
-    """A partition that nothing was ever written to reads as nothing."""
+    """A partition without any write has no rows."""
     made, _ = stopped
     log = segmentlog.open_log_dir(made.log_dir).log("segments", 2)
 
@@ -43,7 +43,7 @@ def test_an_empty_partition_has_no_rows(stopped: tuple) -> None:
 
 
 def test_many_slices_hold_the_same_rows_as_one(stopped: tuple) -> None:
-    """Slices cut at index entries leave no record out and bring none twice."""
+    """Slices are cut at index entries. No record is missing, and none comes twice."""
     from segmentlog.reads.scan import scan_slice
 
     made, _ = stopped
@@ -62,7 +62,7 @@ def test_many_slices_hold_the_same_rows_as_one(stopped: tuple) -> None:
 
 
 def test_spark_reads_the_same_rows(stopped: tuple, spark: SparkSession) -> None:
-    """The whole directory through Spark: every topic, as many rows as the consumers saw."""
+    """Spark reads the whole directory: every topic has as many rows as the consumers saw."""
     made, _ = stopped
     counts = (
         spark.read.format("segmentlog").option("maxBytesPerPartition", "100k")
@@ -73,7 +73,7 @@ def test_spark_reads_the_same_rows(stopped: tuple, spark: SparkSession) -> None:
 
 
 def test_look_ups_by_time_answer_as_the_broker_did(version: str, tmp_path: Path) -> None:
-    """The first offset at or after a time, over several segments and times out of order."""
+    """The log has several segments, and times out of order."""
     broker = Broker(tmp_path / "kafka", version)
     with broker, JavaClient(broker) as client:
         for topic in ("segments", "months", "append-time", "java-zstd"):

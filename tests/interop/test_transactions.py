@@ -28,7 +28,7 @@ def _records(n: int, text: str) -> list[Outgoing]:
 
 
 def _each_way(client: JavaClient, topic: str) -> None:
-    """Committed, aborted, then open: the last one holds back what follows it."""
+    """Transactions that commit, abort, and stay open; the open one holds back later records."""
     producer = client.transactional_producer("each-way")
     for how in ("commit", "abort", "commit", "abort"):
         producer.begin()
@@ -42,7 +42,7 @@ def _each_way(client: JavaClient, topic: str) -> None:
 
 
 def _at_random(client: JavaClient, topic: str) -> None:
-    """Five producers and one without transactions, interleaved; some transactions left open."""
+    """Five transactional producers and one without transactions; some transactions stay open."""
     rng = random.Random(7)
     producers: list[TransactionalProducer] = [
         client.transactional_producer(f"random-{i}", compression_type="lz4") for i in range(5)
@@ -89,7 +89,7 @@ class Seen(NamedTuple):
 
 @pytest.fixture(scope="module")
 def seen(version: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    """Each topic at both levels; the broker is stopped cleanly."""
+    """Each topic at both isolation levels; the broker is stopped cleanly."""
     broker = Broker(tmp_path_factory.mktemp("kafka"), version)
     small = "internal_segment_bytes" if version.startswith("4") else "segment_bytes"
     found = {}
@@ -120,14 +120,14 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, bytes | None, by
 def test_rows_equal_the_consumers(
     seen: dict[str, Seen], topic: str, level: IsolationLevel
 ) -> None:
-    """A consumer of that level returned them, no record more, none less."""
+    """The rows equal those of a consumer with that isolation level."""
     log = segmentlog.open_log_dir(seen[topic].log_dir).log(topic, 0)
 
     assert _brief(seen[topic].rows[level]) == _rows(log.scan(isolation_level=level))
 
 
 def test_the_data_have_what_they_should(seen: dict[str, Seen]) -> None:
-    """Aborts, open transactions and several segments are really there."""
+    """The data have aborts, open transactions and several segments."""
     for topic, each in seen.items():
         log = segmentlog.open_log_dir(each.log_dir).log(topic, 0)
         uncommitted, committed = (each.rows[level] for level in LEVELS)
@@ -150,7 +150,7 @@ def test_the_last_stable_offset_is_the_brokers(seen: dict[str, Seen], topic: str
 def test_slices_that_begin_and_end_inside_transactions_agree(
     seen: dict[str, Seen], topic: str, max_bytes: int
 ) -> None:
-    """A task knows the fate of what it reads, wherever its end marker stands."""
+    """A task finds the end marker of each transaction, wherever the marker is."""
     log = segmentlog.open_log_dir(seen[topic].log_dir).log(topic, 0)
     slices = log.slices(0, log.last_stable_offset(), max_bytes)
     policy = ScanPolicy(IsolationLevel.READ_COMMITTED)
@@ -164,7 +164,7 @@ def test_slices_that_begin_and_end_inside_transactions_agree(
 def test_indexes_and_snapshots_are_not_needed(
     seen: dict[str, Seen], topic: str, tmp_path: Path
 ) -> None:
-    """The log alone tells; a broker that had lost these files would serve aborted records."""
+    """The log is enough. A broker without these files would serve aborted records."""
     shutil.copytree(seen[topic].log_dir / f"{topic}-0", tmp_path / f"{topic}-0")
     for path in (tmp_path / f"{topic}-0").iterdir():
         if path.suffix in {".txnindex", ".snapshot", ".index", ".timeindex"}:
@@ -179,7 +179,7 @@ def test_indexes_and_snapshots_are_not_needed(
 def test_a_transaction_without_its_marker_is_reported(
     seen: dict[str, Seen], tmp_path: Path
 ) -> None:
-    """Snapshots that know of no open transaction do not make one committed."""
+    """A snapshot without open transactions does not make the transaction committed."""
     source = seen["each-way"].log_dir / "each-way-0"
     partition = shutil.copytree(source, tmp_path / "each-way-0")
     for path in partition.glob("*.snapshot"):
@@ -196,7 +196,7 @@ def test_a_transaction_without_its_marker_is_reported(
 
 
 def test_spark_reads_what_was_committed(seen: dict[str, Seen], spark: SparkSession) -> None:
-    """The same option as that of the kafka source, over many tasks."""
+    """The option is that of the kafka source, and many tasks read."""
     for level in LEVELS:
         frame = (
             spark.read.format("segmentlog").option("kafka.isolation.level", level)

@@ -1,7 +1,7 @@
-"""A writer, a stream, compaction and retention on one directory; a broker serves it at the end.
+"""A writer, a stream, compaction and retention use one directory; a broker serves it at the end.
 
-A checker knows the last value of every key.  The writer and the upkeep are killed now and then.
-The long run takes an hour, or ``SOAK_SECONDS``; ``SOAK_SEED`` is the seed of what is written.
+A checker knows the last value of every key. The writer and the upkeep are killed sometimes. The
+long run takes an hour, or ``SOAK_SECONDS``; ``SOAK_SEED`` is the seed of the written data.
 """
 
 import os
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
 _SEED = int(os.environ.get("SOAK_SEED", "1"))
 _PATIENCE = 240  # seconds that a slow machine has more, until all has happened
-_MOST_FAULTS = 10  # that are told
+_MOST_FAULTS = 10  # that are printed
 _SECONDS = float(os.environ.get("SOAK_SECONDS", "3600"))
 
 SHORT = Soak(
@@ -43,7 +43,7 @@ LONG = Soak(
 
 
 def made(directory: Path, version: str, run: Soak) -> Broker:
-    """A broker's directory with the topics, stopped."""
+    """A stopped broker's directory with the topics."""
     broker = Broker(directory, version)
     common: dict[str, object] = {
         "internal_segment_bytes": run.segment_bytes,
@@ -109,7 +109,7 @@ def test_the_last_value_of_every_key_stays(
     since = history.update()
     counts += Counter({f"records written to {t}": n for t, n in history.n_records.items()})
     counts["commits"] = sum(each + 1 for each in since.values())
-    counts["commits that a kill had interrupted behind their decision"] = notes.n_again
+    counts["commits that a kill had interrupted after their decision"] = notes.n_again
     say(f"\nsoak {run}\n{table(counts)}")
     assert not notes.bad, "\n\n".join(notes.bad)
     assert not list(directory.glob("segmentlog.unfinished.*"))
@@ -134,7 +134,7 @@ def test_the_last_value_of_every_key_stays(
 
 
 class Notes:
-    """Notes of the processes: faults, counts of reads, commits that were there already."""
+    """Notes of the processes: faults, numbers of reads, repeated commits."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._tail = Tail(ledger.path)
@@ -150,7 +150,7 @@ class Notes:
 
 
 def is_on(past: float, run: Soak, counts: Counter[str], notes: Notes) -> bool:
-    """Whether the run goes on: for its time, and on a slow machine until enough has happened."""
+    """Whether the run continues: for its time, and on a slow machine until enough has happened."""
     notes.update()
     is_enough = not missing(counts + notes.checked)
     is_due = past < run.seconds or (past < run.seconds + _PATIENCE and not is_enough)
@@ -158,7 +158,7 @@ def is_on(past: float, run: Soak, counts: Counter[str], notes: Notes) -> bool:
 
 
 def missing(counts: Counter[str]) -> list[str]:
-    """Events that have not happened: a run without them proves nothing of them."""
+    """Events that have not happened; the run does not test them."""
     wanted = (
         "compact: partitions", "compact: killed", "retain: segments", "kills of the writer",
         "stream: records", "jobs of Spark's", "reads, at once", "reads, held", "reads, dataset",

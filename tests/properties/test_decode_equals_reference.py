@@ -1,4 +1,4 @@
-"""Compiled kernels, the same kernels as plain Python, and the plain reference: one answer."""
+"""Compiled kernels, the kernels as plain Python, and the plain reference give equal results."""
 
 import struct
 
@@ -84,7 +84,7 @@ def _to_record(row: dict) -> Record:
 @given(batches())
 @settings(max_examples=300, deadline=None)
 def test_decoding_gives_back_what_was_encoded(records: list[Record]) -> None:
-    """Every field of every record survives, through the kernels and through the reference."""
+    """Every field of every record is decoded by the kernels and by the reference."""
     data = encode_batch(records)
 
     assert records == read_batch(data)
@@ -117,7 +117,7 @@ def test_a_range_of_offsets_keeps_the_records_inside_it(
 @given(st.binary(max_size=9000), st.integers(0, 64))
 @settings(max_examples=200, deadline=None)
 def test_checksums_agree(data: bytes, start: int) -> None:
-    """Hardware, portable and bit-by-bit CRC-32C are the same function."""
+    """Hardware, portable and bit-by-bit CRC-32C are one function."""
     start = min(start, len(data))
     buf = np.frombuffer(data, np.uint8)
 
@@ -126,7 +126,7 @@ def test_checksums_agree(data: bytes, start: int) -> None:
 
 
 def test_crc_of_the_standard_vector() -> None:
-    """RFC 3720's check value."""
+    """The value is RFC 3720's check value."""
     digits = b"123456789"
 
     assert crc32c(digits) == 0xE3069283
@@ -134,7 +134,7 @@ def test_crc_of_the_standard_vector() -> None:
 
 @given(st.binary(max_size=8).map(lambda text: b"\xed\xa0" + text) | st.binary(max_size=8))
 def test_only_encoded_surrogates_decode_otherwise_than_in_python(text: bytes) -> None:
-    """Java takes an encoded surrogate for one bad character, Python for several."""
+    """Java takes an encoded surrogate for one bad character, and Python for several."""
     expected = text.decode("utf-8", "replace")
 
     if b"\xed" in text:
@@ -149,7 +149,10 @@ def test_only_encoded_surrogates_decode_otherwise_than_in_python(text: bytes) ->
 def test_damage_gives_an_error_or_what_the_reference_reads(
     records: list[Record], data: st.DataObject, *, in_one_pass: bool
 ) -> None:
-    """Bytes changed behind the CRC, and the CRC repaired: both refuse, or both read the same."""
+    """Bytes after the CRC are changed, and the CRC is corrected.
+
+    Both decoders refuse, or both read equal records.
+    """
     damaged = bytearray(encode_batch(records))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(21, len(damaged) - 1))
@@ -171,7 +174,7 @@ def test_damage_gives_an_error_or_what_the_reference_reads(
 
 
 def _as_java_shows(records: list[Record]) -> list[Record]:
-    """Header keys that are not UTF-8, as they come out of a string column."""
+    """Header keys that are not UTF-8, as a string column shows them."""
     return [
         record._replace(headers=tuple((decode_as_java(k).encode(), v) for k, v in record.headers))
         for record in records

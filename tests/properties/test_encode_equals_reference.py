@@ -1,4 +1,4 @@
-"""The encoder writes what the plain reference writes, and it decodes to what went in."""
+"""The encoder writes the bytes of the plain reference, and decoding returns the input."""
 
 from itertools import pairwise
 
@@ -29,7 +29,7 @@ PAIRS = st.lists(
 
 @st.composite
 def inputs(draw: st.DrawFn) -> tuple[list[Record], list[int]]:
-    """Rows of an Arrow batch, and some of them in some order with offsets that rise."""
+    """Rows of an Arrow batch, and some of them in any order with rising offsets."""
     base_ms = draw(st.integers(-1, 2**41))
     with_headers = draw(st.booleans())
     n_rows = draw(st.integers(0, 25))
@@ -102,7 +102,7 @@ def test_bytes_are_those_of_the_reference(
     batch_size: int,
     data: st.DataObject,
 ) -> None:
-    """Whatever rows in whatever order, from slices, from either width of Arrow's bounds."""
+    """The rows are in any order, from slices, with either width of Arrow's bounds."""
     records, rows = rows_in
     gaps = st.integers(1, 3) | st.integers(1, 2**33)
     steps = data.draw(st.lists(gaps, min_size=len(rows), max_size=len(rows)))
@@ -126,7 +126,7 @@ def test_bytes_are_those_of_the_reference(
 def test_decoding_gives_back_what_was_encoded(
     rows_in: tuple[list[Record], list[int]], codec: Codec, batch_size: int
 ) -> None:
-    """In every codec, also where batches had to be divided to fit."""
+    """Every codec is tested, also with batches that were divided to fit."""
     records, rows = rows_in
     times = np.array([record.timestamp_ms for record in records], np.int64)
     source = record_source(arrow(records, is_wide=False, cut=0), times)

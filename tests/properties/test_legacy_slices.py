@@ -1,7 +1,7 @@
 """Logs of magic 0, 1 and 2, cut into slices everywhere, against the reference reader.
 
 Wrappers hide where they begin, and a slice may begin or end inside one.  However a range is cut,
-and whatever the indexes say, its slices together hold the records of the range, each once.
+and whatever the indexes contain, its slices together hold the records of the range, each once.
 """
 
 import os
@@ -26,7 +26,7 @@ _COLUMNS = ["offset", "timestamp", "timestampType", "key", "value"]
 
 
 def _batch(rng: random.Random, offset: int, *, is_compacted: bool) -> tuple[bytes, int]:
-    """One batch, message or wrapper from `offset` on, and the offset behind it."""
+    """A batch, message or wrapper from `offset` on, and the offset after it."""
     magic, n = rng.choice([0, 1, 1, 2]), rng.choice([1, 1, 2, 5, 9])
     offsets = sorted(rng.sample(range(2 * n), n)) if is_compacted else list(range(n))
     records = [
@@ -34,19 +34,19 @@ def _batch(rng: random.Random, offset: int, *, is_compacted: bool) -> tuple[byte
                rng.choice([None, b"k"]), bytes(rng.randrange(40)))
         for each in offsets
     ]  # fmt: skip
-    behind = records[-1].offset + 1 + is_compacted * rng.randrange(3)
+    after = records[-1].offset + 1 + is_compacted * rng.randrange(3)
     if magic == 2:
-        return encode_batch(records, codec=rng.choice([NONE, GZIP, SNAPPY, LZ4, ZSTD])), behind
+        return encode_batch(records, codec=rng.choice([NONE, GZIP, SNAPPY, LZ4, ZSTD])), after
     if n == 1 and rng.random() < 0.7:
         attributes = 8 if magic and rng.random() < 0.3 else 0
-        return encode_message(records[0], magic=magic, attributes=attributes), behind
+        return encode_message(records[0], magic=magic, attributes=attributes), after
     time_ms = _FIRST_MS + rng.randrange(500) if magic and rng.random() < 0.3 else None
     codec = rng.choice([GZIP, SNAPPY, LZ4])
-    return encode_wrapper(records, codec, magic=magic, append_time_ms=time_ms), behind
+    return encode_wrapper(records, codec, magic=magic, append_time_ms=time_ms), after
 
 
 def _segments(rng: random.Random, bases: Sequence[int] = ()) -> dict[int, bytes]:
-    """One to four of them, or others that begin at the same offsets."""
+    """One to four segments, or segments that begin at these offsets."""
     if bases:
         return {base: _segments_from(rng, base, 1)[base] for base in bases}
     return _segments_from(rng, rng.choice([0, 0, 7, 2**33]), rng.choice([1, 1, 2, 4]))
@@ -74,7 +74,7 @@ def _log(path: Path) -> Log:
 
 
 def _index(rng: random.Random, path: Path, earlier: dict[int, bytes], kind: str) -> None:
-    """Right ones, ones of what stood there before, cut or lying ones; or none."""
+    """A right index, one of earlier contents, one that is cut or wrong, or none."""
     if kind == "none":
         return
     now = {base: (path / f"{base:020d}.log").read_bytes() for base in earlier}
@@ -120,7 +120,7 @@ def _expected(segments: dict[int, bytes]) -> list[tuple[object, ...]]:
 
 
 def _found(rows: Sequence[tuple[object, ...]], time_ms: int) -> object:
-    """By looking at every record: the first that is as new."""
+    """The first record at or after the time, found by looking at every record."""
     return next((row[:2] for row in rows if int(str(row[1])) >= time_ms * 1000), None)
 
 
@@ -134,14 +134,14 @@ def test_slices_of_legacy_logs(tmp_path: Path, kind: str) -> None:
         _write(path, segments)
         _index(rng, path, _segments(rng, list(segments)), kind)
         log, rows = _log(path), _expected(segments)
-        first, behind = min(segments), log.log_end_offset
-        assert behind == int(str(rows[-1][0])) + 1
-        assert _rows(log, first, behind, 0) == rows
+        first, end_offset = min(segments), log.log_end_offset
+        assert end_offset == int(str(rows[-1][0])) + 1
+        assert _rows(log, first, end_offset, 0) == rows
         size = sum(map(len, segments.values()))
         for max_bytes in range(1, size + 2, max(size // 30, 1)):
-            assert _rows(log, first, behind, max_bytes) == rows, (seed, max_bytes)
+            assert _rows(log, first, end_offset, max_bytes) == rows, (seed, max_bytes)
         for _ in range(15):
-            start, end = sorted(rng.randrange(first, behind + 1) for _ in range(2))
+            start, end = sorted(rng.randrange(first, end_offset + 1) for _ in range(2))
             wanted = [row for row in rows if start <= int(str(row[0])) < end]
             assert _rows(log, start, end, rng.randrange(size)) == wanted, (seed, start, end)
         for _ in range(30):
@@ -152,7 +152,10 @@ def test_slices_of_legacy_logs(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_lying_index_before_a_wrapper_that_lies_across_the_end(tmp_path: Path) -> None:
-    """A wrapper's header has its last offset: of what it begins with, a range lost its end."""
+    """A wrapper's header has only its last offset.
+
+    A range once lost the wrapper's first records.
+    """
     first = encode_message(Record(0, _FIRST_MS, None, b"a"))
     records = [Record(offset, _FIRST_MS, None, b"b") for offset in (1, 2, 3)]
     _write(tmp_path, {0: first + encode_wrapper(records, GZIP)})

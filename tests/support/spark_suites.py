@@ -163,7 +163,7 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
         "a large partition beside a small one": f"{_CUTS}[skewed]",
         "an empty range, and one to divide": f"{_RANGES}test_ranges_without_offsets_are_left_out",
         "a very large partition beside a very small one": f"{_CUTS}[very skewed]",
-        "fewer tasks than partitions partitions": f"{_CUTS}[fewer than there are]",
+        "fewer than there are partitions": f"{_CUTS}[fewer tasks than partitions]",
         "ten offsets in three": f"{_CUTS}[no exact multiple]",
         "an empty range beside two that are divided": (
             f"{_RANGES}test_ranges_without_offsets_do_not_count_as_tasks"

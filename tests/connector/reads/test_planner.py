@@ -111,7 +111,7 @@ def test_several_paths_in_one(tmp_path: Path, name: str) -> None:
     assert ("path", path) == (refused.value.option, refused.value.value)
 
     (tmp_path / name).mkdir()
-    with pytest.raises(LogDirectoryError, match="holds neither"):  # the directory exists, and is read
+    with pytest.raises(LogDirectoryError, match="holds neither"):  # it exists, and is read
         plan_slices(ReadOptions.parse({"path": path}))
 
 

@@ -20,7 +20,7 @@ N_ROWS = 10  # of each job in each partition
 
 def by_spark(session: SparkSession, directory: Path, job: int) -> None:
     """Write one job of a session, in four tasks."""
-    if hasattr(session, "_jvm"):  # Spark looks for Python sources in the thread's session, and a thread has none
+    if hasattr(session, "_jvm"):  # Spark looks in the thread's session
         active = session._jvm.org.apache.spark.sql.classic.SparkSession
         active.setActiveSession(session._jsparkSession)
     rows = session.range(0, N_ROWS * N_PARTITIONS, 1, 4)
