@@ -1,4 +1,4 @@
-"""One wheel of the checkout, and one environment in which nothing else is installed."""
+"""A wheel of the checkout, and a virtual environment in which nothing else is installed."""
 
 from pathlib import Path
 
@@ -14,5 +14,5 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Bare:
-    """A new virtual environment behind ``pip install '.[spark]'``."""
+    """A new virtual environment after ``pip install '.[spark]'``."""
     return Bare.make(tmp_path_factory.mktemp("bare") / "venv", wheel)

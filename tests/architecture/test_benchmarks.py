@@ -1,4 +1,4 @@
-"""Rows of the benchmarks that need neither Spark nor a broker, on small data."""
+"""Benchmark rows that need neither Spark nor a broker run on small data."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ ROWS = {"narrow-engine": 1, "parquet": 4, "threads": 2, "timeline": 1}
 
 @pytest.mark.thorough
 def test_rows_are_measured_alone() -> None:
-    """Their contestants agree, and each line has a goal, a ratio and a bound."""
+    """The contestants agree, and each line has a goal, a ratio and a bound."""
     asked = [word for row in ROWS for word in ("--row", row)]
     command = [sys.executable, str(RUN), "--quick", *asked]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

@@ -1,4 +1,4 @@
-"""The recipes of `examples/README.md` run, and find what is in the example data."""
+"""The recipes of `examples/README.md` run, and find the contents of the example data."""
 
 import base64
 import re
@@ -20,7 +20,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Call what a recipe defines, by default its ``main``, and return what it prints."""
+    """Call a function of a recipe, by default its ``main``, and return its output."""
 
     def call(name: str, *arguments: Any, function: str = "main") -> str:
         runpy.run_path(str(EXAMPLES / name))[function](*arguments)
@@ -30,7 +30,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def test_the_index_names_every_example() -> None:
-    """And nothing else."""
+    """The index names no other file."""
     listed = re.findall(
         r"^\| \[(.*?)\]\(\1\) \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE
     )
@@ -40,7 +40,7 @@ def test_the_index_names_every_example() -> None:
 
 
 def test_an_incident_by_time(run: Run) -> None:
-    """In the order of time over partitions, and counted by partition."""
+    """Records are in the order of time over all partitions, and counted by partition."""
     lines = run("incident_by_time.py").splitlines()
 
     assert lines[0].startswith("08:53:20 orders-1@107     b'customer-20'")
@@ -50,7 +50,7 @@ def test_an_incident_by_time(run: Run) -> None:
 
 
 def test_the_latest_by_key(run: Run, tmp_path: Path) -> None:
-    """The same table before compaction and afterwards, without the key that was deleted."""
+    """The table is the same before and after compaction, without the deleted key."""
     before, compacted, afterwards = run("latest_by_key.py", str(tmp_path / "logs")).splitlines()
 
     assert compacted == "compacted prices-0: kept 100 of 3,300 records below offset 3,300"
@@ -60,7 +60,7 @@ def test_the_latest_by_key(run: Run, tmp_path: Path) -> None:
 
 
 def test_duckdb_and_polars(run: Run) -> None:
-    """The days by the one, the best customers by the other."""
+    """DuckDB finds the days, and Polars the best customers."""
     printed = run("duckdb_and_polars.py")
 
     assert "│ 2025-10-09 │    189 │ 47076.65 │" in printed
@@ -71,7 +71,7 @@ def test_duckdb_and_polars(run: Run) -> None:
 def test_a_comparison_of_directories(
     spark: SparkSession, run: Run, example_data: str, tmp_path: Path
 ) -> None:
-    """A record that is missing, one that differs; and no difference."""
+    """The recipe finds a missing record, a changed record, and no difference in equal copies."""
     run("compare_directories.py", str(tmp_path / "copy"), function="flawed_copy")
     printed = run("compare_directories.py", example_data, str(tmp_path / "copy"))
     assert re.search(r"orders *\| *1 *\| *differs *\| *1 *\|", printed)
@@ -86,7 +86,7 @@ def test_a_comparison_of_directories(
 def test_an_export_to_parquet(
     spark: SparkSession, run: Run, example_data: str, tmp_path: Path
 ) -> None:
-    """A directory for each day, and every record in one of them."""
+    """There is a directory for each day, and every record is in one of them."""
     target = tmp_path / "parquet"
     printed = run("export_to_parquet.py", example_data, "orders", str(target))
 
@@ -97,7 +97,7 @@ def test_an_export_to_parquet(
 
 @pytest.mark.spark
 def test_json_values(spark: SparkSession, run: Run) -> None:
-    """All orders fit the schema; payments have another one."""
+    """All orders fit the schema; payments have another schema."""
     assert re.search(r"\| *900\| *0\|", run("json_values.py"))
     payments = run("json_values.py", DATA, "payments", "paid string, at date")
     assert re.search(r"\| *120\| *0\|", payments)
@@ -106,7 +106,7 @@ def test_json_values(spark: SparkSession, run: Run) -> None:
 
 @pytest.mark.spark
 def test_sql_alone(spark: SparkSession) -> None:
-    """The statements of the file, in their order; the last three are queries."""
+    """The statements of the file run in their order; the last three are queries."""
     text = re.sub(r"^--.*\n", "", (EXAMPLES / "orders.sql").read_text(), flags=re.MULTILINE)
     text = text.replace("'examples/data'", f"'{EXAMPLES / 'data'}'")
     statements = [each.strip() for each in text.split(";") if each.strip()]
@@ -121,7 +121,7 @@ def test_sql_alone(spark: SparkSession) -> None:
 
 @pytest.mark.thorough
 def test_the_notebook_counts_and_draws() -> None:
-    """It is run anew; its picture is a picture, and its figures are those of the data."""
+    """The notebook runs again. Its picture is an image, and its numbers are those of the data."""
     notebook = nbformat.read(EXAMPLES / "count_per_minute.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]

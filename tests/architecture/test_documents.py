@@ -1,4 +1,4 @@
-"""The documents: links, paths, modules, floors and formats are those of the checkout."""
+"""Links, paths, modules, floors and formats of the documents are those of the checkout."""
 
 import ast
 import io
@@ -58,7 +58,7 @@ def test_the_links_of_a_document_lead_to_files_and_headings(name: str) -> None:
 
 
 def test_the_index_of_the_engine_lists_all_of_its_documents() -> None:
-    """`storage/README.md` is the way to each file of `storage/docs`."""
+    """`storage/README.md` links each file of `storage/docs`."""
     storage = TOP / "storage"
     listed = {target.partition("#")[0] for target in links(storage / "README.md")}
 
@@ -67,7 +67,7 @@ def test_the_index_of_the_engine_lists_all_of_its_documents() -> None:
 
 @pytest.mark.parametrize("name", documents())
 def test_a_path_that_a_document_names_is_there(name: str) -> None:
-    """A module or test in backticks stands where the document says."""
+    """A path of a module or a test in backticks exists."""
     pattern = r"`((?:tests|storage|connector|examples|\.ci|\.github)/[\w./-]+)`"
     named = re.findall(pattern, _without_code(TOP / name))
 
@@ -75,7 +75,7 @@ def test_a_path_that_a_document_names_is_there(name: str) -> None:
 
 
 def test_a_module_that_the_index_of_the_engine_names_is_there() -> None:
-    """`reads.plan` is `reads/plan.py`."""
+    """`reads.plan` stands for `reads/plan.py`."""
     named = re.findall(r"`([a-z]\w*\.[a-z]\w*)`", _without_code(TOP / "storage" / "README.md"))
     modules = {name for name in named if name != "segmentlog.state"}
 
@@ -86,7 +86,7 @@ def test_a_module_that_the_index_of_the_engine_names_is_there() -> None:
 
 
 def test_the_picture_of_the_floors_shows_the_layers_that_are_checked() -> None:
-    """Row by row what import-linter is given."""
+    """Each row of the picture is a layer of import-linter."""
     text = (TOP / "storage" / "README.md").read_text()
     shown = [line.split("│")[0].split() for line in re.findall(r"^.*│.*$", text, re.MULTILINE)]
     contracts = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["importlinter"]
@@ -100,7 +100,7 @@ def test_the_picture_of_the_floors_shows_the_layers_that_are_checked() -> None:
 
 
 def test_the_formats_of_our_files_are_those_that_are_written() -> None:
-    """A new format needs a word on who can read it."""
+    """The document says who can read each format, so a new format needs a new row."""
     text = (TOP / "storage" / "docs" / "commit.md").read_text()
     (of_state,) = re.findall(r"^\| `segmentlog.state` \| (\d+) \|", text, re.MULTILINE)
     (of_intent,) = re.findall(r"^\| `intent`, in the guard \| (\d+) \|", text, re.MULTILINE)
@@ -198,7 +198,7 @@ def _texts(folder: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", documents())
 def test_a_document_uses_plain_words(name: str) -> None:
-    """The table of measurements is left out: its script has written it."""
+    """The table of measurements is left out, because a script writes it."""
     text = _without_code(TOP / name)
     text = re.sub(r"<!-- benchmarks:begin -->.*<!-- benchmarks:end -->", "", text, flags=re.S)
 

@@ -1,4 +1,4 @@
-"""One door for reading: only `segmentlog.disk` asks the system for bytes, names and sizes."""
+"""Only `segmentlog.disk` asks the system for bytes, names and sizes."""
 
 import ast
 from pathlib import Path
@@ -16,7 +16,7 @@ SYSTEM = {
     "os.path.getsize", "os.path.getmtime",
 }  # fmt: skip
 
-#: Methods of `pathlib.Path` that do the same.
+#: Methods of `pathlib.Path` that read past the door.
 METHODS = {
     "read_bytes", "read_text", "iterdir", "glob", "rglob", "exists", "is_file", "is_dir",
     "is_symlink", "stat", "lstat",
@@ -24,7 +24,7 @@ METHODS = {
 
 #: Modules that call the system for something other than a log directory, and for what.
 ELSEWHERE = {
-    "tools/cli.py": {"os.open"},  # /dev/null, behind a pipe that nobody reads from
+    "tools/cli.py": {"os.open"},  # /dev/null, after a pipe that nobody reads from
     "tools/doctor.py": {".exists"},  # Java
     "tools/dump.py": {"os.path.getsize"},  # the user's output
     "tools/sinks.py": {"open", "os.path.lexists"},  # the same
@@ -55,7 +55,7 @@ def calls_past_the_door(source: str) -> set[str]:
 
 
 def test_nothing_is_read_past_the_door() -> None:
-    """Another disk to read from is a module beside `disk/local.py`, and no change above `disk`."""
+    """Another kind of disk is a module beside `disk/local.py`, without a change above `disk`."""
     found = {
         str(path.relative_to(ENGINE)): calls_past_the_door(path.read_text()) for path in MODULES
     }
@@ -72,5 +72,5 @@ def test_nothing_is_read_past_the_door() -> None:
     ],
 )  # fmt: skip
 def test_a_call_past_the_door_is_seen(code: str) -> None:
-    """Called, or handed on to be called."""
+    """The function is called, or passed to another function."""
     assert calls_past_the_door(code)

@@ -1,4 +1,4 @@
-"""The examples run, and print what they say they print."""
+"""The examples run, and print the output that they state."""
 
 import os
 import re
@@ -27,7 +27,7 @@ DOCUMENTS = {
     )
 }
 
-#: Commands with what they print; nothing, where that is a machine's own.
+#: Commands with their output; without output, if that depends on the machine.
 COMMANDS = [
     found
     for text in DOCUMENTS.values()
@@ -47,7 +47,7 @@ def output(name: str, *arguments: str) -> str:
 
 
 def test_the_engine_works_without_spark() -> None:
-    """Offsets, a look-up by time and the records from there."""
+    """The example prints offsets, a look-up by time, and the records from there."""
     printed = output("engine_without_spark.py")
 
     assert "orders-0            0    335" in printed
@@ -59,7 +59,7 @@ def test_the_engine_works_without_spark() -> None:
 def test_the_commands_of_the_documents_print_what_they_show(
     command: str, shown: str, tmp_path: Path
 ) -> None:
-    """Each command beside the output that its document gives it, to the letter; on a copy."""
+    """Each command runs on a copy, and prints exactly the output in its document."""
     for copy in ("examples/data", "build/data"):  # commands that write are shown on the second
         shutil.copytree(EXAMPLES / "data", tmp_path / copy)
     done = subprocess.run(
@@ -74,7 +74,7 @@ def test_the_commands_of_the_documents_print_what_they_show(
 
 
 def test_the_documents_show_every_command_of_the_command_line() -> None:
-    """So that each of them is run above."""
+    """Each command therefore runs in the test above."""
     from segmentlog.tools.cli import app
 
     names = {each.name or each.callback.__name__ for each in app.registered_commands}
@@ -83,7 +83,7 @@ def test_the_documents_show_every_command_of_the_command_line() -> None:
 
 
 def test_the_python_of_the_documents_runs(tmp_path: Path) -> None:
-    """The blocks of `storage/docs/python.md`, in their order, on a copy."""
+    """The blocks of `storage/docs/python.md` run on a copy, in their order."""
     text = DOCUMENTS["storage/docs/python.md"]
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     shutil.copytree(EXAMPLES / "data", tmp_path / "examples" / "data")
@@ -96,7 +96,7 @@ def test_the_python_of_the_documents_runs(tmp_path: Path) -> None:
 
 
 def test_polars_and_duckdb_take_the_stream(example_data: str) -> None:
-    """A scan is an Arrow stream, without a conversion of ours."""
+    """A scan is an Arrow stream, and segmentlog converts nothing."""
     log = segmentlog.open_log_dir(example_data).log("orders", 0)
     frame = pl.from_arrow(log.scan().read_all())
     assert isinstance(frame, pl.DataFrame)
@@ -110,7 +110,7 @@ def test_polars_and_duckdb_take_the_stream(example_data: str) -> None:
 @pytest.mark.spark
 @pytest.mark.thorough
 def test_spark_connect_reads(example_data: str) -> None:
-    """The same through Spark Connect, whose client has no JVM."""
+    """The reads run through Spark Connect, whose client has no JVM."""
     code = (
         "import os, sys; os.environ['PYSPARK_PYTHON'] = sys.executable\n"
         "from pyspark.sql import SparkSession\n"
@@ -126,5 +126,5 @@ def test_spark_connect_reads(example_data: str) -> None:
 
 
 def test_the_latest_by_key_needs_no_argument() -> None:
-    """It makes a temporary directory when none is given."""
+    """Without an argument, the example makes a temporary directory."""
     assert "compacted prices-0: kept 100 of 3,300 records" in output("latest_by_key.py")

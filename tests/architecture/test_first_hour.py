@@ -1,4 +1,4 @@
-"""A new user's first hour comes out as its transcript says, on a bare virtual environment.
+"""A new user's first hour prints its transcript, in a bare virtual environment.
 
 ``python tests/support/first_hour/make.py`` makes the transcripts again.
 """
@@ -23,7 +23,7 @@ LONG = {"connect", "spark_sql", "submit"}
     [pytest.param(each, marks=[pytest.mark.slow] * (each in LONG)) for each in PARTS],
 )
 def test_it_reads_as_its_transcript(bare: Bare, tmp_path: Path, part: str) -> None:
-    """Everything that is printed, but for noise, places and times."""
+    """All output is compared, without noise, places and times."""
     printed = PARTS[part](Hour.begin(bare, tmp_path / "checkout"))
     expected = (TRANSCRIPTS / f"{part}.txt").read_text()
 
@@ -32,12 +32,12 @@ def test_it_reads_as_its_transcript(bare: Bare, tmp_path: Path, part: str) -> No
 
 
 def test_a_transcript_stands_for_each_part() -> None:
-    """None is missing, and none is left over."""
+    """No transcript is missing, and none is left over."""
     assert sorted(PARTS) == sorted(path.stem for path in TRANSCRIPTS.iterdir())
 
 
 def test_git_does_not_see_what_the_hour_leaves() -> None:
-    """Logs, Spark's warehouse, and the lock file that `recover` and `reindex` leave."""
+    """Git ignores logs, Spark's warehouse, and the lock file of `recover` and `reindex`."""
     left = ["build/a", "derby.log", "examples/data/.lock", "metastore_db/a", "spark-warehouse/a"]
     done = subprocess.run(
         ["git", "check-ignore", *left], cwd=TOP, capture_output=True, text=True, check=False

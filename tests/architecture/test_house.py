@@ -1,4 +1,4 @@
-"""The house: floors, names, a light door, and documentation that agrees with the code."""
+"""Floors, names, a light import, and documentation that agrees with the code."""
 
 import importlib
 import pkgutil
@@ -25,20 +25,20 @@ def run(code: str) -> str:
 
 
 def names(root: Path) -> list[str]:
-    """Files and directories at the top of a checkout, but for dotfiles and leavings of tools."""
+    """Files and directories at the top of a checkout, without dotfiles and leftovers of tools."""
     left = {"build", "dist", "spark-warehouse", "__pycache__"}
     return sorted(p.name for p in root.iterdir() if p.name[0] != "." and p.name not in left)
 
 
 def test_the_top_level_is_the_architecture() -> None:
-    """Nothing stands at the top but the floors, the tests, the examples and their description."""
+    """The top has only the floors, the tests, the examples and their description."""
     expected = ["README.md", "connector", "examples", "pyproject.toml", "storage", "tests"]
 
     assert expected == names(TOP)
 
 
 def test_importing_the_connector_loads_nothing_heavy() -> None:
-    """One `pyspark_*` module that fails to import takes every auto-registered source with it."""
+    """If one `pyspark_*` module cannot be imported, Spark finds no auto-registered source."""
     heavy = "{'numba', 'numpy', 'pyarrow', 'segmentlog', 'pandas', 'lz4', 'cramjam'}"
     code = (
         "import sys, pyspark.sql.datasource; before = set(sys.modules); "
@@ -51,7 +51,7 @@ def test_importing_the_connector_loads_nothing_heavy() -> None:
 
 
 def test_planning_does_not_load_the_compiler() -> None:
-    """The driver lists, looks up and cuts without numba; only decoding compiles."""
+    """The driver lists, looks up and cuts without numba; only decoding needs compiled code."""
     directory = TOP / "examples" / "data"
     code = (
         "import sys, segmentlog; "
@@ -63,7 +63,10 @@ def test_planning_does_not_load_the_compiler() -> None:
 
 
 def test_a_write_begins_without_the_compiler(tmp_path: Path) -> None:
-    """Spark begins a job in a process of its own, which neither stages nor commits: 0.3 s."""
+    """Spark begins a job in a separate process, which neither stages nor commits.
+
+    Importing numba would take 0.3 s there.
+    """
     code = (
         "import sys; from pyspark.sql.types import BinaryType, StructType; "
         "from pyspark_segmentlog import DefaultSource; "
@@ -76,7 +79,10 @@ def test_a_write_begins_without_the_compiler(tmp_path: Path) -> None:
 
 
 def test_neither_an_import_nor_a_first_scan_loads_pandas() -> None:
-    """It takes 0.2 s, and `pyarrow` loads it for a scalar or an array of Python's numbers."""
+    """Loading pandas takes 0.2 s.
+
+    `pyarrow` loads it for a scalar or an array of Python's numbers.
+    """
     directory = TOP / "examples" / "data"
     code = (
         "import sys, segmentlog; loaded = ['pandas' in sys.modules]; "
@@ -89,7 +95,7 @@ def test_neither_an_import_nor_a_first_scan_loads_pandas() -> None:
     assert run(code) == "True 0 [False, False]"
 
 
-#: A source that writes down, behind each step, whether its process has loaded pandas.
+#: A source that writes down, after each step, whether its process has loaded pandas.
 WORKER = """
 import sys
 from pathlib import Path
@@ -144,7 +150,7 @@ spark.stop()
     ],
 )
 def test_a_worker_of_spark_does_not_load_pandas(tmp_path: Path, program: str) -> None:
-    """Neither to plan a read nor for the rows of its first task."""
+    """Neither planning a read nor the rows of the first task load it."""
     places = {"directory": str(TOP / "examples" / "data"), "out": str(tmp_path)}
 
     assert run((WORKER + program).format(**places)) == "True"
@@ -154,7 +160,7 @@ def test_a_worker_of_spark_does_not_load_pandas(tmp_path: Path, program: str) ->
 
 @pytest.mark.parametrize("package", [segmentlog, pyspark_segmentlog])
 def test_exported_names_are_all_there_and_sorted(package: object) -> None:
-    """`__all__` tells exactly the public names, in order; some are imported when asked for."""
+    """`__all__` lists exactly the public names, in order; some are imported when they are used."""
     exported = package.__all__
     found = vars(package) | {name: getattr(package, name) for name in exported}
     public = {
@@ -168,7 +174,7 @@ def test_exported_names_are_all_there_and_sorted(package: object) -> None:
 
 
 def test_every_module_imports_and_has_a_docstring() -> None:
-    """Each module says what it is for."""
+    """The docstring of each module describes its purpose."""
     for package in (segmentlog, pyspark_segmentlog):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             module = importlib.import_module(found.name)
@@ -176,7 +182,7 @@ def test_every_module_imports_and_has_a_docstring() -> None:
             assert module.__doc__, found.name
 
 
-#: Rooms whose tests are elsewhere, and where.
+#: Rooms whose tests are in other folders, and these folders.
 TESTED_ELSEWHERE = {"segmentlog/testing": "tests/properties and tests/golden compare with it"}
 
 
@@ -198,7 +204,7 @@ def test_every_room_has_a_folder_of_tests() -> None:
 
 
 def test_only_one_module_compiles() -> None:
-    """Flags, caching and threading of compiled code are decided in one place."""
+    """One place decides about flags, caching and threading of compiled code."""
     using = [
         path.name for path in MODULES if re.search(r"numba\.(n?jit|vectorize)", path.read_text())
     ]
@@ -217,7 +223,7 @@ def test_the_option_reference_lists_what_the_parser_takes() -> None:
 
 
 def test_the_readme_gives_the_commands_that_are_tested() -> None:
-    """Both commands stand near the top, and CI runs the second."""
+    """Both commands are near the top, and CI runs the second command."""
     top = (TOP / "README.md").read_text()[:3000]
     ci = (TOP / ".ci" / "run").read_text()
 

@@ -1,4 +1,4 @@
-"""`format("segmentlog")` works after every way of installing, with no call to register it."""
+"""`format("segmentlog")` works after every way of installing, without a call of `register`."""
 
 import os
 import re
@@ -53,7 +53,7 @@ def read(python: Path, directory: str, cwd: Path, **variables: str) -> str:
 
 
 class Machine(NamedTuple):
-    """A Python without us, where a wheel on the path has read for the first time."""
+    """A Python without segmentlog, where a wheel on the path has read for the first time."""
 
     python: Path
     cache: Path
@@ -61,7 +61,7 @@ class Machine(NamedTuple):
     errors: str
 
     def kernels(self) -> dict[str, int]:
-        """When each kernel was compiled."""
+        """The times at which kernels were compiled."""
         return {path.name: path.stat().st_mtime_ns for path in self.cache.rglob("*.nbc")}
 
 
@@ -76,7 +76,7 @@ def machine(wheel: Path, tmp_path_factory: pytest.TempPathFactory, example_data:
 
 
 def test_the_description_on_a_package_index_has_no_relative_link(wheel: Path) -> None:
-    """Links of the README lead from an index to the repository."""
+    """On a package index, links of the README have to lead to the repository."""
     (found,) = distributions(name="pyspark-segmentlog", path=[str(wheel)])
     targets = re.findall(r"\]\(([^)\s]+)\)", found.metadata.get_payload())
 
@@ -85,13 +85,13 @@ def test_the_description_on_a_package_index_has_no_relative_link(wheel: Path) ->
 
 
 def test_a_wheel_outside_the_checkout_is_found_on_the_path(wheel: Path, machine: Machine) -> None:
-    """A wheel file on `PYTHONPATH`, not unpacked."""
+    """The wheel file is on `PYTHONPATH`, and not unpacked."""
     assert str(wheel) in machine.printed
     assert "rows 1062" in machine.printed
 
 
 def test_a_first_query_says_once_that_it_compiles(machine: Machine) -> None:
-    """On the terminal, and where the kernels are then found."""
+    """The line is on the terminal, and names the directory of the kernels."""
     assert 1 == machine.errors.count(COMPILING)
     assert f"they are kept in {machine.cache}/segmentlog/kernels-" in machine.errors
     assert machine.kernels()
@@ -107,7 +107,7 @@ def test_a_first_query_says_once_that_it_compiles(machine: Machine) -> None:
 def test_py_files_reach_the_workers_and_compile_nothing(
     wheel: Path, machine: Machine, tmp_path: Path, example_data: str, name: str
 ) -> None:
-    """By `spark-submit`, which unpacks them into a new directory; kernels are there by now."""
+    """`spark-submit` unpacks them into a new directory, and the kernels are already compiled."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -129,7 +129,7 @@ def test_py_files_reach_the_workers_and_compile_nothing(
 
 
 def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None:
-    """`pip install -e`: two plain paths in a `.pth` file, which Spark's scan sees."""
+    """`pip install -e` makes a `.pth` file of two plain paths, which Spark's scan finds."""
     python, site = environment_without_us(tmp_path / "venv")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
     target = tmp_path / "target"
@@ -144,7 +144,7 @@ def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None
 
 @pytest.mark.slow
 def test_the_oldest_supported_spark_reads(wheel: Path, tmp_path: Path, example_data: str) -> None:
-    """A smoke test on pyspark 4.2, whose download takes longer than the test."""
+    """The download of pyspark 4.2 takes longer than this smoke test."""
     python, site = environment_without_us(tmp_path / "venv")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(site)]
     subprocess.run([*command, "pyspark==4.2.*"], check=True, timeout=600)

@@ -31,7 +31,7 @@ NAMES = {
     "ArrowRows": ArrowRows,
 }  # fmt: skip
 
-#: Exported classes whose methods only the engine calls, and what users read of them.
+#: Exported classes whose methods only the engine calls, and the attributes that users read.
 INNER = {"Segment": "base_offset, size and path", "LogDataset": "what pyarrow.dataset.Dataset has"}
 
 #: Attributes of exported objects that annotations of functions do not show.
@@ -39,7 +39,7 @@ ATTRIBUTES = {"Appended": "LogWriter.appended", "ErrorCode": "SegmentLogError.co
 
 
 def exported() -> dict[str, Any]:
-    """The exported functions and classes but for errors."""
+    """The exported functions and classes, without errors."""
     found = {name: getattr(segmentlog, name) for name in segmentlog.__all__}
     return {
         name: value
@@ -90,7 +90,7 @@ def test_what_public_functions_return_is_exported() -> None:
 
 
 def test_what_no_public_function_takes_or_returns_is_not_exported() -> None:
-    """Each exported class has a use that the annotations show."""
+    """The annotations show a use of each exported class."""
     used = {each.__name__ for _, each in hints()} | set(ATTRIBUTES)
     classes = {name for name, value in exported().items() if inspect.isclass(value)}
 
@@ -98,7 +98,7 @@ def test_what_no_public_function_takes_or_returns_is_not_exported() -> None:
 
 
 def rows() -> list[list[str]]:
-    """The cells of the table of the three ways in, but for its head."""
+    """The cells of the table of the three ways in, without its head."""
     text = (TOP / "storage" / "docs" / "python.md").read_text()
     (table,) = re.findall(r"<!-- three ways:begin -->(.*)<!-- three ways:end -->", text, re.DOTALL)
     return [line.strip()[1:-1].split("|") for line in table.strip().splitlines()[2:]]
@@ -110,7 +110,7 @@ def column(number: int) -> list[str]:
 
 
 def test_the_options_of_spark_in_the_table_are_those_of_the_parser() -> None:
-    """Each name is that of an option which has an effect."""
+    """Each name is an option that has an effect."""
     known = {option.name for option in (*READ_OPTIONS, *WRITE_OPTIONS) if option.is_used}
 
     assert len(column(1)) > 20
@@ -127,7 +127,7 @@ def test_the_arguments_of_python_in_the_table_are_those_of_the_functions() -> No
 
 
 def test_the_options_of_the_command_line_in_the_table_are_those_of_the_commands() -> None:
-    """Each option is one of the command before it."""
+    """Each option belongs to the command before it."""
     commands = typer.main.get_command(app).commands
     for name in column(3):
         command, option = name.split()
@@ -137,7 +137,7 @@ def test_the_options_of_the_command_line_in_the_table_are_those_of_the_commands(
 
 
 def test_python_and_the_command_line_have_the_same_names() -> None:
-    """An idea with one option on the command line has an argument of that name in Python."""
+    """If an idea has one option on the command line, Python's argument has its name."""
     for row in rows():
         python, command_line = (re.findall(r"`([^`]+)`", cell) for cell in row[2:])
         arguments = {each.rstrip(")").partition("(")[2] for each in python}
@@ -158,13 +158,13 @@ def test_python_and_the_command_line_have_the_same_names() -> None:
     ],
 )
 def test_a_time_in_seconds_is_refused(take: Callable[[str], object]) -> None:
-    """The message gives the time that was probably meant, wherever the time is given."""
+    """The message has the time that was probably meant, in every function."""
     with pytest.raises(segmentlog.OptionError, match="give 1760000000000 or 2025-10-09T08:53:20Z"):
         take("1760000000")
 
 
 def test_a_time_in_seconds_is_refused_by_a_command() -> None:
-    """The command says the same."""
+    """The message is that of the functions."""
     done = CliRunner().invoke(app, ["dump", DATA, "--since", "1760000000"])
 
     assert 2 == done.exit_code

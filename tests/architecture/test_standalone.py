@@ -1,4 +1,4 @@
-"""A standalone master, whose workers and executors are processes: the shape of a real cluster."""
+"""A standalone master, whose workers and executors are processes, as in a real cluster."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_job_reads_and_writes(master: str, example_data: str, tmp_path: Path) -> None:
-    """Every row, by executors of both workers, from a driver that is a process of its own."""
+    """Executors of both workers read and write every row, and the driver is a separate process."""
     job = tmp_path / "job.py"
     job.write_text(_JOB)
     done = subprocess.run(

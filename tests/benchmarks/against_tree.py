@@ -2,7 +2,7 @@
 
 ``python tests/benchmarks/against_tree.py TREE [--partitions 3000] [--rounds 7]``; ``TREE`` is a
 work tree of the other commit, from ``git worktree add --detach TREE COMMIT``.  Each round starts a
-new interpreter for each tree, in an order of its own.  A ratio above 1 means that this tree is
+new interpreter for each tree, in a random order.  A ratio above 1 means that this tree is
 quicker.  On a machine with other work, the processor's time counts, and not the clock's.
 """
 
@@ -80,7 +80,7 @@ print(time.perf_counter() - start, cpu() - cpu_start, found, 0)
 """
 )
 #: Tools, many times in one process: starting takes longer than a small directory.  The first call
-#: loads everything.  Lines are compared by their number, because both trees write their own words.
+#: loads everything.  Lines are compared by their number, because the words may differ.
 _TOOL = (
     _BEGIN
     + """
@@ -117,7 +117,7 @@ class Run(NamedTuple):
 
 
 def timed(work: str, tree: Path, directory: Path) -> Run:
-    """Some work on a directory, in a new interpreter with a tree's engine."""
+    """Some work on a directory, in a new interpreter with the engine of a tree."""
     environment = os.environ | {"PYTHONPATH": str(tree / "storage")}
     command = [sys.executable, "-c", work, str(directory)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)

@@ -59,7 +59,7 @@ _INFLATERS: dict[str, Callable[[], Callable[[bytes], int]]] = {
 
 
 def against_codec(name: str, log: segmentlog.Log, goal: str, rounds: int) -> Row:
-    """Decode of compressed batches against the codec alone plus the roofline."""
+    """Decode compressed batches, against the codec alone plus the roofline."""
     data = engine.load(log)
     known = engine.decode(data)
     payloads, inflate = _payloads(data), _INFLATERS[name]()
@@ -90,7 +90,7 @@ def against_codec(name: str, log: segmentlog.Log, goal: str, rounds: int) -> Row
 
 
 def _payloads(data: np.ndarray) -> list[bytes]:
-    """The compressed records of every batch; a client may send a small one as it is."""
+    """The compressed records of every batch; a client may leave a small batch uncompressed."""
     scanner = BatchScanner("memory", 0)
     payloads, at = [], 0
     while at < len(data):

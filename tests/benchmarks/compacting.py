@@ -1,8 +1,7 @@
-"""Bytes compacted a second beside Kafka's own cleaner, and what it takes to read the log then.
+"""Bytes compacted a second beside Kafka's own cleaner, and the time to read the compacted log.
 
-Both clean copies of the same log, at the same time of day, with a map of the same size, and leave
-the same records.  Kafka's cleaner has one thread, and leaves the sync of its files to the system;
-ours syncs them.
+Both clean copies of one log, at one time of day, with maps of equal size, and leave equal records.
+Kafka's cleaner has one thread, and leaves the sync of its files to the system; ours syncs them.
 """
 
 import gc
@@ -63,7 +62,7 @@ def _kafka_seconds(java: Gateway, directory: Path, now_ms: int) -> float:
         begin = time.perf_counter()
         done = logs.clean(map_bytes=_MAP_BYTES)
         seconds = time.perf_counter() - begin
-    gc.collect()  # the JVM keeps each map for as long as something here stands for it
+    gc.collect()  # the JVM keeps each map for as long as Python refers to it
     if len(done) != 1:
         message = f"{done}: one round was to clean all of it"
         raise SystemExit(message)
@@ -71,7 +70,7 @@ def _kafka_seconds(java: Gateway, directory: Path, now_ms: int) -> float:
 
 
 def _our_seconds(directory: Path, now_ms: int) -> float:
-    """Seconds of ours, with all of its planning."""
+    """Seconds of our compaction, with all of its planning."""
     settings = {**_SETTINGS, "segment.bytes": str(_SEGMENT_BYTES)}
     begin = time.perf_counter()
     segmentlog.compact(directory, settings=settings, now_ms=now_ms, dedupe_buffer_bytes=_MAP_BYTES)
@@ -87,7 +86,7 @@ class _Read(NamedTuple):
 
     @classmethod
     def quickest_of(cls, directory: Path) -> "_Read":
-        """The quickest of three: the first one finds the caches as compaction has left them."""
+        """The quickest of three reads: the first read warms the caches after the compaction."""
         return min((cls._all_of(directory) for _ in range(3)), key=lambda read: read.seconds)
 
     @classmethod
@@ -105,7 +104,7 @@ class _Read(NamedTuple):
 
 
 def rows(scratch: Path, n_bytes: int, rounds: int, version: str) -> list[Row]:
-    """A row for no codec and for those used most; the first one's log is read back, too."""
+    """A row for no codec and for the most used codecs; the log of the first is read back, too."""
     java = Gateway(kafka_jars(version), is_measured=True)
     found = []
     for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
@@ -114,7 +113,7 @@ def rows(scratch: Path, n_bytes: int, rounds: int, version: str) -> list[Row]:
 
 
 def _rows_of(java: Gateway, scratch: Path, n_bytes: int, codec: Codec, rounds: int) -> list[Row]:
-    """Rounds in turn, each on a new copy, after one that warms up."""
+    """Rounds in turn, each on a new copy, after a round that warms up."""
     made, now_ms = scratch / "made", int(time.time() * 1000)
     fill(made, n_bytes, codec)
     size = sum(path.stat().st_size for path in made.glob("t-0/*.log"))
@@ -124,7 +123,7 @@ def _rows_of(java: Gateway, scratch: Path, n_bytes: int, codec: Codec, rounds: i
         left = {}
         for name in seconds if number % 2 else reversed(seconds):
             copy = Path(shutil.copytree(made, scratch / name))
-            os.sync()  # or whoever comes next pays for the copies
+            os.sync()  # otherwise the next contestant pays for the copies
             took = (
                 _our_seconds(copy, now_ms)
                 if name == "ours"
@@ -175,7 +174,7 @@ print(peak() - before)
 
 
 def memory(scratch: Path, n_bytes: int) -> Row:
-    """Compaction in new interpreters, of a log and of one four times as long."""
+    """Compaction in new interpreters, of a log and of another that is four times as long."""
     found = {}
     for size in (n_bytes // 4, n_bytes):
         fill(scratch / "filled", size, Codec.NONE)

@@ -22,7 +22,7 @@ _DUCKDB = 'select count(*), sum("offset"), sum(octet_length(value)) from logs'
 _POLARS = [pl.len(), pl.col("offset").sum(), pl.col("value").bin.size().sum()]
 _BOUNDS = {
     "all rows": "all bytes, which are read and verified; of Parquet, two columns are read",
-    "1 % by time": "slices that are read whole, all behind the window: timestamps need not rise",
+    "1 % by time": "slices read whole, and all after the window: timestamps need not rise",
 }
 
 
@@ -55,7 +55,7 @@ def _by_polars(frame: Callable[[], pl.LazyFrame], where: pl.Expr | None) -> Call
 
 
 def duckdb_and_polars(data: QueryData, rounds: int) -> list[Row]:
-    """The same queries over Parquet; both open what they read in every round."""
+    """The same queries over Parquet and logs; both open their files in every round."""
     logs, files = data.small, list(data.parquet)
     start, end = _window(data.n_small)
     sql = {"all rows": "", "1 % by time": f"where timestamp >= '{start}' and timestamp < '{end}'"}
@@ -94,7 +94,7 @@ def _scan(directory: Path, **how: Any) -> Callable[[], Digest]:
 
 
 def _count(directory: str, partitions: tuple[int, ...]) -> int:
-    """Rows of some partitions; for a process of its own."""
+    """Rows of some partitions; it runs in a separate process."""
     logs = segmentlog.open_log_dir(directory)
     scans = (logs.log(TOPIC, each).scan(use_threads=False) for each in partitions)
     return sum(batch.num_rows for scan in scans for batch in scan)
@@ -103,7 +103,7 @@ def _count(directory: str, partitions: tuple[int, ...]) -> int:
 def threads(data: QueryData, rounds: int) -> list[Row]:
     """Slices side by side against one after the other."""
     cleared = (
-        "bound by memory: pages that one thread has filled and another freed are cleared anew"
+        "bound by memory: pages that one thread has filled and another freed are cleared again"
     )
     return [
         _threads(data.small, 4 * rounds, "all columns of a dataset", cleared),

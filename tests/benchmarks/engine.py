@@ -23,7 +23,7 @@ from segmentlog.verify.findings import Severity
 from segmentlog.verify.verify_log import verify_log
 
 _WINDOW = 4 << 20
-_DECODE_WINDOW = 1 << 20  # as scans of files have it
+_DECODE_WINDOW = 1 << 20  # as in scans of files
 _ROWS = 50_000  # of an Arrow batch
 _JIT_ROUNDS = 10  # until Java's compiler is done with its hot loops
 
@@ -81,13 +81,13 @@ def copy(data: np.ndarray) -> None:
 
 
 def checksum(data: Any) -> None:
-    """CRC-32C of every byte, by the quickest library at hand."""
+    """CRC-32C of every byte, by the quickest installed library."""
     for at in range(0, len(data), _WINDOW):
         crc32c.crc32c(data[at : at + _WINDOW])
 
 
 def against_roofline(name: str, log: segmentlog.Log, goal: str, bound: str, rounds: int) -> Row:
-    """Decode against memcpy plus checksum of the same bytes."""
+    """Decode, against memcpy plus checksum of these bytes."""
     data = load(log)
     known = decode(data)
 
@@ -122,10 +122,10 @@ def _columns(n_rows: int) -> list[tuple[pa.RecordBatch, np.ndarray]]:
 
 
 def encode_against_roofline(n_rows: int, goal: str, rounds: int) -> Row:
-    """Encode columns as batches of 16 KiB against memcpy plus checksum of the same bytes."""
+    """Encode columns as batches of 16 KiB, against memcpy plus checksum of these bytes."""
     source, encoder = _columns(n_rows), RecordEncoder(batch_size=16384)
     where = segmentlog.TopicPartition("t", 0)
-    all_rows = np.arange(_ROWS)  # in a writer, the partitioner has them
+    all_rows = np.arange(_ROWS)  # in a writer, the partitioner measures them
 
     def batches() -> Iterator[np.ndarray]:
         for batch, timestamps in source:
@@ -158,7 +158,7 @@ def encode_against_roofline(n_rows: int, goal: str, rounds: int) -> Row:
 
 
 def read_and_checksum(files: list[str]) -> Digest:
-    """Read every byte, as `verify` does, and take its CRC-32C; as many bytes, and no errors."""
+    """Read every byte, as `verify` does, and compute its CRC-32C; the result has no errors."""
     window = memoryview(bytearray(_WINDOW))
     n_bytes = 0
     for name in files:
@@ -200,7 +200,7 @@ def against_checksum(logs: list[segmentlog.Log], goal: str, rounds: int) -> Row:
 
 
 def _has_compiler() -> bool:
-    """Whether this Java runs a source file: a runtime alone does not."""
+    """Whether this Java runs a source file: a runtime without a compiler does not."""
     command = [java(), "--list-modules"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return "jdk.compiler" in done.stdout
@@ -208,7 +208,7 @@ def _has_compiler() -> bool:
 
 @contextlib.contextmanager
 def _file_records(jars: Path, files: list[str]) -> Iterator[Callable[[], Digest]]:
-    """A JVM that goes once through `files` each time it is asked to."""
+    """A JVM that reads `files` once for each request."""
     source = str(Path(__file__).with_name("FileRecordsBench.java"))
     command = [java(), "-Xmx2g", "-cp", f"{jars}/*", source, *files]
     pipe = subprocess.PIPE
@@ -229,7 +229,7 @@ def _file_records(jars: Path, files: list[str]) -> Iterator[Callable[[], Digest]
 
 
 def against_java(jars: Path, logs: list[segmentlog.Log], goal: str, rounds: int) -> Row:
-    """Scan files against Kafka's own `FileRecords` over the same files, in turn."""
+    """Scan files, against Kafka's own `FileRecords` over these files, in turn."""
     work, against = "scan files, one core", "Kafka's Java `FileRecords`, nothing copied"
     if not _has_compiler():
         return Row(work, against, goal, "–", "not measured: this Java has no compiler")

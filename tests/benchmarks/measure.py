@@ -63,9 +63,9 @@ def compare(
 ) -> dict[str, Result]:
     """Run each contestant once to warm up, then all of them in turn, `rounds` times.
 
-    Each round has an order of its own: who always came behind the same one would pay for what
-    that leaves to the machine, each time.
-    `between` does the work before each turn, while nobody's clock runs.
+    Each round has a random order: a contestant that always came after the same one would pay each
+    time for what that one leaves to the machine.  `between` does work before each turn, and is not
+    timed.
 
     Raises
     ------

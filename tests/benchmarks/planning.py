@@ -133,7 +133,7 @@ def plan(scratch: Path, n_partitions: int, rounds: int) -> Row:
 
 @cache
 def _bytecode() -> tempfile.TemporaryDirectory[str]:
-    """A place for Python's bytecode, which an installed package has beside its modules."""
+    """A directory for Python's bytecode, which an installed package has beside its modules."""
     return tempfile.TemporaryDirectory()
 
 

@@ -1,4 +1,4 @@
-"""Data of the rows about queries: made when the first row asks for them."""
+"""Data of the rows about queries, made when the first row needs them."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -78,7 +78,7 @@ class QueryData:
 
     Parameters
     ----------
-    scratch : a directory of their own.
+    scratch : a directory for these logs alone.
     n_large, n_small : records of the log that a broker serves, and of the one without a broker.
     """
 
@@ -88,7 +88,7 @@ class QueryData:
 
     @cached_property
     def broker(self) -> Broker:
-        """A broker of `n_large` records, which is stopped: it made the topic, and we the rest."""
+        """A stopped broker with `n_large` records: it made the topic, and we wrote the records."""
         broker = Broker(self._scratch / "large", is_measured=True)
         with broker, JavaClient(broker) as client:
             client.create_topic(TOPIC, N_PARTITIONS, retention_ms=-1, segment_bytes=256 << 20)
@@ -104,7 +104,7 @@ class QueryData:
 
     @cached_property
     def zstd(self) -> Path:
-        """The same, compressed."""
+        """The log of `small`, compressed."""
         directory = self._scratch / "zstd"
         write(directory, self.n_small, num_partitions=N_PARTITIONS, codec=Codec.ZSTD)
         return directory

@@ -1,6 +1,6 @@
-"""The statements of the README's quickstart over a source and a sink that do nearly nothing.
+"""The statements of the README's quickstart, with a source and a sink that do nearly nothing.
 
-``python tests/benchmarks/quickstart_floor.py`` prints the same kinds of tables, of other rows.
+``python tests/benchmarks/quickstart_floor.py`` prints the same kinds of tables, with other rows.
 """
 
 import os
@@ -22,7 +22,7 @@ quickstart = import_module("quickstart")
 
 
 def main() -> None:
-    """Two reads, a write between them, and nothing of segmentlog."""
+    """Run two reads with a write between them, without segmentlog."""
     for kind in (DataFrameReader, DataFrameWriter):
         patch.object(kind, "format", partialmethod(_few_rows, kind.format)).start()
     here = str(Path(__file__).resolve().parent)  # Spark's Python processes import the source, too

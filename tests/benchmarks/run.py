@@ -87,7 +87,7 @@ def produce(
 
 
 def make_topics(broker: Broker, n_records: int) -> None:
-    """Plain in four partitions, one record a batch, and a topic of each codec."""
+    """Make a topic in four partitions, one with a record in each batch, and one for each codec."""
     with JavaClient(broker) as client:
         keep = {"retention_ms": -1, "segment_bytes": 256 << 20}
         client.create_topic("plain", 4, **keep)
@@ -100,7 +100,7 @@ def make_topics(broker: Broker, n_records: int) -> None:
 
 
 def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int) -> list[Row]:
-    """The rows of the table that are about reading."""
+    """The rows of the table about reading."""
     for part in ("ipc", "seek", "plan"):
         (scratch / part).mkdir()
     with Broker(scratch / "kafka", _VERSION, is_measured=True) as broker:
@@ -132,7 +132,7 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
 
 
 def measure_writes(scratch: Path, n_records: int, rounds: int, commit_bytes: int) -> list[Row]:
-    """The rows of the table that are about writing."""
+    """The rows of the table about writing."""
     with Broker(scratch / "empty", _VERSION, is_measured=True) as broker:
         rows = spark_write.rows(broker, scratch, n_records, rounds)
     return [
@@ -144,13 +144,13 @@ def measure_writes(scratch: Path, n_records: int, rounds: int, commit_bytes: int
 
 
 def measure_queries(scratch: Path, names: Sequence[str], rounds: int, *, quick: bool) -> list[Row]:
-    """The rows of the table that are about queries, in the order of the table."""
+    """The rows of the table about queries, in the order of the table."""
     data = QueryData(scratch, *((400_000, 100_000) if quick else (20_000_000, 4_000_000)))
     return [row for name in QUERIES if name in names for row in QUERIES[name](data, rounds)]
 
 
 def measure_compaction(scratch: Path, n_bytes: int, rounds: int) -> list[Row]:
-    """The rows of the table that are about compaction."""
+    """The rows of the table about compaction."""
     scratch.mkdir()
     return [
         *compacting.rows(scratch, n_bytes, rounds, _VERSION),
@@ -174,7 +174,7 @@ def machine() -> str:
 
 
 def main() -> None:
-    """Measure, print, and perhaps write."""
+    """Measure, print, and write the documents if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parts = ("reads", "queries", "writes", "compaction")
     parser.add_argument("--only", choices=parts, help="part of the table")

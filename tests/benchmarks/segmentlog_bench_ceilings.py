@@ -1,4 +1,4 @@
-"""The ceilings of any Python sink: one only counts what it is given, one only writes it down."""
+"""Ceilings of any Python sink: one sink only counts the rows, one only writes their bytes."""
 
 import json
 import os
@@ -31,7 +31,7 @@ class CountingSource(DataSource):
 
 
 class CountingWriter(DataSourceArrowWriter):
-    """Leaves the sum in ``counts.json``: its driver's side runs in a process of its own."""
+    """A writer that leaves the sum in ``counts.json``: its driver's side is another process."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -44,7 +44,7 @@ class CountingWriter(DataSourceArrowWriter):
 
 
 class CopyingSource(CountingSource):
-    """The same, ``bench_copy``, with the bytes of all columns written to a file per task."""
+    """``bench_copy``, a sink that writes the bytes of all columns to a file for each task."""
 
     @classmethod
     def name(cls):
@@ -55,7 +55,7 @@ class CopyingSource(CountingSource):
 
 
 class CopyingWriter(CountingWriter):
-    """Nothing is encoded, and nothing is to become visible at once."""
+    """A writer without encoding and without a commit."""
 
     def write(self, iterator):
         rows = size = 0

@@ -20,7 +20,7 @@ _SECOND = 1_000_000
 
 
 class FewRowsReader(DataSourceReader):
-    """The same few rows for each task."""
+    """A reader with the same few rows for each task."""
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(number) for number in range(_N_TASKS)]
@@ -42,7 +42,7 @@ class FewRowsReader(DataSourceReader):
 
 
 class ForgettingWriter(DataSourceArrowWriter):
-    """Takes all rows."""
+    """A writer that accepts all rows."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for _ in iterator:

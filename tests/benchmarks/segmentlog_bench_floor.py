@@ -1,4 +1,4 @@
-"""A Python source without rows: what Spark takes for any query of one."""
+"""A Python source without rows: the time that Spark takes for any query of a Python source."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _N_TASKS = 4
 
 
 class FloorReader(DataSourceReader):
-    """As many tasks as the log has partitions, each of them empty."""
+    """A reader with an empty task for each partition of the log."""
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(number) for number in range(_N_TASKS)]

@@ -23,7 +23,7 @@ class IpcSource(DataSource):
 
 
 class IpcReader(DataSourceReader):
-    """One partition a file."""
+    """A reader with one partition for each file."""
 
     def __init__(self, files):
         self.files = files

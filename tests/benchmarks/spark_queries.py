@@ -56,7 +56,7 @@ def _ours(spark: SparkSession, path: object, **options: Any) -> DataFrame:
 
 
 def time_window(data: QueryData, rounds: int) -> list[Row]:
-    """The same two timestamps for both sources; each round plans anew."""
+    """The same two timestamps for both sources; each round plans the query again."""
     with data.broker as broker:
         loopback, unix = (_windows(data, broker, rounds, unix) for unix in (False, True))
     n_rows = loopback["kafka"].digest[0]
@@ -114,7 +114,7 @@ def _windows(
 
 
 def small_query(data: QueryData, rounds: int) -> list[Row]:
-    """A few rows of each partition, against a source without rows: ``load`` included."""
+    """A few rows of each partition, against a source without rows, with ``load`` included."""
     n_tasks, n_rows = N_PARTITIONS, _N_FEW // N_PARTITIONS
     starts = {str(partition): data.n_small // 8 for partition in range(n_tasks)}
     ends = {partition: at + n_rows for partition, at in starts.items()}
@@ -150,7 +150,7 @@ def _counted(readers: list[pa.RecordBatchReader]) -> Digest:
 
 
 def time_window_engine(data: QueryData, rounds: int) -> list[Row]:
-    """Timestamps are looked up in directories that are opened anew; one core reads."""
+    """Timestamps are looked up in directories that are opened in each round; one core reads."""
     start, end = median_window(data.n_large)
     log_dir = data.broker.log_dir
 
@@ -174,7 +174,7 @@ def time_window_engine(data: QueryData, rounds: int) -> list[Row]:
 
 
 def narrow_spark(data: QueryData, rounds: int) -> list[Row]:
-    """Schemas of few columns against all columns: to the `noop` sink, and counted."""
+    """Schemas of few columns against all columns, to the `noop` sink, and counted."""
     spark = session()
     schemas = {
         "all": "",
@@ -219,7 +219,7 @@ def narrow_spark(data: QueryData, rounds: int) -> list[Row]:
 
 
 def narrow_engine(data: QueryData, rounds: int) -> list[Row]:
-    """One core, from files; and the part of it that reads and verifies bytes."""
+    """One core reads from files; another row only reads and verifies the bytes."""
     directory = segmentlog.open_log_dir(data.small)
     logs = [directory.log(TOPIC, partition) for partition in range(N_PARTITIONS)]
     slices = [each for log in logs for each in log.slices(0, log.log_end_offset)]

@@ -16,7 +16,7 @@ _ROWS = 50_000
 
 
 def session(*, unix_sockets: bool = False) -> SparkSession:
-    """Two cores, and no user interface; Python workers are reached over loopback by default."""
+    """Two cores and no user interface; Python workers are reached over loopback by default."""
     here = str(Path(__file__).parent)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
@@ -37,7 +37,7 @@ def session(*, unix_sockets: bool = False) -> SparkSession:
 
 
 def write_ipc(directory: segmentlog.LogDirectory, topic: str, target: Path) -> list[str]:
-    """The same rows as Arrow files, one a partition, in batches of 50,000."""
+    """The same rows as Arrow files, one for each partition, in batches of 50,000."""
     files = []
     for partition in directory.topics()[topic]:
         table = directory.log(topic, partition).scan().read_all()

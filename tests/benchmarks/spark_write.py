@@ -1,4 +1,4 @@
-"""Writes through Spark: ours, two ceilings of any Python sink, Spark's `kafka` sink, Parquet."""
+"""Writes through Spark: ours, two ceilings of Python sinks, Spark's `kafka` sink, Parquet."""
 
 import itertools
 import json
@@ -39,9 +39,10 @@ class Targets:
         self.prepare()
 
     def prepare(self) -> None:
-        """Remove what the last one has written; a new topic for the `kafka` sink.
+        """Remove the files of the last contestant, and make a new topic for the `kafka` sink.
 
-        And have the disk at rest, or whoever comes next pays for what the last one left.
+        Wait until the disk is idle: otherwise the next contestant pays for the writes of the last
+        one.
         """
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir()
@@ -52,7 +53,7 @@ class Targets:
         os.sync()
 
     def segmentlog(self, flush: str) -> Digest:
-        """To a log directory of its own."""
+        """Write to a new log directory."""
         target = self._scratch / f"logs-{flush}"
         writer = self._frame.write.format("segmentlog").option("topic", "t")
         writer = writer.option("numPartitions", _PARTITIONS).option("flush", flush)
@@ -60,19 +61,19 @@ class Targets:
         return (_rows_of_logs(target),)
 
     def ceiling(self, name: str) -> Digest:
-        """To nowhere, or to files of Arrow's bytes."""
+        """Write to nothing, or to files of Arrow's bytes."""
         writer = self._frame.write.format(name).option("directory", str(self._scratch))
         writer.mode("append").save()
         return (json.loads((self._scratch / "counts.json").read_text()),)
 
     def parquet(self) -> Digest:
-        """To Parquet files, as they come."""
+        """Write to Parquet files, in the order of the rows."""
         target = self._scratch / "parquet"
         self._frame.write.option("compression", "none").parquet(str(target))
         return (sum(pq.read_metadata(each).num_rows for each in target.glob("*.parquet")),)
 
     def kafka(self) -> Digest:
-        """To the broker."""
+        """Write to the broker."""
         writer = self._frame.write.format("kafka").option("topic", self._topic)
         writer.option("kafka.bootstrap.servers", self._servers["bootstrap.servers"]).save()
         return (self._rows_of_broker(),)
@@ -95,7 +96,7 @@ def _rows_of_logs(target: Path) -> int:
 
 
 def _frame(n_rows: int) -> DataFrame:
-    """Rows of about 100 bytes, held by Spark: what they cost to make is nobody's."""
+    """Rows of about 100 bytes that Spark has cached, so that making them is not measured."""
     text = '{"customer":"name","state":"open","n":' * 2
     ids = session().range(0, n_rows, 1, _PARTITIONS)
     key = F.format_string("key-%06d", F.col("id") % 1_000_000).cast("binary")
@@ -106,7 +107,7 @@ def _frame(n_rows: int) -> DataFrame:
 
 
 def rows(broker: Broker, scratch: Path, n_rows: int, rounds: int) -> list[Row]:
-    """Writes of the same rows, one behind the other."""
+    """Writes of the same rows, one after the other."""
     from segmentlog_bench_ceilings import CopyingSource, CountingSource
 
     frame = _frame(n_rows)
@@ -119,7 +120,7 @@ def rows(broker: Broker, scratch: Path, n_rows: int, rounds: int) -> list[Row]:
         "count": lambda: targets.ceiling("bench_count"),
         "copy": lambda: targets.ceiling("bench_copy"),
     }
-    # New pages of files come at very different speeds, so few rounds say little about these.
+    # New pages of files come at very different speeds, so few rounds would not be enough.
     sinks = compare(contestants, 3 * rounds, between=targets.prepare)
     contestants = {
         "none": contestants["none"],

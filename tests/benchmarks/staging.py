@@ -1,4 +1,4 @@
-"""The costs of a write beside its rows: the commit of large jobs, and the memory of a task."""
+"""Costs of a write apart from its rows: the commit of large jobs, and the memory of a task."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ _PARTITIONS = 4
 
 
 class _Commit(NamedTuple):
-    """One job, and how long its commit took."""
+    """One job, and the time of its commit."""
 
     n_bytes: int
     n_batches: int
@@ -38,8 +38,8 @@ def commit_time(scratch: Path, most_bytes: int) -> list[Row]:
 
 
 def _commit_row(scratch: Path, most_bytes: int, *, flush: bool, is_shared: bool) -> Row:
-    # Two sizes of job and two of batch: the fit tells them apart. Rows that a task stages
-    # before their partition gets a file of its own are copied, as many in all of them.
+    # Two sizes of job and two of batch, so that the fit can separate them. Rows that a task stages
+    # before their partition gets a separate file are copied, equally many in each job.
     shapes = [(most_bytes // 5, bits) for bits in (17, 14, 17, 14)] + [(most_bytes, 17)]
     runs = [
         _commit(
@@ -85,7 +85,7 @@ def _commit(scratch: Path, n_bytes: int, config: ProducerConfig, *, is_shared: b
         for _ in range(1 + n_bytes // 2 // values.nbytes):
             stager.add(rows)
         extents.append(stager.finish())
-    os.sync()  # what a real job's tasks have left behind long ago is not the commit's
+    os.sync()  # a real job's tasks have written their files long before the commit
     start = time.perf_counter()
     job.commit(extents)
     seconds = time.perf_counter() - start
@@ -96,7 +96,7 @@ def _commit(scratch: Path, n_bytes: int, config: ProducerConfig, *, is_shared: b
 
 
 def _write_one_each(directory: Path, config: ProducerConfig) -> None:
-    """Put a record into each partition: batches for an empty one are in their place as staged."""
+    """Put a record into each partition, because batches for an empty one need no rewrite."""
     job = WriteJob.begin(
         WriteRequest(str(directory), config, topic="t", num_partitions=_PARTITIONS)
     )
@@ -117,14 +117,14 @@ def _values(n_rows: int, size: int) -> pa.Array:
 
 
 def _fit(runs: list[_Commit]) -> tuple[float, float, float]:
-    """Seconds of a commit, of a byte and of a batch; none is below 0."""
+    """Seconds of a commit, of a byte and of a batch; none of them is below 0."""
     facts = np.array([[1.0, run.n_bytes, run.n_batches] for run in runs])
     seconds = np.array([run.seconds for run in runs])
     best: tuple[float, tuple[float, ...]] = (float("inf"), (0.0, 0.0, 0.0))
     for chosen in range(1, 8):
         columns = [i for i in range(3) if chosen >> i & 1]
         weights = np.zeros(3)
-        # Relative to what was measured, or the largest job alone would decide.
+        # Relative to the measured times; otherwise the largest job alone would decide.
         weights[columns] = np.linalg.lstsq(
             facts[:, columns] / seconds[:, None], np.ones(len(runs)), rcond=None
         )[0]

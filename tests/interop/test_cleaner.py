@@ -247,7 +247,7 @@ def newest_committed(directory: Path, topic: str) -> dict[bytes, bytes]:
 
 @pytest.mark.thorough
 def test_the_logs_have_what_they_are_for(java: Gateway, tmp_path: Path) -> None:
-    """They have horizons, empty batches, markers, old formats and merged segments after a round."""
+    """They have horizons, empty batches, markers, old formats and joined segments."""
     logs = Logs(java, tmp_path, FEW)
     before = {topic: kept(logs.made / f"{topic}-0") for topic in logs.topics}
     logs.clean_as_kafka(logs.made, NOW_MS)
