@@ -1,4 +1,4 @@
-"""Logs decoded in one pass as far as that goes, or in two passes from the start."""
+"""Logs that are decoded in one pass as far as possible, or in two passes from the start."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ __all__ = ["decode_log", "with_slack"]
 
 
 def with_slack(data: bytes) -> Bytes:
-    """The bytes, with the slack behind them that one pass wants."""
+    """The bytes, followed by the slack that one pass needs."""
     buf = np.zeros(len(data) + COPY_SLACK, np.uint8)
     buf[: len(data)] = np.frombuffer(data, np.uint8)
     return buf
@@ -27,7 +27,7 @@ def decode_log(
     decoder: RecordDecoder,
     one_pass: OnePassDecoder | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the first `n_bytes`; errors come as in scans, behind the rows of the batches before.
+    """Rows of the first `n_bytes`; an error comes as in scans, after the rows before it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Hooks for the calls by which the engine changes a disk: watch, fail, end them."""
+"""Hooks for the calls by which the engine changes a disk: watch them, fail them, end there."""
 
 import hashlib
 import os
@@ -31,13 +31,13 @@ cut_loop = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mar
 
 
 class Crash(BaseException):
-    """The process is gone; no `except` of the engine's may do anything about it."""
+    """The process dies; no `except` of the engine may handle it."""
 
 
 def around_calls(
     patch: pytest.MonkeyPatch, names: Iterable[str], around: Callable[[str, Forward], object]
 ) -> None:
-    """Let ``around(name, forward)`` stand for each call of these functions of `os`, until undone.
+    """Replace each call of these functions of `os` by ``around(name, forward)``, until undone.
 
     A later wrapper is outside: it decides whether the earlier one gets the calls.
     """
@@ -79,7 +79,7 @@ def fail_at(
 
     Returns
     -------
-    made : names of the calls, as they come, until undone; those that fail are not among them.
+    made : names of the calls that do not fail, in order, until undone.
     """
     n_failed = 0
 
@@ -95,7 +95,7 @@ def fail_at(
 
 
 def act_at(patch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> list[str]:
-    """Do something right before call `number` of `CALLS`.
+    """Call a function right before call `number` of `CALLS`.
 
     Returns
     -------
@@ -132,7 +132,7 @@ def _intercept(
 def copy_states(
     directory: Path, act: Callable[[], object], to: Path, passing: Sequence[str] = ()
 ) -> list[Path]:
-    """Do something to a directory, and copy it at each step, as a crash there would leave it.
+    """Change a directory, and copy it at each step, as a crash there would leave it.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def copy_states(
 
     Returns
     -------
-    copies : one of each state, in their order, from before `act` to behind it.
+    copies : one of each state, in their order, from before `act` to after it.
     """
     copies: list[Path] = []
     seen = set[tuple[tuple[str, bytes], ...]]()
@@ -167,7 +167,7 @@ def copy_states(
 
 
 def _contents(directory: Path, passing: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Names below a directory, and what its files hold."""
+    """Names below a directory, and the contents of its files."""
     for path in directory.rglob("*"):
         is_passing = path.is_dir() or path.name.endswith(passing)
         data = b"" if is_passing else hashlib.sha256(path.read_bytes()).digest()
@@ -175,7 +175,7 @@ def _contents(directory: Path, passing: tuple[str, ...]) -> Iterator[tuple[str, 
 
 
 def in_child(run: Callable[[], object]) -> int:
-    """The id of a forked process that does something and ends, with 1 after an error."""
+    """The id of a forked process that calls a function and ends, with status 1 after an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
         child = os.fork()

@@ -6,12 +6,15 @@ __all__ = ["descriptors", "descriptors_below"]
 
 
 def descriptors() -> int:
-    """All of them: only for limits, since a collected object of another test may close some."""
+    """All of them.
+
+    Use them only for limits, since a collected object of another test may close some.
+    """
     return len([*Path("/proc/self/fd").iterdir()])
 
 
 def descriptors_below(directory: Path) -> int:
-    """Those of a directory and of what it has, removed files too."""
+    """Open descriptors of a directory and of files below it, including removed files."""
     found = 0
     for each in Path("/proc/self/fd").iterdir():
         try:

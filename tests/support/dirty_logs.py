@@ -50,7 +50,7 @@ class Kind(NamedTuple):
     n_keys : different keys; few keys leave many batches empty.
     tombstones : share of null values.
     unkeyed : share of records without a key.
-    producers : number of idempotent producers, and as many transactional ones.
+    producers : number of idempotent producers, and number of transactional ones.
     is_append_time : whether timestamps are the broker's.
     n_batches, n_records : in the log, and most in a batch.
     age_ms : age of the oldest record.
@@ -88,7 +88,7 @@ def data_batch(
 def end_marker(
     offset: int, timestamp_ms: int, producer: Producer, *, commits: bool, leader_epoch: int = 0
 ) -> bytes:
-    """The end of a transaction."""
+    """The end marker of a transaction."""
     record = Record(offset, timestamp_ms, struct.pack(">hh", 0, commits), struct.pack(">hi", 0, 0))
     batch = encode_batch([record], attributes=_TRANSACTIONAL | _CONTROL, leader_epoch=leader_epoch)
     return _of_producer(batch, producer._replace(sequence=-1))
@@ -107,7 +107,7 @@ def dirty_log(seed: int, kind: Kind, now_ms: int) -> list[list[bytes]]:
 
 
 def write_segments(partition: Path, segments: Sequence[Sequence[bytes]], modified_ms: int) -> None:
-    """Segments as ``.log`` files, without indexes: a broker makes them when it recovers the log.
+    """Segments as ``.log`` files without indexes, which a broker makes when it recovers the log.
 
     The files were last written a second after each other, the last one at `modified_ms`.
     """
@@ -119,14 +119,14 @@ def write_segments(partition: Path, segments: Sequence[Sequence[bytes]], modifie
 
 
 def first_offset(batch: bytes) -> int:
-    """Offset of the first record of a batch; a wrapper is named by its last record."""
+    """Offset of the first record of a batch; a wrapper has the offset of its last record."""
     if batch[16] == 2:
         return int.from_bytes(batch[:8], "big")
     return read_message(batch, 0, 1 << 26)[1][0].offset
 
 
 class _Maker:
-    """One log in the making."""
+    """A log that is being made."""
 
     def __init__(self, rng: random.Random, kind: Kind, now_ms: int) -> None:
         self.rng, self.kind, self.now_ms = rng, kind, now_ms
@@ -230,7 +230,7 @@ class _Maker:
         self.opened.add(number)
 
     def _end(self) -> None:
-        """With the next epoch, as of transaction version 2, or with the same."""
+        """End a transaction, with the next epoch (transaction version 2) or the same epoch."""
         number = self.rng.choice(sorted(self.opened))
         producer = self.transactional[number]
         if self.rng.random() < 0.5:

@@ -1,4 +1,4 @@
-"""Print which files of tests take the time: ``python tests/support/durations.py report.xml``.
+"""Print the files of tests that take longest: ``python tests/support/durations.py report.xml``.
 
 The report is that of ``pytest --junitxml=report.xml``.
 """

@@ -1,4 +1,4 @@
-"""Small logs in every format, with a plain model of their rows, and reads of them by many ways."""
+"""Small logs in every format, a plain model of their rows, and many ways to read them."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ Rows = list[tuple[int, int, bytes | None]]
 
 
 class Batch(NamedTuple):
-    """One batch of a log, and the rows that a consumer sees of it."""
+    """A batch of a log, and the rows that a consumer sees of it."""
 
     data: bytes
     rows: Rows
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
 
 class FlippedLog(NamedTuple):
-    """A log on disk, whole, with its model.
+    """An undamaged log on disk, with its model.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Flip(NamedTuple):
 
 
 def flips_of(log: FlippedLog) -> list[list[Flip]]:
-    """All flips of a log, by kinds that tests should meet equally often."""
+    """All flips of a log, by kinds; tests should meet each kind equally often."""
     prefixes: list[Flip] = []
     headers: list[Flip] = []
     rest: list[Flip] = []
@@ -125,7 +125,7 @@ def flips_of(log: FlippedLog) -> list[list[Flip]]:
 
 
 def is_hidden(log: FlippedLog, flip: Flip) -> bool:
-    """Whether nothing on disk can show a flip, or show it in time.
+    """Whether nothing on disk can show a flip, or shows it too late.
 
     - A damaged last batch is a torn tail unless a high watermark promises it; a base offset that
       is too high is the end of the log then.
@@ -231,7 +231,7 @@ def _wrapper(base: int, n: int, codec: int, magic: int) -> Batch:
 def _dense(
     make: Callable[[int], Batch], n_batches: int, n_segments: int
 ) -> dict[int, list[Batch]]:
-    """Segments of `n_batches`, without a gap."""
+    """Segments of `n_batches`, without gaps in the offsets."""
     segments, offset = {}, 0
     for _ in range(n_segments):
         batches = []
@@ -244,7 +244,7 @@ def _dense(
 
 
 def _compacted() -> dict[int, list[Batch]]:
-    """Whole batches are gone, and records of others; a batch without records is left."""
+    """Some batches are gone, and some records of others; one batch without records is left."""
     return {
         0: [_modern(3, 4, kept=[1]), _modern(7, 4, kept=[0, 3]), _modern(19, 4, kept=[2])],
         32: [_modern(32, 5, kept=[]), _modern(40, 2), _modern(42, 6, kept=[1, 2, 3])],
@@ -253,7 +253,7 @@ def _compacted() -> dict[int, list[Batch]]:
 
 
 def _transactions() -> dict[int, list[Batch]]:
-    """Producer 7 commits, producer 8 aborts, across segments; a read of all records sees both."""
+    """Producer 7 commits and producer 8 aborts, across segments."""
     made: list[Batch] = []
 
     def add(producer: int) -> None:
@@ -295,7 +295,7 @@ LOGS = dict(_make_logs())
 
 
 def plant(directory: Path, name: str, *, has_indexes: bool, has_checkpoints: bool) -> FlippedLog:
-    """One of `LOGS` on disk."""
+    """A log of `LOGS` on disk."""
     segments = LOGS[name]
     end = [*segments.values()][-1][-1].last_offset + 1
     partition = directory / "t-0"
@@ -346,7 +346,7 @@ def _scan(log: FlippedLog, on_corrupt: str, **how: Any) -> Rows:
 
 
 def _sliced(n_bytes: int) -> Callable[[FlippedLog, str], Rows]:
-    """Slices cut as small as they may be, each read on its own."""
+    """Slices that are as small as possible, each read by itself."""
 
     def read(log: FlippedLog, on_corrupt: str) -> Rows:
         opened = _open(log)
@@ -361,7 +361,7 @@ def _sliced(n_bytes: int) -> Callable[[FlippedLog, str], Rows]:
 
 
 def _ranges(log: FlippedLog, on_corrupt: str) -> Rows:
-    """Ranges of a few offsets, one after another, up to the end."""
+    """Ranges of a few offsets, one after the other, up to the end."""
     opened = _open(log)
     end = opened.end_offset()
     rows: Rows = []
@@ -396,7 +396,7 @@ def middle_ms(log: FlippedLog) -> int:
 
 
 def filtered_by_time(log: FlippedLog, on_corrupt: str, from_ms: int) -> Rows:
-    """The rows of a dataset from a time on."""
+    """The rows of a dataset at or after a time."""
     bound = pa.scalar(1000 * from_ms, pa.timestamp("us", "UTC"))
     condition = pc.field("timestamp") >= bound
     return taken(_dataset(log, on_corrupt).to_batches(COLUMNS, filter=condition))

@@ -1,4 +1,4 @@
-"""A job in a process of its own that stops in the middle of its commit until it is told.
+"""A job in a separate process, which stops in the middle of its commit until it gets a word.
 
 Run as a program, this takes lines: a directory, a job, and how to write it (JSON).  It prints
 ``held`` once everything is appended and nothing is decided, and takes a word: ``go`` or ``fail``.
@@ -32,7 +32,7 @@ def config_of(
 
 
 def write_job(directory: Path, job: Job, *, overwrite: bool = False, **sizes: int) -> None:
-    """One job, from this process; its topics are made as they are needed."""
+    """Write one job in this process; missing topics are made."""
     only = next(iter(job.topics)) if len(job.topics) == 1 else None
     with segmentlog.open_writer(
         directory, only, num_partitions=max(job.topics.values()), config=config_of(**sizes),
@@ -42,18 +42,18 @@ def write_job(directory: Path, job: Job, *, overwrite: bool = False, **sizes: in
 
 
 def around_decision(
-    before: Callable[[], object], behind: Callable[[], object] = lambda: None
+    before: Callable[[], object], after: Callable[[], object] = lambda: None
 ) -> None:
-    """Have two functions called right before and behind each decision of this process.
+    """Call two functions, one right before each decision of this process, one right after it.
 
     The decision is the rename of a file to ``segmentlog.state``, whatever the code around it.
     """
     for name in ("replace", "rename"):
-        setattr(os, name, _wrapped(getattr(os, name), before, behind))
+        setattr(os, name, _wrapped(getattr(os, name), before, after))
 
 
 def _wrapped(
-    real: Callable[..., None], before: Callable[[], object], behind: Callable[[], object]
+    real: Callable[..., None], before: Callable[[], object], after: Callable[[], object]
 ) -> Callable[..., None]:
     def call(source: Any, target: Any, **keywords: Any) -> None:
         is_replaced = os.fsdecode(source).endswith(".tmp")  # the first commit makes the file
@@ -62,13 +62,13 @@ def _wrapped(
             before()
         real(source, target, **keywords)
         if is_decision:
-            behind()
+            after()
 
     return call
 
 
 class HeldCommit:
-    """A commit that was held in its middle; the end of a ``with`` block ends it where it is."""
+    """A commit that is held in its middle; the end of a ``with`` block kills its process."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -82,15 +82,15 @@ class HeldCommit:
             self.kill()
 
     def decide(self) -> None:
-        """Let it take place; done when the job is acknowledged."""
+        """Let the commit take place; return when the job is acknowledged."""
         self._answer("go", "acknowledged\n")
 
     def fail(self) -> None:
-        """Have it fail, and undo what it has appended."""
+        """Let the commit fail, and undo its appends."""
         self._answer("fail", "undone\n")
 
     def kill(self) -> None:
-        """End its process where it is."""
+        """Kill its process."""
         self._is_held = False
         self._process.kill()
         self._process.communicate()
@@ -101,7 +101,7 @@ class HeldCommit:
 
 
 class Holder:
-    """Processes whose commits are held, for the length of a ``with`` block: one at a time."""
+    """Processes whose commits are held, one at a time, during a ``with`` block."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -117,7 +117,7 @@ class Holder:
     def hold(
         self, directory: Path, job: Job, *, overwrite: bool = False, **sizes: int
     ) -> HeldCommit:
-        """Begin a job as `write_job` does, up to where everything is appended."""
+        """Begin a job as `write_job` does, and hold it when everything is appended."""
         if self._process is None or self._process.returncode is not None:
             self._process = subprocess.Popen(
                 [sys.executable, __file__], text=True,

@@ -1,4 +1,4 @@
-"""The rest of a compacted partition, to be compared: batches, records, indexes, other files.
+"""The contents of a compacted partition, for comparisons: batches, records, indexes, other files.
 
 Sizes and checksums of compressed batches are left out: two zlibs make two payloads of the same
 records.
@@ -20,7 +20,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
 class Batch(NamedTuple):
-    """One batch as it lies in its file.
+    """A batch in its file.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time from which its tombstones may go."""
+        """The time from which its tombstones may be removed."""
         if len(self.fields) == 2:
             return None
         attributes, base_timestamp = self.fields[1], self.fields[3]
@@ -59,7 +59,7 @@ def batches_of(path: Path) -> Iterator[Batch]:
         else:
             _, _, epoch, _, _, *rest = _HEADER.unpack_from(data)
             records = read_batch(data, 0, _BOUND)
-            if rest[0] & 0x20 and len(data) > 61:  # the reference passes over control records
+            if rest[0] & 0x20 and len(data) > 61:  # the reference skips control records
                 records = [Record(base, 0, data[61:], None)]
             yield Batch(base, position, (epoch, *rest), records)
         position += len(data)
@@ -74,19 +74,19 @@ def kept(partition: Path) -> dict[str, list[Batch]]:
 
 
 def files_of(partition: Path) -> set[str]:
-    """Names of all files that are not on their way out."""
+    """Names of all files that are not put aside."""
     return {path.name for path in partition.iterdir() if path.suffix != ".deleted"}
 
 
 def index_entries(path: Path) -> list[tuple[int, ...]]:
-    """The entries of an index; one that is missing has none."""
+    """The entries of an index; a missing index has none."""
     form = {".index": ">ii", ".timeindex": ">qi", ".txnindex": ">hqqqq"}[path.suffix]
     data = path.read_bytes() if path.exists() else b""
     return [*struct.iter_unpack(form, data)]
 
 
 def newest_values(partition: Path) -> dict[bytes, bytes | None]:
-    """The newest value of each key, whatever transaction it is of."""
+    """The newest value of each key, in any transaction."""
     return {
         record.key: record.value
         for path in sorted(partition.glob("*.log"))

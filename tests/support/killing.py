@@ -1,4 +1,4 @@
-"""Numbered jobs of writers that are killed, and what a reader may see of them.
+"""Numbered jobs of writers that are killed, and the jobs that a reader may see.
 
 Job `n` has ten rows of the value `n` in each of four partitions.  Run as a program, this looks at
 a directory again and again until its standard input ends, and prints how often it did.
@@ -25,7 +25,7 @@ N_ROWS = 10
 
 
 def n_whole_jobs(directory: Path) -> int:
-    """The number of jobs: from 0 on, in all partitions, each once, with all of its rows."""
+    """The number of jobs: they begin at 0, and each is once in all partitions, with all rows."""
     opened = segmentlog.open_log_dir(directory)
     ends = set()
     for partition in range(N_PARTITIONS):
@@ -39,7 +39,7 @@ def n_whole_jobs(directory: Path) -> int:
 
 
 def step_of(directory: Path) -> str:
-    """The last step of the commit that was killed."""
+    """The last step of the killed commit."""
     guards = list_guards(str(directory))
     if not guards:
         return "no guard"
@@ -50,7 +50,7 @@ def step_of(directory: Path) -> str:
 
 
 class Reader:
-    """A process that reads without a pause while a ``with`` block runs, which fails if it does."""
+    """A process that reads all the time during a ``with`` block, which fails if a read fails."""
 
     def __init__(self, directory: Path) -> None:
         self._command = [sys.executable, __file__, str(directory)]
@@ -86,6 +86,6 @@ def _look_until_told(directory: Path) -> int:
 
 
 if __name__ == "__main__":
-    os.nice(10)  # whoever is killed needs the processor more
+    os.nice(10)  # the killed process needs the processor more
     print(_look_until_told(Path(sys.argv[1])), flush=True)
     os._exit(0)  # the thread at the end of standard input is still there

@@ -2,10 +2,10 @@
 
 Speaks the protocol of ``/dev/fuse``, so that nothing has to be installed.  As Linux' client does:
 
-- names that are there and names that are not, sizes and times are remembered for `lag` seconds;
+- names, missing names, sizes and times are cached for `lag` seconds;
 - opening a file asks the server for its size; opening a directory, for its names;
 - calls go by handles: a directory that another has renamed still takes what is sent to it;
-- a file that another has removed is ``ESTALE`` to whoever has it open;
+- a file that another client has removed is ``ESTALE`` to processes that have it open;
 - a file that this client has open is not removed but called ``.nfs…`` until it is closed;
 - locks exclude on this mount alone, as with ``nolock``.
 
@@ -31,15 +31,15 @@ _OUT = struct.Struct("<IiQ")
 _ATTR = struct.Struct("<6Q10I")
 _SETATTR = struct.Struct("<II6Q8I")
 _ROOT = 1
-_EXPIRES = 1  # looked up again; without, what lies below a directory is forgotten, too
+_EXPIRES = 1  # looked up again; without it, names below a directory are forgotten, too
 _DETACH = 2
 
 
 @contextlib.contextmanager
 def lagging_mount(source: Path, target: Path, lag: int = 60) -> Iterator[Path]:
-    """The mount, for the length of a ``with`` block; skips where none can be had."""
+    """The mount, during a ``with`` block; tests are skipped where mounts are not allowed."""
     if os.geteuid() or not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        pytest.skip("a mount of one's own needs root and /dev/fuse")
+        pytest.skip("a separate mount needs root and /dev/fuse")
     target.mkdir()
     command = [sys.executable, __file__, str(source), str(target), str(lag)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -55,7 +55,7 @@ def lagging_mount(source: Path, target: Path, lag: int = 60) -> Iterator[Path]:
 
 
 class _Server:
-    """One client's mount; nodes are handles, kept for as long as it lives."""
+    """The mount of one client; its nodes are handles, which stay as long as it exists."""
 
     def __init__(self, device: int, source: str, lag: int) -> None:
         self._device = device
@@ -199,7 +199,7 @@ class _Server:
         return b""
 
     def open(self, node: int, body: bytes) -> bytes:
-        """Close-to-open: size and times come from the server, whatever is remembered."""
+        """Close-to-open: size and times come from the server, whatever is cached."""
         (flags,) = struct.unpack_from("<I", body)
         self._check(node)
         self._notify(2, struct.pack("<Qqq", node, -1, 0))
@@ -252,7 +252,7 @@ class _Server:
         return struct.pack("<5Q10I", *sizes, found.f_bsize, 255, found.f_frsize, *[0] * 7)
 
     def opendir(self, node: int, _: bytes) -> bytes:
-        """As with files: if the directory has changed, what is remembered of it goes."""
+        """As with files: if the directory has changed, its cache is dropped."""
         self._check(node)
         changed = os.fstat(self._nodes[node]).st_mtime_ns
         if self._changed.get(node) != changed:

@@ -1,4 +1,4 @@
-"""Rows that fill segments of their own: a commit moves the files that they are staged in."""
+"""Rows that fill whole segments, so that a commit moves their staged files."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,14 +18,14 @@ LARGE = ProducerConfig(TopicConfig(segment_bytes=400_000), batch_size=9_000, buf
 
 
 def wide_rows(first: int, n_rows: int, partition: int = 0) -> pa.RecordBatch:
-    """Values of a hundred bytes that count on."""
+    """Numbered values of a hundred bytes."""
     values = pa.array([b"%0100d" % i for i in range(first, first + n_rows)], pa.binary())
     numbers = pa.array([partition] * n_rows, pa.int32())
     return pa.record_batch({"value": values, "partition": numbers})
 
 
 def pieces(first: int, n_rows: int, partition: int = 0) -> Iterator[pa.RecordBatch]:
-    """The same, in Arrow batches of a buffer's size."""
+    """Numbered values, in Arrow batches of a buffer's size."""
     for at in range(first, first + n_rows, 700):
         yield wide_rows(at, min(700, first + n_rows - at), partition)
 
@@ -36,7 +36,7 @@ def staged(
     config: ProducerConfig = LARGE,
     deletes_records: bool = False,
 ) -> tuple[WriteJob, list[Extent]]:
-    """A job of some tasks that is ready to be committed."""
+    """A job of some tasks before its commit."""
     job = WriteJob.begin(
         WriteRequest(str(directory), config, topic="t", overwrite=deletes_records)
     )

@@ -1,4 +1,4 @@
-"""Code among mounts of its own, or as another user, where the system permits it."""
+"""Code with separate mounts, or as another user, if the system permits it."""
 
 import contextlib
 import os
@@ -14,14 +14,14 @@ __all__ = ["as_user", "common_directory", "in_namespace", "run_without"]
 
 
 def in_namespace(code: str, *arguments: object) -> str:
-    """The output of `code` with mounts of its own, which go with it; skips if none can be had."""
+    """The output of `code` with separate mounts; skips the test if they are not allowed."""
     unshare = ["unshare", "--mount", "--propagation", "private"]
     _need([*unshare, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], "a mount namespace")
     return _run(unshare, code, arguments)
 
 
 def run_without(capability: str, code: str, *arguments: object) -> str:
-    """The output of `code` as a root that lacks a capability, as in many a container."""
+    """The output of `code` as a root that lacks a capability, as in many containers."""
     if os.geteuid():
         pytest.skip("only root can put a capability of root down")
     without = ["setpriv", f"--bounding-set=-{capability}", f"--inh-caps=-{capability}"]
@@ -31,7 +31,7 @@ def run_without(capability: str, code: str, *arguments: object) -> str:
 
 @contextlib.contextmanager
 def as_user(user: int, group: int, umask: int = 0o022) -> Iterator[None]:
-    """Be that user, with no other groups; to the system's checks of files root is away."""
+    """Become this user, without other groups; the system then checks files as for that user."""
     if os.geteuid():
         pytest.skip("only root can be another user")
     before, mask = os.getgroups(), os.umask(umask)
@@ -49,7 +49,7 @@ def as_user(user: int, group: int, umask: int = 0o022) -> Iterator[None]:
 
 @contextlib.contextmanager
 def common_directory() -> Iterator[Path]:
-    """A temporary directory that other users can get to; pytest's own are for one user."""
+    """A temporary directory that other users can reach; pytest's own are for one user."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name)
         path.chmod(0o755)

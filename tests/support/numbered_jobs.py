@@ -1,4 +1,4 @@
-"""Jobs whose rows tell which job they are of, and what a look at a log directory makes of them.
+"""Jobs whose rows contain the job's number, and the jobs that a look at a directory finds.
 
 Each row of job `n` begins with ``n``, the job's rows in a partition, and the number of partitions
 that it writes to.  It writes the same count of rows to each of them, so whether a job is there
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class RowsError(AssertionError):
-    """Rows that no moment of a healthy log can hold."""
+    """Rows that a healthy log cannot have at any moment."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Job:
 
     @property
     def n_partitions(self) -> int:
-        """To how many partitions it writes."""
+        """The number of partitions that it writes to."""
         return sum(self.topics.values())
 
     def rows(self) -> pa.Table:
@@ -103,7 +103,7 @@ def found_in(topic_partition: TopicPartition, batches: Iterable[pa.RecordBatch])
     wrong = np.flatnonzero(np.diff(offsets) != 1)
     if len(wrong):
         at = int(wrong[0])
-        what = f"offset {offsets[at + 1]} comes behind {offsets[at]}"
+        what = f"offset {offsets[at + 1]} comes after {offsets[at]}"
         raise RowsError(f"{topic_partition}: {what}; read are {offsets[0]} to {offsets[-1]}")
     jobs: list[int] = []
     row = 0
@@ -122,12 +122,12 @@ def found_in(topic_partition: TopicPartition, batches: Iterable[pa.RecordBatch])
 
 
 def look(opened: segmentlog.LogDirectory, level: str = "default") -> Look:
-    """All partitions that `opened` lists, by scans."""
+    """All partitions of `opened`, read by scans."""
     return {each: scan_log(opened.log(*each), level) for each in opened.topic_partitions()}
 
 
 def scan_log(log: Log, level: str) -> Found:
-    """One of them."""
+    """One partition, read by a scan."""
     scan = log.scan(columns=["offset", "value"], **LEVELS[level]._asdict())
     return found_in(log.topic_partition, scan)
 
@@ -142,7 +142,7 @@ def options_of(directory: object, level: str, max_bytes: int) -> dict[str, str]:
 
 
 def read_slices(slices: Sequence[LogSlice], level: str = "default") -> Look:
-    """The partitions that slices are of, by the tasks' way of reading.
+    """The partitions of these slices, read as tasks read them.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def read_slices(slices: Sequence[LogSlice], level: str = "default") -> Look:
 def read_partition(
     topic_partition: TopicPartition, slices: Iterable[LogSlice], level: str
 ) -> Found:
-    """One of them."""
+    """One partition, read as tasks read it."""
     policy = ScanPolicy(LEVELS[level].isolation_level)
     batches: list[pa.RecordBatch] = []
     for each in slices:
@@ -170,12 +170,12 @@ def read_partition(
 
 
 def whole_jobs(seen: Look, jobs: Iterable[Job]) -> set[int]:
-    """Numbers of the jobs that a look shows.
+    """Numbers of the jobs that a look finds.
 
     Raises
     ------
     RowsError
-        If one of them is not in all of its partitions, or others are there, or not in one order.
+        If a job is not in all of its partitions, or the partitions have different jobs or orders.
     """
     found = {number for each in seen.values() for number in each.jobs}
     known = {job.number: job for job in jobs}

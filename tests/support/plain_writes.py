@@ -1,4 +1,4 @@
-"""Jobs from plain Python, and what stands in the log behind them."""
+"""Jobs from plain Python, and the contents of the log after them."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ ONE = pa.table({"value": [b"v"]})
 def write(
     directory: Path, *tables: pa.Table | pa.RecordBatch, topic: str | None = "t", **options: Any
 ) -> None:
-    """One job."""
+    """Write one job."""
     with segmentlog.open_writer(directory, topic, **options) as writer:
         for table in tables:
             writer.append(table)
@@ -28,7 +28,7 @@ def values(directory: Path, topic: str = "t", partition: int = 0) -> list[bytes]
 
 
 def numbered_rows(first: int, n_rows: int, n_partitions: int = 2) -> pa.Table:
-    """Values that count on, dealt out to the partitions in turn; no two are the same."""
+    """Numbered values for the partitions in turn; no two are equal."""
     numbers = range(first, first + n_rows)
     return pa.table(
         {

@@ -1,4 +1,4 @@
-"""Reads of the connector without Spark: options to rows, and logs whose timestamps are chosen."""
+"""Reads of the connector without Spark, and logs whose timestamps are chosen."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ def write_times(
     segment_bytes: int = 1 << 30,
     batch_size: int = 1,
 ) -> None:
-    """One job: records with these timestamps (epoch milliseconds), by partition."""
+    """Write one job of records with these timestamps (epoch milliseconds), by partition."""
     rows = [(partition, at) for partition, found in times.items() for at in found]
     table = pa.table(
         {
@@ -64,7 +64,7 @@ def ranges(path: Path | str, **options: str) -> list[tuple[int, int, int]]:
 def read(
     planned: Sequence[LogSlice | LateRange], path: Path | str, **options: str
 ) -> dict[TopicPartition, list[int]]:
-    """Offsets of the rows of planned tasks, by partition, in the order in which they come."""
+    """Offsets of the rows of planned tasks, by partition, in the order of the rows."""
     parsed = ReadOptions.parse({"path": str(path), **options})
     found: dict[TopicPartition, list[int]] = {}
     for each in planned:

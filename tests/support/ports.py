@@ -1,4 +1,4 @@
-"""Ports for servers of tests, which run in several processes at a time."""
+"""Ports for servers of tests, which run in several processes at once."""
 
 import contextlib
 import fcntl
@@ -15,12 +15,12 @@ _held: list[IO[bytes]] = []
 
 
 def free_port() -> int:
-    """A port of the loopback interface that is this process's until it ends.
+    """A port of the loopback interface, reserved for this process until it ends.
 
     The range lies below the ports that systems give to outgoing connections: the tests make
     thousands of these, and one of them could take the port before the server does. Servers bind
     seconds after the port was chosen, and a suite starts hundreds of them in three processes: two
-    that chose at random met once in three runs. So each port is locked in a file of its own, and
+    that chose at random met once in three runs. So each port is locked in a separate file, and
     no port is given twice.
     """
     directory = Path(tempfile.gettempdir(), "segmentlog-test-ports")

@@ -1,4 +1,4 @@
-"""Record batches of producers, and logs that hold them."""
+"""Record batches of producers, and logs with them."""
 
 import struct
 from pathlib import Path
@@ -23,7 +23,7 @@ def batch(
     is_transactional: bool = False,
     codec: int = 0,
 ) -> bytes:
-    """One batch; each value tells the producer and the sequence."""
+    """A batch whose values contain the producer and the sequence."""
     records = [
         Record(base_offset + i, _T0 + i, None, b"%d:%d" % (producer_id, (sequence + i) % 2**31))
         for i in range(n_records)
@@ -52,7 +52,7 @@ def _of_producer(encoded: bytes, producer_id: int, epoch: int, sequence: int) ->
 
 
 def plant(directory: Path, *batches: bytes, partition: str = "t-0", base_offset: int = 0) -> None:
-    """A segment as a broker that died has left it: no index, no snapshot."""
+    """A segment as a broker that died leaves it: without index and snapshot."""
     path = directory / partition
     path.mkdir(parents=True, exist_ok=True)
     (path / f"{base_offset:020d}.log").write_bytes(b"".join(batches))

@@ -1,6 +1,6 @@
-"""Flags that let a JVM of the tests start in half the time, and Spark's with them.
+"""Flags with which JVMs of the tests start in half the time, also Spark's.
 
-No test runs long enough to win by the second compiler's work, or by a parallel collector.
+No test runs long enough to profit from the second compiler, or from a parallel collector.
 """
 
 __all__ = ["FLAGS", "spark_variables"]
@@ -10,7 +10,7 @@ FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def spark_variables() -> dict[str, str]:
-    """Variables by which each driver that pyspark starts takes the flags, with its executors."""
+    """Variables that give the flags to each driver that pyspark starts, and to its executors."""
     flags = " ".join(FLAGS)
     processes = ("driver", "executor")
     settings = [f"--conf 'spark.{each}.extraJavaOptions={flags}'" for each in processes]

@@ -1,4 +1,4 @@
-"""Offsets that reads yield."""
+"""Offsets that reads return."""
 
 from collections.abc import Iterable
 
@@ -16,5 +16,5 @@ def offsets_of(stream: Iterable[pa.RecordBatch]) -> list[int]:
 
 
 def slice_offsets(log_slice: LogSlice) -> list[int]:
-    """Offsets that one slice yields."""
+    """Offsets of one slice."""
     return offsets_of(scan_slice(log_slice, columns=["offset"]))

@@ -1,8 +1,8 @@
-"""A Python for Spark whose workers have everything loaded: its daemon loads it before it forks.
+"""A Python for Spark whose daemon loads everything before it forks workers.
 
-Spark's own daemon forks first, so that each worker imports pandas, pyarrow and the engine anew,
-and loads its kernels.  That takes a second of the processor's time, and a session has a dozen.
-The tests of ``architecture`` and of killed jobs have workers as Spark starts them.
+Spark's own daemon forks first, so that each worker imports pandas, pyarrow and the engine again,
+and loads its kernels. That takes a second of the processor's time, and a session has a dozen. The
+tests of ``architecture`` and of killed jobs have workers as Spark starts them.
 """
 
 import importlib
@@ -15,7 +15,7 @@ __all__ = ["ready_python"]
 
 
 def ready_python(directory: Path) -> str:
-    """A program in `directory` that takes what Python takes, for ``PYSPARK_PYTHON``."""
+    """A program in `directory` with Python's arguments, for ``PYSPARK_PYTHON``."""
     program = directory / "python"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n')
     program.chmod(0o755)
@@ -23,7 +23,7 @@ def ready_python(directory: Path) -> str:
 
 
 def _load(module: str) -> None:
-    """Load all that workers of a module need; those that run tasks need the kernels, too."""
+    """Load everything that workers of a module need, and kernels for workers that run tasks."""
     importlib.import_module(module)
     importlib.import_module("pyspark_segmentlog.source")
     if module == "pyspark.worker":

@@ -1,4 +1,4 @@
-"""An S3 server on this machine, and a proxy before it that counts requests and spoils answers."""
+"""An S3 server on this machine, and a proxy that counts requests and spoils answers."""
 
 import contextlib
 import http.client
@@ -25,7 +25,7 @@ _SECONDS = 60
 
 
 class S3Server:
-    """S3Proxy, which keeps objects in its memory; a context that stops it."""
+    """S3Proxy with objects in its memory; a context that stops it."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -62,12 +62,12 @@ class S3Server:
             time.sleep(0.05)
 
     def put(self, key: str, data: bytes = b"") -> None:
-        """Make an object; the bucket, if the key is empty."""
+        """Make an object, or the bucket if the key is empty."""
         url = f"http://127.0.0.1:{self.port}/{BUCKET}/{key}".rstrip("/")
         urllib.request.urlopen(urllib.request.Request(url, data, method="PUT")).close()
 
     def copy(self, directory: Path, key: str) -> None:
-        """Copy the files of a directory, as any tool would."""
+        """Copy the files of a directory, as a common tool would."""
         for path in sorted(directory.rglob("*")):
             if path.is_file():
                 self.put(f"{key}/{path.relative_to(directory)}", path.read_bytes())
@@ -87,7 +87,7 @@ class S3Server:
 
 
 class Request(NamedTuple):
-    """A request that came through the proxy; `begin` and `end` are its range of bytes, or 0."""
+    """A request to the proxy; `begin` and `end` are its range of bytes, or 0."""
 
     method: str
     path: str
@@ -96,7 +96,7 @@ class Request(NamedTuple):
 
     @property
     def is_listing(self) -> bool:
-        """Whether it lists the bucket."""
+        """Whether the request lists the bucket."""
         return "list-type=2" in self.path
 
     @property
@@ -110,7 +110,7 @@ Fault = Callable[[socket.socket, Request, bytes], bool]
 
 
 class Proxy:
-    """Hands requests on to a server, and notes them; a context that stops it.
+    """A proxy that passes requests on to a server and notes them; a context that stops it.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class Proxy:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def url(self, key: str) -> str:
-        """URL of a directory, by way of this proxy."""
+        """URL of a directory, through this proxy."""
         port = self._server.server_address[1]
         return f"s3://{BUCKET}/{key}?endpoint_override=http://127.0.0.1:{port}&anonymous=true"
 

@@ -1,4 +1,4 @@
-"""A directory to which something happens while it is listed, as whenever others write."""
+"""A directory that changes while it is listed, as other processes may change it."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ __all__ = ["act_in_scan"]
 
 
 class _Scan:
-    """The entries of `os.scandir`, with one thing done on the way."""
+    """The entries of `os.scandir`, with one call in between."""
 
     def __init__(
         self, path: str, real: Callable[..., Any], behind: str, act: Callable[[], object]
@@ -62,7 +62,7 @@ def act_in_scan(
 
     Parameters
     ----------
-    behind : name of the entry behind which it is called; names that come by it are listed, too.
+    behind : name of the entry after which it is called; names that it adds are listed, too.
         By default it is called when all entries have been listed.
 
     Returns

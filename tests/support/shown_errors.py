@@ -1,4 +1,4 @@
-"""Ten mistakes of users, and on which line of what Spark shows stands what is wrong.
+"""Ten mistakes of users, and the lines of Spark's output that contain our sentence.
 
 ``python tests/support/shown_errors.py`` prints the table, for a console, a notebook and a client
 of Spark Connect.
@@ -31,14 +31,14 @@ EXAMPLE_DATA = Path(__file__).parents[2] / "examples" / "data"
 
 
 class Case(NamedTuple):
-    """A mistake: the lines that a user types, and a part of the sentence that tells it."""
+    """A mistake: the lines that a user types, and a part of the sentence about it."""
 
     typed: str
     told: str
 
 
 class Shown(NamedTuple):
-    """The lines that have the sentence, counted from 1, and of how many."""
+    """The lines with the sentence, counted from 1, and the number of all lines."""
 
     lines: tuple[int, ...]
     of: int
@@ -118,7 +118,7 @@ MARKER = "<<<<<<<< next case"
 
 
 def situations(directory: Path) -> dict[str, str]:
-    """The places that the cases name, made below `directory`."""
+    """The directories that the cases name, made below `directory`."""
     places = {"DATA": str(EXAMPLE_DATA)}
     for name in ("CORRUPT", "COPY", "LOCKED"):
         places[name] = str(directory / name.lower())
@@ -161,7 +161,7 @@ def _child(places: Mapping[str, str], code: str) -> str:
 
 
 def find(name: str, text: str) -> Shown:
-    """The sentence of a case in what is shown."""
+    """The sentence of a case in an output."""
     lines = text.strip("\n").split("\n")
     found = (number for number, line in enumerate(lines, 1) if CASES[name].told in line)
     return Shown(tuple(found), len(lines), text)
@@ -186,7 +186,7 @@ def connect(
     places: Mapping[str, str], names: list[str], url: str,
     settings: Mapping[str, str] | None = None,
 ) -> dict[str, Shown]:  # fmt: skip
-    """The console of a client of Spark Connect, whose server is elsewhere."""
+    """The console of a client of Spark Connect with a remote server."""
     return console(places, names, settings, f"builder.remote({url!r}).getOrCreate()")
 
 
@@ -217,7 +217,7 @@ def jupyter(
 
 
 def main() -> None:
-    """The table; arguments are settings of Spark, as ``key=value``, and magic of IPython's."""
+    """Print the table; arguments are settings of Spark, as ``key=value``, and magic of IPython."""
     from spark_server import SparkServer
 
     settings = dict(word.split("=", 1) for word in sys.argv[1:] if word[0] != "%")

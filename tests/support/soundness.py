@@ -1,4 +1,4 @@
-"""Facts that have to be true of a log directory whatever was done to it."""
+"""Facts that hold for a log directory after any operation."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ __all__ = ["assert_settled", "assert_tidy", "assert_verified"]
 
 
 def assert_verified(directory: Path) -> None:
-    """`verify` finds nothing in any partition, of which there are some."""
+    """`verify` finds nothing in any partition, and there is at least one partition."""
     opened = segmentlog.open_log_dir(directory)
     assert opened.topic_partitions(), f"{directory} holds no partition"
     for topic_partition in opened.topic_partitions():
@@ -21,13 +21,13 @@ def assert_verified(directory: Path) -> None:
 
 
 def assert_settled(directory: Path) -> None:
-    """It is verified, and no commit is left to be finished or undone."""
+    """The directory is verified, and no commit is unfinished."""
     assert_verified(directory)
     assert [] == list_guards(str(directory))
 
 
 def assert_tidy(directory: Path) -> None:
-    """It is verified, and no file of ours but the state and settings is left."""
+    """The directory is verified, and our only files are the state and the settings."""
     assert_verified(directory)
     ours = {path.name for path in directory.glob("segmentlog.*")}
     assert {"segmentlog.state"} == ours - {"segmentlog.settings"}

@@ -1,4 +1,4 @@
-"""A Spark Connect server in a process of its own, whose executors are processes, too."""
+"""A Spark Connect server in a separate process, whose executors are processes, too."""
 
 import os
 import subprocess
@@ -31,13 +31,13 @@ settings = {
 session = SparkSession.builder.master(sys.argv[1]).config(map=settings).getOrCreate()
 session.sparkContext.setLogLevel("OFF")
 print("ready", flush=True)
-sys.stdin.read()  # until whoever has started it ends
+sys.stdin.read()  # until the process that has started it ends
 session.stop()
 """
 
 
 class SparkServer:
-    """Starts when a ``with`` block does, and stops with it.
+    """A server that starts at the beginning of a ``with`` block and stops at its end.
 
     Parameters
     ----------
@@ -73,12 +73,12 @@ class SparkServer:
         self._process.communicate()
 
     def session(self) -> "SparkSession":
-        """A session of its own; the caller stops it."""
+        """A new session, which the caller stops."""
         from pyspark.sql.connect.session import SparkSession
 
         return SparkSession.builder.remote(self.url).create()  # type: ignore[return-value]
 
     @property
     def url(self) -> str:
-        """Its address for clients of other processes."""
+        """The server's address for clients of other processes."""
         return f"sc://127.0.0.1:{self._port}"

@@ -1,7 +1,7 @@
 """Cases of Spark's own suites for batch reads of ``kafka``, and the tests here that show the same.
 
 Suites of ``connector/kafka-0-10-sql``, as of Spark 4.3 and, for topics with a word in a map of
-offsets, its master.  The cases are told in our words.  A value is a test, as pytest names it below
+offsets, its master.  The cases have our names.  A value is a test, as pytest names it below
 ``tests``; several tests, each of a part of the case; or an `Unfit`, with the reason.  Cases that
 Spark runs once for each of its offset readers or source versions stand here once.
 """
@@ -12,12 +12,12 @@ __all__ = ["SUITES", "Unfit"]
 
 
 class Unfit(NamedTuple):
-    """A case that has no meaning here."""
+    """A case that does not apply here."""
 
     reason: str
 
 
-_NO_STREAMS = Unfit("there is no stream reader; test_no_streams shows how that is told")
+_NO_STREAMS = Unfit("there is no stream reader; test_no_streams shows the error")
 _NO_EXECUTORS = Unfit("a Python data source cannot name the executor of a task")
 _ONE_VERSION = Unfit("the choice between two versions of Spark's own source")
 
@@ -62,12 +62,12 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
         "both bounds by one timestamp for all": (
             _BY_TIME, _RANDOM, f"{_READER}test_a_read_by_time",
         ),
-        "no record is as new as the start of one partition": (
+        "every record is older than the start of one partition": (
             f"{_TIMES}test_a_start_without_a_record_as_new_is_an_error",
             f"{_TIMES}test_a_start_without_a_record_as_new_may_be_the_end",
             _REFUSED,
         ),
-        "no record is as new as the end of one partition": (
+        "every record is older than the end of one partition": (
             f"{_TIMES}test_an_end_without_a_record_as_new_is_the_end_of_the_log",
             _BY_TIME,
         ),
@@ -118,13 +118,13 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
         "start and end name different partitions": (
             f"{_OPTIONS}test_two_maps_that_do_not_fit_together_are_refused", _REFUSED,
         ),
-        "a start behind its end, both numbers": (
+        "a start beyond its end, both numbers": (
             f"{_OPTIONS}test_two_maps_that_do_not_fit_together_are_refused", _REFUSED,
         ),
-        "a start behind an end that a timestamp has given": (
+        "a start beyond an end that a timestamp has given": (
             f"{_TIMES}test_a_start_behind_its_end_is_refused_once_both_are_known", _REFUSED,
         ),
-        "a start behind the latest record": _REFUSED,
+        "a start beyond the latest record": _REFUSED,
         "which version of the source is used": _ONE_VERSION,
     },
     "KafkaOffsetReaderSuite": {

@@ -1,4 +1,4 @@
-"""Stores on this machine, for tests: directories and memory, under URLs."""
+"""Stores on this machine for tests: directories and memory, with URLs."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ def store_of(directory: Path) -> Store:
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, store: Store, bucket: str) -> str:
-    """The URL under which a store is found for the time of a test."""
+    """The URL of a store, valid during a test."""
     known = stores.store_at
 
     def store_at(location: Location) -> Store:
@@ -31,7 +31,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, store: Store, bucket: str) -> str:
 
 
 class CountingStore:
-    """A store before another one, which notes requests and spoils answers.
+    """A store that passes requests to another store, notes them, and spoils answers.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The same options for Spark's ``kafka`` source and for ours, over the same running broker."""
+"""Spark's ``kafka`` source and ours, with the same options, on one running broker."""
 
 import json
 import random
@@ -66,7 +66,7 @@ def fill(broker: Broker, client: JavaClient) -> None:
 
 
 def wait_for_log_start(broker: Broker, entry: str) -> None:
-    """Until a deleted head is in the checkpoint: a reader of the disk knows it from there."""
+    """Wait until a deleted head is in the checkpoint, where a reader of the disk finds it."""
     checkpoint = broker.log_dir / "log-start-offset-checkpoint"
     deadline = time.monotonic() + 60
     while entry not in checkpoint.read_text().splitlines():
@@ -97,12 +97,12 @@ class Outcome(NamedTuple):
 
     @property
     def in_short(self) -> list[tuple[Any, ...]] | str:
-        """The part that has to be the same: texts of errors differ."""
+        """The part of the outcome that has to be equal: texts of errors differ."""
         return "refused" if self.error else self.rows
 
 
 class TwoSources:
-    """Both sources over the log of one running broker."""
+    """Both sources, on the log of one running broker."""
 
     def __init__(self, spark: SparkSession, broker: Broker) -> None:
         self._spark, self._broker = spark, broker
@@ -113,16 +113,16 @@ class TwoSources:
         return reader.option("kafka.bootstrap.servers", self._broker.bootstrap_servers).load()
 
     def ours(self, options: Mapping[str, str]) -> DataFrame:
-        """The same words, a path, and tasks as `kafka` cuts them.
+        """Our source with the same options, a path, and tasks as `kafka` cuts them.
 
-        A running broker writes its high watermarks down every five seconds only.
+        A running broker writes its high watermarks only every five seconds.
         """
         reader = self._spark.read.format("segmentlog").options(**_QUICK)
         reader = reader.options(readUpTo="logEnd", maxBytesPerPartition="0").options(**options)
         return reader.load(str(self._broker.log_dir))
 
     def outcomes(self, options: Mapping[str, str]) -> tuple[Outcome, Outcome]:
-        """The outcomes of `kafka`, and of ours."""
+        """The outcomes of `kafka` and of our source."""
         return _outcome(lambda: self.kafka(options)), _outcome(lambda: self.ours(options))
 
 
@@ -149,10 +149,10 @@ def _comparable(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def has_kafkas_tasks(options: Mapping[str, str], theirs: Outcome, ours: Outcome) -> bool:
-    """Whether ours has cut a read into the tasks of `kafka`.
+    """Whether our source has cut a read into the tasks of `kafka`.
 
-    Ours heeds ``maxRecordsPerPartition`` also for a range without a number at its end.  And it has
-    no task for a partition without records, where `kafka` has one unless it cuts ranges.
+    Our source also applies ``maxRecordsPerPartition`` to a range without a number at its end. It
+    has no task for a partition without records, where `kafka` has one unless it cuts ranges.
     """
     names = {name.lower(): value for name, value in options.items()}
     if "maxrecordsperpartition" in names:
@@ -171,7 +171,7 @@ def has_kafkas_tasks(options: Mapping[str, str], theirs: Outcome, ours: Outcome)
 
 
 def is_stricter(options: Mapping[str, str], ours: Outcome) -> bool:
-    """Whether ours has refused a start behind latest, left out of `kafka`'s divided reads."""
+    """Whether our source refuses a start beyond latest, which `kafka`'s divided reads ignore."""
     names = {name.lower() for name in options}
     divides = not names.isdisjoint({"minpartitions", "maxrecordsperpartition"})
     return divides and re.search(r"would start at \d+ and end at \d+", ours.error) is not None
@@ -204,7 +204,7 @@ def random_options(rng: random.Random) -> dict[str, str]:
     for name, (right, wrong) in _FLAGS.items():
         if rng.random() < (0.03 if not right else 0.25):
             options[name] = rng.choice(right if right and rng.random() < 0.93 else wrong)
-    if rng.random() < 0.1:  # a name of its own: tasks share consumers of a group by their settings
+    if rng.random() < 0.1:  # a unique name: tasks share consumers of a group by their settings
         options["kafka.group.id"] = f"group-{rng.random()}"
     if rng.random() < 0.03:
         options["subscribe"] = rng.choice(["", ",", "b"])
@@ -213,7 +213,7 @@ def random_options(rng: random.Random) -> dict[str, str]:
 
 
 def _bound(rng: random.Random, which: str, assigned: Mapping[str, list[int]]) -> dict[str, str]:
-    """None, one or two of the three options that bound a read on one side."""
+    """None, one or two of the three options for one bound of a read."""
     kinds = {"Offsets": _offsets, "OffsetsByTimestamp": _timestamps, "Timestamp": _timestamp}
     chosen = rng.sample(list(kinds), rng.choice([0, 1, 1, 2]))
     return {which + name: kinds[name](rng, which, assigned) for name in chosen}
@@ -243,7 +243,7 @@ def _times(rng: random.Random, which: str) -> list[int]:
 
 
 def _map(rng: random.Random, assigned: Mapping[str, list[int]], numbers: list[int]) -> str:
-    """A number for each partition; sometimes for one too few or too many."""
+    """A number for each partition; sometimes for one partition too few or too many."""
     found = {topic: {str(p): rng.choice(numbers) for p in its} for topic, its in assigned.items()}
     if found and rng.random() < 0.06:
         found.pop(rng.choice([*found]))

@@ -1,1 +1,1 @@
-"""Logs for compaction, batch by batch, and what a cleaner in plain Python makes of them."""
+"""Logs for compaction, batch by batch, and their result by a cleaner in plain Python."""

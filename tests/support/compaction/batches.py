@@ -1,4 +1,4 @@
-"""Batches with all their header fields: made, and taken apart."""
+"""Batches with all their header fields: encoded and decoded."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether it holds a marker."""
+        """Whether the batch has a marker."""
         return bool(self.attributes & CONTROL)
 
 

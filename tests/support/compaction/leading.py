@@ -1,4 +1,4 @@
-"""A compaction whose leader and tasks are processes that end at any moment."""
+"""A compaction whose leader and tasks are processes that may end at any moment."""
 
 import contextlib
 import os
@@ -19,12 +19,12 @@ __all__ = ["NOW_MS", "Leader", "act_at_call", "dies_at_call", "leading"]
 
 NOW_MS = 10**12
 
-#: Every call by which a task changes what is on a disk, and those that open or list files.
+#: Every call by which a task changes a disk, opens a file or lists a directory.
 _ALL_CALLS = (*CALLS, "open", "utime", "stat", "scandir", "listdir")
 
 
 def act_at_call(patch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> list[str]:
-    """Do something right before a call of `os`, once; the names of the calls, as they come."""
+    """Call a function once, right before a call of `os`; return the names of the calls."""
     made: list[str] = []
 
     def around(name: str, forward: Forward) -> object:
@@ -38,7 +38,7 @@ def act_at_call(patch: pytest.MonkeyPatch, number: int, act: Callable[[], object
 
 
 def dies_at_call(run: Callable[[], object], number: int) -> bool:
-    """Do something in a process that is gone before a call of `os`; whether it came so far."""
+    """Run a function in a process that dies before a call of `os`; whether it got so far."""
 
     def dies() -> None:
         act_at_call(pytest.MonkeyPatch(), number, lambda: os._exit(9))
@@ -98,13 +98,13 @@ class Leader:
             os.read(self._ending, 1)
 
     def kill(self) -> None:
-        """End it as a lost machine does."""
+        """Kill the process, as when a machine is lost."""
         if self._child:
             os.kill(self._child, signal.SIGKILL)
         self._wait()
 
     def begin_to_end(self) -> None:
-        """Have it leave the compaction; it may wait for tasks."""
+        """Make the process leave the compaction; it may wait for tasks."""
         if self._end >= 0:
             os.close(self._end)
             self._end = -1

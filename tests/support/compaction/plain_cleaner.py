@@ -47,7 +47,7 @@ class PlainLog:
     clean_to: int = 0
 
     def append(self, segments: Mapping[int, Sequence[Batch]]) -> None:
-        """Add segments behind the active one; transactions in them are decided there."""
+        """Add segments after the active one; their transactions are decided here."""
         self.segments.update({base: list(batches) for base, batches in segments.items()})
         opened: dict[int, int] = {}
         known = {each.last_offset for each in self.aborted}
@@ -81,9 +81,9 @@ class PlainLog:
             ]
         left = {base: batches for base, batches in self.segments.items() if base not in bases}
         reached = max(bases)
-        behind = [each for each in self.aborted if each.last_offset > self._last(reached)]
+        later = [each for each in self.aborted if each.last_offset > self._last(reached)]
         self.segments, self.clean_to = {**cleaned, **left}, latest + 1
-        self.aborted = sorted([*transactions.kept, *behind], key=lambda each: each.last_offset)
+        self.aborted = sorted([*transactions.kept, *later], key=lambda each: each.last_offset)
 
     def _last(self, base: int) -> int:
         later = [each for each in self.segments if each > base]
@@ -108,8 +108,8 @@ class PlainLog:
         known: dict[bytes, int] = {}
         latest = -1
         bases = sorted(self.segments)
-        for base, behind in pairwise(bases):
-            if behind <= self.clean_to:
+        for base, end_offset in pairwise(bases):
+            if end_offset <= self.clean_to:
                 continue
             for batch in self.segments[base]:
                 if batch.is_control:
@@ -123,7 +123,7 @@ class PlainLog:
                         known[record.key] = latest = record.offset
                 if batch.last_offset >= self.clean_to:
                     latest = batch.last_offset
-            latest = min(behind, end) - 1
+            latest = min(end_offset, end) - 1
         return known, latest
 
     def _active(self, since_ms: int) -> dict[int, tuple[int, int]]:
@@ -160,7 +160,7 @@ class _Transactions:
             self._aborting.setdefault(each.producer_id, [each, False])
 
     def read_control(self, batch: Batch) -> bool:
-        """Whether the marker may go."""
+        """Whether the marker may be removed."""
         self._consume(batch.last_offset)
         kind = _kind(batch)
         if kind is None:
@@ -199,7 +199,7 @@ def _filtered(
     end: int,
     rules: Rules,
 ) -> list[Batch]:
-    """The rest of one batch; empty if nothing of it stays."""
+    """The remaining part of a batch; empty if nothing of it stays."""
     horizon = batch.horizon_ms
     if batch.is_control:
         may_go = transactions.read_control(batch)

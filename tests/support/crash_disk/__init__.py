@@ -1,4 +1,4 @@
-"""A disk that is cut off at any moment: what was done to a directory, and what may be left of it.
+"""A disk that loses power at any moment: the changes of a directory, and what may be left.
 
 `recorder` writes down every change of a real directory, `states` builds the directories that a
 power cut after each of them may leave, and `check` says whether one of those keeps the promises.

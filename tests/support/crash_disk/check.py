@@ -1,4 +1,4 @@
-"""Whether a directory that a power cut has left keeps what was promised."""
+"""Whether a directory that a power cut has left keeps our promises."""
 
 import shutil
 import tempfile
@@ -37,7 +37,7 @@ __all__ = ["BEHIND_THE_LOG", "BrokenPromiseError", "check", "check_unsynced"]
 #: The job of the writer that comes after the power cut.
 _NEXT = Job(99, {0: 3, 1: 3})
 
-#: Bytes that an earlier crash may have left behind a log; they are cut off, and kept aside.
+#: Bytes that an earlier crash may have left after a log's end; they are cut off, and kept aside.
 BEHIND_THE_LOG = b"torn" * 9
 
 _WRITTEN_OVER = (f"{CLEANER_OFFSET_CHECKPOINT}.tmp",)  # by the next compaction
@@ -46,7 +46,7 @@ _SWEPT_LATER = (".job", ".stage")
 
 
 class BrokenPromiseError(AssertionError):
-    """A promise that was not kept: who has noticed, and what."""
+    """A broken promise: who has noticed, and what."""
 
     def __init__(self, who: str, what: str) -> None:
         super().__init__(who, what)
@@ -57,7 +57,7 @@ class BrokenPromiseError(AssertionError):
 
 
 def check(directory: Path, promise: Promise) -> None:
-    """Look at a directory as it lies, let the next writer work, and look again.
+    """Look at a directory as it is, let the next writer work, and look again.
 
     Raises
     ------
@@ -91,9 +91,9 @@ def check(directory: Path, promise: Promise) -> None:
 
 
 def check_unsynced(directory: Path, promise: Promise) -> None:
-    """The same where a job was not synced, and something of it was lost.
+    """Check a directory in which a job was not synced, and a part of it is lost.
 
-    Synced records are there, and a first part of the others; nothing vouches for more.
+    Synced records are there, and a first part of the others. Nothing claims more records.
     """
     with _noticed_by("a broker"):
         _start_as_a_broker(directory, promise)
@@ -149,7 +149,7 @@ def _start_as_a_broker(directory: Path, promise: Promise) -> None:
     is_marked = (directory / CLEAN_SHUTDOWN_FILE).exists()
     if not guards and is_marked:
         found = _findings(directory, promise.outcomes[-1])
-        assert [] == found, f"trusts files of which verify says {found}"
+        assert [] == found, f"trusts files in which verify finds {found}"
         _assert_snapshots_are_true(directory)
     if promise.is_at_rest:
         assert promise.was_clean == is_marked, f"the mark of a clean stop: {is_marked}"
@@ -161,7 +161,7 @@ def _start_as_a_broker(directory: Path, promise: Promise) -> None:
 
 
 def _swapped(directory: Path) -> list[Path]:
-    """Files of a compaction that has not come to its end."""
+    """Files of an unfinished compaction."""
     return [*directory.rglob("*.swap"), *directory.rglob("*.cleaned")]
 
 
@@ -184,15 +184,15 @@ def _assert_snapshots_are_true(directory: Path) -> None:
         offsets = list_snapshots(log.path)
         assert offsets or not batches, f"forgets the producers of {topic_partition}"
         for offset in offsets:
-            assert offset <= log.log_end_offset, f"{offset} is behind the log"
+            assert offset <= log.log_end_offset, f"{offset} is beyond the log end"
             known = read_snapshot(snapshot_path(log.path, offset))
-            told = {each.producer_id: each.last_offset for each in known}
+            found = {each.producer_id: each.last_offset for each in known}
             expected = {each: last for each, last in batches if last < offset}
-            assert expected == told, f"believes {told} of {topic_partition} at {offset}"
+            assert expected == found, f"believes {found} of {topic_partition} at {offset}"
 
 
 def _findings(directory: Path, jobs: Sequence[Job]) -> list[Finding]:
-    """The findings of verify, but for the gaps that a compaction among the jobs leaves."""
+    """The findings of verify, without the gaps that a compaction among the jobs leaves."""
     opened = segmentlog.open_log_dir(directory)
     return [
         finding
@@ -203,7 +203,7 @@ def _findings(directory: Path, jobs: Sequence[Job]) -> list[Finding]:
 
 
 def _assert_sound(directory: Path, jobs: Sequence[Job]) -> None:
-    """Nothing is found, not even a gap, and the topic has all of its partitions."""
+    """There are no findings, not even a gap, and the topic has all of its partitions."""
     found = _findings(directory, jobs)
     assert [] == found, found
     _assert_snapshots_are_true(directory)
@@ -212,7 +212,7 @@ def _assert_sound(directory: Path, jobs: Sequence[Job]) -> None:
 
 
 def _left_over(directory: Path) -> list[str]:
-    """Names that nobody is to find when all is done."""
+    """Names that must not exist at the end."""
     names = [str(path.relative_to(directory)) for path in directory.rglob("*")]
     ours = [name for name in names if name.startswith("segmentlog.")]
     left = [

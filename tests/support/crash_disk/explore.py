@@ -1,4 +1,4 @@
-"""Goes through everything that a run may leave, and opens each directory once."""
+"""The exploration of everything that a run may leave; each directory is opened once."""
 
 import shutil
 import tempfile
@@ -16,7 +16,7 @@ __all__ = ["Explorer"]
 
 
 class Explorer:
-    """Opens crash states; one that has kept its promise once is not opened again.
+    """An explorer of crash states; a state that has kept its promise is not opened again.
 
     Attributes
     ----------
@@ -32,18 +32,18 @@ class Explorer:
         self._recovered: set[frozenset[tuple[str, bytes | None]]] = set()
 
     def close(self) -> None:
-        """Remove what was made."""
+        """Remove the directories that were made."""
         shutil.rmtree(self._scratch)
 
     def new_root(self, tree: Tree | None = None) -> Path:
-        """A directory with this content, by itself."""
+        """A new directory with this content."""
         self._n_made += 1
         root = self._scratch / str(self._n_made)
         write_tree(tree or {}, root)
         return root
 
     def explore(self, run: Run, every: int = 1) -> int:
-        """Check all that a power cut during a run may leave; how many states were opened.
+        """Check everything that a power cut during a run may leave; return the number of states.
 
         With `every`, one of so many states is opened in which one step has another fate than the
         others; those in which all steps share it are opened always.
@@ -63,7 +63,7 @@ class Explorer:
         return self.n_opened - before
 
     def explore_recoveries(self, run: Run, depth: int, every: int = 1) -> int:
-        """The same of recoveries from all of these states, and of recoveries from theirs.
+        """Check recoveries from all of these states, and recoveries from their states.
 
         With `every`, also one of so many recoveries is cut off.
         """
@@ -81,7 +81,7 @@ class Explorer:
         return self.n_opened - before
 
     def _recoveries(self, run: Run, states: Iterable[tuple[Tree, Promise]]) -> Iterator[Run]:
-        """Recoveries where a guard stands, or a compaction was cut off; each recorded once."""
+        """Recoveries with a guard or an interrupted compaction; each is recorded once."""
         for tree, promise in states:
             key = frozenset(tree.items())
             if key in self._recovered or not any(_is_unfinished(name) for name in tree):
@@ -98,7 +98,7 @@ class Explorer:
             yield recovery
 
     def _open(self, run: Run, state: CrashState, promise: Promise) -> None:
-        """Check one directory, unless that was done before."""
+        """Check one directory, unless it was checked before."""
         is_whole = promise.is_synced or state.is_whole
         key = (frozenset(state.tree.items()), repr(promise), is_whole)
         if key in self._kept:
@@ -118,7 +118,7 @@ def _is_unfinished(name: str) -> bool:
 
 
 def _promised_states(run: Run, every: int) -> Iterator[tuple[CrashState, Promise]]:
-    """States of a run, with what is promised there."""
+    """States of a run, with their promises."""
     n_mixed = 0
     for state in crash_states(run.recorder.image, run.recorder.steps):
         if state.index >= 0:

@@ -42,7 +42,7 @@ class Write(NamedTuple):
 
 
 class Resize(NamedTuple):
-    """A file is cut, or filled up with zeros."""
+    """A file is cut, or extended with zeros."""
 
     inode: int
     size: int
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
 
 
 class Enter(NamedTuple):
-    """Names of a directory that lead to something else now, or to nothing any more."""
+    """Names of a directory that now lead to another inode, or to none."""
 
     inode: int
     names: Mapping[str, Entry | None]
@@ -84,15 +84,15 @@ class Image:
         self.directories = dict(directories)
 
     def copy(self) -> "Image":
-        """A copy that can be changed by itself."""
+        """A copy that can be changed separately."""
         return Image(self.files, self.directories)
 
     def apply(self, step: Step) -> None:
-        """Do one step."""
+        """Apply one step."""
         if isinstance(step, Write):
             held = self.files.get(step.inode, b"").ljust(step.position, b"\0")
-            behind = held[step.position + len(step.data) :]
-            self.files[step.inode] = held[: step.position] + step.data + behind
+            rest = held[step.position + len(step.data) :]
+            self.files[step.inode] = held[: step.position] + step.data + rest
         elif isinstance(step, Resize):
             held = self.files.get(step.inode, b"")
             self.files[step.inode] = held[: step.size].ljust(step.size, b"\0")
@@ -117,7 +117,7 @@ class Image:
 
 
 def read_tree(root: Path) -> Tree:
-    """The same of a real directory."""
+    """The tree of a real directory, by path."""
     return {
         str(path.relative_to(root)): None if path.is_dir() else path.read_bytes()
         for path in root.rglob("*")
@@ -125,7 +125,7 @@ def read_tree(root: Path) -> Tree:
 
 
 def write_tree(tree: Tree, root: Path) -> None:
-    """Make a real directory of it."""
+    """Make a real directory of a tree."""
     root.mkdir()
     for name in sorted(tree):
         data = tree[name]

@@ -1,6 +1,6 @@
 """Operations on a recorded log directory: each once, or several in turn.
 
-One more is a function that takes a `Run`, begins its job, does its work and says how it ended,
+One more is a function that takes a `Run`, begins its job, does its work and notes how it ended,
 and a row of `OPERATIONS`.
 """
 
@@ -53,21 +53,21 @@ ROLLING = {0: 40, 1: 2}
 
 
 def writes(run: Run, rows: Mapping[int, int] = _TWO, **how: Any) -> None:
-    """A job that is acknowledged."""
+    """Write a job, which is acknowledged."""
     job = run.begin(rows, **how)
     write_job(run.directory, job)
     run.end(job, is_committed=True, is_at_rest=True)
 
 
 def moves(run: Run) -> None:
-    """A job of which files are moved into the logs."""
+    """Write a job of which files are moved into the logs."""
     writes(run, {0: 2, 1: 15}, value_bytes=9000)
     moved = [call for call in run.recorder.calls if "rename" in call and ".stage " in call]
     assert len(moved) > 1
 
 
 def deletes(run: Run) -> None:
-    """The topic, with all of its records, if it is there."""
+    """Delete the topic with all of its records, if it exists."""
     job = run.begin({}, overwrites=True)
     with contextlib.suppress(UnknownTopicOrPartitionError):
         segmentlog.delete_topic(run.directory, TOPIC)
@@ -75,7 +75,7 @@ def deletes(run: Run) -> None:
 
 
 def retains(run: Run) -> None:
-    """Remove expired segments: all, for their timestamps are those of 1970."""
+    """Remove expired segments: all of them expire, because their timestamps are of 1970."""
     job = run.begin({}, overwrites=True)
     segmentlog.retain(
         run.directory,
@@ -86,7 +86,7 @@ def retains(run: Run) -> None:
 
 
 def retains_by_size(run: Run) -> None:
-    """A job that begins a segment, and then the segment of the jobs before it."""
+    """Write a job that begins a segment, and remove the segment of the jobs before it."""
     writes(run, {0: 4})
     number = run.jobs[-1].number
     size = (run.directory / f"{TOPIC}-0" / f"{20:020d}.log").stat().st_size
@@ -107,7 +107,7 @@ def deletes_records(run: Run) -> None:
 
 
 def compacts(run: Run) -> None:
-    """Partition 0, of which the closed segments keep the last row of each key.
+    """Compact partition 0, whose closed segments keep the last row of each key.
 
     Nothing is done where segments of the other one are closed: a crash between the two partitions
     leaves one of them compacted.
@@ -142,7 +142,7 @@ def compacts(run: Run) -> None:
 def dies(
     run: Run, number: int, rows: Mapping[int, int] = _TWO, again: int | None = None, **how: Any
 ) -> None:
-    """A job whose process is gone after so many calls; then the next writer's recovery.
+    """A job whose process dies after this number of calls; then the next writer recovers.
 
     With `again` that one is gone after so many calls as well, and another one recovers.
     """
@@ -163,7 +163,7 @@ def dies(
 
 
 def fails(run: Run, number: int, rows: Mapping[int, int] = _TWO, **how: Any) -> None:
-    """A job of which one call fails, the one behind so many: it goes on as errors let it."""
+    """A job in which one call fails, after this number of calls; it continues as errors allow."""
     job = run.begin(rows, **how)
     n_made = 0
 

@@ -1,4 +1,4 @@
-"""Writes down every change of a real directory, while whoever changes it goes on as usual."""
+"""Every change of a real directory is recorded, while the code that makes it runs as usual."""
 
 import os
 import threading
@@ -20,7 +20,7 @@ CALLS = (
 
 
 class Recorder:
-    """Records what happens below a directory, until `patch` is undone.
+    """A recorder of the changes below a directory, until `patch` is undone.
 
     After each call the directory is compared with what was recorded, byte for byte: nothing
     that changes a disk can be forgotten here.
@@ -46,7 +46,7 @@ class Recorder:
         around_calls(patch, CALLS, self._around)
 
     def _take_in(self, path: Path, inode: int) -> None:
-        """Take in all that is there before anything is recorded."""
+        """Take in everything that exists before the recording."""
         entries = {}
         for each in path.iterdir():
             entry = entries[each.name] = self._new(each, is_directory=each.is_dir())
@@ -57,7 +57,7 @@ class Recorder:
         self.image.directories[inode] = entries
 
     def _new(self, path: str | os.PathLike[str] | int, *, is_directory: bool) -> Entry:
-        """Number what has just been made; the system gives its own numbers again and again."""
+        """Number a new inode; the system reuses its own numbers."""
         entry = Entry(self._n_inodes, is_directory)
         self._n_inodes += 1
         self._inodes[os.stat(path).st_ino] = entry.inode
@@ -85,12 +85,12 @@ class Recorder:
         return self._inodes.get(status.st_ino) if status.st_dev == self._device else None
 
     def _place(self, path: object) -> tuple[int | None, str]:
-        """Directory that a path is in, and its name there."""
+        """The directory of a path, and the name in it."""
         directory, name = os.path.split(os.path.abspath(os.fspath(path)))  # type: ignore[call-overload]
         return self._inode_at(directory), name
 
     def _name_of(self, inode: int) -> str:
-        """A name of an inode, for people and for reading it."""
+        """A name of an inode, for messages and for reading it."""
         tops = [("", ROOT)]
         while tops:
             prefix, directory = tops.pop()

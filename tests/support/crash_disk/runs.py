@@ -1,4 +1,4 @@
-"""Operations on a recorded log directory, and what has been promised at each moment of them."""
+"""Operations on a recorded log directory, and the promises at each moment of them."""
 
 import itertools
 import secrets
@@ -49,7 +49,7 @@ class Job(NamedTuple):
 
     Attributes
     ----------
-    number : of the job; its rows tell it.
+    number : of the job; its rows contain it.
     rows : how many of them each of its partitions gets.
     value_bytes : of each row.
     overwrites : whether all earlier records go.
@@ -71,7 +71,7 @@ class Job(NamedTuple):
     is_idempotent: bool = False
 
     def values(self, partition: int) -> list[int]:
-        """The rows that it writes to one partition; no two are the same."""
+        """The rows that it writes to one partition; no two are equal."""
         first = 10_000 * self.number + 1000 * partition
         return [*range(first, first + self.rows.get(partition, 0))]
 
@@ -91,7 +91,7 @@ class Job(NamedTuple):
 
     @property
     def config(self) -> ProducerConfig:
-        """Small batches and segments; of large rows, staged files that are segments."""
+        """Small batches and segments; with large rows, staged files that become segments."""
         is_large = self.value_bytes >= _LARGE_BYTES
         return ProducerConfig(
             topic_config=TopicConfig(
@@ -111,7 +111,7 @@ class Promise(NamedTuple):
     Attributes
     ----------
     acknowledged : jobs, in their order; all of them.
-    undecided : a job that may be there as well, whole, behind them.
+    undecided : a job that may follow them, as a whole.
     is_at_rest : whether no write is going on, so that no guard may stand.
     was_clean : whether the directory had the mark of a clean stop, and each job was synced.
     """
@@ -123,12 +123,12 @@ class Promise(NamedTuple):
 
     @property
     def is_synced(self) -> bool:
-        """Whether a power cut, too, loses nothing that was acknowledged."""
+        """Whether a power cut also keeps every acknowledged job."""
         return all(job.flush for jobs in self.outcomes for job in jobs)
 
     @property
     def outcomes(self) -> list[list[Job]]:
-        """The contents that may be there."""
+        """The contents that the log may have."""
         known = [*self.acknowledged]
         return [known] if self.undecided is None else [known, [*known, self.undecided]]
 
@@ -158,7 +158,7 @@ def outcome(promise: Promise, seen: Mapping[int, Sequence[int]]) -> list[Job]:
 
 
 def recover_as_a_writer(directory: Path) -> None:
-    """Recover as every writer does first, and every compaction then."""
+    """Recover as every writer does first, and as every compaction does then."""
     if directory.exists():
         with DirectoryLock(str(directory)):
             recover_commits(str(directory))
@@ -168,12 +168,12 @@ def recover_as_a_writer(directory: Path) -> None:
 
 
 def has_topic(directory: Path) -> bool:
-    """Whether there is anything that a reader could open."""
+    """Whether a reader could open a topic."""
     return any(directory.glob(f"{TOPIC}-*"))
 
 
 def read(directory: Path, **how: Any) -> dict[int, list[int]]:
-    """The values that a reader sees, by partition; a topic that is not there is empty."""
+    """The values that a reader sees, by partition; a missing topic is empty."""
     found: dict[int, list[int]] = {partition: [] for partition in range(N_PARTITIONS)}
     if not has_topic(directory):
         return found
@@ -233,24 +233,24 @@ class Run:
         self._promise(Promise((*self.jobs,), is_at_rest=is_at_rest))
 
     def begin(self, rows: Mapping[int, int], **how: Any) -> Job:
-        """A job that may become visible from now on."""
+        """Note a job that may become visible from now on."""
         self._n_begun += 1
         job = Job(self._n_begun, rows, **how)
         self._promise(Promise((*self.jobs,), job))
         return job
 
     def end(self, job: Job, *, is_committed: bool, is_at_rest: bool = False) -> None:
-        """It is there for good, or will never be."""
+        """Note that the job is visible for good, or never will be."""
         if is_committed:
             self.jobs.append(job)
         self._promise(Promise((*self.jobs,), is_at_rest=is_at_rest))
 
     def begin_recovery(self) -> None:
-        """All records stay; whether they are in order is open from now on."""
+        """Note that all records stay, and that the mark may be missing."""
         self._promise(Promise((*self.jobs,)))
 
     def end_recovery(self) -> None:
-        """The directory is as after a clean stop: all that is in it is on the disk."""
+        """Note that the directory is as after a clean stop, and that everything is on the disk."""
         self.jobs = [job._replace(flush=True) for job in self.jobs]
         self._was_clean = True
         self._promise(Promise((*self.jobs,), is_at_rest=True))
@@ -261,7 +261,7 @@ class Run:
         self.promises.append((len(self.recorder.steps), promise))
 
     def promises_at(self, n_steps: int) -> Iterator[Promise]:
-        """The promises once so many steps are made; two of them meet at the step between."""
+        """The promises after this number of steps; at the step between two, both are returned."""
         ends = [*(begin for begin, _ in self.promises[1:]), len(self.recorder.steps)]
         for (begin, promise), end in zip(self.promises, ends, strict=True):
             if begin <= n_steps <= end:

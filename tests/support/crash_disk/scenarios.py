@@ -1,4 +1,4 @@
-"""Scenarios for the crash disk: a log directory to begin with, and operations in turn."""
+"""Scenarios for the crash disk: a log directory at the beginning, and operations in turn."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from crash_disk.runs import Job, Run, same_names_again, write_job
 
 __all__ = ["SEQUENCES", "SINGLES", "Scenario"]
 
-#: Behind both, the next batch of partition 0 begins a new segment, at offset 20.
+#: After both, the next batch of partition 0 begins a new segment, at offset 20.
 _JOBS = (Job(1, {0: 10, 1: 10}), Job(2, {0: 10}))
 #: Some closed segments in partition 0, in which few rows are the last of their keys.
 _KEYED_JOBS = (Job(1, {0: 40, 1: 2}, n_keys=4), Job(2, {0: 30, 1: 2}, n_keys=6))
@@ -39,7 +39,7 @@ _LOG = f"new/logs/t-0/{0:020d}.log"
 _INDEX = f"new/logs/t-0/{0:020d}.index"
 
 
-#: A segment behind torn bytes, which is cut off as a whole, with all of its indexes.
+#: A segment after torn bytes, which is cut off as a whole, with all of its indexes.
 _CUT_OFF = {
     f"new/logs/t-0/{20:020d}.{kind}": content
     for kind, content in (
@@ -50,7 +50,7 @@ _CUT_OFF = {
 
 @cache
 def _written(n_jobs: int, *, is_keyed: bool) -> Tree:
-    """A log directory with so many jobs in it."""
+    """A log directory with this number of jobs in it."""
     explorer = Explorer()
     root = explorer.new_root()
     with pytest.MonkeyPatch.context() as patch:
@@ -74,7 +74,7 @@ class Scenario:
     n_jobs : how many.
     is_keyed : whether their rows have keys.
     without : files that are missing in the beginning.
-    behind_the_log : bytes that somebody's crash has left behind the last batch.
+    behind_the_log : bytes that an earlier crash has left after the last batch.
     more_files : that it has left, and what is in them.
     """
 
@@ -139,7 +139,7 @@ def _singles() -> Iterator[Scenario]:
             f"{name} where a segment is cut off",
             [operation],
             n_jobs=2,
-            without=[_MARK, _RECOVERY_POINTS],  # or the torn bytes would count as synced
+            without=[_MARK, _RECOVERY_POINTS],  # otherwise the torn bytes would count as synced
             behind_the_log=BEHIND_THE_LOG,
             more_files=_CUT_OFF,
         )
@@ -151,7 +151,7 @@ def _singles() -> Iterator[Scenario]:
     yield Scenario("compact, append and compact", [
         compacts, partial(writes, rows={0: 40}, n_keys=4), compacts
     ], n_jobs=2, is_keyed=True)  # fmt: skip
-    for number in (33, 48):  # before the decision, and behind it
+    for number in (33, 48):  # before the decision, and after it
         yield Scenario(f"die at call {number}", [partial(dies, number=number, rows=ROLLING)])
     yield Scenario("fail", [partial(fails, number=33, rows=ROLLING)])
 

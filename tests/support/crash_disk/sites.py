@@ -15,10 +15,10 @@ __all__ = ["CALLS", "Site", "sites_met", "without"]
 
 CALLS = ("fsync", "rename", "replace", "link")
 
-#: Of a call in these rooms, the caller says what the call is for.
+#: For a call in these rooms, the caller shows its purpose.
 _HELPERS = ("segmentlog.disk.", "segmentlog.layout.", "segmentlog.producers.snapshot")
 
-#: Makes calls for others: in threads, or in the caller's own if they are few.
+#: Makes calls for other functions, in threads, or in the caller's thread if they are few.
 _TOGETHER = "segmentlog.disk.sync_together"
 
 _COMPILED = ".nbc"  # the kernels' cache: it is filled where they run for the first time
@@ -31,7 +31,7 @@ class Site(NamedTuple):
     ----------
     caller : module and function, and the helpers that they call.
     call : of `os`.
-    target : what kind of file or directory it is about.
+    target : the kind of file or directory that it changes.
     lines : of the source, for functions that do the same twice.
     """
 
@@ -45,7 +45,7 @@ class Site(NamedTuple):
 
 
 def _site(call: str, forward: Forward) -> Site:
-    """The function that is making a call right now."""
+    """The function that makes the current call."""
     names, lines, module = [], [], _HELPERS[0]
     frame: FrameType | None = sys._getframe()
     while frame is not None and module.startswith(_HELPERS):
@@ -57,7 +57,7 @@ def _site(call: str, forward: Forward) -> Site:
             names.append(frame.f_code.co_name.strip("_"))
             lines.append(frame.f_lineno)
         frame = frame.f_back
-    if module.startswith(_HELPERS):  # nobody else: it is called by a thread
+    if module.startswith(_HELPERS):  # no other function: a thread calls it
         caller = " > ".join([_TOGETHER.removeprefix("segmentlog."), *names[::-1]])
     else:
         where = module.removeprefix("segmentlog.")
@@ -83,7 +83,7 @@ def _target(call: str, forward: Forward) -> str:
 
 @contextmanager
 def sites_met(met: list[Site]) -> Iterator[None]:
-    """Take down the sites that the engine comes by meanwhile, each once."""
+    """Note the sites that the engine reaches meanwhile, each once."""
 
     def around(name: str, forward: Forward) -> object:
         site = _site(name, forward)
@@ -98,7 +98,7 @@ def sites_met(met: list[Site]) -> Iterator[None]:
 
 @contextmanager
 def without(site: Site) -> Iterator[None]:
-    """Let one site do nothing meanwhile."""
+    """Make one site do nothing meanwhile."""
 
     def around(name: str, forward: Forward) -> object:
         return None if _site(name, forward) == site else forward()

@@ -1,8 +1,8 @@
-"""The directories that a power cut may leave, after each step of what was recorded.
+"""The directories that a power cut may leave, after each step of a recording.
 
-Synced steps are there.  Others may be there or not, each by itself and in any order:
-nothing lost (only the process died), all lost, each step alone lost, each alone kept.  A write may
-also be torn: its first half only, or the size without the bytes, which are zeros then.
+Synced steps are on the disk. Each other step may be on the disk or not, in any order: nothing is
+lost (only the process died), everything is lost, each step alone is lost, each step alone is kept.
+A write may also be torn: its first half only, or its size without its bytes, which are zeros.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ class CrashState(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was lost: only the process has died."""
+        """Whether nothing was lost, because only the process has died."""
         return self.others == self.fate == Fate.KEPT
 
 
@@ -60,7 +60,7 @@ class CrashDisk:
         self._n_steps = 0
 
     def take(self, step: Step) -> None:
-        """Do one step more."""
+        """Take one more step."""
         if isinstance(step, Sync):
             for _, each in self._pending:
                 if each.inode == step.inode:
@@ -71,7 +71,7 @@ class CrashDisk:
         self._n_steps += 1
 
     def states(self) -> Iterator[CrashState]:
-        """The states that may be left now; the same directory may come more than once."""
+        """The states that may be left now; a directory may come several times."""
         yield self._state(Fate.KEPT, -1, Fate.KEPT)
         yield self._state(Fate.LOST, -1, Fate.LOST)
         for index, step in self._pending:
@@ -99,7 +99,7 @@ def crash_states(image: Image, steps: Sequence[Step]) -> Iterator[CrashState]:
 
 
 def _apply(image: Image, step: Step, fate: Fate) -> None:
-    """Do a step as far as it has reached the disk."""
+    """Apply a step as far as it has reached the disk."""
     if fate == Fate.KEPT:
         image.apply(step)
     elif fate != Fate.LOST and isinstance(step, Write):
@@ -108,5 +108,5 @@ def _apply(image: Image, step: Step, fate: Fate) -> None:
             image.apply(step._replace(data=step.data[:half]))
         else:  # bytes that the file had stay as they were
             held = len(image.files.get(step.inode, b""))
-            behind = max(step.position + len(step.data) - held, 0)
-            image.apply(Write(step.inode, held, bytes(behind)))
+            missing = max(step.position + len(step.data) - held, 0)
+            image.apply(Write(step.inode, held, bytes(missing)))

@@ -1,1 +1,1 @@
-"""A new user's first hour: what the READMEs say, typed on a bare virtual environment."""
+"""A new user's first hour: the snippets of the READMEs, typed in a bare virtual environment."""

@@ -1,7 +1,7 @@
-"""The wheel of this checkout, and virtual environments that have nothing but what it asks for.
+"""The wheel of this checkout, and virtual environments with only its requirements.
 
-Libraries are links to those of the Python that runs the tests: nothing is downloaded, and what
-no requirement names is not there.
+Libraries are links to those of the Python that runs the tests. So nothing is downloaded, and a
+library that no requirement names does not exist.
 """
 
 import os
@@ -54,7 +54,7 @@ class Bare:
 
     @classmethod
     def make(cls, root: Path, wheel: Path, *, installed: bool = True) -> "Bare":
-        """``pip install WHEEL[spark]`` in a new virtual environment; or only what it requires."""
+        """Install the wheel with ``[spark]`` in a new environment, or only its requirements."""
         venv.create(root, with_pip=False)
         bare = cls(root, wheel)
         site = _site(bare.scripts / "python")
@@ -70,7 +70,7 @@ class Bare:
         return bare
 
     def take_kernels(self) -> None:
-        """Have the kernels that these tests have compiled: the wheel's are the same."""
+        """Copy the kernels that these tests have compiled: the wheel's are equal."""
         store = store_of("segmentlog.kernels")
         if not store.is_warmed():
             list(compile_kernels())
@@ -78,7 +78,7 @@ class Bare:
             shutil.copytree(store.path, self._kernels / store.path.name, dirs_exist_ok=True)
 
     def drop_kernels(self) -> None:
-        """Have no compiled kernels, as a new user."""
+        """Remove the compiled kernels, as for a new user."""
         shutil.rmtree(self._kernels, ignore_errors=True)
 
     @property
@@ -95,7 +95,7 @@ def build_wheel(target: Path) -> Path:
 
 
 def environment_without_us(target: Path) -> tuple[Path, Path]:
-    """A virtual environment that sees all of this one's libraries, but not this project.
+    """A virtual environment with all libraries of this one, but without this project.
 
     Returns its Python and its site-packages.
     """
@@ -113,13 +113,13 @@ def environment_without_us(target: Path) -> tuple[Path, Path]:
 
 
 def requirements(wheel: Path, extras: set[str]) -> list[str]:
-    """The requirements of a wheel of ours, by itself and with `extras`."""
+    """The requirements of our wheel, alone and with `extras`."""
     (found,) = distributions(name="pyspark-segmentlog", path=[str(wheel)])
     return _needed(found, extras)
 
 
 def link_libraries(named: Iterable[str], target: Path) -> Path:
-    """A directory with the distributions that are named, and all that they require."""
+    """A directory with the named distributions, and with all that they require."""
     target.mkdir(parents=True)
     todo, done = list(named), set()
     while todo:
@@ -138,7 +138,7 @@ def link_libraries(named: Iterable[str], target: Path) -> Path:
 
 
 def _needed(found: Distribution, extras: set[str]) -> list[str]:
-    """Requirements whose marker holds here."""
+    """Requirements whose marker holds on this machine."""
     from packaging.requirements import Requirement
 
     needed = [Requirement(each) for each in found.requires or ()]
@@ -150,7 +150,7 @@ def _needed(found: Distribution, extras: set[str]) -> list[str]:
 
 
 def _name_and_extras(requirement: str) -> tuple[str, tuple[str, ...]]:
-    """`pyspark[connect]>=4.2` in its parts."""
+    """The parts of a requirement such as `pyspark[connect]>=4.2`."""
     found = re.match(r"([\w.-]+)(?:\[(.*?)\])?", requirement)
     assert found, requirement
     extras = found[2].split(",") if found[2] else []

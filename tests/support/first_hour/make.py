@@ -1,4 +1,4 @@
-"""Makes transcripts of the first hour again.
+"""Make transcripts of the first hour again.
 
 ``python tests/support/first_hour/make.py [PART ...]``; a part is named as its transcript is.
 """
@@ -16,7 +16,7 @@ TRANSCRIPTS = TOP / "tests" / "architecture" / "first_hour"
 
 
 def main(names: list[str]) -> None:
-    """Those that are named, or all of them."""
+    """Make the named transcripts, or all of them."""
     with tempfile.TemporaryDirectory(prefix="first-hour-") as scratch:
         at = Path(scratch)
         bare = Bare.make(at / "venv", build_wheel(at / "wheel"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["mask"]
 
-#: Spark's own words about itself and the machine; warnings of ours stay.
+#: Spark's own words about itself and the machine; our warnings stay.
 NOISE = re.compile(
     r"WARNING: |Using Spark's default log4j|Setting default log level|To adjust logging level|"
     r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?!(WARN|ERROR) .*segmentlog)|\tat |\t\.\.\. \d+ more|"
@@ -28,7 +28,7 @@ def mask(text: str, places: Iterable[tuple[Path, str]], *, compiling: bool = Fal
     places
         directories, with what to call each; those inside others come first.
     compiling
-        whether the line stays that says, once or more often, that kernels are compiled.
+        whether lines stay that announce the compiling of kernels.
     """
     for place, name in places:
         text = text.replace(str(place), name)
@@ -62,7 +62,7 @@ MASKS = (
 
 
 def _without_frames(lines: Iterable[str]) -> Iterable[str]:
-    """Tracebacks with a line for all frames in a row that are ours, or that are not."""
+    """Tracebacks with one line for each run of frames that are ours, or that are not."""
     said, inside = "", False
     for line in lines:
         if FRAME.match(line):

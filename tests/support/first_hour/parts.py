@@ -1,4 +1,4 @@
-"""The parts of the first hour: what is typed, and what comes back."""
+"""The parts of the first hour: the input, and the output."""
 
 import json
 import re
@@ -18,7 +18,7 @@ Snippets = list[tuple[str, str]]
 
 
 def snippets(path: str, languages: tuple[str, ...] = ("python", "sql")) -> Snippets:
-    """The fenced blocks of a README, to the letter."""
+    """The fenced blocks of a README, unchanged."""
     text = (TOP / path).read_text()
     return [
         (language, block)
@@ -29,14 +29,14 @@ def snippets(path: str, languages: tuple[str, ...] = ("python", "sql")) -> Snipp
 
 @dataclass(frozen=True)
 class Hour:
-    """A bare environment, and a checkout to stand in."""
+    """A bare environment, and a checkout as its working directory."""
 
     bare: Bare
     checkout: Path
 
     @classmethod
     def begin(cls, bare: Bare, checkout: Path) -> "Hour":
-        """In a copy of what a new user reads and runs."""
+        """Begin in a copy of the files that a new user reads and runs."""
         checkout.mkdir()
         shutil.copytree(TOP / "examples", checkout / "examples")
         (checkout / "examples" / "data" / ".lock").unlink(missing_ok=True)
@@ -45,7 +45,7 @@ class Hour:
     def shell(
         self, *words: str | Path, shown: str = "", compiling: bool = False, **variables: str
     ) -> str:
-        """A command with what it prints, and its status if it fails."""
+        """A command with its output, and with its status if it fails."""
         done = subprocess.run(
             [str(word) for word in words], cwd=self.checkout, text=True, timeout=500, check=False,
             env=self.bare.variables(PWD=str(self.checkout), **variables),
@@ -61,7 +61,7 @@ class Hour:
         return mask(printed, places, compiling=compiling)
 
     def paste(self, pasted: Snippets) -> str:
-        """Snippets, one after the other, in one Python."""
+        """Run snippets, one after the other, in one Python."""
         listed = self.checkout.parent / "snippets.json"
         listed.write_text(json.dumps(pasted))
         script = Path(__file__).with_name("paste.py")
@@ -69,13 +69,13 @@ class Hour:
 
 
 def quickstart(hour: Hour) -> str:
-    """The first line of the README, where nothing is compiled yet."""
+    """The first line of the README, before anything is compiled."""
     hour.bare.drop_kernels()
     return hour.shell("python", "examples/quickstart.py", compiling=True)
 
 
 def python_and_sql(hour: Hour) -> str:
-    """Every snippet of the READMEs in one interpreter, then what goes wrong."""
+    """Every snippet of the READMEs in one interpreter, and then mistakes."""
     hour.bare.take_kernels()
     pasted = [("", "\n# README.md\n"), *snippets("README.md")]
     pasted += [("", "\n# connector/README.md\n"), *snippets("connector/README.md")]
@@ -123,7 +123,7 @@ orders.select("value").write.format("segmentlog").option("topic", "mine").save("
 
 
 def commands(hour: Hour) -> str:
-    """The commands of the README, in its order, on a machine that has compiled."""
+    """The commands of the README, in order, on a machine with compiled kernels."""
     hour.shell("segmentlog", "warmup")
     found = re.findall(r"^\$ (segmentlog .*)$", (TOP / "README.md").read_text(), re.MULTILINE)
     return "\n".join(hour.shell(*command.split()) for command in found)
@@ -157,7 +157,7 @@ def connect(hour: Hour) -> str:
 
 
 def notebook(hour: Hour) -> str:
-    """The same in a notebook, which shows its output in its cells."""
+    """The snippets in a notebook, which shows its output in its cells."""
     empty: dict[str, Any] = {
         "cell_type": "code",
         "metadata": {},
@@ -177,7 +177,7 @@ def notebook(hour: Hour) -> str:
 
 
 def _cell(cell: dict[str, Any]) -> str:
-    """A cell of a notebook with what stands under it; of an error, its last words."""
+    """A cell of a notebook with its output; of an error, the last words."""
     shown = [f"\n# In [{cell['execution_count']}]\n", *cell["source"], "\n"]
     for output in cell["outputs"]:
         shown += output.get("text", ())
@@ -187,7 +187,7 @@ def _cell(cell: dict[str, Any]) -> str:
 
 
 def submit(hour: Hour) -> str:
-    """Spark with a Python that has the libraries, and our wheel, or a zip of it, by itself."""
+    """Spark with a Python that has the libraries, and with our wheel or zip alone."""
     (hour.checkout / "job.py").write_text(JOB.replace("\nrecords", f"\n{REGISTER}\nrecords", 1))
     cluster = Bare.make(hour.checkout.parent / "cluster", hour.bare.wheel, installed=False)
     names = (hour.bare.wheel.name, "segmentlog.zip")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def paste(console: code.InteractiveConsole, text: str) -> None:
-    """Each line behind its prompt; an empty one at last, which ends a block."""
+    """Print each line after its prompt; an empty line ends a block."""
     more = False
     for line in [*text.rstrip("\n").split("\n"), ""]:
         if more or line:
@@ -20,7 +20,7 @@ def paste(console: code.InteractiveConsole, text: str) -> None:
 
 
 def main(snippets: list[tuple[str, str]]) -> None:
-    """All of them, in one interpreter."""
+    """Run all snippets in one interpreter."""
     console = code.InteractiveConsole()
     for language, text in snippets:
         if language == "python":

@@ -1,1 +1,1 @@
-"""Mutated logs, and what becomes of them: shared by the tests and the coverage-guided fuzzer."""
+"""Mutated logs and their outcomes, for the tests and for the coverage-guided fuzzer."""

@@ -1,4 +1,4 @@
-"""Inputs that the coverage-guided fuzzer keeps: one archive, because they are many and tiny."""
+"""Inputs of the coverage-guided fuzzer, in one archive because they are many and tiny."""
 
 import hashlib
 import zipfile
@@ -21,7 +21,7 @@ def read_corpus() -> list[bytes]:
 
 
 def write_corpus(inputs: Iterable[bytes]) -> None:
-    """Replace the archive; the same inputs give the same bytes."""
+    """Replace the archive; equal inputs give equal bytes."""
     by_name = {hashlib.sha256(data).hexdigest()[:16]: data for data in inputs}
     with zipfile.ZipFile(CORPUS, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in sorted(by_name.items()):

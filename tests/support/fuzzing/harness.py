@@ -1,4 +1,4 @@
-"""The test of a mutant: it is decoded in front of an unreadable page, and compared."""
+"""The test of a mutant: it is decoded before an unreadable page, and compared."""
 
 import ctypes
 import mmap
@@ -53,7 +53,7 @@ OUTCOMES = frozenset(
 
 _MOST_MS = (2**63 - 1) // 1000
 _ARENA_BYTES = 1 << 20
-_GARBAGE = 0x81  # behind a log; as a varint it does not end
+_GARBAGE = 0x81  # after a log; as a varint it does not end
 _MEASURE_EVERY = 2_000  # mutants
 
 #: Timestamp type, offset, timestamp, key, value and perhaps headers.
@@ -61,7 +61,7 @@ Row = tuple[Any, ...]
 
 
 class Decoded(NamedTuple):
-    """Rows, and the error behind them if there is one."""
+    """Rows, and the error after them if there is one."""
 
     batches: list[pa.RecordBatch]
     error: SegmentLogError | None
@@ -69,7 +69,7 @@ class Decoded(NamedTuple):
 
 
 class Decoder:
-    """Decodes logs that end where memory ends: one byte too far is a SIGSEGV."""
+    """A decoder of logs that end where memory ends: reading one byte more is a SIGSEGV."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _ARENA_BYTES + mmap.PAGESIZE)
@@ -84,7 +84,7 @@ class Decoder:
             record_schema(_COLUMNS),
             max_inflated_batch_bytes=MOST_INFLATED_BYTES,
         )
-        # With headers every record takes the careful loop, without them most take the quick one.
+        # Records with headers go through the careful loop, and most others through the quick one.
         self._decoders = [
             RecordDecoder(
                 TopicPartition("fuzz", 0),
@@ -95,7 +95,7 @@ class Decoder:
         ]
 
     def decode(self, data: bytes, *, with_slack: bool, with_headers: bool) -> Decoded:
-        """Rows of a log, with `COPY_SLACK` bytes behind it as scans have them, or without.
+        """Rows of a log, with `COPY_SLACK` bytes after it as scans have them, or without.
 
         With this slack and without headers, usual batches are decoded in one pass.
         """
@@ -124,7 +124,7 @@ class Decoder:
         return Decoded(found, None)
 
     def _take_usual(self, window: Bytes, at: int, n: int, found: list[pa.RecordBatch]) -> int:
-        """Decode the usual batches from `at` on; return the byte behind them."""
+        """Decode the usual batches from `at` on; return the byte after them."""
         one_pass = self._one_pass
         found += one_pass.decode(window, at, n, self._scanner.next_offset)
         found += one_pass.flush()
@@ -133,7 +133,7 @@ class Decoder:
 
 
 def outcome(decoded: Decoded, of_seed: Decoded) -> str:
-    """The name of how it ended, one of `OUTCOMES`."""
+    """The outcome, one of `OUTCOMES`."""
     match decoded.error:
         case None if decoded.is_cut_short:
             return "cut short"
@@ -155,10 +155,10 @@ def outcome(decoded: Decoded, of_seed: Decoded) -> str:
 
 
 def check(data: bytes, decoded: Decoded, *, with_headers: bool) -> None:
-    """Hold what was decoded against the plain reference.
+    """Compare the decoded rows with the plain reference.
 
-    Both read the same rows; or both refuse, and then the rows before are right.  Kernels may
-    refuse a little earlier: they inflate and check several batches before they fill.
+    Both return equal rows, or both refuse, and then the rows before the error are right. Kernels
+    may refuse a little earlier: they inflate and check several batches before they fill.
     """
     expected: list[Row] = []
     refusal: Exception | None = None
@@ -179,7 +179,7 @@ def check(data: bytes, decoded: Decoded, *, with_headers: bool) -> None:
     elif error is None and not decoded.is_cut_short:
         is_due = refusal is None and len(rows) == len(expected)
     elif isinstance(error, MalformedBatchError) and _NAMES.get(error.reason) == "BAD_MARKER":
-        is_due = True  # the reference hides control batches unseen
+        is_due = True  # the reference skips control batches without reading them
     else:
         is_unknown = isinstance(refusal, UnknownFormatError)
         is_due = refusal is not None and (
@@ -208,7 +208,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 class Report(NamedTuple):
-    """The outcomes of some mutants."""
+    """The outcomes of several mutants."""
 
     outcomes: Counter[str]
     n_repaired: int
@@ -234,7 +234,7 @@ class Report(NamedTuple):
 
 
 def join(reports: Sequence[Report]) -> Report:
-    """One report of several."""
+    """One report from several."""
     slowest = max(reports, key=lambda each: each.slowest_seconds)
     return Report(
         sum((each.outcomes for each in reports), Counter()),
@@ -247,7 +247,7 @@ def join(reports: Sequence[Report]) -> Report:
 
 
 class _Equipment(NamedTuple):
-    """The equipment of a process, made once: kernels are compiled then, and buffers have grown."""
+    """The equipment of a process, made once: compiled kernels, and large buffers."""
 
     seeds: list[Seed]
     decoder: Decoder

@@ -51,7 +51,7 @@ Op = Callable[[bytes, random.Random], bytes]
 
 
 class Mutant(NamedTuple):
-    """A mutated log, of which seed, and whether the checksum of what was mutated is right."""
+    """A mutated log, its seed, and whether the checksum of the mutated part is right."""
 
     data: bytes
     seed: int
@@ -59,7 +59,7 @@ class Mutant(NamedTuple):
 
 
 def mutant(seeds: Sequence[Seed], rng: random.Random) -> Mutant:
-    """One mutant of one of `seeds`."""
+    """A mutant of one of `seeds`."""
     seed = _below(len(seeds), rng)
     batches = list(seeds[seed])
     at = _below(len(batches), rng)
@@ -80,7 +80,7 @@ def mutant(seeds: Sequence[Seed], rng: random.Random) -> Mutant:
 
 
 def _below(n: int, rng: random.Random) -> int:
-    """A number from 0 on; for nothing to choose from an error before, not while, it is drawn.
+    """A number from 0 on; if there is nothing to choose from, the error comes before the draw.
 
     Hypothesis takes a draw that failed for one that depends on something else.
     """
@@ -90,7 +90,7 @@ def _below(n: int, rng: random.Random) -> int:
 
 
 def seal(batch: bytes, *, keep_length: bool = False) -> bytes:
-    """`batch` with the length and the checksum that its bytes have; of at least 22 bytes."""
+    """`batch`, which has at least 22 bytes, with the right length and checksum."""
     sealed = bytearray(batch)
     if not keep_length:
         struct.pack_into(">i", sealed, 8, len(batch) - 12)
@@ -138,7 +138,7 @@ def _change_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def _change_range(data: bytes, rng: random.Random) -> bytes:
-    """A range is left out, comes twice, is filled, or something is put in."""
+    """A range is left out, comes twice, is overwritten, or bytes are inserted."""
     start = _below(len(data), rng)
     end = min(len(data), start + rng.choice((1, 1, 2, 4, 8, rng.randrange(1, 100))))
     n = end - start
@@ -151,7 +151,7 @@ def _change_range(data: bytes, rng: random.Random) -> bytes:
 
 
 def _change_field(batch: bytes, rng: random.Random) -> bytes:
-    """A field of the header gets another number, often one at the limit of something."""
+    """A field of the header gets another number, often a limit."""
     at, kind = rng.choice(_FIELDS[min(batch[16], 2)])
     changed = bytearray(batch)
     if kind == "b":
@@ -166,7 +166,7 @@ def _change_field(batch: bytes, rng: random.Random) -> bytes:
 
 
 def _change_inside(batch: bytes, rng: random.Random) -> bytes:
-    """Records or messages of the batch, inflated before and compressed again behind it."""
+    """Records or messages of the batch, inflated, changed and compressed again."""
     if batch[16] < 2:
         return _change_message(batch, rng)
     codec = batch[22] & 7
@@ -192,7 +192,7 @@ def _inflated(payload: bytes, codec: int, *, is_magic_0: bool) -> bytes:
 
 
 def _change_records(body: bytes, n_records: int, rng: random.Random) -> tuple[bytes, int]:
-    """Fields of records, or whole records; and how many there are then."""
+    """Fields of records, whole records, and the number of records are changed."""
     records = [list(fields) for fields in _fields(body, n_records)]
     match rng.randrange(6):
         case 0:
@@ -211,7 +211,7 @@ def _change_records(body: bytes, n_records: int, rng: random.Random) -> tuple[by
 
 
 def _odd_field(rng: random.Random) -> bytes:
-    """A varint at a limit, one that is longer than it need be, one without an end, or bytes."""
+    """A varint at a limit, one longer than necessary, one without an end, or bytes."""
     number = rng.choice(_NUMBERS)
     varint = zigzag(number)
     match rng.randrange(5):
@@ -228,19 +228,19 @@ def _odd_field(rng: random.Random) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _fields(body: bytes, n_records: int) -> list[list[bytes]]:
-    """Records taken apart: length, attributes, deltas, then lengths with what they count."""
+    """The fields of records: length, attributes, deltas, then lengths with their bytes."""
     records, at = [], 0
     for _ in range(n_records):
-        length, behind = _varint(body, at)
-        fields, end = [body[at:behind], body[behind : behind + 1]], behind + length
-        at = behind + 1
+        length, after = _varint(body, at)
+        fields, end = [body[at:after], body[after : after + 1]], after + length
+        at = after + 1
         while at < end:
-            number, behind = _varint(body, at)
+            number, after = _varint(body, at)
             is_length = len(fields) > 3 and len(fields) != 6
             if is_length:
-                behind += max(number, 0)
-            fields.append(body[at:behind])
-            at = behind
+                after += max(number, 0)
+            fields.append(body[at:after])
+            at = after
         records.append(fields)
     return records
 
@@ -257,7 +257,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _change_message(message: bytes, rng: random.Random) -> bytes:
-    """Key or value of a message of magic 0 or 1, or the messages in it."""
+    """The key or value of a message of magic 0 or 1, or the messages in it, are changed."""
     magic, codec = message[16], message[17] & 7
     key_at = _KEY_AT[magic]
     key_length = struct.unpack_from(">i", message, key_at)[0]
@@ -276,7 +276,7 @@ def _change_message(message: bytes, rng: random.Random) -> bytes:
 
 
 def _change_inner(messages: bytes, rng: random.Random) -> bytes:
-    """The messages inside a wrapper, most of them with their checksums repaired."""
+    """The messages inside a wrapper are changed, most of them with right checksums."""
     inner, at = [], 0
     while at < len(messages):
         end = at + 12 + int.from_bytes(messages[at + 8 : at + 12], "big")

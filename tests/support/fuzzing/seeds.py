@@ -1,4 +1,4 @@
-"""Seeds to mutate: logs of real brokers, and encoded batches of every shape they do not have."""
+"""Seeds to mutate: logs of real brokers, and encoded batches of the shapes that these lack."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def golden_logs() -> Iterator[bytes]:
 
 
 def load_seeds() -> list[Seed]:
-    """Each once as single batches, and once as whole logs."""
+    """Each log as single batches, and as a whole."""
     logs = [
         tuple(batch for batch, _ in split_batches(data))[:_MOST_BATCHES] for data in golden_logs()
     ]
@@ -53,7 +53,7 @@ def _records(first: int, n: int, *, with_headers: bool = True) -> list[Record]:
 
 
 def _encoded() -> Iterator[Seed]:
-    """Shapes that the golden logs lack, or have only one of."""
+    """Shapes that the golden logs lack, or have only once."""
     for codec in (NONE, GZIP, SNAPPY, LZ4, ZSTD):
         yield (
             encode_batch(_records(0, 6), codec=codec),

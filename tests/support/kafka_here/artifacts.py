@@ -29,11 +29,11 @@ _SECONDS = 600
 
 
 class ArtifactsError(Exception):
-    """Kafka cannot be had here; says why."""
+    """Kafka is not available here, for the stated reason."""
 
 
 def java() -> str:
-    """The Java to run."""
+    """The Java executable."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if not found or not Path(found).exists():
@@ -52,7 +52,7 @@ def py4j_jar() -> Path:
 
 
 def cache() -> Path:
-    """The directory of everything that is made or fetched once."""
+    """The directory of everything that is made or fetched only once."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "segmentlog-tests"
 
@@ -75,7 +75,7 @@ def _retrieve(into: Path, coordinates: Sequence[str], *options: str) -> None:
 
 
 def kept(name: str, make: Callable[[Path], None]) -> Path:
-    """Directory in the cache, made now if it is not there; whole or absent, never half."""
+    """A directory in the cache, made if it does not exist; it is whole or absent."""
     cache().mkdir(parents=True, exist_ok=True)
     final = cache() / name
     with (cache() / f"{name}.lock").open("w") as lock:
@@ -91,7 +91,7 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def _fetched(name: str, *wanted: tuple[Sequence[str], Sequence[str]]) -> Path:
-    """Directory of jars."""
+    """A directory of jars."""
 
     def fetch(into: Path) -> None:
         for coordinates, options in wanted:
@@ -117,7 +117,7 @@ def kafka_jars(version: str) -> Path:
 
 
 def logging_jars() -> Path:
-    """Directory with what lets a broker of any version print what it logs."""
+    """Directory of jars with which a broker of any version prints its log."""
     wanted = (("org.slf4j", "slf4j-simple", _SLF4J_SIMPLE), ("-notransitive",))
     return _fetched(f"slf4j-simple-{_SLF4J_SIMPLE}", wanted)
 

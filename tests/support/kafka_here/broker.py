@@ -1,4 +1,4 @@
-"""One broker of one version: a single KRaft node on loopback, in directories of its own."""
+"""A broker of one version: a single KRaft node on loopback, in separate directories."""
 
 import contextlib
 import os
@@ -69,11 +69,11 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives."""
+        """Whether its process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def _needed_settings(self) -> dict[str, object]:
-        """The settings that make it a node of its own, on new ports."""
+        """The settings of a single node, on new ports."""
         self.port, controller = free_port(), free_port()
         return {
             "process.roles": "broker,controller",
@@ -114,7 +114,7 @@ class Broker:
         return path
 
     def _prepare(self, settings: Path) -> None:
-        """Format its log directories, once; one that is alone is a copy of one that was."""
+        """Format its log directories, once; a single directory is copied from a formatted one."""
         if (self.log_dir / "meta.properties").exists():
             return
         if len(self.log_dirs) > 1:
@@ -184,7 +184,7 @@ class Broker:
         raise RuntimeError(message)
 
     def tail(self) -> str:
-        """The end of what it printed."""
+        """The end of its output."""
         return self.output.read_text(errors="replace")[-4000:] if self.output.exists() else ""
 
     def stop(self) -> None:
@@ -200,11 +200,11 @@ class Broker:
             raise RuntimeError(message)
 
     def kill(self) -> None:
-        """Kill it without giving it a chance to write anything."""
+        """Kill it, so that it cannot write anything."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: signal.Signals) -> bool:
-        """Send a signal, and wait; False if the process had to be killed instead."""
+        """Send a signal, and wait; False if the process had to be killed."""
         process, self._process = self._process, None
         if process is None or process.poll() is not None:
             return True

@@ -1,7 +1,7 @@
-"""Classes as a JVM has loaded them, kept in a file: the next JVM starts in half the time.
+"""Classes that a JVM has loaded, kept in a file: the next JVM starts in half the time.
 
-``-XX:ArchiveClassesAtExit`` writes such a file where a JVM ends cleanly, and
-``-XX:SharedArchiveFile`` reads it.  A JVM passes over a file that was made of other jars.
+``-XX:ArchiveClassesAtExit`` writes such a file when a JVM ends cleanly, and
+``-XX:SharedArchiveFile`` reads it. A JVM ignores a file that was made from other jars.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from kafka_here.artifacts import cache, java
 
 __all__ = ["ClassData"]
 
-#: The JVM says at its end which classes cannot be kept.
+#: At its end, the JVM prints which classes cannot be kept.
 _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 
@@ -43,7 +43,7 @@ class ClassData:
         return [*_QUIET, f"-XX:ArchiveClassesAtExit={self._new}"]
 
     def keep(self, *, is_whole: bool) -> None:
-        """Take up what a JVM has made that has ended, or remove it if that was killed."""
+        """Take over the file of a JVM that has ended, or remove it if the JVM was killed."""
         if not is_whole:
             self._new.unlink(missing_ok=True)
         elif self._new.exists():
@@ -51,6 +51,6 @@ class ClassData:
 
 
 def _java_version() -> str:
-    """A name that changes with each Java: its launcher, with the time of its installation."""
+    """A name that changes with each Java: its launcher, and the time of its installation."""
     found = Path(shutil.which(java()) or java()).resolve()
     return f"{found}{found.stat().st_mtime_ns}"

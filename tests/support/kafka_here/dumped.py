@@ -28,7 +28,7 @@ def assert_dump_is_sound(broker: Broker, *patterns: str, every: int = 1) -> None
 
 
 def objections(broker: Broker) -> list[str]:
-    """Warnings and errors that it has printed about its log directory."""
+    """Warnings and errors that the broker has printed about its log directory."""
     return [
         line
         for line in broker.output.read_text().splitlines()

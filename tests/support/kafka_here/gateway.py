@@ -1,4 +1,4 @@
-"""One JVM for each version of Kafka, shared by its clients and its tools: each takes a second."""
+"""One JVM for each version of Kafka, shared by its clients and tools: starting takes a second."""
 
 import functools
 from pathlib import Path
@@ -41,7 +41,7 @@ class Gateway:
         self.jvm.java.lang.System.setOut(self.jvm.java.io.PrintStream(self._printed, True))
 
     def run(self, main: str, *arguments: str) -> str:
-        """Run the main method of a class, and return what it prints."""
+        """Run the main method of a class, and return its output."""
         self._printed.reset()
         strings = self.java.new_array(self.jvm.java.lang.String, len(arguments))
         for i, argument in enumerate(arguments):

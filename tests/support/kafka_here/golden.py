@@ -1,4 +1,4 @@
-"""Directories of brokers that are kept: copied, listed, and read back with what they must hold."""
+"""Stored directories of brokers: copied, listed, and read with their expected contents."""
 
 import base64
 import hashlib
@@ -28,7 +28,7 @@ class Expected(NamedTuple):
 
 
 def copy_log_dir(source: Path, target: Path, leave_out: Iterable[str]) -> None:
-    """Copy a log directory; files put aside for deletion and what `leave_out` names stay there."""
+    """Copy a log directory, without files that are put aside and files of `leave_out`."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.deleted", *leave_out))
 

@@ -1,4 +1,4 @@
-"""Small topics for the directories that are kept: few records, every way a log comes about."""
+"""Small topics for the stored directories: few records, and every way in which a log is made."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ BROKER_SETTINGS = {"log.retention.check.interval.ms": 300, "log.initial.task.del
 
 
 class GoldenTopic(NamedTuple):
-    """A recipe of a topic, its contents, and a check of its dump."""
+    """A recipe for a topic, its contents, and a check of its dump."""
 
     make: Callable[[Broker, JavaClient, str], None]
     about: str
@@ -33,7 +33,7 @@ def golden_topics(version: str) -> dict[str, GoldenTopic]:
 
 
 def _segment_setting(version: str) -> str:
-    """The setting for segments below 1 MiB, which Kafka 4 does not let applications have."""
+    """The setting for segments below 1 MiB, which Kafka 4 does not allow applications to use."""
     return "segment_bytes" if version.startswith("3") else "internal_segment_bytes"
 
 
@@ -86,7 +86,7 @@ def _append_time(codec: str) -> Callable[[Broker, JavaClient, str], None]:
 
 
 def _transactions(setting: str) -> Callable[[Broker, JavaClient, str], None]:
-    """Three producers, their transactions side by side, and records outside of any between."""
+    """Three producers with concurrent transactions, and records outside of any transaction."""
 
     def make(_: Broker, client: JavaClient, topic: str) -> None:
         client.create_topic(
@@ -155,7 +155,7 @@ def _deleted_records(_: Broker, client: JavaClient, topic: str) -> None:
 def _retention(
     setting: str, limit: Mapping[str, int], last_at: int = _FAR_MS
 ) -> Callable[[Broker, JavaClient, str], None]:
-    """A topic whose first segments a retention run takes away."""
+    """A topic whose first segments are removed by retention."""
 
     def make(_: Broker, client: JavaClient, topic: str) -> None:
         client.create_topic(
@@ -194,7 +194,7 @@ def _files(seen: Sequence[Mapping[str, str]]) -> int:
 def _settled(
     make: Callable[[Broker, JavaClient, str], None],
 ) -> Callable[[Broker, JavaClient, str], None]:
-    """Made, and as the cleaner leaves it."""
+    """A topic as the cleaner leaves it."""
 
     def make_and_wait(broker: Broker, client: JavaClient, topic: str) -> None:
         make(broker, client, topic)

@@ -31,7 +31,7 @@ class Outgoing(NamedTuple):
 
 
 class TransactionalProducer:
-    """One producer of Java's with a transactional id; nothing ends by itself."""
+    """A Java producer with a transactional id; it ends no transaction by itself."""
 
     def __init__(self, client: "JavaClient", producer: JavaObject) -> None:
         self._client = client
@@ -56,7 +56,7 @@ class TransactionalProducer:
         self.is_open = False
 
     def abandon(self) -> None:
-        """Close without ending what is open."""
+        """Close the producer without ending its transaction."""
         self._producer.close(self._client.jvm.java.time.Duration.ofMillis(0))
 
 
@@ -84,11 +84,11 @@ class JavaClient:
         self.close()
 
     def close(self) -> None:
-        """Close all clients, without waiting for a broker that may be gone."""
+        """Close all clients, without waiting for a broker that may have ended."""
         at_once = self.jvm.java.time.Duration.ofMillis(0)
         self._admin.close(at_once)
         for producer in self._producers:
-            producer.close(at_once)  # again is no error
+            producer.close(at_once)  # a second close is not an error
 
     def _properties(self, settings: Mapping[str, object]) -> JavaObject:
         properties = self.jvm.java.util.Properties()
@@ -109,8 +109,8 @@ class JavaClient:
         )
         new = new.configs({key.replace("_", "."): str(value) for key, value in settings.items()})
         self._wait(self._admin.createTopics([new]).all())
-        # A broker tells clients of a partition shortly before it takes records for it. The first
-        # of a producer's batches is refused then, while one behind it is taken for the first.
+        # A broker announces a partition shortly before it accepts records for it. It then refuses
+        # a producer's first batch, and takes the next batch for the first.
         latest = self.jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
         asked = self.jvm.java.util.HashMap()
         for partition in range(partitions):
@@ -129,7 +129,7 @@ class JavaClient:
     def alter_topic(self, topic: str, **settings: object) -> None:
         """Change settings of a topic; underscores for Kafka's dots.
 
-        The broker is told of it later and does not say when it has heard.
+        The broker learns of it later, and does not report when.
         """
         self.alter("TOPIC", topic, {key.replace("_", "."): each for key, each in settings.items()})
 
@@ -232,10 +232,10 @@ class JavaClient:
             sent.append(producer.send(made))
         producer.flush()
         for each in sent:
-            each.get()  # flush says nothing of a record that was refused
+            each.get()  # flush does not report a refused record
 
     def forget(self, producer: JavaObject) -> None:
-        """Close a producer whose broker is gone, without waiting for it."""
+        """Close a producer whose broker has ended, without waiting for it."""
         producer.close(self.jvm.java.time.Duration.ofMillis(0))
 
     def transactional_producer(self, name: str, **settings: object) -> "TransactionalProducer":
@@ -262,7 +262,7 @@ class JavaClient:
     def consume_each(
         self, topics: Iterable[str], *, isolation: str = "read_uncommitted"
     ) -> dict[str, list[KafkaRecord]]:
-        """The same of some topics, with one consumer."""
+        """Every record of some topics, with one consumer."""
         found: dict[str, list[KafkaRecord]] = {topic: [] for topic in topics}
         with self._consumer(found, isolation) as (consumer, partitions):
             consumer.assign(partitions)

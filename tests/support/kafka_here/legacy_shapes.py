@@ -1,7 +1,7 @@
 """Topics of every shape that messages of magic 0 and 1 take on disk, on a broker of Kafka 2.
 
-A topic's ``message.format.version`` says which format.  The Java client sends magic 2, which the
-broker converts; librdkafka, told so, sends the old formats itself.
+A topic's ``message.format.version`` sets the format.  The Java client sends magic 2, which the
+broker converts; librdkafka, with that setting, sends the old formats itself.
 """
 
 import random
@@ -24,7 +24,7 @@ _SECONDS = 30
 
 
 class DumpedBatch(NamedTuple):
-    """A batch as the dump tool prints it; a message that stands alone is a batch of one."""
+    """A batch as the dump tool prints it; a single message is a batch of one record."""
 
     file: str
     magic: int
@@ -34,12 +34,12 @@ class DumpedBatch(NamedTuple):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether records between the first and the last one are gone."""
+        """Whether records between the first and the last one are missing."""
         return len(self.offsets) < self.offsets[-1] - self.offsets[0] + 1
 
 
 class LegacyShape(NamedTuple):
-    """A recipe of a topic, and a check that the topic has this shape."""
+    """A recipe for a topic, and a check that the topic has this shape."""
 
     make: Callable[[Broker, JavaClient, str], None]
     check: Callable[[Sequence[DumpedBatch], Sequence[KafkaRecord]], bool]
@@ -65,7 +65,7 @@ def dumped_batches(dump: str) -> dict[str, list[DumpedBatch]]:
 
 
 def legacy_records(n: int, seed: int = 1) -> list[Outgoing]:
-    """Keys and values of mixed sizes, some null, some empty; times that also go back."""
+    """Keys and values of mixed sizes, some null, some empty; times rise and fall."""
     rng = random.Random(seed)
     found = []
     for i in range(n):
@@ -84,7 +84,7 @@ def _plain(magic: int, codec: str, timestamp_type: str = "CreateTime") -> Legacy
         )
         client.produce(
             topic, legacy_records(60), compression_type=codec, batch_size=900,
-            linger_ms=5000,  # however slow the machine, batches are cut by their size
+            linger_ms=5000,  # batches are cut by their size, also on a slow machine
         )  # fmt: skip
 
     expected = timestamp_type if magic else "NoTimestampType"
@@ -102,7 +102,7 @@ def _plain(magic: int, codec: str, timestamp_type: str = "CreateTime") -> Legacy
 
 
 def _librdkafka(magic: int, codec: str) -> LegacyShape:
-    """Sets that a client of that time makes, which the broker takes as they are."""
+    """Sets of an old client, which the broker stores as they are."""
 
     def make(broker: Broker, client: JavaClient, topic: str) -> None:
         from confluent_kafka import Producer
@@ -212,7 +212,7 @@ def _compacted(magic: int, codec: str) -> LegacyShape:
 
 
 def _updates(update: int) -> list[Outgoing]:
-    """Twenty records: a few keys are updated often, a few once, and two are never again."""
+    """Twenty records: a few keys are updated often, a few once, and two never."""
     found = []
     for i in range(20):
         key = b"often %d" % (i % 4) if i % 3 else b"once %d" % i

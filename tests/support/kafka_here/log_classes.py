@@ -1,6 +1,6 @@
-"""Kafka's own log and cleaner on a directory, without a broker and at a time of day that is given.
+"""Kafka's own log and cleaner on a directory, without a broker, at a given time of day.
 
-Opened on ``.log`` files alone, it makes everything else of a partition, as after a crash.
+Opened on ``.log`` files alone, they make all other files of a partition, as after a crash.
 """
 
 import zlib
@@ -26,7 +26,7 @@ _MOST_ROUNDS = 1000  #: of each topic; a map of a few keys takes dozens
 
 
 class Cleaned(NamedTuple):
-    """One round of the cleaner: the log, where it began, and where the next one begins."""
+    """One round of the cleaner: the log, its beginning, and the beginning of the next round."""
 
     topic: str
     first_dirty: int
@@ -69,7 +69,7 @@ class KafkaLogs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close as a broker that stops: with checkpoints and the mark of a clean stop."""
+        """Close as a broker that stops, with checkpoints and the mark of a clean stop."""
         from segmentlog.model import TopicPartition
 
         directory = str(self.directory)
@@ -190,7 +190,7 @@ class KafkaLogs:
         return self._jvm.java.lang.Class.forName(name)
 
     def _fixed_time(self, now_ms: int) -> Any:
-        """Kafka's `Time`, whose every method says `now_ms`: no class of Python's is called."""
+        """Kafka's `Time`, whose every method returns `now_ms`, without a call into Python."""
         invoke = self._jvm.java.lang.invoke
         names = ("java.lang.Object", "java.lang.reflect.Method", "[Ljava.lang.Object;")
         number = self._jvm.java.lang.Long
@@ -209,7 +209,7 @@ class KafkaLogs:
         )
 
     def _ignoring_consumer(self) -> Any:
-        """Kafka's check whether a cleaning has been aborted: it never has."""
+        """Kafka's check whether a cleaning has been aborted, which never finds an abort."""
         invoke = self._jvm.java.lang.invoke
         kind = invoke.MethodType.methodType(
             self._jvm.java.lang.Void.TYPE, self._class("java.lang.Object")

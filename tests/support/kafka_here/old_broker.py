@@ -1,4 +1,4 @@
-"""One broker of Kafka 2, with the ZooKeeper it cannot do without: the last to write magic 0, 1."""
+"""A broker of Kafka 2 with the ZooKeeper that it needs: the last version to write magic 0, 1."""
 
 import contextlib
 import socket
@@ -51,7 +51,7 @@ class OldBroker(Broker):
         }
 
     def _prepare(self, _: Path) -> None:
-        """Nothing: a broker without KRaft formats its directory itself."""
+        """Do nothing: a broker without KRaft formats its directory itself."""
 
     def start(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Records as Java prints them: one call fetches a thousand, where their fields take ten each."""
+"""Records as Java prints them: one call returns a thousand, instead of ten calls for each."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import NamedTuple
 __all__ = ["KafkaRecord", "parse_records"]
 
 _TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
-#: ``ConsumerRecord.toString`` up to the bytes of the key; what its headers hold comes as numbers.
+#: ``ConsumerRecord.toString`` up to the bytes of the key; keys and values of headers are numbers.
 _RECORD = re.compile(
     r"ConsumerRecord\(topic = (?P<topic>\S+), partition = (?P<partition>\d+),"
     r"(?: leaderEpoch = \w+,)? offset = (?P<offset>\d+), (?P<type>\w+) = (?P<time>-?\d+),"
@@ -22,7 +22,7 @@ _HEADER = re.compile(
 
 
 class KafkaRecord(NamedTuple):
-    """A record as a consumer returns it; `headers` is None when there are none, as in Spark."""
+    """A record as a consumer returns it; without headers, `headers` is None, as in Spark."""
 
     topic: str
     partition: int
@@ -58,13 +58,13 @@ def parse_records(printed: str) -> Iterator[KafkaRecord]:
 
 
 def _bytes(printed: str, at: int, size: int, closing: str) -> tuple[bytes | None, int]:
-    """The bytes at a place, null if their size is negative, and the place behind `closing`."""
-    behind = at + (len("null") if size < 0 else size)
-    if not printed.startswith(closing, behind):
-        message = f"{closing!r} is not behind {printed[max(0, at - 500) : behind + 20]!r}"
+    """The bytes at a place, null if their size is negative, and the place after `closing`."""
+    end = at + (len("null") if size < 0 else size)
+    if not printed.startswith(closing, end):
+        message = f"{closing!r} does not follow {printed[max(0, at - 500) : end + 20]!r}"
         raise ValueError(message)
-    text = printed[at:behind]
-    return None if size < 0 else text.encode("latin-1"), behind + len(closing)
+    text = printed[at:end]
+    return None if size < 0 else text.encode("latin-1"), end + len(closing)
 
 
 def _headers(printed: str) -> tuple[tuple[str, bytes | None], ...] | None:

@@ -1,4 +1,4 @@
-"""Produce requests with batches of any producer: Kafka's clients take the ids that they get."""
+"""Produce requests with batches of any producer; Kafka's clients cannot choose producer ids."""
 
 import socket
 import struct

@@ -1,4 +1,4 @@
-"""Rows of the engine as the records that a consumer returns: to compare the two."""
+"""Rows of the engine in the form of a consumer's records, to compare both."""
 
 import pyarrow as pa
 
@@ -8,7 +8,7 @@ __all__ = ["rows_of"]
 
 
 def rows_of(table: pa.Table) -> list[KafkaRecord]:
-    """Rows of a scan with headers as consumer's records."""
+    """Rows of a scan with headers, as a consumer's records."""
     at = table.schema.get_field_index("timestamp")
     table = table.set_column(at, "timestamp", table.column(at).cast(pa.int64()))
     return [

@@ -1,7 +1,7 @@
 """Topics of every shape that records take on disk, made by real clients on a real broker.
 
 Each shape is a function that produces a topic of its name, and a check on what Kafka's own dump
-tool then says of its files, so that a test knows that the shape is really there.
+tool then prints of its files, so that a test knows that the shape really exists.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Shape(NamedTuple):
-    """A recipe of a topic, and a check that the topic has this shape."""
+    """A recipe for a topic, and a check that the topic has this shape."""
 
     make: Callable[[Broker, JavaClient, str], None]
     check: Callable[[Sequence[Batch], Sequence[KafkaRecord]], bool]
@@ -90,7 +90,7 @@ def _librdkafka(codec: str) -> Shape:
             raise RuntimeError(message)
 
     def is_compressed(seen: Sequence[Batch], rows: Sequence[KafkaRecord]) -> bool:
-        """A message that a slow machine sends alone, while others wait, is not compressed."""
+        """Whether batches of several records are compressed; single messages may not be."""
         several = [batch for batch in seen if batch["count"] != "1"]
         return {codec} == _codecs(several) and len(rows) == 200
 
@@ -256,14 +256,14 @@ SHAPES: dict[str, Shape] = {
 
 
 class Made(NamedTuple):
-    """The topics of all shapes that a broker holds."""
+    """The topics of all shapes on a broker."""
 
     log_dir: Path
     rows: Mapping[str, Sequence[KafkaRecord]]
 
 
 def make(broker: Broker, client: JavaClient) -> Made:
-    """Make every shape on `broker`, and see it with the broker's own consumer."""
+    """Make every shape on `broker`, and read it with the broker's own consumer."""
     for topic, shape in SHAPES.items():
         shape.make(broker, client, topic)
     return Made(broker.log_dir, client.consume_each(SHAPES))

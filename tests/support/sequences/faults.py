@@ -40,7 +40,7 @@ class Fault(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Fault":
-        """The fault of which this is the text."""
+        """The fault that this text describes."""
         kind, _, number = text.partition("@")
         return cls(kind, int(number.rstrip("+")), number.endswith("+"))
 
@@ -53,13 +53,13 @@ class Calls:
         self.is_met = False
 
     def of(self, kind: str) -> int:
-        """How many calls were made at which a fault of this kind can be met."""
+        """The number of calls at which a fault of this kind can occur."""
         return self.n_read if kind == "unreadable" else self.n_made
 
 
 @contextmanager
 def met(fault: Fault | None) -> Iterator[Calls]:
-    """Count the calls meanwhile, and let one of them meet the fault."""
+    """Count the calls meanwhile, and raise the fault at one of them."""
     calls = Calls()
 
     def around(name: str, forward: Forward) -> object:

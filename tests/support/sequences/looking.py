@@ -1,4 +1,4 @@
-"""A log directory as readers see it: scans, datasets, look-ups by time, and readers that wait."""
+"""A log directory as readers see it: scans, datasets, look-ups by time, and open readers."""
 
 import random
 from collections.abc import Mapping
@@ -47,12 +47,12 @@ class Seen:
     settings: Mapping[str | None, Mapping[str, str]]
 
     def log(self, topic_partition: TopicPartition) -> SeenLog:
-        """One partition; an empty one if it is not there."""
+        """One partition; a missing one is empty."""
         return self.logs.get(topic_partition, SeenLog(0, 0, 0, ()))
 
 
 def look(directory: Path, names: tuple[str, ...]) -> Seen:
-    """Read all that is in a directory, each partition by itself and all of them as a dataset."""
+    """Read everything in a directory, each partition by itself and all as a dataset."""
     settings = {topic: _settings(directory, topic) for topic in (None, *names)}
     logs = dict[TopicPartition, SeenLog]()
     opened = _opened(directory)
@@ -79,7 +79,7 @@ def _opened(directory: Path) -> segmentlog.LogDirectory | None:
 
 
 def _settings(directory: Path, topic: str | None) -> dict[str, str]:
-    """The settings that the directory holds of a topic itself."""
+    """The settings of a topic that the directory has."""
     known = segmentlog.topic_settings(directory, topic)
     source = Source.FILE if topic else Source.FILE_DEFAULTS
     return {name: each.value for name, each in known.items() if each.source == source}
@@ -115,7 +115,7 @@ def _assert_dataset_equal(
 
 
 def assert_equal(seen: Seen, model: Model) -> None:
-    """Readers see the rows of a model, and its bounds and settings.
+    """Readers see the rows, the bounds and the settings of a model.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def assert_equal(seen: Seen, model: Model) -> None:
 
 
 def assert_found_by_time(directory: Path, model: Model, rng: random.Random) -> None:
-    """Look-ups by time find the first row at or after it, and bounds by time read from there.
+    """Look-ups by time find the first row at or after the time, and reads by time begin there.
 
     A look-up, as a broker's, searches the first segment that has ever reached the time: it may
     find nothing where a row that was newer is hidden or was compacted.
@@ -169,7 +169,7 @@ def assert_found_by_time(directory: Path, model: Model, rng: random.Random) -> N
 
 
 def assert_sound(directory: Path) -> None:
-    """`verify` finds nothing, and no commit is left to be finished."""
+    """`verify` finds nothing, and no commit is unfinished."""
     opened = _opened(directory)
     if opened is None:
         return
@@ -186,7 +186,7 @@ def bases_of(log: Log) -> list[int]:
 
 
 class Held:
-    """A reader that was opened before an operation, and reads on after it.
+    """A reader that is opened before an operation, and reads after it.
 
     It may have opened the directory only, looked at the bounds of its scan, or read a first part.
     """
@@ -209,7 +209,7 @@ class Held:
             self._first = [self._reader.read_next_batch()]
 
     def check(self, after: Model, *, are_files_kept: bool) -> None:
-        """It sees the log of before or of after, or it raises `LogChangedError`.
+        """The reader sees the log of before or after the operation, or raises `LogChangedError`.
 
         A reader that has begun reads on in files that were put aside, while they are kept.  Once
         they are gone, compaction may have removed some rows of its rest: a newer row of each key

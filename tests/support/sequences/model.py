@@ -13,7 +13,7 @@ __all__ = ["Flush", "Horizon", "Model", "NewRow", "PlainLog", "Row"]
 class NewRow(NamedTuple):
     """A row to append; without an offset, it takes the next one.
 
-    `is_append_time` says whether the timestamp is a log's append time.
+    `is_append_time` : whether the timestamp is a log's append time.
     """
 
     partition: int
@@ -78,7 +78,7 @@ class PlainLog:
         return replace(self, end=end, rows=(*self.rows, *new), times=(*self.times, *times))
 
     def starting_at(self, start: int) -> "PlainLog":
-        """The log without its rows below an offset."""
+        """The log without rows below an offset."""
         if start <= self.start:
             return self
         rows = tuple(each for each in self.rows if each.offset >= start)
@@ -127,7 +127,7 @@ class PlainLog:
         return replace(self, rows=tuple(kept), horizons=horizons)
 
     def passed_over(self, now_ms: int, retention_ms: int) -> "PlainLog":
-        """The log if nobody knows whether a pass that changed no row took place."""
+        """The log if it is not known whether a pass that changed no row took place."""
         new = {
             each.offset: self.horizons.get(each.offset, Horizon(now_ms + retention_ms, 2**62))
             for each in self.rows
@@ -166,7 +166,7 @@ class Model:
     numbers: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def log(self, topic: str, partition: int) -> PlainLog:
-        """One partition; an empty one if it is not there."""
+        """One partition; a missing one is empty."""
         return self.logs.get(TopicPartition(topic, partition), PlainLog())
 
     def has(self, topic: str) -> bool:
@@ -192,7 +192,7 @@ class Model:
         return self.changed(topic, n_partitions, change)
 
     def without(self, topic: str) -> "Model":
-        """The model without a topic, and without all that was known of it."""
+        """The model without a topic, and without everything about it."""
         return Model(
             {each: log for each, log in self.logs.items() if each.topic != topic},
             {name: known for name, known in self.settings.items() if name != topic},

@@ -28,7 +28,7 @@ from sequences.model import Flush, Model, NewRow, PlainLog
 __all__ = ["CUT", "DONE", "OPERATIONS", "REFUSED", "TOPICS", "Plan", "Scene"]
 
 #: How an operation has ended: it returned, it raised an error of an operation that did nothing,
-#: or nobody knows how far it came.
+#: or its progress is not known.
 DONE, REFUSED, CUT = "done", "refused", "cut"
 
 #: Topics, each with its number of partitions.
@@ -57,7 +57,7 @@ class Scene:
     wait: Callable[[int], None]
 
     def topic(self) -> str:
-        """One of the topics."""
+        """A random topic."""
         return self.rng.choice([*TOPICS])
 
     def log(self, topic_partition: TopicPartition) -> segmentlog.Log:
@@ -65,7 +65,7 @@ class Scene:
         return segmentlog.open_log_dir(self.directory).log(*topic_partition)
 
     def rows(self, topic: str, most: int = 12) -> tuple[NewRow, ...]:
-        """Some rows; no two values of a sequence are likely to be the same."""
+        """Some rows; two values of a sequence are rarely equal."""
         return tuple(self._row(topic) for _ in range(self.rng.randint(1, most)))
 
     def _row(self, topic: str) -> NewRow:
@@ -197,7 +197,7 @@ def append_large(scene: Scene) -> Plan:
 
 
 def append_to_both(scene: Scene) -> Plan:
-    """One job to all topics that are there: all partitions have it at once, or none."""
+    """One job to all existing topics: all partitions have it at once, or none."""
     topics = [each for each in TOPICS if scene.model.has(each)]
     if not topics:
         return append(scene)
@@ -216,7 +216,7 @@ def append_to_both(scene: Scene) -> Plan:
 
 
 def abort(scene: Scene) -> Plan:
-    """Rows that are staged and given up."""
+    """Rows that are staged and then given up."""
     topic, config = scene.topic(), scene.config()
     rows = scene.rows(topic)
 
@@ -277,7 +277,7 @@ def preserve(scene: Scene) -> Plan:
     firsts = {each.partition: each.offset for each in reversed(rows)}
 
     def moved(number: int, log: PlainLog) -> PlainLog:
-        """A log without records begins at the first offset that is restored."""
+        """A log without records begins at the first restored offset."""
         first = firsts.get(number)
         if first is None or log.start < log.end:
             return log
@@ -304,7 +304,7 @@ def produce(scene: Scene) -> Plan:
 
 
 def repeat(scene: Scene) -> Plan:
-    """The last flush of a producer once more: it is written once, whatever became of it."""
+    """A repeat of a producer's last flush, which is written once, whatever was removed since."""
     if not scene.model.flushes:
         return produce(scene)
     producer_id, topic = scene.rng.choice([*scene.model.flushes])
@@ -339,7 +339,7 @@ def _flush(scene: Scene, producer_id: int, topic: str, flush: Flush) -> Plan:
 
 
 def fenced(scene: Scene) -> Plan:
-    """A flush of a producer's epoch that another one has fenced."""
+    """A flush with a producer's epoch that a higher epoch has fenced."""
     newer = [key for key, each in scene.model.flushes.items() if each.producer_epoch > 0]
     newer = [key for key in newer if scene.model.flushes[key].is_committed]
     if not newer:
@@ -411,7 +411,7 @@ def delete_records(scene: Scene) -> Plan:
 
 
 def delete_topic(scene: Scene) -> Plan:
-    """A topic, with all of its partitions, settings and numbers."""
+    """Delete a topic with its partitions, settings and numbers."""
     topic = scene.topic()
     is_there = [*scene.directory.glob(f"{topic}-*")]
 
@@ -587,7 +587,7 @@ def reindex(scene: Scene) -> Plan:
 
 
 def unmark(scene: Scene) -> Plan:
-    """The mark of a clean stop is gone, as after a broker's crash; so may be indexes, too.
+    """Remove the mark of a clean stop, as after a broker's crash, and perhaps indexes.
 
     A batch that the crash has torn, or zeros, may lie after the end of a log then.  No broker runs
     where a guard stands.
@@ -623,7 +623,7 @@ def _torn(scene: Scene, path: Path) -> bytes:
 
 
 def wait(scene: Scene) -> Plan:
-    """Some time goes by: replaced files are due, producers are idle."""
+    """Time passes: replaced files are due, and producers are idle."""
     n_ms = scene.rng.choice((1000, 120_000, 3_600_000, _DAY_MS + 1))
 
     def act(done: Callable[[], None]) -> None:

@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
 
 def parse(text: str) -> list[Step]:
-    """The steps of a line that a failure has printed."""
+    """The steps in a line that a failure has printed."""
     steps = []
     for word in text.split():
         call, _, fault = word.partition("!")
@@ -45,7 +45,7 @@ def parse(text: str) -> list[Step]:
 
 
 class BrokenSequenceError(AssertionError):
-    """A sequence after which a directory is not what its model says."""
+    """A sequence after which a directory differs from its model."""
 
     def __init__(self, steps: Sequence[Step], what: str) -> None:
         super().__init__(steps, what)
@@ -79,7 +79,7 @@ class _Play:
         self._waited_ms += n_ms
 
     def step(self, step: Step) -> Calls:
-        """Do one step and look at what it has left; the calls that it made."""
+        """Play one step and look at the result; return the calls that it made."""
         rng = random.Random(f"{step.name}:{step.seed}")
         self.wait(rng.randint(1, 20))
         scene = Scene(self.directory, self.model, rng, self._now_ns // 10**6, self.wait)
@@ -112,7 +112,7 @@ class _Play:
 
 
 def _ending(plan: Plan, fault: Fault | None, done: object) -> str:
-    """Do what is planned; how it has ended.
+    """Carry out a plan, and return how it ended.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def _ending(plan: Plan, fault: Fault | None, done: object) -> str:
 
 
 def _first_equal(plan: Plan, seen: object, ending: str, n_done: int) -> Model:
-    """The model that fits what is seen, of those that may hold."""
+    """The first of the allowed models that equals the directory."""
     errors = []
     for model in plan.allowed(seen, ending, n_done):  # type: ignore[arg-type]
         try:
@@ -156,7 +156,7 @@ def _new_play() -> Iterator[_Play]:
     memory = Path("/dev/shm")
     root = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda _: None)  # of use only to whoever loses power
+        patch.setattr("os.fsync", lambda _: None)  # only needed for a power cut
         yield _Play(root / "logs", patch)
     shutil.rmtree(root)
 
@@ -249,6 +249,6 @@ def _failure(steps: Sequence[Step]) -> BrokenSequenceError | None:
 
 
 def _kind(error: BrokenSequenceError) -> str:
-    """The first words of a failure without numbers and paths: equal for failures of one cause."""
+    """The first words of a failure, without numbers and paths: equal for failures of one cause."""
     words = [each for each in error.what.split() if "/" not in each]
     return "".join(each for each in " ".join(words[:4]) if not each.isdigit())

@@ -1,5 +1,5 @@
-"""Writers, a stream, compaction and retention on one directory, and a checker of all they leave.
+"""Writers, a stream, compaction and retention on one directory, and a checker of the results.
 
-`plan` says from a seed what is written, `history` holds reads against it, `writer` and `checker`
+`plan` derives the writes from a seed, `history` compares reads with them, `writer` and `checker`
 are programs, `stream` is a job of Spark's, and `upkeep` runs and kills the others.
 """

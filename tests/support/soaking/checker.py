@@ -38,7 +38,7 @@ def last_values(tables: list[pa.Table]) -> dict[bytes, bytes | None]:
 
 
 def numbered(values: list[bytes]) -> dict[int, list[int]]:
-    """Numbers of records that are not compacted, by writer."""
+    """Numbers of uncompacted records, by writer."""
     found: dict[int, list[int]] = {}
     for each in values:
         slot, number, _ = each.split(b"/", 2)
@@ -64,7 +64,7 @@ class Checker:
         self.counts: Counter[str] = Counter()
 
     def step(self) -> None:
-        """One read."""
+        """Make one read."""
         kind = self._rng.choice(_KINDS)
         begun = time.monotonic()
         since = self._history.update()
@@ -84,7 +84,7 @@ class Checker:
         self.counts[f"reads, {kind}"] += 1
 
     def _is_overtaken(self, error: LogChangedError) -> bool:
-        """Whether a pass or retention has come between the opening and the listing of a log."""
+        """Whether a pass or retention ran between the opening and the listing of a log."""
         if "compacted with records that came since" in str(error):
             self.counts["reads that a pass has overtaken"] += 1
             return True
@@ -136,14 +136,14 @@ class Checker:
         return ""
 
     def _retained_of(self, log: Log) -> str:
-        """All records from the log start on, which retention may have moved so far."""
+        """All records from the log start on, which retention may have moved up to there."""
         start, n_bytes = log.log_start_offset, sum(each.size for each in log.segments)
         rows, now_ms = self._rows(log), int(time.time() * 1000)
         offsets = rows["offset"].to_numpy()
         times = rows["timestamp"].cast("int64").to_numpy() // 1000
         self.counts["records read"] += len(rows)
         if len(rows) and (offsets[0] != start or not (np.diff(offsets) == 1).all()):
-            return f"a gap behind the start {start}"
+            return f"a gap after the start {start}"
         for slot, numbers in numbered(rows["value"].to_pylist()).items():
             if not (np.diff(numbers) == 1).all():
                 return f"records of writer {slot} are missing, or come twice"
@@ -163,7 +163,7 @@ class Checker:
 
 
 def main(directory: Path, ledger: Ledger, run: Soak) -> None:
-    """Read until told to end."""
+    """Read until standard input ends."""
     rng = random.Random(f"{run.seed} reads")
     checker = Checker(directory, ledger, run, rng)
     try:

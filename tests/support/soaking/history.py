@@ -1,4 +1,4 @@
-"""Commits as the writers have noted them, and a check of a read against them."""
+"""Commits that the writers have noted, and a check of a read against them."""
 
 import json
 from collections import Counter
@@ -14,13 +14,13 @@ State = dict[bytes, bytes]
 
 
 class Tail:
-    """The events of a ledger that were not seen yet."""
+    """The events of a ledger that were not read yet."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._position = path, 0
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Whole lines only."""
+        """New events, from whole lines only."""
         with self._path.open("rb") as file:
             file.seek(self._position)
             data = file.read()
@@ -60,7 +60,7 @@ class History:
         self._changes: dict[tuple[int, int], dict[bytes, bytes | None]] = {}
 
     def update(self) -> dict[int, int]:
-        """Take in what was noted since; the last commit of each writer that has ended."""
+        """Read the new notes; return the last ended commit of each writer."""
         for event in self._tail.events():
             if event["what"] == "begin" and event["number"] > self.begun[event["slot"]]:
                 self._begin(event["slot"], event["number"])

@@ -1,4 +1,4 @@
-"""The writes of a soak: each commit follows from the seed, its writer and its number."""
+"""The writes of a soak: seed, writer and number determine each commit."""
 
 import random
 import zlib
@@ -10,7 +10,7 @@ __all__ = ["PARTITIONS", "SPARK", "WRITER", "Record", "Soak", "key_of", "records
 #: Topics with their partitions: the last value of each key stays; some bytes; some seconds.
 PARTITIONS: Mapping[str, int] = {"latest": 4, "sized": 2, "timed": 2}
 
-WRITER, SPARK = 1, 2  #: who writes: the plain writer, and jobs of Spark's
+WRITER, SPARK = 1, 2  #: the writers: the plain writer, and jobs of Spark's
 _IN_TURN = ("latest", "latest", "sized", "latest", "timed")
 
 
@@ -65,7 +65,7 @@ def topic_of(slot: int, number: int) -> str:
 
 
 def key_of(slot: int, number: int) -> bytes:
-    """A key; each has one writer."""
+    """A key; only one writer writes it."""
     return b"%d-%05d" % (slot, number)
 
 

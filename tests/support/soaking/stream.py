@@ -1,7 +1,7 @@
-"""A job of Spark's that reads on from where it has stopped, and one that writes now and then.
+"""A job of Spark's that continues a read, and one that writes sometimes.
 
-The connector has no streams yet.  So the job does by itself what a stream would: it keeps the
-next offset of each partition, and reads from there to the end, with ``failOnDataLoss``.
+The connector has no streams yet. So the job does what a stream would do: it keeps the next offset
+of each partition, and reads from there to the end, with ``failOnDataLoss``.
 """
 
 import json
@@ -53,7 +53,7 @@ class Stream:
         self.counts: Counter[str] = Counter()
 
     def step(self) -> None:
-        """Read what is new."""
+        """Read the new records."""
         begun, before = time.monotonic(), self._looked
         since = self._history.update()
         is_loss = False
@@ -102,7 +102,7 @@ class Stream:
         )
 
     def _why_not(self, said: str, begun: float) -> str:
-        """Whether a read had to fail: retention was faster, or the read too slow; why not."""
+        """The error, or an empty text if the read had to fail."""
         if "LogChangedError" in said:
             self.counts["stream: came too late"] += 1
             is_late = time.monotonic() - begun >= 0.95 * self._run.delete_delay
@@ -140,7 +140,7 @@ class Stream:
                 self._ledger.note("bad", text=text)
 
     def _read_anew(self) -> None:
-        """Take the last values up to where the stream has come."""
+        """Read the last values again, up to the stream's position."""
         opened = segmentlog.open_log_dir(self._directory)
         tables = []
         for partition, end in self._next["latest"].items():
@@ -150,7 +150,7 @@ class Stream:
         self._view = last_values(tables)
 
     def _forget_deleted(self) -> None:
-        """Read all keys anew, as a job does whose stream was away for too long."""
+        """Read all keys again, as a job does after its stream has paused for too long."""
         opened = segmentlog.open_log_dir(self._directory)
         kept: set[bytes] = set()
         for partition in range(PARTITIONS["latest"]):
@@ -159,7 +159,7 @@ class Stream:
         self._view = {key: value for key, value in self._view.items() if key in kept}
 
     def write(self) -> None:
-        """One job, under its number; now and then it is run twice."""
+        """Write one job under its number; sometimes it runs twice."""
         number = self._written
         self._ledger.note("begin", slot=SPARK, number=number)
         _, records = records_of(self._run, SPARK, number, {})

@@ -1,6 +1,6 @@
-"""The processes of a soak: a writer, a checker, and ``compact`` and ``retain`` from time to time.
+"""The processes of a soak: a writer, a checker, and repeated ``compact`` and ``retain``.
 
-The writer and the commands are killed now and then, and begun again.
+The writer and the commands are killed sometimes, and started again.
 """
 
 import json
@@ -32,7 +32,7 @@ _PASSING = [".cleaned", ".swap"]
 
 
 class _Command:
-    """One of the two commands, from time to time.
+    """One of the two commands, which runs again and again.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class _Command:
 
 
 class Upkeep:
-    """Runs all processes but Spark's, in a thread, from `start` to `end`.
+    """All processes except Spark's, in a thread, from `start` to `end`.
 
     Parameters
     ----------
@@ -74,13 +74,13 @@ class Upkeep:
         self._tail = Tail(ledger.path)
 
     def start(self) -> None:
-        """Begin."""
+        """Start all processes."""
         self._start_writer()
         self._checker = self._start("soaking.checker")
         self._thread.start()
 
     def end(self) -> None:
-        """Let all come to their end."""
+        """Let all processes end."""
         self._is_over.set()
         self._thread.join()
         for each in self._commands:
@@ -94,7 +94,7 @@ class Upkeep:
         self.counts["seconds of processor time, children"] = round(used.ru_utime + used.ru_stime)
 
     def kill(self) -> None:
-        """Leave none, whatever has happened."""
+        """Kill every process that is left."""
         self._is_over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -105,8 +105,8 @@ class Upkeep:
                 each.communicate()
 
     def command(self, *arguments: str) -> "subprocess.Popen[str]":
-        """A command of segmentlog's, begun."""
-        # The broker's own policy is Kafka's, and no file of the directory says so.
+        """A started command of segmentlog's."""
+        # The broker's own policy is Kafka's default, which no file of the directory contains.
         own = ["--kafka-defaults"] if arguments[0] == "retain" else []
         return subprocess.Popen(
             [sys.executable, "-m", "segmentlog", *arguments, *own],
@@ -154,7 +154,7 @@ class Upkeep:
         self._start_writer()
 
     def _has_written(self) -> bool:
-        """Whether this writer has committed: a slow machine's would else be killed before."""
+        """Whether this writer has committed: on a slow machine it would be killed before."""
         return any(
             each["what"] == "committed" and each["pid"] == self._writer.pid
             for each in self._tail.events()
@@ -170,13 +170,13 @@ class Upkeep:
                 of.kill_at = of.begun_at + self._rng.uniform(0, of.took)
 
     def _is_to_be_killed(self, name: str) -> bool:
-        """Not before it has done something; then until it was killed once; then now and then."""
+        """Whether to kill: not before something is done, then at least once, then sometimes."""
         if not self.counts[f"{name}: {_DONE[name][0][1]}"]:
             return False
         return not self.counts[f"{name}: killed"] or self._rng.random() < _KILLED
 
     def _kill_in_a_pass(self, process: "subprocess.Popen[str]") -> None:
-        """Kill a compaction that has begun to write; at a random moment from then on."""
+        """Kill a compaction at a random moment after it has begun to write."""
         deadline = time.monotonic() + _MOST_LOOKS
         later = self._rng.choice([0, 0, 0.002, 0.01, 0.03])
         wanted = self._rng.choice(_PASSING)
@@ -190,7 +190,7 @@ class Upkeep:
             time.sleep(_LOOKS)
 
     def _passing(self) -> set[str]:
-        """Endings of the files of a pass that has not ended."""
+        """Endings of the files of an unfinished pass."""
         paths = [self._directory / f"latest-{each}" for each in range(PARTITIONS["latest"])]
         return {each.suffix for path in paths for each in path.iterdir()} & {*_PASSING}
 

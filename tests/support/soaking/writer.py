@@ -1,7 +1,7 @@
-"""A plain writer, to be killed at any time: ``writer DIRECTORY LEDGER HOW``.
+"""A plain writer that may be killed at any time: ``writer DIRECTORY LEDGER HOW``.
 
-It notes each commit before and after.  The commit that a kill has interrupted is repeated with
-the same sequences, and so takes place once.  It ends with its standard input.
+It notes each commit before and after. If a kill interrupts a commit, the next writer repeats it
+with the same sequences, so that it takes place once. It ends with its standard input.
 """
 
 import json
@@ -72,7 +72,7 @@ class Writer:
             self._sequences[topic][each.partition] += 1
 
     def step(self) -> None:
-        """One commit."""
+        """Make one commit."""
         sequences = self._sequences[topic_of(WRITER, self._number)]
         topic, records = records_of(self._run, WRITER, self._number, sequences)
         self._ledger.note("begin", slot=WRITER, number=self._number, sequences=sequences)
@@ -107,7 +107,7 @@ class Writer:
 
 
 def main(directory: Path, ledger: Ledger, run: Soak) -> None:
-    """Commit until told to end."""
+    """Commit until standard input ends."""
     try:
         writer = Writer(directory, ledger, run)
         pause = 0.0

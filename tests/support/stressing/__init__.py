@@ -1,5 +1,5 @@
-"""Writers and readers that do their worst at the same time, and what has to be true of it.
+"""Writers and readers at work at the same time, and the properties that must hold.
 
-`plan` says from a seed what each writer does, `writer` and `reader` are programs, `ledger` is what
-they write down, and `verdict` holds one against the other.
+`plan` derives each writer's operations from a seed, `writer` and `reader` are programs, `ledger`
+is what they note, and `verdict` compares their notes.
 """

@@ -1,4 +1,4 @@
-"""The ledger of processes beside the log directory: a line an event, in the order of time."""
+"""The ledger of processes beside the log directory: one line for each event, in order of time."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Ledger:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         os.close(self._descriptor)
 
     def note(self, what: str, **fields: Any) -> None:
@@ -38,6 +38,6 @@ class Ledger:
         os.write(self._descriptor, line.encode())
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """All of them; while others write, but for the last ones, which may not be whole yet."""
+        """All events; while others write, the last line may be partial and is left out."""
         with self.path.open() as lines:
             yield from map(json.loads, takewhile(lambda line: line.endswith("\n"), lines))

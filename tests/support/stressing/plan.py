@@ -1,4 +1,4 @@
-"""The plan of writers: each operation follows from the seed of the run and its number."""
+"""The plan of writers: the run's seed and the number determine each operation."""
 
 import random
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from segmentlog.topic_config import TopicConfig
 
 __all__ = ["NUMBERS_PER_SLOT", "OPS", "READS", "SHORT_READS", "TOPICS", "Op", "op_of"]
 
-#: Topics that are there from the beginning, with their partitions.
+#: Topics that exist from the beginning, with their partitions.
 TOPICS = {"few": 3, "more": 2, "tiny": 2}
 NUMBERS_PER_SLOT = 10**6  #: of the operations of one writer
 _NEW_PARTITIONS = 3
@@ -22,7 +22,7 @@ OPS = {
     "overwrite": 10, "abort": 4, "fail": 14, "recover": 4, "forget watermarks": 4,
 }  # fmt: skip
 
-#: Kinds of reads; the others than these are begun, put aside, and gone on with later.
+#: Short kinds of reads; other kinds begin, are put aside, and continue later.
 SHORT_READS = ("scan", "slices", "time")
 READS = (*SHORT_READS, "held", "held time", "later")
 
@@ -43,7 +43,7 @@ class Op:
     flush : whether it is synced.
     is_numbered : whether it is a numbered write (``txn``), tried again after a kill.
     pause_seconds : before each append, and before the decision.
-    fails_at : number of the append that fails, of those that fail.
+    fails_at : number of the append that fails, if one fails.
     """
 
     kind: str
@@ -56,12 +56,12 @@ class Op:
 
     @property
     def is_write(self) -> bool:
-        """Whether it comes to a commit."""
+        """Whether it reaches a commit."""
         return self.kind not in {"abort", "recover", "forget watermarks"}
 
     @property
     def topic(self) -> str | None:
-        """The topic of all rows, if there is but one."""
+        """The topic of all rows, if there is only one."""
         return next(iter(self.job.topics)) if len(self.job.topics) == 1 else None
 
     @property
@@ -77,7 +77,7 @@ class Op:
 
 
 def op_of(seed: int, number: int, n_new_topics: int) -> Op:
-    """Operation `number`; `n_new_topics` bounds what one writer makes."""
+    """Operation `number`; one writer makes at most `n_new_topics` topics."""
     rng = random.Random(f"{seed} {number}")
     (kind,) = rng.choices(list(OPS), list(OPS.values()))
     slot, at = divmod(number, NUMBERS_PER_SLOT)

@@ -1,7 +1,7 @@
-"""A reader without a pause: ``reader DIRECTORY LEDGER HOW``; ends with its standard input.
+"""A reader without a pause: ``reader DIRECTORY LEDGER HOW``; it ends with its standard input.
 
-It holds what it reads against itself at once, and writes down what it has seen, for
-`stressing.verdict`.  Long work is begun, put aside, and gone on with later.
+It checks at once that its reads agree with each other, and notes what it has seen, for
+`stressing.verdict`. Long reads begin, are put aside, and continue later.
 """
 
 import faulthandler
@@ -41,7 +41,7 @@ def _scan_of(opened: segmentlog.LogDirectory, of: TopicPartition, level: str) ->
 
 
 class _Warnings(logging.Handler):
-    """The log lines: counts, and all that tells to read undecided data."""
+    """Counts of log lines, and of lines that advise to read undecided data."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(logging.WARNING)
@@ -56,7 +56,7 @@ class _Warnings(logging.Handler):
 
 
 class _Read:
-    """One read, from its beginning to what is written down of it."""
+    """One read, from its beginning to its note."""
 
     def __init__(self, ledger: Ledger, kind: str, level: str) -> None:
         self._ledger = ledger
@@ -66,14 +66,14 @@ class _Read:
         self._changed: dict[str, str] = {}
 
     def partition(self, key: TopicPartition, read: Callable[[], Found]) -> None:
-        """Read one, which may be gone."""
+        """Read one partition, which may be gone."""
         try:
             self._seen[key] = read()
         except LogChangedError as error:
             self.changed(key, error)
 
     def changed(self, key: TopicPartition, error: LogChangedError) -> None:
-        """Its records are gone, it says."""
+        """Note that records of the read are gone, as the error says."""
         self._changed[str(key)] = str(error)
         fields = {"kind": self.kind, "level": self.level, "begun": self.begun}
         is_planned = bool(self.planned)
@@ -82,7 +82,7 @@ class _Read:
         )
 
     def end(self) -> None:
-        """Write it down."""
+        """Note the read."""
         self._ledger.note(
             "look", kind=self.kind, level=self.level, begun=self.begun,
             planned=self.planned or now(), changed=self._changed,
@@ -90,7 +90,7 @@ class _Read:
         )  # fmt: skip
 
     def fail(self, what: str, text: str) -> None:
-        """Write down what no reader may meet."""
+        """Note a result that no reader may get."""
         self._ledger.note(
             "bad read", kind=self.kind, level=self.level, begun=self.begun, error=what, text=text
         )
@@ -118,7 +118,7 @@ class Reader:
         self._kinds = self._in_turn()
 
     def _in_turn(self) -> Iterator[tuple[str, str]]:
-        """Each kind at each level, in an order that is new each time; short ones more often."""
+        """Each kind at each level, in a random order each time; short kinds come more often."""
         while True:
             kinds = [*READS, *SHORT_READS]
             together = list(itertools.product(kinds, LEVELS))
@@ -126,7 +126,7 @@ class Reader:
             yield from together
 
     def step(self) -> None:
-        """Go on with a read that has waited long enough, or begin one."""
+        """Continue a read that has waited long enough, or begin one."""
         due = [each for each in self._pending if each[0] <= now()]
         if due:
             self._pending.remove(due[0])
@@ -144,12 +144,12 @@ class Reader:
         self._go_on(read, begin[kind](read))
 
     def finish(self) -> None:
-        """End what has been put aside."""
+        """Finish the reads that are put aside."""
         while self._pending:
             self._go_on(*self._pending.pop()[1:])
 
     def _go_on(self, read: _Read, steps: _Steps) -> None:
-        """Up to where it is put aside, or to its end."""
+        """Continue a read until it is put aside, or to its end."""
         try:
             for _ in steps:
                 due = now() + int(self._rng.uniform(0, self._longest) * 1e9)
@@ -158,7 +158,7 @@ class Reader:
             read.end()
         except RowsError as error:
             read.fail("wrong rows", str(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is: the test says what
+        except Exception as error:  # noqa: BLE001 - any error: the test reports it
             read.fail(type(error).__name__, traceback.format_exc())
 
     # Each generator yields where it is put aside.
@@ -238,9 +238,9 @@ class Reader:
 
 
 def main(directory: Path, ledger: Ledger, how: dict[str, int]) -> None:
-    """Read until told to end."""
+    """Read until standard input ends."""
     faulthandler.enable()
-    os.nice(5)  # the writers, and whoever kills them, need the processors more
+    os.nice(5)  # the writers and their parents need the processors more
     warnings = _Warnings(ledger)
     logger = logging.getLogger("segmentlog")
     logger.addHandler(warnings)

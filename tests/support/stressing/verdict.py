@@ -1,9 +1,9 @@
-"""The verdict: the looks of readers, held against what was committed.
+"""The verdict: the looks of readers, compared with the commits.
 
-The ledger has the decisions of all writers in their order, each with the token of the commit that
-it comes behind.  From the last state back these make the chain of the commits that took place:
-each moment of the directory is the end of one of them.  A look has to be one moment, not older
-than what was acknowledged before it began, and not newer than its end.
+The ledger has the decisions of all writers in order, each with the token of the commit before it.
+Followed back from the last state, these tokens give the chain of the commits that took place. Each
+moment of the directory is the end of one of them. A look has to be one moment: not older than the
+last acknowledged commit before its beginning, and not newer than its end.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ _RECOVERED = ("undid ", "finished ", "removed ")
 
 
 class Failure(NamedTuple):
-    """Something that no promise allows."""
+    """A result that no promise allows."""
 
     what: str
     level: str
@@ -34,7 +34,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class _Commit:
-    """One that took place; `acknowledged` is when, or nothing."""
+    """A commit that took place; `acknowledged` is its time, or nothing."""
 
     op: Op
     begun: int
@@ -51,7 +51,7 @@ class _Topic(NamedTuple):
     jobs: tuple[int, ...]
 
     def then(self, op: Op) -> "_Topic":
-        """Behind one more job."""
+        """The topic after one more job."""
         end, number = self.end_offset + op.job.n_rows, op.job.number
         if op.kind == "overwrite":
             return self._replace(start_offset=self.end_offset, end_offset=end, jobs=(number,))
@@ -59,7 +59,7 @@ class _Topic(NamedTuple):
 
 
 class Verdict:
-    """All that was wrong.
+    """All failures of a run.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Verdict:
         return self._by_what.get(what, [])
 
     def failures(self) -> list[Failure]:
-        """In the order of time."""
+        """All failures, in the order of time."""
         found = [*self._of_writers(), *self._of_readers(), *self._of_looks(), *self._of_changes()]
         return sorted(found, key=lambda failure: failure.at)
 
@@ -173,7 +173,7 @@ class Verdict:
                 yield Failure(what, each["level"], each["at"], f"{each['topic']}: {each['text']}")
 
     def _is_justified(self, change: _Event) -> bool:
-        """Whether there is an overwrite that the read need not have seen.
+        """Whether an overwrite explains the error.
 
         Reads that are planned find the files of earlier records for as long as the delay.
         """
@@ -200,7 +200,7 @@ class Verdict:
         """The commits around a moment."""
         around = [
             f"{name} {commit.op.kind} {commit.op.job.number} {dict(commit.op.job.topics)}"
-            for name, i in (("behind", at - 1), ("before", at))
+            for name, i in (("after", at - 1), ("before", at))
             if 0 <= i < len(self.commits)
             for commit in [self.commits[i]]
         ]
@@ -210,7 +210,7 @@ class Verdict:
 def _difference(
     seen: Mapping[str, Sequence[Any]], changed: Iterable[str], moment: Mapping[str, _Topic]
 ) -> str:
-    """In which partitions a look is not this moment: a line for each; nothing if in none."""
+    """A line for each partition in which a look differs from this moment."""
     expected = {
         f"{name}-{partition}": (topic.start_offset, topic.jobs)
         for name, topic in moment.items()
@@ -231,7 +231,7 @@ def _difference(
 
 
 def tally(events: Iterable[_Event], *, seed: int, n_new_topics: int) -> Counter[str]:
-    """The number of times that each thing has happened."""
+    """How often each thing has happened."""
     counts: Counter[str] = Counter()
     for each in events:
         what = each["what"]

@@ -1,9 +1,9 @@
 """A writer that is killed at random moments, again and again: ``writer DIRECTORY LEDGER HOW``.
 
 The program forks a child, kills it after a while, and forks the next one, until its standard input
-ends.  A child does operation after operation; the numbers of those that were begun are in memory
-that it shares with its parent, so no number comes twice but that of a numbered write, which is
-tried again until it is acknowledged.
+ends. A child does operation after operation. The numbers of begun operations are in memory that it
+shares with its parent, so that no number comes twice. Only a numbered write comes again, until it
+is acknowledged.
 """
 
 import errno
@@ -43,15 +43,15 @@ _LONGEST_CUT = 0.002  #: seconds before each of what may be hundreds
 
 
 class InjectedError(OSError):
-    """The disk was full, by order of the plan."""
+    """The disk is full, because the plan says so."""
 
 
 class AbortedError(Exception):
-    """The job has thought better of it."""
+    """The job gives up, because the plan says so."""
 
 
 class _Heard(logging.Handler):
-    """Warnings of the engine, which tell of recoveries."""
+    """Warnings of the engine about recoveries."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(logging.WARNING)
@@ -69,7 +69,7 @@ def _is_injected(error: BaseException | None) -> bool:
 
 
 class Writer:
-    """One child.
+    """One child process.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Writer:
         self._put_hooks()
 
     def run(self) -> None:
-        """Operation after operation, without an end."""
+        """Do operation after operation, without end."""
         while True:
             last, pending = struct.unpack("qq", self._shared[:16])
             number = pending or last + 1
@@ -146,7 +146,7 @@ class Writer:
         self._ledger.note("recovered" if recovered.is_whole else "not recovered", lines=lines)
 
     def _forget_watermarks(self, topic: str) -> None:
-        """As in a directory that has lost them: its logs are read to their ends."""
+        """Remove the high watermarks, so that logs are read to their ends."""
         path = str(self._directory)
         with DirectoryLock(path, 60):
             if list_guards(path):
@@ -187,7 +187,7 @@ class Writer:
         return call
 
     def _note_decision(self) -> None:
-        """While the lock is held, so decisions are in the ledger in their order."""
+        """Note the decision while the lock is held, so that the ledger has decisions in order."""
         op = self._op
         assert op is not None
         self._pause()
@@ -197,7 +197,7 @@ class Writer:
 
 
 def _warm_up(beside: Path) -> None:
-    """Load and compile what the children need, before they are forked."""
+    """Load and compile everything that the children need, before they are forked."""
     with tempfile.TemporaryDirectory(dir=beside.parent) as directory:
         for number in range(1, 12):
             op = op_of(0, number, 1)
@@ -223,7 +223,7 @@ def _last_begun(shared: mmap.mmap) -> int:
 
 
 def main(directory: Path, ledger: Ledger, how: dict[str, int]) -> None:
-    """Fork, wait, kill, and once more."""
+    """Fork, wait, kill, and begin again."""
     _warm_up(directory)
     logging.getLogger("segmentlog").addHandler(_Heard(ledger))
     shared = mmap.mmap(-1, mmap.PAGESIZE)
