@@ -102,7 +102,7 @@ from pathlib import Path
 from pyspark_segmentlog.source import SegmentLogDataSource
 from pyspark.sql.datasource import DataSourceReader
 
-def tell(step):
+def note(step):
     Path({out!r}, step).write_text(str("pandas" in sys.modules))
 
 class Telling(DataSourceReader):
@@ -110,11 +110,11 @@ class Telling(DataSourceReader):
         self.reader = reader
     def partitions(self):
         parts = self.reader.partitions()
-        tell("planned")
+        note("planned")
         return parts
     def read(self, partition):
         yield from self.reader.read(partition)
-        tell("read")
+        note("read")
 
 class Source(SegmentLogDataSource):
     @classmethod

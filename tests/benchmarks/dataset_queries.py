@@ -55,7 +55,7 @@ def _by_polars(frame: Callable[[], pl.LazyFrame], where: pl.Expr | None) -> Call
 
 
 def duckdb_and_polars(data: QueryData, rounds: int) -> list[Row]:
-    """The same queries over Parquet and logs; both open their files in every round."""
+    """Queries over Parquet and over logs, whose files are opened in every round."""
     logs, files = data.small, list(data.parquet)
     start, end = _window(data.n_small)
     sql = {"all rows": "", "1 % by time": f"where timestamp >= '{start}' and timestamp < '{end}'"}

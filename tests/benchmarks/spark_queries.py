@@ -56,7 +56,7 @@ def _ours(spark: SparkSession, path: object, **options: Any) -> DataFrame:
 
 
 def time_window(data: QueryData, rounds: int) -> list[Row]:
-    """The same two timestamps for both sources; each round plans the query again."""
+    """Both sources get the same two timestamps, and each round plans the query again."""
     with data.broker as broker:
         loopback, unix = (_windows(data, broker, rounds, unix) for unix in (False, True))
     n_rows = loopback["kafka"].digest[0]

@@ -37,7 +37,7 @@ def session(*, unix_sockets: bool = False) -> SparkSession:
 
 
 def write_ipc(directory: segmentlog.LogDirectory, topic: str, target: Path) -> list[str]:
-    """The same rows as Arrow files, one for each partition, in batches of 50,000."""
+    """Write the rows as Arrow files, one for each partition, in batches of 50,000."""
     files = []
     for partition in directory.topics()[topic]:
         table = directory.log(topic, partition).scan().read_all()

@@ -60,7 +60,7 @@ def _commit_row(scratch: Path, most_bytes: int, *, flush: bool, is_shared: bool)
         f"{largest.n_batches:,} batches took {largest.seconds:.2f} s"
     )
     name = "commit" if flush else "none"
-    by = "each task to all partitions" if is_shared else "each task to partitions of its own"
+    by = "each task to all partitions" if is_shared else "each task to its own partitions"
     return Row(
         f"commit of 100 GB in batches of 128 KiB, `flush={name}`, {by}",
         f"a fit of commits of up to {largest.n_bytes / 1e9:.1f} GB",

@@ -19,7 +19,7 @@ def run(stream: DataFrame, tmp_path: Path, sink: str, **options: str) -> None:
 def test_a_stream_of_a_log_directory(
     spark: SparkSession, example_data: str, tmp_path: Path
 ) -> None:
-    """Spark asks at `start`, and adds no error of its own."""
+    """Spark asks at `start`, and adds no other error."""
     stream = spark.readStream.format("segmentlog").load(example_data)
     with pytest.raises(
         StreamingQueryException, match=r"batch queries only: use spark\.read"

@@ -48,7 +48,7 @@ def test_what_python_shows(spark: SparkSession, places: dict[str, str], name: st
 def test_what_a_connect_client_shows(
     cluster: SparkSession, places: dict[str, str], name: str
 ) -> None:
-    """Spark adds more lines of its own, and none of ours."""
+    """Spark adds more lines, and none of our frames."""
     check(name, traceback_of(name, cluster, places), most=27)
 
 

@@ -169,7 +169,7 @@ def test_a_segment_that_grows_and_rolls_while_it_is_listed_is_read_whole(
     directory = with_or_without_watermarks
     done = act_in_scan(
         monkeypatch, directory / "t-0", lambda: write_job(directory, SECOND, **SMALL),
-        behind="00000000000000000000.log",
+        after="00000000000000000000.log",
     )  # fmt: skip
     seen = whole_jobs(look(segmentlog.open_log_dir(directory), level), JOBS)
     assert seen in ({1}, {1, 2})

@@ -44,7 +44,7 @@ def mixed_rows(n_rows: int) -> pa.Table:
 
 
 def append(broker: Broker, topic: str, n_rows: int, **settings: Any) -> None:
-    """Write one job of ours."""
+    """Write one of our jobs."""
     config = ProducerConfig(**settings)
     with segmentlog.open_writer(broker.log_dir, topic, config=config) as writer:
         writer.append(mixed_rows(n_rows))

@@ -41,7 +41,7 @@ def updates(spark: SparkSession, n_rows: int) -> DataFrame:
 
 
 def append(frame: DataFrame, broker: Broker, topic: str, **options: Any) -> None:
-    """Write one job of ours."""
+    """Write one of our jobs."""
     (
         frame.write.format("segmentlog")
         .options(topic=topic, **options)

@@ -45,7 +45,7 @@ def dumped(broker: Broker, partition: Path) -> str:
 
 
 def write(directory: Path, topic: str, producer: Producer, first: int) -> segmentlog.Appended:
-    """Write one turn of ours."""
+    """Write one of our turns."""
     with segmentlog.open_writer(directory, topic, producer=producer) as writer:
         writer.append(rows(first))
     (answer,) = writer.appended

@@ -73,7 +73,7 @@ def _all_decided(client: JavaClient, topic: str) -> None:
         short.send(topic, _records(2, f"short {step}"))
         short.end("commit")
     long.end("abort")
-    client.produce(topic, _records(5, "behind"))
+    client.produce(topic, _records(5, "after"))
 
 
 TOPICS = {"each-way": _each_way, "at-random": _at_random, "all-decided": _all_decided}

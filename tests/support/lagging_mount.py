@@ -4,7 +4,7 @@ Speaks the protocol of ``/dev/fuse``, so that nothing has to be installed.  As L
 
 - names, missing names, sizes and times are cached for `lag` seconds;
 - opening a file asks the server for its size; opening a directory, for its names;
-- calls go by handles: a directory that another has renamed still takes what is sent to it;
+- calls use handles: a directory that another has renamed still takes what is sent to it;
 - a file that another client has removed is ``ESTALE`` to processes that have it open;
 - a file that this client has open is not removed but called ``.nfs…`` until it is closed;
 - locks exclude on this mount alone, as with ``nolock``.
@@ -252,7 +252,7 @@ class _Server:
         return struct.pack("<5Q10I", *sizes, found.f_bsize, 255, found.f_frsize, *[0] * 7)
 
     def opendir(self, node: int, _: bytes) -> bytes:
-        """As with files: if the directory has changed, its cache is dropped."""
+        """If a directory has changed, its cache is dropped, as with files."""
         self._check(node)
         changed = os.fstat(self._nodes[node]).st_mtime_ns
         if self._changed.get(node) != changed:

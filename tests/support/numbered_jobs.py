@@ -2,7 +2,7 @@
 
 Each row of job `n` begins with ``n``, the job's rows in a partition, and the number of partitions
 that it writes to.  It writes the same count of rows to each of them, so whether a job is there
-whole can be told from rows alone.
+whole can be seen from rows alone.
 """
 
 import itertools

@@ -14,25 +14,23 @@ __all__ = ["act_in_scan"]
 class _Scan:
     """The entries of `os.scandir`, with one call in between."""
 
-    def __init__(
-        self, path: str, real: Callable[..., Any], behind: str, act: Callable[[], object]
-    ):
-        self._entries = self._list(path, real, behind, act)
+    def __init__(self, path: str, real: Callable[..., Any], after: str, act: Callable[[], object]):
+        self._entries = self._list(path, real, after, act)
 
     @staticmethod
     def _list(
-        path: str, real: Callable[..., Any], behind: str, act: Callable[[], object]
+        path: str, real: Callable[..., Any], after: str, act: Callable[[], object]
     ) -> Iterator[os.DirEntry[str]]:
         with real(path) as entries:
-            found = sorted(entries, key=lambda entry: entry.name != behind)
+            found = sorted(entries, key=lambda entry: entry.name != after)
         seen = {entry.name for entry in found}
-        if behind:
+        if after:
             yield found.pop(0)
             act()
             with real(path) as entries:
                 found += [entry for entry in entries if entry.name not in seen]
         yield from found
-        if not behind:
+        if not after:
             act()
 
     def __iter__(self) -> Iterator[os.DirEntry[str]]:
@@ -56,13 +54,13 @@ class _Scan:
 
 
 def act_in_scan(
-    patch: pytest.MonkeyPatch, directory: Path, act: Callable[[], object], *, behind: str = ""
+    patch: pytest.MonkeyPatch, directory: Path, act: Callable[[], object], *, after: str = ""
 ) -> list[str]:
     """Have `act` called once, in the middle or at the end of the next scan of `directory`.
 
     Parameters
     ----------
-    behind : name of the entry after which it is called; names that it adds are listed, too.
+    after : name of the entry after which it is called; names that it adds are listed, too.
         By default it is called when all entries have been listed.
 
     Returns
@@ -79,14 +77,14 @@ def act_in_scan(
     def scan(path: Any = ".") -> Any:
         if done or os.fspath(path) != str(directory):
             return real(path)
-        return _Scan(os.fspath(path), real, behind, act_once)
+        return _Scan(os.fspath(path), real, after, act_once)
 
     def listdir(path: Any = ".") -> list[str]:
         names = real_listdir(path)
         if done or os.fspath(path) != str(directory):
             return names
         act_once()
-        if behind:
+        if after:
             names += [name for name in real_listdir(path) if name not in names]
         return names
 

@@ -427,7 +427,7 @@ def test_a_read_starts_by_offset_by_time_or_before_its_end(
 
 
 def test_an_option_of_lower_precedence_is_not_even_parsed() -> None:
-    """As in `kafka`, a timestamp for all takes precedence over a map, and a map over offsets."""
+    """A timestamp for all takes precedence over a map, and a map over offsets, as in `kafka`."""
     bad = "no value at all"
     by_map = {"startingOffsetsByTimestamp": '{"a":{"0":5}}', "startingOffsets": bad}
     end_by_map = {"endingOffsetsByTimestamp": '{"a":{"0":6}}', "endingOffsets": bad}

@@ -163,7 +163,7 @@ def kept(assignment: Mapping[str, list], owned: Mapping[str, list]) -> int:
 
 
 def most_that_can_be_kept(n_partitions: int, owned: Mapping[str, list]) -> int:
-    """By counting: some members may keep one partition more than the least share.
+    """Some members may keep one partition more than the least share.
 
     Their number is the remainder.
     """

@@ -150,7 +150,7 @@ def test_a_bad_batch_ends_the_log_and_later_segments_go(tmp_path: Path) -> None:
 
 
 def test_damage_below_the_recovery_point_is_not_looked_for(tmp_path: Path) -> None:
-    """As with a broker, bytes below the recovery point are not read again."""
+    """Bytes below the recovery point are not read again, as with a broker."""
     partition = three_segments(tmp_path)
     recover(partition)
     before = tree(partition)
@@ -567,7 +567,7 @@ def test_damage_before_good_batches_of_a_clean_log_is_refused(tmp_path: Path) ->
 
 
 def test_an_empty_partition_gets_its_segment(tmp_path: Path) -> None:
-    """As with a broker, the log of a directory without segments begins at the log start."""
+    """The log of a directory without segments begins at the log start, as with a broker."""
     partition = tmp_path / "t-0"
     partition.mkdir()
     plan: RecoveryPlan = plan_recovery(str(partition), 0, 5)

@@ -171,7 +171,7 @@ def test_a_damaged_length_or_magic_before_a_good_batch_is_damage(partition: Path
 
 @pytest.mark.parametrize("between", [b"", b"\1", b"\xff" * 40])
 def test_an_old_batch_behind_new_ones_is_no_continuation(partition: Path, between: bytes) -> None:
-    """Bytes that a truncated log has left behind have offsets that were already given."""
+    """Bytes that a truncated log has left over have offsets that were already given."""
     found = end_of(partition, WHOLE + between + BATCHES[1])
 
     assert LogEnd(50, ENDS[5]) == found
@@ -193,7 +193,7 @@ def test_old_messages_are_part_of_the_log(partition: Path, message: bytes) -> No
 def test_a_damaged_old_message_is_torn_and_with_one_behind_it_damage(
     partition: Path, message: bytes
 ) -> None:
-    """Old messages are found by their checksums, as new batches are."""
+    """Old messages are found by their checksums, like new batches."""
     later = old_message(message[16], 52)
     for at in (14, 20, len(message) - 1):
         torn = end_of(partition, WHOLE + flip(message, at))

@@ -46,7 +46,7 @@ def test_every_partition_of_a_directory_is_described(run: Run, example_data: str
 
 
 def test_formats_and_codecs_come_from_headers(run: Run, tmp_path: Path) -> None:
-    """By default the first and last batches count, and with `--all` every batch."""
+    """The first and last batches count by default, and every batch with `--all`."""
     partition = tmp_path / "t-0"
     partition.mkdir()
     codecs = [0, 4, 2]  # only `--all` reads the middle batch

@@ -53,7 +53,7 @@ def test_to_an_offset_inside_a_segment(directory: Path) -> None:
 
 
 def test_to_the_end(directory: Path) -> None:
-    """As with a broker, the active segment stays, and the next record gets the next offset."""
+    """The active segment stays, as with a broker, and the next record gets the next offset."""
     done = segmentlog.delete_records(directory, "t", 0, offset=-1)
 
     assert (9, 2) == (done.new_start, done.segments)

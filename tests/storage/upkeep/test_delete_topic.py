@@ -111,7 +111,7 @@ def test_a_dry_run_changes_nothing(directory: Path) -> None:
 
 
 def test_names_are_those_that_a_broker_gives() -> None:
-    """As by ``LocalLog.logDeleteDirName``, a name has at most 255 characters.
+    """A name has at most 255 characters, as by ``LocalLog.logDeleteDirName``.
 
     The topic's name is cut.
     """
@@ -190,14 +190,14 @@ def test_places_that_are_refused(
 
 
 def test_a_directory_that_is_in_use(directory: Path) -> None:
-    """By a broker or a writer, is left alone."""
+    """The command does not change a directory that a broker or a writer uses."""
     with as_broker(directory), pytest.raises(LogLockedError):
         segmentlog.delete_topic(directory, "t")
     assert WHOLE == seen(directory)
 
 
 def test_a_numbered_write_begins_again(directory: Path) -> None:
-    """Its version of the topic was of records that are gone; of other topics it stays."""
+    """The version of the deleted topic is forgotten; versions of other topics stay."""
     for topic in ("t", "t-1"):
         write_three(directory, topic, txn_app_id="app", txn_version=7)
     segmentlog.delete_topic(directory, "t")

@@ -427,11 +427,11 @@ def test_readers_find_their_rows_or_are_told(directory: Path) -> None:
         try:
             values = opened.log("t", 1).scan().read_all()["value"].to_pylist()
         except LogChangedError as error:
-            outcomes.append("told" if "t-1" in str(error) else str(error))
+            outcomes.append("changed" if "t-1" in str(error) else str(error))
         else:
             assert [*reversed(range(7))] == [*map(int, values)]
             outcomes.append("new")
-    assert {"told", "new"} == set(outcomes)
+    assert {"changed", "new"} == set(outcomes)
     for scan in scans:
         with pytest.raises(LogChangedError):
             scan.read_all()

@@ -1,4 +1,4 @@
-"""Directories that count as new, and therefore as cleanly stopped."""
+"""New directories count as cleanly stopped."""
 
 from pathlib import Path
 

@@ -39,7 +39,7 @@ def n_rows(directory: Path, *topics: str) -> list[int]:
 
 
 def names(directory: Path) -> set[str]:
-    """Names that the state knows a version of."""
+    """Names that have a version in the state."""
     return {app_id for app_id, _ in State.read(str(directory)).versions}
 
 
@@ -157,7 +157,7 @@ def test_a_topic_that_is_left_out_is_not_emptied(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_is_left_out_beside_another_is_not_emptied(tmp_path: Path) -> None:
-    """One commit was to empty both."""
+    """One commit overwrites both topics."""
     numbered = NumberedWrite("app", 1)
     write(tmp_path, ONE, topic="t", txn_app_id=numbered.app_id, txn_version=numbered.version)
     write(tmp_path, ONE, topic="u")
@@ -201,8 +201,8 @@ def test_a_clock_that_was_wrong_for_some_commits(tmp_path: Path, clock: Clock, y
         write(tmp_path, ONE, txn_app_id="meanwhile", txn_version=version)
     clock.ahead = real
     for version in range(3):
-        write(tmp_path, ONE, txn_app_id="behind", txn_version=version)
-    assert {"before", "meanwhile", "behind"} == names(tmp_path)
+        write(tmp_path, ONE, txn_app_id="after", txn_version=version)
+    assert {"before", "meanwhile", "after"} == names(tmp_path)
     for app_id in ("before", "meanwhile"):
         write(tmp_path, ONE, txn_app_id=app_id, txn_version=1)
     assert 7 == len(values(tmp_path))
@@ -215,7 +215,7 @@ def test_a_clock_that_was_wrong_for_some_commits(tmp_path: Path, clock: Clock, y
 def test_versions_keep_their_age_where_the_clock_jumps_forward(
     tmp_path: Path, clock: Clock
 ) -> None:
-    """The clock was years behind. The jump does not count, and the days before it do."""
+    """The clock was years late. The jump does not count, and the days before it do."""
     write(tmp_path, ONE, txn_app_id="app", txn_version=1)
     for days in (20, 20_000, 9):
         clock.advance(days=days)
@@ -306,7 +306,7 @@ def test_a_state_of_nothing_but_brackets(tmp_path: Path) -> None:
 
 
 def test_the_state_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    """Also names that no terminal shows."""
+    """Names with unprintable characters come back, too."""
     versions = {("a", "t"): (0, 1), ("a", "u"): (2**63 - 1, -5), ('\ud800\n"', ""): (1, 2**60)}
     deleted = (Deletion("u", "token", 7),)
     state = State(7, "token", LATER, versions, ["t"], deleted)

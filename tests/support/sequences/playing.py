@@ -74,7 +74,7 @@ class _Play:
         patch.setattr(time, "time", lambda: self._now_ns / 1e9)
 
     def wait(self, n_ms: int) -> None:
-        """Let time go by."""
+        """Move the clock."""
         self._now_ns += n_ms * 10**6
         self._waited_ms += n_ms
 
