@@ -36,7 +36,7 @@ TESTS = {
         "test_differences:test_a_bound_on_records_divides_the_default_range"
     ),
     "an offset to start at that is beyond `latest`": (
-        "test_differences:test_a_start_behind_latest_is_refused"
+        "test_differences:test_a_start_beyond_latest_is_refused"
     ),
     'a topic with `"earliest"` or `"latest"` in a map of offsets': (
         "options/test_offsets:test_a_topic_may_have_one_word_for_all_its_partitions"
@@ -133,7 +133,7 @@ def test_a_duration_finds_records_that_a_broker_misses(
 
 
 @pytest.mark.parametrize("more", [{}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "2"}])
-def test_a_start_behind_latest_is_refused(log: Path, more: dict[str, str]) -> None:
+def test_a_start_beyond_latest_is_refused(log: Path, more: dict[str, str]) -> None:
     """The division of the read does not matter."""
     starts = json.dumps({"t": {"0": 999, "1": -2, "2": -2}})
 

@@ -128,7 +128,7 @@ def stopped(version: str, tmp_path: Path) -> Iterator[Broker]:
     ],
     indirect=["version"],
 )
-def test_a_broker_goes_on_with_what_spark_wrote(
+def test_a_broker_continues_what_spark_wrote(
     stopped: Broker, spark: SparkSession, n_rows: int, codec: str
 ) -> None:
     """The broker serves all rows in order.

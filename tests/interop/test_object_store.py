@@ -64,7 +64,7 @@ def test_every_partition_is_read_as_on_a_disk(store: Proxy, example_data: str) -
 
 
 def test_planning_is_a_listing_and_ends_and_a_scan_its_range(store: Proxy) -> None:
-    """Requests as the server sees them; none is repeated."""
+    """The proxy counts the requests, and none is repeated."""
     directory = open_log_dir(store.url("kafka"))
     assert ["GET"] == [each.method for each in store.requests if each.is_listing]
     checkpoints = {"kafka/log-start-offset-checkpoint", "kafka/replication-offset-checkpoint"}

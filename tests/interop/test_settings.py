@@ -77,7 +77,7 @@ def stopped(
     return broker, said
 
 
-def test_settings_are_those_that_the_broker_goes_by(
+def test_settings_are_those_that_the_broker_uses(
     stopped: tuple[Broker, dict[str, dict[str, tuple[str, Source]]]],
 ) -> None:
     """Values and sources equal those of the admin client on the running broker."""
@@ -134,7 +134,7 @@ def test_another_disk_of_the_same_broker(
     assert ("2000", Source.NODE) == tuple(found["retention.bytes"])
 
 
-def test_a_writer_goes_by_them(
+def test_a_writer_uses_them(
     stopped: tuple[Broker, dict[str, dict[str, tuple[str, Source]]]],
 ) -> None:
     """The writer uses the topic's codec, and the largest batch of all brokers."""

@@ -139,7 +139,7 @@ def test_the_data_have_what_they_should(seen: dict[str, Seen]) -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_the_last_stable_offset_is_the_brokers(seen: dict[str, Seen], topic: str) -> None:
-    """The first offset of the first open transaction, or the high watermark."""
+    """It is the first offset of the first open transaction, or the high watermark."""
     log = segmentlog.open_log_dir(seen[topic].log_dir).log(topic, 0)
 
     assert seen[topic].last_stable_offset == log.last_stable_offset()

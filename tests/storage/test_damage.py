@@ -173,7 +173,7 @@ def test_damage_in_a_closed_segment_is_an_error_with_its_place(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_read_that_skips_goes_on_behind_the_damage(
+def test_a_read_that_skips_continues_after_the_damage(
     partition: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """All records are read except those of the corrupt batch, and a warning names that batch."""

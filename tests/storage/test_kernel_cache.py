@@ -353,7 +353,7 @@ def test_a_directory_in_which_all_may_create_files_but_not_replace_any(
     assert not store.obstacle
 
 
-def test_a_shared_directory_is_refused_once_and_the_query_goes_on(
+def test_a_shared_directory_is_refused_once_and_the_query_continues(
     package: Path, tmp_path: Path
 ) -> None:
     """Each process compiles for itself, and one line names the directory and the remedy."""
@@ -443,7 +443,7 @@ def test_damaged_files_are_compiled_again(package: Path, cache: Path, damage: st
     assert LOADED == use(cache, package).printed
 
 
-def test_kernels_that_cannot_be_kept_are_told_once(package: Path, tmp_path: Path) -> None:
+def test_kernels_that_cannot_be_kept_are_announced_once(package: Path, tmp_path: Path) -> None:
     """One process announces it, with the remedy."""
     (tmp_path / "file").touch()
     first, second = (use(tmp_path / "file", package) for _ in range(2))

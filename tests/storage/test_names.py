@@ -43,7 +43,7 @@ def test_the_last_dash_divides_topic_and_partition(name: str, topic: str, partit
 
 @pytest.mark.parametrize("state", ["future", "delete", "stray"])
 @pytest.mark.parametrize("topic", ["orders", "a-b.c", "foo-"])
-def test_a_suffix_with_32_hex_digits_tells_the_state(topic: str, state: str) -> None:
+def test_a_suffix_with_32_hex_digits_contains_the_state(topic: str, state: str) -> None:
     """The name of a moved, deleted or stray directory has its partition and its state."""
     expected = (TopicPartition(topic, 3), DirectoryState(state))
 

@@ -94,7 +94,7 @@ def test_limits_and_options_reach_the_reader(
         scan_log(tmp_path, topics="c")
 
 
-def test_a_filter_behind_a_limit_sees_the_first_rows_alone(
+def test_a_filter_after_a_limit_sees_the_first_rows_alone(
     write_log: Callable[..., Path], tmp_path: Path
 ) -> None:
     """Slices and batches without matching rows count towards the limit."""

@@ -63,12 +63,12 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
             _BY_TIME, _RANDOM, f"{_READER}test_a_read_by_time",
         ),
         "every record is older than the start of one partition": (
-            f"{_TIMES}test_a_start_without_a_record_as_new_is_an_error",
-            f"{_TIMES}test_a_start_without_a_record_as_new_may_be_the_end",
+            f"{_TIMES}test_a_start_after_every_record_is_an_error",
+            f"{_TIMES}test_a_start_after_every_record_may_be_the_end",
             _REFUSED,
         ),
         "every record is older than the end of one partition": (
-            f"{_TIMES}test_an_end_without_a_record_as_new_is_the_end_of_the_log",
+            f"{_TIMES}test_an_end_after_every_record_is_the_end_of_the_log",
             _BY_TIME,
         ),
         "which of several starts comes first": (
@@ -122,7 +122,7 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
             f"{_OPTIONS}test_two_maps_that_do_not_fit_together_are_refused", _REFUSED,
         ),
         "a start beyond an end that a timestamp has given": (
-            f"{_TIMES}test_a_start_behind_its_end_is_refused_once_both_are_known", _REFUSED,
+            f"{_TIMES}test_a_start_beyond_its_end_is_refused_once_both_are_known", _REFUSED,
         ),
         "a start beyond the latest record": _REFUSED,
         "which version of the source is used": _ONE_VERSION,
@@ -228,7 +228,7 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
             f"{_PLANNER}test_every_partition_of_the_topics_is_read"
         ),
         "assign: partitions that are not there are left out": (
-            f"{_PLANNER}test_assigned_partitions_that_are_not_there_are_told_of",
+            f"{_PLANNER}test_assigned_partitions_that_are_missing_cause_a_warning",
             f"{_PLANNER}test_of_a_topic_that_is_there_no_assigned_partition_need_be",
         ),
         "subscribe: every partition of the topics": (

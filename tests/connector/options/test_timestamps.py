@@ -47,7 +47,7 @@ def test_another_form_is_no_timestamp(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["2026-01-31T01:00:00", "2026-01-31 01:00"])
-def test_a_time_without_a_zone_is_told_so(text: str) -> None:
+def test_a_time_without_a_zone_is_refused(text: str) -> None:
     """The zone of a session or a machine would move the range."""
     with pytest.raises(ValueError, match="no zone, and none is guessed"):
         TimestampBound.parse("startingTimestamp", text)
@@ -196,7 +196,7 @@ def test_a_time_for_all_comes_before_a_map_and_a_map_before_offsets(times: Path)
     assert [(0, 20, 30)] == ranges(times, **ASSIGN, **of_map, **of_offsets)
 
 
-def test_a_start_without_a_record_as_new_is_an_error(times: Path) -> None:
+def test_a_start_after_every_record_is_an_error(times: Path) -> None:
     """The message names partitions, timestamp, and the option that starts them at the end."""
     with pytest.raises(OptionError, match="t-1 has none at or after 9001 ms") as caught:
         plan(times, **ASSIGN, startingTimestamp="9001")
@@ -208,7 +208,7 @@ def test_a_start_without_a_record_as_new_is_an_error(times: Path) -> None:
         plan(times, startingTimestamp="0")  # an empty partition has no record either
 
 
-def test_a_start_without_a_record_as_new_may_be_the_end(times: Path) -> None:
+def test_a_start_after_every_record_may_be_the_end(times: Path) -> None:
     """Other partitions start at their records."""
     latest = {"startingOffsetsByTimestampStrategy": "LATEST"}
 
@@ -218,12 +218,12 @@ def test_a_start_without_a_record_as_new_may_be_the_end(times: Path) -> None:
     assert {1} == {partition for partition, _, _ in found}
 
 
-def test_an_end_without_a_record_as_new_is_the_end_of_the_log(times: Path) -> None:
+def test_an_end_after_every_record_is_the_end_of_the_log(times: Path) -> None:
     """There is no warning, and the strategy of starts does not matter."""
     assert [(0, 0, 100), (1, 0, 6)] == ranges(times, endingTimestamp="99001")
 
 
-def test_a_start_behind_its_end_is_refused_once_both_are_known(times: Path) -> None:
+def test_a_start_beyond_its_end_is_refused_once_both_are_known(times: Path) -> None:
     """The message has both offsets. `failOnDataLoss` does not matter."""
     for options in (
         {"startingTimestamp": "50000", "endingTimestamp": "40000"},
@@ -237,7 +237,7 @@ def test_a_start_behind_its_end_is_refused_once_both_are_known(times: Path) -> N
             )  # fmt: skip
 
 
-def test_records_behind_the_end_of_a_read_are_not_found(times: Path) -> None:
+def test_records_beyond_the_end_of_a_read_are_not_found(times: Path) -> None:
     """A broker's look-up ends at the high watermark, too."""
     checkpoint = times / "replication-offset-checkpoint"
     checkpoint.write_text("0\n2\nt 0 50\nt 1 6\n")

@@ -52,7 +52,7 @@ def test_no_bytes_are_a_size_where_they_mean_something() -> None:
 
 
 @pytest.mark.parametrize("name", ["subscribe", "minPartitions", "groupIdPrefix", "readUpTo"])
-def test_an_option_of_reads_is_told_as_one(name: str) -> None:
+def test_an_option_of_reads_is_refused_as_one(name: str) -> None:
     """A view that was made for reading has such options, also some that only `kafka` has."""
     with pytest.raises(OptionError, match=r"it is an option of reads.*VIEW sink") as refused:
         config(**{name: "1"})

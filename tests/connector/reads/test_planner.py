@@ -37,7 +37,7 @@ def test_a_partition_that_is_not_read_may_be_in_two_directories(
         plan_slices(ReadOptions.parse(options | {"subscribe": "__consumer_offsets"}))
 
 
-def test_assigned_partitions_that_are_not_there_are_told_of(
+def test_assigned_partitions_that_are_missing_cause_a_warning(
     example_data: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They are left out, as by `kafka`. One warning names all of them."""
@@ -159,7 +159,7 @@ def test_more_tasks_than_the_most(example_data: str) -> None:
     assert ("maxPartitions", "4") == (refused.value.option, refused.value.value)
 
 
-def test_an_end_below_the_log_start_is_told_even_if_data_loss_is_allowed(
+def test_an_end_below_the_log_start_is_refused_even_if_data_loss_is_allowed(
     example_data: str, tmp_path: Path
 ) -> None:
     """In `kafka`, the start is beyond the end, too: earliest is an ordinary offset."""

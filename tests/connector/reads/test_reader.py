@@ -31,7 +31,7 @@ def write(directory: Path, n_rows: int, topic: str = "t") -> None:
 
 
 def test_the_columns_are_those_of_the_kafka_source(spark: SparkSession, example_data: str) -> None:
-    """Names, types, order and nullability, with and without headers."""
+    """Names, types, order and nullability are equal, with and without headers."""
     expected = (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
         "timestamp:timestamp,timestampType:int"
@@ -193,7 +193,7 @@ def test_a_bad_option_is_explained(
         {"lastDuration": "a while"},
     ],
 )
-def test_what_the_options_alone_show_is_told_by_load(
+def test_what_the_options_alone_show_is_refused_by_load(
     spark: SparkSession, example_data: str, options: dict[str, str]
 ) -> None:
     """The error comes before any action.
@@ -407,7 +407,7 @@ def test_a_table_sees_new_records_in_each_query(spark: SparkSession, tmp_path: P
         spark.sql("DROP TABLE planned")
 
 
-def test_a_timestamp_beyond_microseconds_is_told_with_its_record(
+def test_a_timestamp_beyond_microseconds_is_named_with_its_record(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A producer wrote nanoseconds. The other columns can be read."""

@@ -55,7 +55,7 @@ def test_columns_are_checked_before_anything_is_made(tmp_path: Path) -> None:
     assert not (tmp_path / "logs").exists()
 
 
-def test_columns_that_are_lost_are_told_of(
+def test_columns_that_are_lost_cause_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The driver warns once, and names the option that keeps them."""

@@ -56,7 +56,7 @@ def test_a_log_is_listed_again_as_it_was(overwritten: Path, n_listings: int) -> 
         assert [b"new"] == values(log)
 
 
-def test_records_that_are_gone_are_told(overwritten: Path) -> None:
+def test_records_that_are_gone_are_an_error(overwritten: Path) -> None:
     """No high watermark gives the end of the log.
 
     So a remaining file does not prove that nothing is missing.
@@ -93,7 +93,7 @@ def write_keys(directory: Path, *keys: bytes) -> None:
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_a_pass_with_later_records_is_told(tmp_path: Path, is_written: bool) -> None:
+def test_a_pass_with_later_records_is_noticed(tmp_path: Path, is_written: bool) -> None:
     """The pass is noticed even before it writes the cleaner's checkpoint."""
     write_keys(tmp_path, b"a", b"b")
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)

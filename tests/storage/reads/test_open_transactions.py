@@ -50,7 +50,7 @@ def test_a_header_that_looks_like_an_open_transaction_is_an_error(
         committed(log_file)
 
 
-def test_damage_behind_the_end_of_the_read_does_no_harm(log_file: Path) -> None:
+def test_damage_beyond_the_end_of_the_read_does_no_harm(log_file: Path) -> None:
     data = log_file.read_bytes()
     log_file.write_bytes(data + batch(9, 0, 0, 1, base_offset=10, is_transactional=True))
     flip_bit(6, "crc")(log_file)
@@ -93,7 +93,7 @@ def test_skipping_leaves_out_the_damaged_batch_alone(
         set_field(4, "batch_length", 3),
     ],
 )
-def test_a_damaged_marker_behind_a_range_is_an_error(log_file: Path, spoil: Damage) -> None:
+def test_a_damaged_marker_after_a_range_is_an_error(log_file: Path, spoil: Damage) -> None:
     """The records of the range are neither lost nor decided by a later marker: the read fails."""
     log = segmentlog.open_log_dir(log_file.parents[1]).log("t", 0)
     slices = log.slices(0, 6)

@@ -110,7 +110,7 @@ def test_small_slices_are_not_read_far_ahead() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_a_forked_process_goes_on_with_an_error_or_drops_the_iterator(goes_on: bool) -> None:
+def test_a_forked_process_continues_with_an_error_or_drops_the_iterator(goes_on: bool) -> None:
     """A forked process has none of the threads, and the lock may be held there for ever."""
     batches = read_in_order([reading(range(3))] * 4, 2)
     next(batches)
@@ -145,7 +145,7 @@ def test_a_forked_process_goes_on_with_an_error_or_drops_the_iterator(goes_on: b
     assert 11 == len(numbers(batches))
 
 
-def test_a_thread_that_cannot_begin_leaves_no_other_one_behind(
+def test_a_thread_that_cannot_begin_leaves_no_other_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A user may have a limited number of threads.
@@ -203,7 +203,7 @@ def test_an_iterator_that_its_own_thread_collects_is_closed() -> None:
     assert [] == alive()
 
 
-def test_a_read_that_an_ending_process_goes_on_with_is_refused(
+def test_a_read_that_an_ending_process_continues_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The threads of an ending process have ended.

@@ -186,7 +186,7 @@ def test_a_range_may_begin_inside_a_batch(
     assert pa.Table.from_batches(expected) == pa.Table.from_batches(found)
 
 
-def test_a_range_may_begin_behind_the_records_of_a_batch() -> None:
+def test_a_range_may_begin_after_the_records_of_a_batch() -> None:
     """Compaction keeps the last offset of a batch even if it has removed the last records."""
     cut = encode_batch([Record(i, 0, b"k", b"v") for i in (0, 2)], last_offset=9)
     found = decode(cut + batch(10), ["offset"], (5, 2**62), in_one_pass=True)

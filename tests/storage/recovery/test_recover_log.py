@@ -93,7 +93,7 @@ def tree(partition: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in partition.iterdir()}
 
 
-def test_a_log_is_cut_behind_its_last_whole_batch_at_every_byte(tmp_path: Path) -> None:
+def test_a_log_is_cut_after_its_last_whole_batch_at_every_byte(tmp_path: Path) -> None:
     """The cut bytes are kept, the indexes fit, and a second recovery changes nothing."""
     whole = [batch(o) for o in range(0, 20, 2)]
     size = sum(map(len, whole))
@@ -254,7 +254,7 @@ def test_producers_are_followed_to_the_end(tmp_path: Path) -> None:
     )
 
 
-def test_snapshots_behind_the_end_and_strays_go(tmp_path: Path) -> None:
+def test_snapshots_beyond_the_end_and_strays_go(tmp_path: Path) -> None:
     """Snapshots at the bases of segments and at the log end stay.
 
     A damaged one is written again.

@@ -185,7 +185,7 @@ def test_a_cleaned_file_at_or_below_a_swap_file_takes_it_back(
     assert NAMES == listed(partition)
 
 
-def test_a_cleaned_file_behind_a_swap_file_does_not_count(partition: Path) -> None:
+def test_a_cleaned_file_after_a_swap_file_does_not_count(partition: Path) -> None:
     """The cleaned file belongs to the next pass. The finished pass stays finished."""
     write_segment(partition, NAMES[0] + ".swap", [3])
     (partition / (NAMES[1] + ".cleaned")).touch()

@@ -170,7 +170,7 @@ def test_a_damaged_length_or_magic_before_a_good_batch_is_damage(partition: Path
 
 
 @pytest.mark.parametrize("between", [b"", b"\1", b"\xff" * 40])
-def test_an_old_batch_behind_new_ones_is_no_continuation(partition: Path, between: bytes) -> None:
+def test_an_old_batch_after_new_ones_is_no_continuation(partition: Path, between: bytes) -> None:
     """Bytes that a truncated log has left over have offsets that were already given."""
     found = end_of(partition, WHOLE + between + BATCHES[1])
 
@@ -190,7 +190,7 @@ def test_old_messages_are_part_of_the_log(partition: Path, message: bytes) -> No
 
 
 @pytest.mark.parametrize("message", OLD_MESSAGES)
-def test_a_damaged_old_message_is_torn_and_with_one_behind_it_damage(
+def test_a_damaged_old_message_is_torn_and_with_one_after_it_damage(
     partition: Path, message: bytes
 ) -> None:
     """Old messages are found by their checksums, like new batches."""

@@ -58,7 +58,7 @@ def test_every_batch_comes_once(tmp_path: Path, window_bytes: int, most_read: in
 
 @pytest.mark.parametrize("window_bytes", [12, 100, 1000, 1 << 20])
 @pytest.mark.parametrize("is_shrunk", [False, True])
-def test_an_end_inside_a_batch_is_an_error_behind_the_whole_ones(
+def test_an_end_inside_a_batch_is_an_error_after_the_whole_ones(
     tmp_path: Path, window_bytes: int, is_shrunk: bool
 ) -> None:
     """The file was torn when it was listed, or was cut later, at any byte."""
@@ -104,7 +104,7 @@ def test_zeros_too_few_for_a_header_are_an_error(
         assert (needed, n_bytes) == (error.needed, error.available)
 
 
-def test_damage_is_an_error_behind_the_good_batches(tmp_path: Path) -> None:
+def test_damage_is_an_error_after_the_good_batches(tmp_path: Path) -> None:
     """The good batches of the window come before the error."""
     damaged = bytearray(DATA)
     damaged[-1] ^= 1

@@ -45,7 +45,7 @@ def test_the_order_in_a_brokers_directory() -> None:
     assert ("604800000", Source.DEFAULT) == shown(DirectorySettings(), "retention.ms")
 
 
-def test_the_order_in_a_directory_of_ours() -> None:
+def test_the_order_in_a_directory_without_a_broker() -> None:
     """The order is: call, topic, defaults, Kafka's default."""
     file = SettingsFile({"retention.ms": "2", "segment.bytes": "50"}, {"t": {"retention.ms": "1"}})
     known = DirectorySettings({"segment.bytes": "60"}, file=file)
@@ -108,7 +108,7 @@ def write(directory: Path, topic: str | None = "t", **how: Any) -> None:
         writer.append(table)
 
 
-def test_a_writer_goes_by_the_settings_of_the_directory(tmp_path: Path) -> None:
+def test_a_writer_uses_the_settings_of_the_directory(tmp_path: Path) -> None:
     """Settings of the directory apply to each job. Settings of the job take precedence."""
     segmentlog.alter_settings(tmp_path, None, {"segment.bytes": "1000"})
     segmentlog.alter_settings(tmp_path, "t", {"segment.bytes": "300"})
@@ -128,7 +128,7 @@ def test_a_writer_goes_by_the_settings_of_the_directory(tmp_path: Path) -> None:
     assert (tmp_path / ".kafka_cleanshutdown").exists()  # although a file existed before
 
 
-def test_a_writer_goes_by_other_settings_as_well(tmp_path: Path) -> None:
+def test_a_writer_uses_other_settings_as_well(tmp_path: Path) -> None:
     """The settings are the codec, the largest batch and the type of timestamps."""
     segmentlog.alter_settings(
         tmp_path, "t", {"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"}
@@ -151,7 +151,7 @@ def test_public_settings(tmp_path: Path) -> None:
     assert "Kafka's default" == segmentlog.topic_settings(tmp_path)["retention.ms"].source
 
 
-def test_a_job_of_several_topics_goes_by_the_settings_of_each(tmp_path: Path) -> None:
+def test_a_job_of_several_topics_uses_the_settings_of_each(tmp_path: Path) -> None:
     """Each topic has its own sizes, codec and times. Settings of the call take precedence."""
     segmentlog.alter_settings(tmp_path, None, {"segment.bytes": "3000"})
     segmentlog.alter_settings(

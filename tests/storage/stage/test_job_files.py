@@ -88,7 +88,7 @@ def test_staged_files_keep_a_job_alive_whose_mark_is_old(tmp_path: Path) -> None
     assert 0 == job.mark.stat().st_size
 
 
-def test_a_job_is_swept_at_the_second_look_a_week_behind_the_first(tmp_path: Path) -> None:
+def test_a_job_is_swept_at_the_second_look_a_week_after_the_first(tmp_path: Path) -> None:
     """The mark of the job and its staged files are removed."""
     job = JobFiles(str(tmp_path), "aa")
     job.make_mark()

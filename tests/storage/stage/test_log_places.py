@@ -91,7 +91,7 @@ def test_a_partition_of_one_task_is_staged_in_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["end", "epoch", "both"])
-def test_a_log_that_has_gone_on_since(tmp_path: Path, change: str) -> None:
+def test_a_log_that_has_grown_since(tmp_path: Path, change: str) -> None:
     """Another job has committed, or the leader has changed, so the batches are rewritten."""
     write(tmp_path, *pieces(0, 50), config=LARGE)
     set_epoch(tmp_path, 7, 50)
@@ -110,7 +110,7 @@ def test_a_log_that_has_gone_on_since(tmp_path: Path, change: str) -> None:
     assert_tidy(tmp_path)
 
 
-def test_the_second_task_of_a_partition_is_moved_behind_the_first(tmp_path: Path) -> None:
+def test_the_second_task_of_a_partition_is_moved_after_the_first(tmp_path: Path) -> None:
     """Both tasks stage for the same place.
 
     Only the second task's file of that partition is rewritten.

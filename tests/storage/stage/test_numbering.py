@@ -32,7 +32,7 @@ def test_a_job_that_is_run_again_is_written_once(tmp_path: Path, codec: Codec) -
     assert_tidy(tmp_path)
 
 
-def test_without_a_base_sequence_the_log_is_gone_on_with(tmp_path: Path) -> None:
+def test_without_a_base_sequence_the_log_is_continued(tmp_path: Path) -> None:
     """Numbering continues after the last writer.
 
     A new epoch begins at 0, and rows may name topics.
@@ -111,7 +111,7 @@ def test_a_number_that_no_batch_holds_is_refused(name: str, arguments: tuple) ->
     assert name == caught.value.option
 
 
-def test_sequences_that_would_not_be_told_are_refused(tmp_path: Path) -> None:
+def test_sequences_that_would_not_be_used_are_refused(tmp_path: Path) -> None:
     """The writer refuses them before it makes a file."""
     with pytest.raises(OptionError, match="use_offsets"):
         segmentlog.open_writer(tmp_path / "logs", "t", preserve=True, producer=Producer(1))

@@ -59,7 +59,7 @@ def test_every_batch_and_record_of_a_directory_is_there(run: Run, example_data: 
     ]
 
 
-def test_damage_is_shown_and_the_dump_goes_on(run: Run, partition: Path) -> None:
+def test_damage_is_shown_and_the_dump_continues(run: Run, partition: Path) -> None:
     """The bad batch is not valid and has no records; the other batches have theirs.
 
     The status is 1.
@@ -73,7 +73,7 @@ def test_damage_is_shown_and_the_dump_goes_on(run: Run, partition: Path) -> None
         assert [0, 1, 2, 6, 7, 8] == [row["offset"] for row in json_rows(result, "record")]
 
 
-def test_lines_to_read_tell_the_same(run: Run, partition: Path) -> None:
+def test_lines_of_text_contain_the_same(run: Run, partition: Path) -> None:
     """Text output has a line for each batch and record, and the reason for damage."""
     printed = run("dump", partition, "--records", status=1).stdout
 

@@ -61,7 +61,7 @@ def test_printable_text_stays_as_it_is(text: str) -> None:
     assert json.dumps(text, ensure_ascii=False) in to_json({"key": text})
 
 
-def test_escapes_can_be_told_from_text_that_looks_like_them() -> None:
+def test_escapes_differ_from_text_that_looks_like_them() -> None:
     """A byte that is not text, a control character and a backslash have different escapes."""
     as_text = encoder(Encoding.TEXT)
     forms = [escape(as_text(data)) for data in (b"\x85", b"\\x85", "\x85".encode(), b"\x1b")]

@@ -61,7 +61,7 @@ def test_good_batches_are_all_there_is(tmp_path: Path) -> None:
         (0, b"x" * 200, "its magic is 120"),
     ],
 )
-def test_the_walk_goes_on_behind_damage(tmp_path: Path, at: int, to: bytes, reason: str) -> None:
+def test_the_walk_continues_after_damage(tmp_path: Path, at: int, to: bytes, reason: str) -> None:
     """The changed batch is bad, with a reason, and all other batches are found."""
     found = found_in(tmp_path, changed(at, to))
     (bad,) = [each for each in found if each.problem]

@@ -287,7 +287,7 @@ def test_readers_see_all_of_it_or_nothing(directory: Path) -> None:
         assert [b"a"] == opened.log("t-1", 0).scan().read_all()["value"].to_pylist()
 
 
-def test_a_scan_that_has_begun_is_told(directory: Path) -> None:
+def test_a_scan_that_has_begun_fails(directory: Path) -> None:
     """The reader needs files that it has not opened yet."""
     with segmentlog.open_writer(directory, "u") as writer:
         for number in range(3):
@@ -402,7 +402,7 @@ def test_a_slice_of_a_deleted_topic_reads_nothing_of_the_next(
         list(scan_slice(slices[0]))
 
 
-def test_a_slice_is_read_where_nothing_tells_the_topic(directory: Path) -> None:
+def test_a_slice_is_read_where_nothing_shows_the_topic(directory: Path) -> None:
     """The file with the topic id is missing or unreadable."""
     log = segmentlog.open_log_dir(directory).log("t", 0)
     (planned,) = log.slices(0, log.log_end_offset)

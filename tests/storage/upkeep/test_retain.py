@@ -403,7 +403,7 @@ def test_every_call_that_fails_moves_all_starts_or_none(tmp_path: Path, every: i
     assert number > 20
 
 
-def test_readers_find_their_rows_or_are_told(directory: Path) -> None:
+def test_readers_find_their_rows_or_fail(directory: Path) -> None:
     """One reader opens the directory before each step; others opened it before the retention."""
     found, held = [], [segmentlog.open_log_dir(directory)]
     scans = [segmentlog.open_log_dir(directory).log("t", 0).scan() for _ in range(2)]

@@ -136,7 +136,7 @@ def test_a_fenced_batch_is_an_error(tmp_path: Path) -> None:
     assert (1, 0, 0) == (second["markers"], second["first_sequence"], second["last_sequence"])
 
 
-def test_a_log_that_begins_with_a_marker_tells_nothing_about_the_data_before(
+def test_a_log_that_begins_with_a_marker_shows_nothing_of_the_data_before(
     tmp_path: Path,
 ) -> None:
     """Retention may have removed the data."""

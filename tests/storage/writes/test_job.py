@@ -124,7 +124,7 @@ def test_messages_that_are_not_committed_are_discarded(tmp_path: Path) -> None:
     assert_tidy(tmp_path)
 
 
-def test_a_job_that_goes_on_appends_to_the_topic_that_it_made(tmp_path: Path) -> None:
+def test_a_job_that_continues_appends_to_the_topic_that_it_made(tmp_path: Path) -> None:
     """The job keeps the partitions among which it has begun to spread rows."""
     job = WriteJob.begin(WriteRequest(str(tmp_path), topic="t", num_partitions=3))
     assert job.commit([staged(job, 0, b"a", b"b", b"c")], ends=False)

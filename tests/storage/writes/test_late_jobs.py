@@ -42,7 +42,7 @@ def test_a_job_is_committed_once(tmp_path: Path) -> None:
     assert [b"v"] == values(tmp_path)
 
 
-def test_a_topic_that_was_deleted_behind_an_unfinished_commit(
+def test_a_topic_that_was_deleted_after_an_unfinished_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The missing topic does not stop writes to other topics."""

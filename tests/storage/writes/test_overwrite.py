@@ -123,7 +123,7 @@ def test_an_overwrite_forgets_no_producer(tmp_path: Path) -> None:
     assert_tidy(tmp_path)
 
 
-def test_a_topic_that_was_made_anew_keeps_its_records(tmp_path: Path) -> None:
+def test_a_topic_that_was_made_again_keeps_its_records(tmp_path: Path) -> None:
     """The deleted topic was to lose records. The new topic of that name loses none."""
     write_here(tmp_path, numbered_rows(0, 500))
     write_here(tmp_path, numbered_rows(1000, 10), overwrite=True)

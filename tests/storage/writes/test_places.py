@@ -204,7 +204,7 @@ def test_a_task_of_a_member_of_the_group_stages_nothing(shared: Path) -> None:
         job.abort()
 
 
-def test_the_owner_is_told_whose_lock_it_cannot_open(shared: Path) -> None:
+def test_the_owner_learns_whose_lock_it_cannot_open(shared: Path) -> None:
     """The file belongs to another user, whose writer was not refused."""
     os.chown(shared / ".lock", MEMBER, 815)
     (shared / ".lock").chmod(0o644)

@@ -99,7 +99,7 @@ def test_a_brokers_directory_gets_no_new_topics(tmp_path: Path) -> None:
     assert {"meta.properties", ".lock"} == {path.name for path in tmp_path.iterdir()}
 
 
-def test_a_partition_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+def test_a_partition_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
     """The lost partition had records. A partition that never had records is made again."""
     write_job(tmp_path, 0, 1)
     shutil.rmtree(tmp_path / "t-1")
@@ -256,7 +256,7 @@ def test_what_a_dead_driver_left_is_swept_after_a_week(tmp_path: Path) -> None:
     assert {"segmentlog.state", "segmentlog.a.job", "segmentlog.a.0.x.stage"} == left
 
 
-def test_what_a_task_left_that_was_killed_behind_its_job_is_removed_by_the_next(
+def test_files_of_a_task_that_was_killed_after_its_job_are_removed_by_the_next(
     tmp_path: Path,
 ) -> None:
     """The job ended before the task was killed. Otherwise the files would stay for a week."""
