@@ -19,6 +19,7 @@ from segmentlog.commit.guard import Guard, PartitionIntent, SegmentSizes
 from segmentlog.commit.keep_producers import save_producers
 from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.state import State
+from segmentlog.commit.stream_batches import StreamBatch
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.disk.sync_together import SyncTogether
 from segmentlog.errors import CorruptLogError, OffsetsOutOfOrderError, UnsupportedFormatError
@@ -49,6 +50,8 @@ class CommitSettings:
     own : of topics that differ.
     flush : whether everything is synced before it is decided.
     numbered : topics that have the version of this write, or a later one, are left out.
+    batch : of a streaming query; the last batch is not written again, and an empty batch changes
+        nothing.
     topic : a topic for which `numbered` counts even without extents.
     emptied : partitions that keep no earlier record (``DeleteRecords``).
     rolls : whether each partition begins a new segment first.
@@ -59,6 +62,7 @@ class CommitSettings:
     own: Mapping[str, TopicConfig] = field(default_factory=dict, kw_only=True)
     flush: bool = True
     numbered: NumberedWrite | None = None
+    batch: StreamBatch | None = None
     topic: str | None = None
     emptied: Collection[TopicPartition] = ()
     rolls: bool = False
@@ -85,10 +89,12 @@ def commit_staged(
 
     Returns
     -------
-    is_committed : False when all topics were left out.
+    is_new : False if the batch, or the numbered write in all topics, was committed before.
 
     Raises
     ------
+    StreamBatchError
+        If the log knows a later batch of the query, or the batch with other records.
     OffsetsOutOfOrderError
         If records are to keep offsets that the log has given already.
     OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
@@ -102,6 +108,16 @@ def commit_staged(
     topics = {each.topic for each in partitions}
     if settings.topic:
         topics.add(settings.topic)
+    batch = settings.batch
+    if batch is not None:
+        if batch.is_repeated(change.before.streams, staged.n_records):
+            logger.warning(
+                "%s: batch %d of query %s was committed before, and is not written again",
+                directory, batch.number, batch.query,
+            )  # fmt: skip
+            return False
+        if not staged.n_records and not settings.emptied:
+            return True  # to write it down would cost syncs, and its repetition changes nothing
     left_out = _left_out(directory, settings.numbered, change.before, topics)
     if left_out and len(left_out) == len(topics):
         return False
@@ -116,6 +132,13 @@ def commit_staged(
                 each, staged.extents(each.topic_partition), syncs if settings.flush else None
             )
 
+    def noted(state: State) -> State:
+        if settings.numbered is not None:
+            state = state.with_version(settings.numbered, topics)
+        if batch is not None:
+            state = state.with_batch(batch.query, batch.committed(staged.n_records))
+        return state
+
     change.carry_out(
         intents,
         commit.effects(intents),
@@ -123,8 +146,7 @@ def commit_staged(
         delay_of=lambda topic: settings.config_of(topic).file_delete_delay_ms,
         is_flushed=settings.flush,
         is_repeatable=False,  # moved files are gone after an undo
-        numbered=settings.numbered,
-        topics=topics,
+        noted=noted,
     )
     return True
 

@@ -24,12 +24,11 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from segmentlog.commit.effects import Effect
 from segmentlog.commit.guard import Guard, Intent, PartitionIntent, list_guards
-from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.put_aside import DelayOf, topics_aside
 from segmentlog.commit.stamp import renew_stamp, set_later
 from segmentlog.commit.state import STATE_FILE, State
@@ -95,8 +94,7 @@ class Change:
         delay_of: DelayOf,
         is_flushed: bool = True,
         is_repeatable: bool = True,
-        numbered: NumberedWrite | None = None,
-        topics: Iterable[str] = (),
+        noted: Callable[[State], State] = lambda state: state,
     ) -> None:
         """Make the change: all steps.
 
@@ -112,8 +110,7 @@ class Change:
         is_flushed : whether all that `work` writes is synced.
         is_repeatable : whether `work` can be done again after an undo.  If the disk is full, the
             effects make room, and the change is made once more.
-        numbered : name and version of a numbered write.
-        topics : topics for which the number counts.
+        noted : adds to the state that decides the change what it is to remember besides.
 
         Raises
         ------
@@ -133,7 +130,7 @@ class Change:
 
         def after() -> State:
             now_ms = int(time.time() * 1000)  # after the work, which may take long
-            state = self.before.next(self.token, now_ms, numbered, topics)
+            state = noted(self.before.next(self.token, now_ms))
             state = replace(state, aside=topics_aside(self.directory, state.aside))
             for each in effects:
                 state = each.noted_in(state)

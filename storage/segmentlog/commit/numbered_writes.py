@@ -6,7 +6,7 @@ memory, and old rows are forgotten.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 __all__ = [
     "FORGOTTEN_AFTER_MS",
@@ -15,8 +15,11 @@ __all__ = [
     "committed_version",
     "decode_versions",
     "encode_versions",
-    "forget_versions",
+    "forget_old",
 ]
+
+_Key = TypeVar("_Key")
+_Found = TypeVar("_Found")
 
 #: Counted from the last commit under a name to a topic; a failed query is retried much sooner.
 FORGOTTEN_AFTER_MS = 30 * 24 * 3600 * 1000
@@ -26,10 +29,10 @@ Versions = dict[tuple[str, str], tuple[int, int]]
 
 
 class NumberedWrite(NamedTuple):
-    """A numbered write: a streaming query's batch, or a ``txnAppId`` with its ``txnVersion``.
+    """A numbered write: a ``txnAppId`` with its ``txnVersion``.
 
-    It counts for each topic by itself: one batch of a query may go to several topics, one after
-    the other, and each of these writes may be retried.
+    It counts for each topic by itself: a batch in ``foreachBatch`` may go to several topics, one
+    after the other, and each of these writes may be retried.
     """
 
     app_id: str
@@ -46,8 +49,10 @@ def committed_version(versions: Versions, app_id: str, topic: str) -> int:
     return versions.get((app_id, topic), (-1, 0))[0]
 
 
-def forget_versions(versions: Versions, last_ms: int, now_ms: int) -> Versions:
-    """Versions whose last commit is recent enough to be remembered.
+def forget_old(
+    table: Mapping[_Key, tuple[_Found, int]], last_ms: int, now_ms: int
+) -> dict[_Key, tuple[_Found, int]]:
+    """Versions, or batches of streams, whose commit is recent enough to be remembered.
 
     A version that is forgotten too early may be written twice.  A version that is kept too long
     costs a few bytes.  So a clock that has moved forward by more than `FORGOTTEN_AFTER_MS` since
@@ -62,16 +67,17 @@ def forget_versions(versions: Versions, last_ms: int, now_ms: int) -> Versions:
 
     Parameters
     ----------
+    table : each with the time of its commit.
     last_ms : time of the last commit, by the clock of its machine.
     now_ms : time now, by this machine's clock.
     """
     passed = now_ms - last_ms
     if passed > FORGOTTEN_AFTER_MS:
-        return {key: (version, time_ms + passed) for key, (version, time_ms) in versions.items()}
+        return {key: (found, time_ms + passed) for key, (found, time_ms) in table.items()}
     first, last = now_ms - FORGOTTEN_AFTER_MS, now_ms + FORGOTTEN_AFTER_MS
     return {
         key: found if found[1] <= last else (found[0], now_ms)
-        for key, found in versions.items()
+        for key, found in table.items()
         if found[1] >= first
     }
 

@@ -21,7 +21,13 @@ from segmentlog.commit.numbered_writes import (
     Versions,
     decode_versions,
     encode_versions,
-    forget_versions,
+    forget_old,
+)
+from segmentlog.commit.stream_batches import (
+    CommittedBatch,
+    Streams,
+    decode_streams,
+    encode_streams,
 )
 from segmentlog.errors import CorruptCheckpointError
 
@@ -41,6 +47,7 @@ class State:
     token : of the last commit.
     time_ms : time of the last commit, by the clock of its machine (epoch).
     versions : the last version of each numbered write in each topic.
+    streams : the last batch of each streaming query.
     aside : topics that have lost segments, whose files may not be removed yet.
     deleted : deleted topics; a topic that has the same name now is another one.
     """
@@ -51,6 +58,7 @@ class State:
     versions: Versions = field(default_factory=dict)
     aside: Sequence[str] = ()
     deleted: Sequence[Deletion] = ()
+    streams: Streams = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: str) -> "State":
@@ -78,27 +86,25 @@ class State:
         aside = found["aside"]
         check_types((aside, *aside), (list,) + (str,) * len(aside))
         versions, deleted = decode_versions(found["versions"]), decode_deletions(found["deleted"])
-        return cls(sequence, token, time_ms, versions, aside, deleted)
+        streams = decode_streams(found["streams"])
+        return cls(sequence, token, time_ms, versions, aside, deleted, streams)
 
-    def next(
-        self,
-        token: str,
-        now_ms: int,
-        numbered: NumberedWrite | None = None,
-        topics: Iterable[str] = (),
-    ) -> "State":
-        """The state once the change with this token is decided.
-
-        Parameters
-        ----------
-        numbered : name and version of a numbered write.
-        topics : topics for which the version of `numbered` counts from now on.
-        """
-        versions = forget_versions(self.versions, self.time_ms, now_ms)
-        if numbered is not None:
-            versions |= {(numbered.app_id, topic): (numbered.version, now_ms) for topic in topics}
+    def next(self, token: str, now_ms: int) -> "State":
+        """The state once the change with this token is decided."""
+        versions = forget_old(self.versions, self.time_ms, now_ms)
+        streams = forget_old(self.streams, self.time_ms, now_ms)
         deleted = forget_deletions(self.deleted, now_ms)
-        return State(self.sequence + 1, token, now_ms, versions, self.aside, deleted)
+        return State(self.sequence + 1, token, now_ms, versions, self.aside, deleted, streams)
+
+    def with_version(self, numbered: NumberedWrite, topics: Iterable[str]) -> "State":
+        """The state of a numbered write, whose version counts for these topics from now on."""
+        found = numbered.version, self.time_ms
+        ours = {(numbered.app_id, topic): found for topic in topics}
+        return replace(self, versions=self.versions | ours)
+
+    def with_batch(self, query: str, batch: CommittedBatch) -> "State":
+        """The state of a commit of a streaming query's batch."""
+        return replace(self, streams={**self.streams, query: (batch, self.time_ms)})
 
     def with_files_aside(self, topics: Iterable[str]) -> "State":
         """The state of a change by which these topics lose segments."""
@@ -123,6 +129,7 @@ class State:
                 "aside": list(self.aside),
                 "deleted": list(self.deleted),
                 "versions": encode_versions(self.versions),
+                "streams": encode_streams(self.streams),
             },
         )
 

@@ -26,6 +26,8 @@
     │                                  expected: send what is between, or repeat the same batch
     ├─ InvalidProducerEpochError (ValueError)  …, expected: another writer has taken over
     ├─ InvalidTxnStateError (ValueError)  …, first_offset: end the transaction first
+    ├─ StreamBatchError (ValueError)   query, number, n_records, last_number, …: restore the
+    │                                  checkpoint, or begin with a new one
     ├─ StorageError (OSError)          errno, strerror, filename: make room, or be the owner
     ├─ InvalidUtf8Error (ValueError)   topic, partition, offset, column: read it as binary
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
@@ -71,6 +73,7 @@ from segmentlog.errors.write import (
     OutOfOrderSequenceError,
     RecordTooLargeError,
     StagedFileError,
+    StreamBatchError,
     SyncFailedError,
 )
 
@@ -98,6 +101,7 @@ __all__ = [
     "SegmentLogError",
     "StagedFileError",
     "StorageError",
+    "StreamBatchError",
     "SyncFailedError",
     "TimestampOverflowError",
     "TornTransactionError",

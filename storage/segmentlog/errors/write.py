@@ -14,6 +14,7 @@ __all__ = [
     "OutOfOrderSequenceError",
     "RecordTooLargeError",
     "StagedFileError",
+    "StreamBatchError",
     "SyncFailedError",
 ]
 
@@ -191,6 +192,46 @@ class OffsetsOutOfOrderError(SegmentLogError, ValueError):
             f"{self.end_offset - 1}: within a partition offsets rise, in the log and in the rows; "
             'leave out rows that the log has, and sort the rest: repartition("topic", "partition")'
             '.sortWithinPartitions("topic", "partition", "offset")'
+        )
+
+
+class StreamBatchError(SegmentLogError, ValueError):
+    """A batch of a streaming query that does not follow the last batch that the log has of it.
+
+    Parameters
+    ----------
+    query : id of the query.
+    number, n_records : the batch, and its records; nothing of it is written.
+    last_number, last_n_records, last_run : the batch that was committed last, and by which run.
+    """
+
+    code = ErrorCode.STREAM_BATCH
+
+    def __init__(
+        self,
+        query: str,
+        number: int,
+        n_records: int,
+        last_number: int,
+        last_n_records: int,
+        last_run: str,
+    ) -> None:
+        super().__init__(query, number, n_records, last_number, last_n_records, last_run)
+        self.query = query
+        self.number = number
+        self.n_records = n_records
+        self.last_number = last_number
+        self.last_n_records = last_n_records
+        self.last_run = last_run
+
+    def __str__(self) -> str:
+        return (
+            f"batch {self.number} of query {self.query} has {self.n_records} records and is not "
+            f"written, because batch {self.last_number} was committed last, with "
+            f"{self.last_n_records}, by run {self.last_run}: the checkpoint is older than the "
+            "log, or the source has not repeated its rows; restore the checkpoint as it was after "
+            f"batch {self.last_number}, or start the query with a new checkpointLocation at the "
+            "first offset that the log lacks"
         )
 
 

@@ -1,9 +1,10 @@
 """The files of jobs in a log directory: the mark and the staged files, and their removal."""
 
 import contextlib
+import hashlib
 import logging
 import os
-from collections.abc import Iterable, Iterator
+import secrets
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,14 +14,41 @@ from segmentlog.disk.readable import list_names, status_of
 from segmentlog.names import LOCK_FILE
 from segmentlog.stage.extents import STAGE_SUFFIX
 
-__all__ = ["JobFiles", "sweep_jobs"]
+__all__ = ["JobFiles", "end_stream", "new_token", "sweep_jobs"]
 
 logger = logging.getLogger(__name__)
 
 _MARK_SUFFIX = ".job"
 
+_RANDOM_BYTES = 8
+
 _ORPHAN_NS = 7 * 24 * 3600 * 10**9
 _NOTICE = b"nothing was written for a week: removed a week later, unless the job goes on\n"
+
+
+def new_token(stream: str | None = None) -> str:
+    """The token of a new job.  Those of one stream's jobs begin alike, so that they are found.
+
+    A stream loses the token of its job if its driver dies, and if all of its tasks fail.
+    """
+    return _stream_token(stream) + secrets.token_hex(_RANDOM_BYTES)
+
+
+def _stream_token(stream: str | None) -> str:
+    if stream is None:
+        return ""
+    return hashlib.blake2b(stream.encode(), digest_size=_RANDOM_BYTES).hexdigest()
+
+
+def end_stream(directory: str, stream: str) -> None:
+    """End the jobs of a stream that have not ended: those of its earlier batches and runs.
+
+    Their commits find no mark any more, and fail.
+    """
+    of_stream, length = _stream_token(stream), len(new_token(stream))
+    for token in _files_by_token(directory):
+        if token.startswith(of_stream) and len(token) == length:
+            JobFiles(directory, token).remove()
 
 
 class JobFiles(NamedTuple):
@@ -58,32 +86,12 @@ class JobFiles(NamedTuple):
         The job has ended in any case.  So a file that cannot be removed is only a warning: a later
         job sweeps it.
         """
-        with self._warning():
+        try:
             self.mark.unlink(missing_ok=True)  # first: a late task finds no job any more
             prefix = f"segmentlog.{self.token}."
-            self._unlink(
-                name
-                for name in list_names(self.directory)
-                if name.startswith(prefix) and name.endswith(STAGE_SUFFIX)
-            )
-
-    def remove_staged(self, names: Iterable[str]) -> None:
-        """Remove staged files of these names; the job continues, with the files of later messages.
-
-        Files that were moved into a log are not there any more.  A file that cannot be removed is
-        a warning: the end of the job removes it.
-        """
-        with self._warning():
-            self._unlink(names)
-
-    def _unlink(self, names: Iterable[str]) -> None:
-        for name in names:
-            Path(self.directory, name).unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def _warning(self) -> Iterator[None]:
-        try:
-            yield
+            for name in list_names(self.directory):
+                if name.startswith(prefix) and name.endswith(STAGE_SUFFIX):
+                    Path(self.directory, name).unlink(missing_ok=True)
         except OSError as error:
             logger.warning("what job %s has staged is not removed: %s", self.token, error)
 

@@ -1,12 +1,11 @@
 """A write job: the driver begins it, tasks on any machine stage rows, the driver commits them."""
 
-import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.put_aside import remove_due
+from segmentlog.commit.stream_batches import StreamBatch
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.readable import exists
@@ -15,7 +14,7 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.names import META_PROPERTIES_FILE
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.job_files import JobFiles, sweep_jobs
+from segmentlog.stage.job_files import JobFiles, end_stream, new_token, sweep_jobs
 from segmentlog.writes.directory import mark_new, prepare_directory
 from segmentlog.writes.job_topics import JobTopics, complete_topics
 from segmentlog.writes.request import WriteRequest
@@ -66,7 +65,7 @@ class WriteJob:
             See `prepare_directory`; if the disk is full or fails.
         """
         directory, config, topic = request.directory, request.config, request.topic
-        token = secrets.token_hex(8)
+        token = new_token(request.stream)
         prepare_directory(directory, token)
         auto_create_topics = request.auto_create_topics
         if auto_create_topics is None:
@@ -74,6 +73,8 @@ class WriteJob:
         with storage_errors(directory), DirectoryLock(directory, request.lock_timeout_seconds):
             mark_new(directory)
             recover_commits(directory)
+            if request.stream is not None:
+                end_stream(directory, request.stream)
             sweep_jobs(directory)
             # Only now: to finish a deletion forgets the settings of its topic.
             known = DirectorySettings.read(directory, is_optional=True)
@@ -143,9 +144,12 @@ class WriteJob:
         try:
             self.files.renew()
         except FileNotFoundError:
+            ended = "the job has ended"
+            if self.request.stream is not None:
+                ended += ", for a later batch or run of its query has begun"
             reason = (
-                f"holds no {self.files.mark.name}: the job has ended, or this is not the "
-                "directory that the driver sees"
+                f"holds no {self.files.mark.name}: {ended}, or this is not the directory that the "
+                "driver sees"
             )
             raise LogDirectoryError(self.directory, reason) from None
 
@@ -155,28 +159,27 @@ class WriteJob:
         *,
         rolls: bool = False,
         sequences: "SequenceCheck | None" = None,
-        numbered: NumberedWrite | None = None,
-        ends: bool = True,
+        batch: StreamBatch | None = None,
     ) -> bool:
-        """Make all rows visible at once; False if the numbered write was committed before.
-
-        A job ends with its commit unless the caller has more to commit, as a stream does: then
-        only the files of these extents are removed, and tasks stage for the next commit meanwhile.
+        """Make all rows visible at once, and end the job.
 
         Parameters
         ----------
         tasks : the extents of each, in the order in which their records are to follow each other.
         rolls : whether each partition begins a new segment first.
         sequences : checks the batches of idempotent producers.
-        numbered : name and version of this commit; by default those of the request.
-        ends : whether the job ends with this commit.
+        batch : the rows are this batch of a streaming query.
+
+        Returns
+        -------
+        is_new : False if the batch, or the numbered write, was committed before.
 
         Raises
         ------
         LogDirectoryError
             If the job has ended; if its rows were not spread over the partitions of the topic.
-        LogLockedError, CommitInDoubtError, SyncFailedError, StorageError, OutOfOrderSequenceError
-        InvalidProducerEpochError, InvalidTxnStateError
+        LogLockedError, CommitInDoubtError, SyncFailedError, StorageError, StreamBatchError
+        OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
             See `segmentlog.append.commit_staged.commit_staged`.
         """
         from segmentlog.append.commit_staged import commit_staged
@@ -195,20 +198,10 @@ class WriteJob:
                 topics[topic] = None  # even without rows
             self.topics.make(topics)
             settings = self._settings(
-                staged.n_records,
-                rolls=rolls,
-                sequences=sequences,
-                numbered=numbered or self.request.numbered,
+                staged.n_records, rolls=rolls, sequences=sequences, batch=batch
             )
-            # The state names the last commit by its token.  With the token of the commit before,
-            # a commit that a crash cuts off would look as if it had been decided.
-            token = self.token if ends else secrets.token_hex(8)
-            is_new = commit_staged(self.directory, token, staged, settings)
-        if ends:
-            self.abort()  # removes the files of attempts that lost, too
-        else:
-            JobFiles(self.directory, token).remove()
-            self.files.remove_staged(staged.names)
+            is_new = commit_staged(self.directory, self.token, staged, settings)
+        self.abort()  # removes the files of attempts that lost, too
         return is_new
 
     def _settings(
@@ -217,7 +210,7 @@ class WriteJob:
         *,
         rolls: bool,
         sequences: "SequenceCheck | None",
-        numbered: NumberedWrite | None,
+        batch: StreamBatch | None,
     ) -> "CommitSettings":
         from segmentlog.append.commit_staged import CommitSettings
 
@@ -226,18 +219,13 @@ class WriteJob:
             config,
             own=self.config.own,
             flush=self.config.flush or n_records >= config.flush_messages,
-            numbered=numbered,
+            numbered=self.request.numbered,
+            batch=batch,
             topic=self.topics.topic,
             emptied=self.topics.all_partitions() if self.request.overwrite else (),
             rolls=rolls,
             sequences=sequences,
         )
-
-    def discard(self, tasks: "Iterable[TaskExtents]") -> None:
-        """Remove the staged files of these tasks, which are not to be committed; go on."""
-        from segmentlog.stage.extents import JobExtents
-
-        self.files.remove_staged(JobExtents(tasks).names)
 
     def abort(self) -> None:
         """End the job: remove its mark and all its staged files; the log stays as it is."""

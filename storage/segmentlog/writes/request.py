@@ -31,6 +31,8 @@ class WriteRequest:
         broker's own directory, where the broker would not know them.
     lock_timeout_seconds : how long to wait for another writer.
     numbered : name and version of a numbered write.
+    stream : names the stream of which the job writes one batch, if it is of one; the stream's
+        earlier jobs end when the job begins.
     overwrite : whether the records replace all earlier records of `topic`.
 
     Raises
@@ -50,6 +52,7 @@ class WriteRequest:
     auto_create_topics: bool | None = None
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
     numbered: NumberedWrite | None = None
+    stream: str | None = None
     overwrite: bool = False
 
     def __post_init__(self) -> None:

@@ -75,7 +75,7 @@ def change(directory: Path, delay_ms: int = 60_000) -> None:
 
         begun.carry_out(
             partitions, effects, work, delay_of=lambda _: delay_ms,
-            numbered=NumberedWrite("app", 1), topics=["orders"],
+            noted=lambda state: state.with_version(NumberedWrite("app", 1), ["orders"]),
         )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ ERRORS = [
     errors.InvalidProducerEpochError("orders", 7, 1000, 3, 42, 4),
     errors.InvalidTxnStateError("orders", 7, 1000, 3, 42, 17),
     errors.LogLockedError("/d", 0, 0.5, is_task=True),
+    errors.StreamBatchError("6b1c", 6, 100, 7, 200, "0f2e"),
 ]
 
 
@@ -65,6 +66,7 @@ CODES = [
     "TIMESTAMP_OVERFLOW", "OPTION", "LOG_LOCKED", "COMMIT_IN_DOUBT", "INVALID_RECORD",
     "RECORD_TOO_LARGE", "SYNC_FAILED", "OFFSETS_OUT_OF_ORDER", "STAGED_FILE", "COLUMN", "STORAGE",
     "INVALID_UTF8", "OUT_OF_ORDER_SEQUENCE", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE",
+    "STREAM_BATCH",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from segmentlog.append import commit_staged as commit
 from segmentlog.commit.deletions import Deletion
 from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.state import STATE_FILE, State
+from segmentlog.commit.stream_batches import CommittedBatch
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
@@ -309,7 +310,8 @@ def test_the_state_comes_back_as_it_was_written(tmp_path: Path) -> None:
     """Names with unprintable characters come back, too."""
     versions = {("a", "t"): (0, 1), ("a", "u"): (2**63 - 1, -5), ('\ud800\n"', ""): (1, 2**60)}
     deleted = (Deletion("u", "token", 7),)
-    state = State(7, "token", LATER, versions, ["t"], deleted)
+    streams = {"query": (CommittedBatch(3, "run", 9), 5)}
+    state = State(7, "token", LATER, versions, ["t"], deleted, streams)
     (tmp_path / STATE_FILE).write_bytes(state.encode())
     assert state == State.read(str(tmp_path))
     empty = State(1, "token", LATER, aside=[])
