@@ -26,6 +26,14 @@ class SegmentLogDataSource(DataSource):
     directory.  Options are listed in ``connector/README.md``.
     """
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._is_new = True
+
+    def __getstate__(self) -> dict[str, object]:
+        """Spark makes a source where it plans a batch, and pickles one for where it commits."""
+        return {**self.__dict__, "_is_new": False}
+
     @classmethod
     def name(cls) -> str:
         """The word after ``format``."""
@@ -92,9 +100,13 @@ class SegmentLogDataSource(DataSource):
 
     @PlainErrors()
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
-        """Refuse a stream, which is not supported yet, in one sentence."""
-        instead = "writeStream.foreachBatch, and in it df.write with txnAppId and txnVersion"
-        raise _no_streams("writeStream", instead)
+        """Writer of one micro-batch; options and columns are checked here."""
+        from pyspark_segmentlog.python_worker import freeze_modules
+        from pyspark_segmentlog.writes.stream import stream_writer
+
+        writer = stream_writer(self.options, schema, overwrite=overwrite, plans=self._is_new)
+        freeze_modules()
+        return writer
 
 
 def _no_streams(method: str, instead: str) -> "OptionError":

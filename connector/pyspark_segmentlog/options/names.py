@@ -17,7 +17,8 @@ _WRITES = {option.name.lower(): option.name for option in WRITE_OPTIONS}
 _WRITES_ONLY = {lowered: name for lowered, name in _WRITES.items() if lowered not in _READS}
 
 #: Options of the ``kafka`` sink that mean nothing without a broker, and change no row.
-_IGNORED_BY_WRITES = {"includeheaders"}
+#: Spark adds the name of a query to the options of its sink.
+_IGNORED_BY_WRITES = {"includeheaders", "queryname"}
 
 #: Options of Kafka's clients that show a misunderstanding; their other options are not used.
 _FORBIDDEN_IN_READS = {

@@ -243,4 +243,7 @@ WRITE_OPTIONS = (
            "a topic that already has this version, or a later one, under this name is left out"),
     Option("txnVersion", "none", "a number from 0", "With `txnAppId`: the number of the write; it "
            "rises from write to write", number(0)),
+    Option("checkpointLocation", "required in `writeStream`", "a path", "Spark's own option of a "
+           "query; it names the stream, so it has to be given with the query and not only as a "
+           "setting of Spark"),
 )  # fmt: skip

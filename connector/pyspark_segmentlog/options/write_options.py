@@ -21,8 +21,20 @@ _NO_PATH = (
 _LARGEST_INT = 2**31 - 1  # of Java's: no batch can have more bytes
 
 
-def write_request(raw: Mapping[str, str]) -> WriteRequest:
+_NO_CHECKPOINT = (
+    'give it as an option of the query: .option("checkpointLocation", "/checkpoints/orders"); the '
+    "setting spark.sql.streaming.checkpointLocation does not reach a sink, which has to end what "
+    "a killed run of the query has begun"
+)
+
+
+def write_request(raw: Mapping[str, str], *, is_stream: bool = False) -> WriteRequest:
     """The write that Spark's option strings ask for; names in any case.
+
+    Parameters
+    ----------
+    raw : Spark's option strings.
+    is_stream : whether they are those of a stream.
 
     Raises
     ------
@@ -35,6 +47,7 @@ def write_request(raw: Mapping[str, str]) -> WriteRequest:
     given = GivenOptions(raw, WRITE_OPTIONS)
     if "path" not in given:
         raise OptionError("path", "", _NO_PATH)
+    _check_stream(given, is_stream=is_stream)
     return WriteRequest(
         given["path"],
         _config(given),
@@ -43,8 +56,21 @@ def write_request(raw: Mapping[str, str]) -> WriteRequest:
         auto_create_topics=given["autoCreateTopics"],
         lock_timeout_seconds=given["lockTimeout"],
         numbered=_numbered(given),
+        stream=given["checkpointLocation"],
         overwrite=given["deleteRecords"],
     )
+
+
+def _check_stream(given: GivenOptions, *, is_stream: bool) -> None:
+    """Refuse options of a stream in a batch write, and the other way round."""
+    if is_stream and "checkpointLocation" not in given:
+        raise OptionError("checkpointLocation", "", _NO_CHECKPOINT)
+    if not is_stream and "checkpointLocation" in given:
+        accepted = "it is an option of streams: use writeStream, or leave it out"
+        raise OptionError("checkpointLocation", given["checkpointLocation"], accepted)
+    if is_stream and "txnAppId" in given:
+        accepted = "leave txnAppId and txnVersion out: a stream numbers its batches by itself"
+        raise OptionError("txnAppId", given["txnAppId"], accepted)
 
 
 def _config(given: GivenOptions) -> ProducerConfig:

@@ -1,15 +1,19 @@
 """Begin the job of a write that Spark has planned, or refuse it before any task runs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from pyspark.sql.types import StructType
 
 from pyspark_segmentlog.options.write_options import write_request
 from pyspark_segmentlog.writes.schema import check_sink_schema
 from segmentlog.errors import OptionError
-from segmentlog.writes import WriteJob, warn_of_columns_left_out
+from segmentlog.writes import WriteJob, WriteRequest, warn_of_columns_left_out
 
-__all__ = ["begin_write_job"]
+__all__ = ["begin_stream_job", "begin_write_job", "stream_request"]
+
+#: Streams whose lost columns were named: each micro-batch is a job of its own.
+_warned = set[str | None]()
 
 
 def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteJob:
@@ -28,19 +32,70 @@ def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bo
     LogDirectoryError, LogLockedError, UnknownTopicOrPartitionError, StorageError
         See `WriteJob.begin`.
     """
-    try:
+    with _spark_names():
         request = write_request(raw)
         check_sink_schema(schema, request.topic, request.config)
         _check_mode(overwrite=overwrite, deletes_records=request.overwrite)
         job = WriteJob.begin(request)
+    _warn_of_columns_left_out(job, schema)
+    return job
+
+
+def stream_request(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteRequest:
+    """Check the options and columns of a stream.
+
+    Parameters
+    ----------
+    overwrite : whether the query's output mode is complete.
+
+    Raises
+    ------
+    OptionError
+        If an option or a column is wrong, or does not go with the output mode.
+    """
+    with _spark_names():
+        request = write_request(raw, is_stream=True)
+        check_sink_schema(schema, request.topic, request.config)
+    if request.overwrite and not overwrite:
+        accepted = (
+            'deleteRecords=true is for outputMode("complete"), in which each result replaces the '
+            "result before"
+        )
+        raise OptionError("outputMode", "append", accepted)
+    return request
+
+
+def begin_stream_job(request: WriteRequest, schema: StructType) -> WriteJob:
+    """Begin the job of a stream's next micro-batch, which ends the stream's earlier jobs.
+
+    Raises
+    ------
+    OptionError, LogDirectoryError, LogLockedError, UnknownTopicOrPartitionError, StorageError
+        See `WriteJob.begin`.
+    """
+    with _spark_names():
+        job = WriteJob.begin(request)
+    if request.stream not in _warned:
+        _warned.add(request.stream)
+        _warn_of_columns_left_out(job, schema)
+    return job
+
+
+@contextmanager
+def _spark_names() -> Iterator[None]:
+    """Name an option in an error as Spark's users do."""
+    try:
+        yield
     except OptionError as error:
         if error.option == "num_partitions":
             raise OptionError("numPartitions", error.value, error.accepted) from None
         raise
+
+
+def _warn_of_columns_left_out(job: WriteJob, schema: StructType) -> None:
     warn_of_columns_left_out(
         job.directory, schema.names, job.config, keeps="preserve=true", reads="preserve=true"
     )
-    return job
 
 
 def _check_mode(*, overwrite: bool, deletes_records: bool) -> None:

@@ -7,22 +7,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
-from segmentlog.errors import LogDirectoryError
+from pyspark_segmentlog.writes.messages import StagedMessage, in_task_order, stage_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from segmentlog.writes import TaskExtents, WriteJob
+    from segmentlog.writes import WriteJob
 
-__all__ = ["SegmentLogWriter", "StagedMessage"]
-
-
-class StagedMessage(WriterCommitMessage):
-    """The staged extents of one task, on their way to the driver."""
-
-    def __init__(self, task: int, extents: "TaskExtents") -> None:
-        self.task = task
-        self.extents = extents
+__all__ = ["SegmentLogWriter"]
 
 
 class SegmentLogWriter(DataSourceArrowWriter):
@@ -39,21 +31,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
     @PlainErrors()
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Stage the rows of one task; a task that fails leaves no file."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        task = context.partitionId() if context else 0
-        stager = self._job.stager(task)
-        try:
-            for batch in iterator:
-                stager.add(batch)
-            message = StagedMessage(task, stager.finish())
-            self._job.check_begun()
-            freeze_modules()
-            return message
-        except BaseException:
-            stager.discard()
-            raise
+        return StagedMessage(*stage_rows(self._job, iterator))
 
     @PlainErrors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -64,18 +42,8 @@ class SegmentLogWriter(DataSourceArrowWriter):
         LogDirectoryError
             If the message of a task is missing: its rows would be left out.
         """
-        staged = [each for each in messages if isinstance(each, StagedMessage)]
-        if len(staged) < len(messages):
-            n_missing, n_tasks = len(messages) - len(staged), len(messages)
-            reason = (
-                f"no message has come from {n_missing} of {n_tasks} tasks of the job, and nothing "
-                "is written without their rows; run the job again"
-            )
-            raise LogDirectoryError(self._job.directory, reason)
-        # A message that has come twice counts once: no two attempts have files of the same names.
-        attempts = {(message.task, message.extents.names): message for message in staged}
-        in_order = sorted(attempts.values(), key=lambda message: message.task)
-        self._job.commit(message.extents for message in in_order)
+        staged = in_task_order(StagedMessage, messages, self._job.directory)
+        self._job.commit(message.extents for message in staged)
         freeze_modules()
 
     @PlainErrors()

@@ -43,7 +43,7 @@ class StreamBatch(NamedTuple):
     run: str
 
     def committed(self, n_records: int) -> CommittedBatch:
-        """What the commit records of the batch."""
+        """The batch as its commit records it."""
         return CommittedBatch(self.number, self.run, n_records)
 
     def is_repeated(self, streams: Streams, n_records: int) -> bool:

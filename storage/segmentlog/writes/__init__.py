@@ -8,6 +8,7 @@ and the job commits those of all tasks.
 from typing import TYPE_CHECKING
 
 from segmentlog.commit.numbered_writes import NumberedWrite
+from segmentlog.commit.stream_batches import StreamBatch
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.left_out import warn_of_columns_left_out
 from segmentlog.writes.request import WriteRequest, check_level
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NumberedWrite",
+    "StreamBatch",
     "TaskExtents",
     "WriteJob",
     "WriteRequest",

@@ -146,7 +146,7 @@ class WriteJob:
         except FileNotFoundError:
             ended = "the job has ended"
             if self.request.stream is not None:
-                ended += ", for a later batch or run of its query has begun"
+                ended += ", or a later batch or run of its query has begun"
             reason = (
                 f"holds no {self.files.mark.name}: {ended}, or this is not the directory that the "
                 "driver sees"
@@ -230,6 +230,13 @@ class WriteJob:
     def abort(self) -> None:
         """End the job: remove its mark and all its staged files; the log stays as it is."""
         self.files.remove()
+
+    @classmethod
+    @storage_errors()
+    def abort_stream(cls, request: WriteRequest) -> None:
+        """End the jobs of a request's stream, if nobody knows their tokens."""
+        if request.stream is not None:
+            end_stream(request.directory, request.stream)
 
     @property
     def files(self) -> JobFiles:

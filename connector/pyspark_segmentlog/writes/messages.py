@@ -1,0 +1,80 @@
+"""The rows of a task go to staged files, and the files in a message to the driver."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pyspark_segmentlog.python_worker import freeze_modules
+from segmentlog.errors import LogDirectoryError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from segmentlog.writes import TaskExtents, WriteJob
+
+__all__ = ["StagedMessage", "in_task_order", "stage_rows"]
+
+
+class StagedMessage(WriterCommitMessage):
+    """The staged extents of one task, on their way to the driver."""
+
+    def __init__(self, task: int, extents: "TaskExtents") -> None:
+        self.task = task
+        self.extents = extents
+
+
+_Message = TypeVar("_Message", bound=StagedMessage)
+
+
+def stage_rows(job: "WriteJob", iterator: "Iterator[pa.RecordBatch]") -> tuple[int, "TaskExtents"]:
+    """Stage the rows of one task; a task that fails leaves no file.
+
+    Returns
+    -------
+    task, extents : its number, and what it has staged.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    task = context.partitionId() if context else 0
+    stager = job.stager(task)
+    try:
+        for batch in iterator:
+            stager.add(batch)
+        extents = stager.finish()
+        job.check_begun()
+        freeze_modules()
+        return task, extents
+    except BaseException:
+        stager.discard()
+        raise
+
+
+def in_task_order(
+    kind: type[_Message], messages: Sequence[WriterCommitMessage | None], directory: str
+) -> list[_Message]:
+    """The messages in the order of the tasks, each once.
+
+    Parameters
+    ----------
+    kind : of the messages.
+    messages : None for a task that has sent none.
+    directory : the log directory.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the message of a task is missing: its rows would be left out.
+    """
+    staged = [each for each in messages if isinstance(each, kind)]
+    if len(staged) < len(messages):
+        n_missing, n_tasks = len(messages) - len(staged), len(messages)
+        reason = (
+            f"no message has come from {n_missing} of {n_tasks} tasks of the job, and nothing "
+            "is written without their rows; run the job again"
+        )
+        raise LogDirectoryError(directory, reason)
+    # A message that has come twice counts once: no two attempts have files of the same names.
+    attempts = {(message.task, message.extents.names): message for message in staged}
+    return sorted(attempts.values(), key=lambda message: message.task)
