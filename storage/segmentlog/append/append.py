@@ -49,7 +49,13 @@ def _state_of(log_path: str, base_offset: int, size: int) -> Int64s:
     state[growth.SIZE] = size
     files = SegmentFiles(base_offset, log_path, size)
     with Segment(files, is_sealed=False).opened() as opened:
-        state[growth.N_OFFSET_ENTRIES] = opened.offset_index.n_entries
+        index = opened.offset_index
+        state[growth.N_OFFSET_ENTRIES] = index.n_entries
+        # Entries come at their interval across appends.  If bytes counted from here, appends that
+        # are smaller than the interval would leave the index empty, and each append would read
+        # the whole segment to find its end.
+        last = index.entry(index.n_entries - 1).position if index.n_entries else 0
+        state[growth.SINCE_ENTRY] = size - last
         state[growth.N_TIME_ENTRIES] = opened.time_index.n_entries
         (largest, offset), position = opened.indexed_time()
         state[growth.LAST_TIME_ENTRY] = largest

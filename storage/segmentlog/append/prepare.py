@@ -83,15 +83,15 @@ def ready_to_append(
     for each in partitions:
         path, point = partition_path(directory, each), points.get(each, 0)
         committed_to = checkpoints.high_watermarks.offsets.get(each, _ANY_OFFSET)
-        plan = _plan(path, point, starts.get(each, 0), committed_to, is_clean=is_clean)
+        plan, end = _plan(path, point, starts.get(each, 0), committed_to, is_clean=is_clean)
         remove_indexes_without_log(path)  # after the plan: a log that is refused stays as it is
         if plan is not None:
             _recover(plan, config, flush=flush)
-        ready[each] = _sizes(path, config), _end(path) if plan is None else plan.end_offset
+        sizes = _sizes(path, config)
+        ready[each] = sizes, end
         # The mark vouches for all bytes, also in a directory that was copied without the points.
         # Without the point, a recovery would not know that retention or compaction has removed
         # batches, and that they were not lost.
-        sizes, end = ready[each]
         synced_to[each] = end if flush or is_clean else max(sizes.base_offset, point)
     # Points move once all logs are recovered.  If a crash came between a point that moved first
     # and its log, the next writer would refuse the log, as one that has lost synced bytes.
@@ -123,8 +123,8 @@ def visible_ends(directory: str, ends: Mapping[TopicPartition, int]) -> dict[Top
 
 def _plan(
     path: str, point: int, log_start: int, committed_to: int, *, is_clean: bool
-) -> RecoveryPlan | None:
-    """The recovery of a log that needs it; refused if promised records would be lost."""
+) -> tuple[RecoveryPlan | None, int]:
+    """The recovery of a log, if it needs one, and its end; refused if it would lose records."""
     if has_swaps(path):
         finish_swaps(path)  # as a starting broker does; all of these files are synced
         logger.warning("%s: finished or undid an interrupted compaction", path)
@@ -138,7 +138,7 @@ def _plan(
             reason = f"is damaged from offset {end.damaged_from} on; {_REMEDY}"
             raise LogDirectoryError(active.path, reason)
         if active.size == end.position:
-            return None
+            return None, end.offset
     plan = plan_recovery(path, segments[-1].base_offset if is_clean else point, log_start)
     if plan.end_offset < point:
         reason = f"has lost offset {plan.end_offset}, and was synced up to {point}; {_REMEDY}"
@@ -150,7 +150,7 @@ def _plan(
             f"it there would lose them; {_REMEDY}, and keeps what it cuts in .broken files"
         )
         raise LogDirectoryError(path, reason)
-    return plan
+    return plan, plan.end_offset
 
 
 def _recover(plan: RecoveryPlan, config: TopicConfig, *, flush: bool) -> None:
@@ -161,10 +161,6 @@ def _recover(plan: RecoveryPlan, config: TopicConfig, *, flush: bool) -> None:
         write_leader_epochs(epochs, [(0, plan.end_offset)])
     if kept:
         logger.warning("%s: %s; kept in %s", plan.path, told, ", ".join(kept))
-
-
-def _end(path: str) -> int:
-    return find_log_end(Segment(list_segments(path)[-1], is_sealed=False)).offset
 
 
 def _sizes(path: str, config: TopicConfig) -> SegmentSizes:
