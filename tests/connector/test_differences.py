@@ -52,6 +52,7 @@ TESTS = {
         "reads/test_filtered_queries:test_queries_of_one_data_frame_do_not_share_a_filter"
     ),
     "blanks around a value": "test_differences:test_blanks_around_a_value_do_not_count",
+    "a stream into a log": "writes/test_stream:test_restarts_neither_lose_nor_repeat",
     '`mode("overwrite")`': "writes/test_writer:test_overwriting_has_to_be_meant",
     "a bad option; an error in a task": "reads/test_reader:test_a_bad_option_is_explained",
 }

@@ -1,4 +1,6 @@
-"""Cases of Spark's own suites for batch reads of ``kafka``, and the tests here that show the same.
+"""Cases of Spark's own suites for ``kafka``, and the tests here that show the same.
+
+The suites are those of batch reads and of streams into a topic.
 
 Suites of ``connector/kafka-0-10-sql``, as of Spark 4.3 and, for topics with a word in a map of
 offsets, its master.  The cases have our names.  A value is a test, as pytest names it below
@@ -35,6 +37,7 @@ _READER = f"{_READ}test_reader.py::"
 _PLANNER = f"{_READ}test_planner.py::"
 _BROKERS = f"{_READ}test_broker_directories.py::"
 _RANGES = f"{_READ}test_offset_ranges.py::"
+_STREAM = "connector/writes/test_stream.py::"
 _CUTS = f"{_RANGES}test_the_cases_of_spark"
 
 SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
@@ -202,6 +205,20 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
             f"{_OPTIONS}test_names_are_taken_in_any_case", _RANDOM,
         ),
         "micro-batches and continuous mode: the same": _NO_STREAMS,
+    },
+    "KafkaSinkMicroBatchStreamingSuite": {
+        "rows with a topic column": f"{_STREAM}test_a_stream_writes_to_several_topics",
+        "an aggregation with the option topic": (
+            f"{_STREAM}test_complete_mode_appends_or_replaces_results"
+        ),
+        "the option topic overrides the column": f"{_STREAM}test_two_queries_write_to_one_topic",
+        "rows without a topic or a value": (
+            f"{_STREAM}test_columns_and_serializers_that_are_refused"
+        ),
+        "columns of other types": f"{_STREAM}test_columns_and_serializers_that_are_refused",
+        "serializers": f"{_STREAM}test_columns_and_serializers_that_are_refused",
+        "a topic that does not exist": Unfit("it is created; `autoCreateTopics` decides"),
+        "progress has the number of rows": f"{_STREAM}test_a_stream_writes_to_several_topics",
     },
     "JsonUtilsSuite": {
         "partitions": f"{_OFFSETS}test_assigned_partitions_are_sorted_and_once",

@@ -189,10 +189,12 @@ def test_a_stream_writes_to_several_topics(spark: SparkSession, tmp_path: Path) 
 
 
 def test_two_queries_write_to_one_topic(spark: SparkSession, tmp_path: Path) -> None:
-    """Each has its own record, whatever their numbers are."""
+    """Each has its own record, whatever their numbers; the option overrides the column `topic`."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        stream = Stream(spark, tmp_path / name, lambda lines: lines)
+        stream = Stream(
+            spark, tmp_path / name, lambda lines: lines.selectExpr("value", "'other' topic")
+        )
         stream.logs = tmp_path / "logs"
         stream.add(name)
         stream.run()
@@ -247,6 +249,31 @@ def test_a_stream_without_its_checkpoint_is_refused(
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
     assert not stream.logs.exists()
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ("key string", {"topic": "t"}, "column 'value' is missing; the rows have: key"),
+        ("value int", {"topic": "t"}, "column 'value' is int; it has to be string or"),
+        ("value string, partition bigint", {"topic": "t"}, "column 'partition' is bigint"),
+        ("value string, headers array<string>", {"topic": "t"}, "column 'headers' is array"),
+        ("value string, topic int", {}, "column 'topic' is int"),
+        ("value string", {}, "give the option topic"),
+        ("value string", {"topic": "t", "kafka.value.serializer": "x"}, "it is not supported"),
+        ("value string", {"topic": "t", "kafka.key.serializer": "x"}, "it is not supported"),
+    ],
+)
+def test_columns_and_serializers_that_are_refused(
+    spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, str], said: str
+) -> None:
+    """By the process that plans the first micro-batch, before anything is made."""
+    given = {"path": str(tmp_path / "logs"), "checkpointLocation": "/c", **options}
+    schema = spark.createDataFrame([], columns).schema
+    with pytest.raises(OptionError, match=said):
+        SegmentLogDataSource(given).streamWriter(schema, overwrite=False)
+
+    assert not (tmp_path / "logs").exists()
 
 
 SCHEMA = StructType().add("value", "string")

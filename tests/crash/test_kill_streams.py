@@ -1,0 +1,100 @@
+"""Streams whose driver is killed: each row is in the log once, whatever the driver was doing."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from killed_drivers import Driver
+from killing import step_of
+from soundness import assert_settled
+
+import segmentlog
+
+pytestmark = pytest.mark.spark
+
+N_ROWS = 20  #: of each micro-batch
+
+#: Writes micro-batch after micro-batch to two topics, and prints the number of each that Spark has
+#: noted.
+STREAM = f"""
+import sys, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+spark = (
+    SparkSession.builder.master("local[2,4]")
+    .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    .getOrCreate()
+)
+spark.sparkContext.setLogLevel("OFF")
+numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", {N_ROWS}).load()
+query = (
+    numbers.selectExpr("string(value) value", "if(value % 2 = 0, 'even', 'odd') topic")
+    .writeStream.format("segmentlog").option("numPartitions", 2)
+    .option("checkpointLocation", str(Path(sys.argv[1]).with_name("checkpoint")))
+    .start(sys.argv[1])
+)
+last = int(sys.argv[2]) - 1
+while query.isActive:
+    progress = query.lastProgress
+    if progress and progress["batchId"] > last:
+        last = progress["batchId"]
+        print(last, flush=True)
+    time.sleep(0.01)
+print(query.exception(), file=sys.stderr)
+"""
+
+
+def n_batches(directory: Path) -> int:
+    """The number of whole micro-batches in both topics, each of whose rows is there once."""
+    opened = segmentlog.open_log_dir(directory)
+    found = sorted(
+        int(value)
+        for each in opened.topic_partitions()
+        for value in opened.log(*each).scan(columns=["value"]).read_all()["value"].to_pylist()
+    )
+    assert found == [*range(len(found))]
+    assert len(found) % N_ROWS == 0
+    return len(found) // N_ROWS
+
+
+@pytest.mark.parametrize(
+    "n_kills",
+    [
+        pytest.param(12, marks=pytest.mark.thorough),
+        pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_killed_streams_lose_and_repeat_nothing(tmp_path: Path, n_kills: int) -> None:
+    """Half of the times only the JVM is killed, and its Python processes go on for a while.
+
+    The next run begins at once.  Two thirds of the kills come while a commit stands.
+    """
+    directory, rng = tmp_path / "logs", random.Random(n_kills)
+    steps: Counter[str] = Counter()
+    killed: list[Driver] = []
+    driver = Driver(STREAM, directory, 0)
+    try:
+        for _ in range(n_kills):
+            acknowledged = driver.wait_for_a_job()
+            kinds = {"java"} if rng.random() < 0.5 else {"worker", "java", "other"}
+            aim = directory if rng.random() < 0.67 else None
+            driver.kill(kinds, in_guard_of=aim, after=rng.uniform(0, 1))
+            steps[step_of(directory)] += 1
+            acknowledged = max(acknowledged, driver.acknowledged())
+            assert n_batches(directory) > acknowledged
+            killed.append(driver)
+            driver = Driver(STREAM, directory, acknowledged + 1)
+        acknowledged = driver.wait_for_a_job()
+    finally:
+        for each in (driver, *killed):
+            each.end()
+    print(dict(steps))
+
+    with segmentlog.open_writer(directory, "odd"):  # recovers what the last kill has left
+        pass
+    assert n_batches(directory) > acknowledged
+    assert acknowledged >= n_kills
+    assert_settled(directory)
+    if n_kills > 50:
+        assert sum(n for step, n in steps.items() if step != "no guard") >= 0.2 * n_kills
