@@ -66,7 +66,7 @@ def n_batches(directory: Path) -> int:
     ],
 )
 def test_killed_streams_lose_and_repeat_nothing(tmp_path: Path, n_kills: int) -> None:
-    """Half of the times only the JVM is killed, and its Python processes go on for a while.
+    """Half of the times only the JVM is killed, and its Python processes continue for a while.
 
     The next run begins at once.  Two thirds of the kills come while a commit stands.
     """

@@ -1,7 +1,7 @@
 """The power is cut after every step of a stream's batch: the next run repeats it, and it is once.
 
 A batch goes to two topics.  After each cut a reader sees the batch in both topics or in neither.
-The next run of the query then repeats the batch, whatever is left of it, and goes on.
+The next run of the query then repeats the batch, whatever is left of it, and continues.
 """
 
 import shutil

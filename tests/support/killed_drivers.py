@@ -1,4 +1,4 @@
-"""Drivers of Spark in processes of their own, which tests kill with their JVMs and workers."""
+"""Drivers of Spark in separate processes, which tests kill with their JVMs and workers."""
 
 import contextlib
 import os

@@ -91,7 +91,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
 
 
 def test_restarts_neither_lose_nor_repeat(stream: Stream) -> None:
-    """A query goes on from its checkpoint, and each batch is one commit under the query's id."""
+    """A query continues from its checkpoint, and each batch is one commit under the query's id."""
     stream.add(1, 2)
     stream.add(3)
     stream.run()
@@ -144,7 +144,7 @@ def test_a_checkpoint_that_was_rolled_back_is_an_error(stream: Stream) -> None:
 
 
 def test_complete_mode_appends_or_replaces_results(spark: SparkSession, tmp_path: Path) -> None:
-    """As `kafka` does, each result is appended; with deleteRecords it replaces the one before."""
+    """Each result is appended, as by `kafka`; with deleteRecords it replaces the result before."""
     stream = Stream(
         spark, tmp_path, lambda lines: lines.groupBy().count().selectExpr("string(count) value")
     )
@@ -267,7 +267,7 @@ def test_a_stream_without_its_checkpoint_is_refused(
 def test_columns_and_serializers_that_are_refused(
     spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, str], said: str
 ) -> None:
-    """By the process that plans the first micro-batch, before anything is made."""
+    """The process that plans the first micro-batch refuses them, before anything is made."""
     given = {"path": str(tmp_path / "logs"), "checkpointLocation": "/c", **options}
     schema = spark.createDataFrame([], columns).schema
     with pytest.raises(OptionError, match=said):
@@ -299,7 +299,7 @@ class Batch:
         return StreamedMessage(0, stager.finish(), self.job, ("query", run))
 
     def commit(self, number: int, message: StreamedMessage | None) -> None:
-        """Commit in a process of its own, where `streamWriter` is called once more."""
+        """Commit in the second process, where `streamWriter` is called once more."""
         self._writer().commit([message], number)
 
     def abort(self, number: int, message: StreamedMessage | None) -> None:

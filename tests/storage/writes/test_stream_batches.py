@@ -104,7 +104,7 @@ def test_a_run_that_begins_fences_the_run_before(tmp_path: Path) -> None:
 
 
 def test_other_jobs_are_left_alone(tmp_path: Path) -> None:
-    """The jobs of other streams, and those of no stream, go on."""
+    """The jobs of other streams, and those of no stream, continue."""
     of_no_stream = WriteJob.begin(WriteRequest(str(tmp_path), topic="t"))
     of_another = WriteJob.begin(WriteRequest(str(tmp_path), topic="t", stream="/checkpoints/b"))
     commit(begin(tmp_path), 0, b"a")
@@ -118,7 +118,7 @@ def test_other_jobs_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_stream_that_is_aborted_leaves_nothing(tmp_path: Path) -> None:
-    """Also if nobody knows the token of its job: no task has sent a message."""
+    """Nobody may know the token of its job, because no task has sent a message."""
     commit(begin(tmp_path), 0, b"a")
     begin(tmp_path).stager(0).add(pa.record_batch({"value": [b"lost"]}))
     end_stream(str(tmp_path), CHECKPOINT)
@@ -173,7 +173,7 @@ def test_a_batch_goes_to_several_topics_at_once(tmp_path: Path) -> None:
 def test_a_stream_is_forgotten_after_a_month(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the versions of numbered writes are, so that the state does not grow for ever."""
+    """The versions of numbered writes are, too, so that the state does not grow for ever."""
     commit(begin(tmp_path), 0, b"a")
     now = State.read(str(tmp_path)).time_ms
     for share, is_known in ((0.9, True), (1.1, False)):
