@@ -66,16 +66,16 @@ def test_a_flush_in_doubt_is_repeated_with_the_same_sequences(
     write(tmp_path, numbered_rows(0, 4, 1), producer=Producer(1))
     writer = segmentlog.open_writer(tmp_path, "t", producer=Producer(1))
     writer.append(numbered_rows(4, 4, 1))
-    real, state = durable.sync_directory, tmp_path / "segmentlog.state"
+    real, state = durable.sync_file, tmp_path / "segmentlog.state"
     before = state.read_bytes()
 
-    def fails_behind_the_decision(path: str) -> None:
+    def fails_after_the_rename(descriptor: int, path: str) -> None:
         if state.read_bytes() != before and Path(path) == tmp_path:
             raise segmentlog.SyncFailedError(path, os.strerror(5))
-        real(path)
+        real(descriptor, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("segmentlog.commit.change.sync_directory", fails_behind_the_decision)
+        patch.setattr("segmentlog.commit.change.sync_file", fails_after_the_rename)
         with pytest.raises(CommitInDoubtError):
             writer.flush()
     writer.append(numbered_rows(4, 4, 1))
