@@ -295,6 +295,8 @@ def produce(scene: Scene) -> Plan:
     known = scene.model.sequences.get((producer_id, topic), {})
     last = scene.model.flushes.get((producer_id, topic))
     epoch = last.producer_epoch if last else 0
+    if last and not last.is_committed:
+        known = last.sequences  # its epoch may be new, and then the log knows none of its numbers
     if rng.random() < 0.1:
         epoch, known = epoch + 1, {}
     rows = scene.rows(topic, 20)
