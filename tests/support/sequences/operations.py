@@ -413,17 +413,23 @@ def delete_records(scene: Scene) -> Plan:
 
 
 def delete_topic(scene: Scene) -> Plan:
-    """Delete a topic with its partitions, settings and numbers."""
+    """Delete a topic with its partitions, settings and numbers.
+
+    If an earlier deletion has left files of the topic, and nothing has come since, the deletion
+    removes these files.  Settings that were given since are for the next topic of this name.
+    """
     topic = scene.topic()
-    is_there = [*scene.directory.glob(f"{topic}-*")]
+    left = [*scene.directory.glob(f"{topic}-*")]
+    is_there = any(path.name.removeprefix(f"{topic}-").isdigit() for path in left)
 
     def act(done: Callable[[], None]) -> None:
         segmentlog.delete_topic(scene.directory, topic)
         done()
 
-    if not is_there:
+    if not left:
         return append(scene)
-    return Plan(act, [scene.model, scene.model.without(topic)], delay_ms=0)
+    after = scene.model.without(topic) if is_there else scene.model
+    return Plan(act, [scene.model, after], delay_ms=0)
 
 
 def alter_settings(scene: Scene) -> Plan:
