@@ -49,6 +49,11 @@ def test_an_incident_by_time(run: Run) -> None:
     assert ["orders-0         1", "orders-1         1", "payments-0     120"] == lines[-3:]
 
 
+def test_a_topic_is_restored(run: Run, tmp_path: Path) -> None:
+    """Aborted records and end markers are left out, and offsets stay."""
+    assert run("restore_topic.py", DATA, str(tmp_path)) == "payments-0: offsets 0 to 59\n"
+
+
 def test_the_latest_by_key(run: Run, tmp_path: Path) -> None:
     """The table is the same before and after compaction, without the deleted key."""
     before, compacted, afterwards = run("latest_by_key.py", str(tmp_path / "logs")).splitlines()

@@ -125,7 +125,8 @@ orders.select("value").write.format("segmentlog").option("topic", "mine").save("
 def commands(hour: Hour) -> str:
     """The commands of the README, in order, on a machine with compiled kernels."""
     hour.shell("segmentlog", "warmup")
-    found = re.findall(r"^\$ (segmentlog .*)$", (TOP / "README.md").read_text(), re.MULTILINE)
+    ours = r"^\$ ((?:segmentlog|python examples/).*)$"
+    found = re.findall(ours, (TOP / "README.md").read_text(), re.MULTILINE)
     return "\n".join(hour.shell(*command.split()) for command in found)
 
 
