@@ -12,14 +12,17 @@ from pathlib import Path
 import pytest
 
 __all__ = [
-    "Crash", "Forward", "act_at", "around_calls", "copy_states", "crash_at", "cut_loop",
-    "fail_at", "in_child",
+    "CALLS", "READS", "Crash", "Forward", "act_at", "around_calls", "copy_states", "crash_at",
+    "cut_loop", "fail_at", "in_child",
 ]  # fmt: skip
 
 #: Every call of `os` by which the engine changes what is on a disk, but for opening a new file.
 CALLS = (
     "pwrite", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir", "ftruncate",
 )  # fmt: skip
+
+#: Every call of `os` by which the engine reads a disk, and opens files.
+READS = ("open", "pread", "preadv", "scandir", "listdir", "stat", "lstat", "fstat")
 
 #: A call that is about to be made: ``forward.args`` are its arguments, ``forward()`` makes it.
 Forward = partial[object]

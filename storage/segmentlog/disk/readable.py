@@ -6,6 +6,7 @@ above `segmentlog.disk` calls the system to read.  Writing has no such door: it 
 renames and syncs.
 """
 
+import errno
 from collections.abc import Iterable
 
 from segmentlog.disk.contract import Disk, Entry, FileStatus, FileType, Measured, ReadableFile
@@ -18,6 +19,9 @@ __all__ = [
 ]  # fmt: skip
 
 _LOCAL = LocalDisk()
+
+#: Errors that say that a name leads to no file.
+_NOWHERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 
 def disk_of(path: str) -> Disk:
@@ -69,12 +73,20 @@ def list_entries(path: str) -> list[Entry]:
 
 
 def _type_behind(path: str) -> FileType | None:
-    """Type of the file to which a name leads, or None if there is none."""
+    """Type of the file to which a name leads, or None if there is none.
+
+    Any other error is raised.  An undo that took a failing disk for a missing partition left the
+    records of a crashed commit in the log.
+    """
     try:
         return status_of(path, follow=True).type
     except StorageError:  # a store could not be asked
         raise
-    except (OSError, ValueError):  # a path with a null byte leads nowhere either
+    except ValueError:  # a path with a null byte leads nowhere
+        return None
+    except OSError as error:
+        if error.errno not in _NOWHERE:
+            raise
         return None
 
 

@@ -1,17 +1,20 @@
 """An unfinished commit is finished or undone, even if files beside its logs are lost."""
 
+import contextlib
+import errno
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from crashing import CALLS, Crash, Forward, around_calls
+from crashing import CALLS, READS, Crash, Forward, around_calls, cut_loop, fail_at
 from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.state import STATE_FILE
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.tools.cli import app
 from segmentlog.topic_config import TopicConfig
 
@@ -109,6 +112,39 @@ def test_indexes_that_are_lost_meanwhile_do_not_stand_in_the_way(
     assert values(directory)[-1] == b"more"
     result = CliRunner().invoke(app, ["verify", str(directory)])
     assert result.exit_code == 0, result.output
+
+
+@cut_loop
+@pytest.mark.parametrize("mend", [by_append, by_retention])
+def test_a_read_that_fails_leaves_the_recovery_to_the_next_writer(
+    unfinished: tuple[Path, list[bytes]],
+    mend: Callable[[Path], None],
+    every: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A failing disk is not taken for a missing file, at any call.
+
+    An undo that left out a partition removed the guard, and the records became part of the log.
+    """
+    left, expected = unfinished
+    monkeypatch.setattr("os.fsync", lambda _: None)  # only a power cut needs it
+    for number in range(6, 10_000, every):
+        directory = tmp_path / f"copy-{number}"
+        shutil.copytree(left, directory, ignore=shutil.ignore_patterns("copy-*"))
+        with pytest.MonkeyPatch.context() as patch:
+            made = fail_at(patch, number, errno.EIO, is_final=False, calls=READS)
+            with contextlib.suppress(OSError, SegmentLogError):
+                mend(directory)
+        log = segmentlog.open_log_dir(directory).log("t", 0)
+        assert values(directory) == expected, number
+        assert bool(list_guards(str(directory))) or log.log_end_offset == len(expected), number
+        by_append(directory)
+        assert values(directory) == expected, number
+        shutil.rmtree(directory)
+        if len(made) < number:  # no call has failed
+            break
+    assert number > 20
 
 
 @pytest.mark.parametrize("unfinished", ["undecided"], indirect=True)
