@@ -16,7 +16,15 @@ class PlainErrors(ContextDecorator):
     and keeps its traceback.  All errors keep it if Spark is configured for whole tracebacks
     (``spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled=false``, or
     ``tracebackWithLocals``), or if there is no Spark.
+
+    Parameters
+    ----------
+    asked : whether Spark sets in this process how errors are shown.  It does not where it polls
+        the source of a stream, and tracebacks are then hidden.
     """
+
+    def __init__(self, *, asked: bool = True) -> None:
+        self._asked = asked
 
     def __enter__(self) -> Self:
         return self
@@ -27,7 +35,7 @@ class PlainErrors(ContextDecorator):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None or not os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
+        if error is None or (self._asked and not os.environ.get("SPARK_SIMPLIFIED_TRACEBACK")):
             return
         if os.environ.get("SPARK_TRACEBACK_WITH_LOCALS"):
             return

@@ -7,14 +7,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 from pyspark_segmentlog.plain_errors import PlainErrors
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        SimpleDataSourceStreamReader,
-    )
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
     from pyspark.sql.types import StructType
-
-    from segmentlog.errors import OptionError
 
 __all__ = ["SegmentLogDataSource"]
 
@@ -60,16 +54,17 @@ class SegmentLogDataSource(DataSource):
         """Reader of a batch query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
         from pyspark_segmentlog.options.names import warn_of_unused
+        from pyspark_segmentlog.options.option import Query
         from pyspark_segmentlog.options.read_options import ReadOptions
         from pyspark_segmentlog.reads.reader import SegmentLogReader
         from pyspark_segmentlog.reads.schema import selected_columns, text_columns
 
         given = options_of_query(self.options, schema)
-        options = ReadOptions.parse(given)
+        options = ReadOptions.parse(given, Query.BATCH)
         columns = selected_columns(schema)
         text = text_columns(schema, strings=options.strings)
         reader = SegmentLogReader(options, columns, text)
-        warn_of_unused(given)
+        warn_of_unused(given, Query.BATCH)
         return reader
 
     @PlainErrors()
@@ -83,20 +78,17 @@ class SegmentLogDataSource(DataSource):
         freeze_modules()
         return SegmentLogWriter(job)
 
-    # Without these methods, a stream fails with Spark's own error, after two pages of the JVM.
-
     @PlainErrors()
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
-        """Refuse a stream, which is not supported yet, in one sentence."""
-        from pyspark_segmentlog.no_streams import NoStreamReader
+        """Reader of a streaming query; a schema that the user gave selects columns."""
+        from pyspark_segmentlog.catalog_table import options_of_query
+        from pyspark_segmentlog.reads.stream import RefusedStream, stream_reader
+        from segmentlog.errors import SegmentLogError
 
-        error = _no_streams("readStream", 'spark.read.format("segmentlog").load(path)')
-        return NoStreamReader(error)
-
-    @PlainErrors()
-    def simpleStreamReader(self, schema: "StructType") -> "SimpleDataSourceStreamReader":
-        """Refuse a stream, as `streamReader` does."""
-        raise _no_streams("readStream", 'spark.read.format("segmentlog").load(path)')
+        try:
+            return stream_reader(options_of_query(self.options, schema), schema)
+        except SegmentLogError as error:
+            return RefusedStream(error)
 
     @PlainErrors()
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
@@ -107,10 +99,3 @@ class SegmentLogDataSource(DataSource):
         writer = stream_writer(self.options, schema, overwrite=overwrite, plans=self._is_new)
         freeze_modules()
         return writer
-
-
-def _no_streams(method: str, instead: str) -> "OptionError":
-    from segmentlog.errors import OptionError
-
-    accepted = f"{method} does not have it, because it reads and writes in batch queries only"
-    return OptionError("format", "segmentlog", f"{accepted}: use {instead}")

@@ -111,7 +111,7 @@ def column(number: int) -> list[str]:
 
 def test_the_options_of_spark_in_the_table_are_those_of_the_parser() -> None:
     """Each name is an option that has an effect."""
-    known = {option.name for option in (*READ_OPTIONS, *WRITE_OPTIONS) if option.is_used}
+    known = {option.name for option in (*READ_OPTIONS, *WRITE_OPTIONS) if option.used_by}
 
     assert len(column(1)) > 20
     assert set() == set(column(1)) - known

@@ -1,7 +1,5 @@
 """Cases of Spark's own suites for ``kafka``, and the tests here that show the same.
 
-The suites are those of batch reads and of streams into a topic.
-
 Suites of ``connector/kafka-0-10-sql``, as of Spark 4.3 and, for topics with a word in a map of
 offsets, its master.  The cases have our names.  A value is a test, as pytest names it below
 ``tests``; several tests, each of a part of the case; or an `Unfit`, with the reason.  Cases that
@@ -19,7 +17,6 @@ class Unfit(NamedTuple):
     reason: str
 
 
-_NO_STREAMS = Unfit("there is no stream reader; test_no_streams shows the error")
 _NO_EXECUTORS = Unfit("a Python data source cannot name the executor of a task")
 _ONE_VERSION = Unfit("the choice between two versions of Spark's own source")
 
@@ -38,6 +35,12 @@ _PLANNER = f"{_READ}test_planner.py::"
 _BROKERS = f"{_READ}test_broker_directories.py::"
 _RANGES = f"{_READ}test_offset_ranges.py::"
 _STREAM = "connector/writes/test_stream.py::"
+_STREAMED = f"{_READ}test_stream.py::"
+_FOLLOWED = f"{_READ}test_followed.py::"
+_LIMITS = f"{_READ}test_limits.py::"
+_STREAM_OFFSETS = f"{_READ}test_stream_offsets.py::"
+_INITIAL = f"{_READ}test_initial_offsets.py::"
+_SWITCHED = "interop/test_switched_streams.py::"
 _CUTS = f"{_RANGES}test_the_cases_of_spark"
 
 SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
@@ -194,7 +197,10 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
             f"{_TASK}test_deleted_records_may_be_skipped",
             _RANDOM,
         ),
-        "streams: the same": _NO_STREAMS,
+        "streams: the same": (
+            f"{_FOLLOWED}test_a_start_that_retention_has_moved_before_a_repeat",
+            f"{_FOLLOWED}test_each_start_with_each_choice_of_topics",
+        ),
         "topics that are made, deleted and made again at random": (
             f"{_TASK}test_topics_that_come_and_go_fail_no_read_that_may_lose_data",
             f"{_TASK}test_a_topic_that_was_made_again_is_another_topic",
@@ -204,7 +210,110 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
         "batch: names of options in any case": (
             f"{_OPTIONS}test_names_are_taken_in_any_case", _RANDOM,
         ),
-        "micro-batches and continuous mode: the same": _NO_STREAMS,
+        "micro-batches and continuous mode: the same": (
+            f"{_OPTIONS}test_names_are_taken_in_any_case"
+        ),
+    },
+    "KafkaMicroBatchSourceSuite": {
+        "asynchronous progress tracking": f"{_STREAMED}test_progress_is_tracked_asynchronously",
+        "AvailableNow with a limit": f"{_STREAMED}test_restarts_neither_lose_nor_repeat",
+        "AvailableNow: partitions vanish": (
+            f"{_FOLLOWED}test_available_now_fails_if_partitions_vanish",
+            f"{_FOLLOWED}test_available_now_refuses_another_plan",
+        ),
+        "AvailableNow: an offset is no longer available": (
+            f"{_FOLLOWED}test_available_now_fails_if_its_end_is_gone"
+        ),
+        "AvailableNow: an uncommitted batch, and new partitions": (
+            f"{_FOLLOWED}test_available_now_repeats_a_micro_batch_before_its_first_poll"
+        ),
+        "initial offsets survive a restart": (
+            f"{_STREAMED}test_a_restart_before_the_first_batch_looks_up_the_start_again",
+            f"{_FOLLOWED}test_the_initial_offsets_are_kept",
+        ),
+        "a limit of Long.MaxValue": (
+            f"{_LIMITS}test_partitions_share_a_limit_in_proportion_to_their_backlogs"
+        ),
+        "maxOffsetsPerTrigger, a restart, and Trigger.Once": (
+            f"{_FOLLOWED}test_limits",
+            f"{_LIMITS}test_partitions_share_a_limit_in_proportion_to_their_backlogs",
+            f"{_STREAMED}test_once_ignores_limits",
+        ),
+        "minOffsetsPerTrigger and maxTriggerDelay": (
+            f"{_LIMITS}test_a_micro_batch_waits_for_records_or_for_its_delay"
+        ),
+        "minOffsetsPerTrigger and maxOffsetsPerTrigger": (
+            f"{_FOLLOWED}test_a_micro_batch_waits_for_enough_records"
+        ),
+        "numInputRows": f"{_STREAMED}test_a_running_query_follows_the_log",
+        "a pattern, and a topic that is deleted": (
+            f"{_FOLLOWED}test_a_checkpoint_beyond_the_log_is_noticed_at_the_next_poll"
+        ),
+        "an offset without partitions is not logged": Unfit(
+            "a Python source has to return an offset, and returns {}: test_no_topic_matches_yet"
+        ),
+        "a topic that is made again with fewer records": (
+            f"{_FOLLOWED}test_a_checkpoint_beyond_the_log_is_noticed_at_the_next_poll",
+            f"{_STREAMED}test_a_shorter_log_is_an_error",
+        ),
+        "a word for a topic in the start; a topic that matches later": (
+            f"{_FOLLOWED}test_starts",
+            f"{_FOLLOWED}test_no_topic_matches_yet",
+        ),
+        "the bytes of the file of initial offsets, of old and of later versions": (
+            f"{_INITIAL}test_the_file_has_the_bytes_of_kafka",
+            f"{_INITIAL}test_a_file_of_the_first_version_is_read",
+            f"{_INITIAL}test_a_damaged_file_is_refused",
+        ),
+        "a watermark on timestamp": f"{_STREAMED}test_event_time_and_state",
+        "a topic is deleted while a task reads, and data may be lost": (
+            f"{_TASK}test_topics_that_come_and_go_fail_no_read_that_may_lose_data"
+        ),
+        "a union of two sources with limits": (
+            f"{_STREAMED}test_a_union_advances_both_of_its_sources"
+        ),
+        "groups of consumers": Unfit("there are no consumers"),
+        "a self-join": f"{_STREAMED}test_columns_may_be_chosen",
+        "transactions, three offsets at a time": (
+            f"{_STREAMED}test_many_micro_batches_give_the_rows_of_a_batch_query"
+        ),
+        "the cache of fetched data": Unfit("there is no cache of consumers"),
+        "null keys and values": f"{_STREAMED}test_event_time_and_state",
+        "minPartitions": (
+            f"{_FOLLOWED}test_small_slices_share_a_task",
+            f"{_STREAMED}test_options_that_are_refused",
+        ),
+        "a timestamp that overflows": (
+            "storage/records/test_one_pass.py::test_a_time_that_nobody_wants_may_be_far_off"
+        ),
+        "checkpoints without the option includeHeaders": (
+            f"{_SWITCHED}test_a_query_moves_there_and_back_twice"
+        ),
+        "metrics of lag": Unfit("a Python source reports its latest offsets, and no metrics"),
+        "each start with each choice of topics; restarts; new partitions": (
+            f"{_FOLLOWED}test_each_start_with_each_choice_of_topics"
+        ),
+        "a start after every record": f"{_FOLLOWED}test_starts",
+        "bad options": f"{_STREAMED}test_options_that_are_refused",
+        "options of clients": f"{_STREAMED}test_options_that_are_refused",
+        "values of options in any case": f"{_OPTIONS}test_names_are_taken_in_any_case",
+        "types of columns": f"{_STREAMED}test_columns_may_be_chosen",
+        "topics and partitions that come and go at random": (
+            f"{_STREAMED}test_topics_and_partitions_that_come_and_go"
+        ),
+        "versions of the source, continuous mode, real-time mode": _ONE_VERSION,
+    },
+    "KafkaSourceOffsetSuite": {
+        "offsets as JSON, there and back": (
+            f"{_STREAM_OFFSETS}test_topics_and_partitions_have_one_order"
+        ),
+        "equal offsets have equal JSON": (
+            f"{_STREAM_OFFSETS}test_topics_and_partitions_have_one_order"
+        ),
+        "offsets of partitions are compared one by one": (
+            f"{_FOLLOWED}test_a_micro_batch_reads_what_came_since_the_last_one"
+        ),
+        "logs of older versions": f"{_SWITCHED}test_a_query_moves_there_and_back_twice",
     },
     "KafkaSinkMicroBatchStreamingSuite": {
         "rows with a topic column": f"{_STREAM}test_a_stream_writes_to_several_topics",

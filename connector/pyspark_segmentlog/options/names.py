@@ -4,6 +4,7 @@ import difflib
 import logging
 from collections.abc import Iterable, Mapping
 
+from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
 from segmentlog.errors import OptionError
 
@@ -107,13 +108,13 @@ def check_write_names(raw: Mapping[str, str]) -> None:
         raise OptionError(name, value, f"there is no such option; {hint}")
 
 
-def warn_of_unused(raw: Mapping[str, str]) -> None:
-    """Say once which of the given options of a read have no effect."""
-    used = {option.name.lower() for option in READ_OPTIONS if option.is_used}
+def warn_of_unused(raw: Mapping[str, str], query: Query) -> None:
+    """Say once which of the given options have no effect on a query that reads."""
+    used = {option.name.lower() for option in READ_OPTIONS if query in option.used_by}
     unused = sorted(name for name in raw if name.lower() not in used)
     if unused:
         logger.warning(
-            "options without effect on a batch read of a log directory: %s", ", ".join(unused)
+            "options without effect on a %s query of a log directory: %s", query, ", ".join(unused)
         )
 
 

@@ -47,29 +47,25 @@ class OffsetBound:
     partitions: tuple[tuple[TopicPartition, int], ...] = ()
 
     @classmethod
-    def parse(cls, option: str, text: str, *, refused: int) -> "OffsetBound":
+    def parse(cls, option: str, text: str) -> "OffsetBound":
         """Parse the value of ``startingOffsets`` or ``endingOffsets``.
 
         Parameters
         ----------
         option : which of the two.
         text : its value.
-        refused : `LATEST` for the start and `EARLIEST` for the end of a batch query.
 
         Raises
         ------
         ValueError
             If the text is neither of the words nor such a map.
         OptionError
-            If a map has a name twice, or the text has the refused value.
+            If a map has a name twice.
         """
         word = _WORDS.get(text.strip().lower())
         if word is not None:
-            bound = cls(option, text, everywhere=word)
-        else:
-            bound = cls._parse_map(option, text)
-        bound._refuse(refused)
-        return bound
+            return cls(option, text, everywhere=word)
+        return cls._parse_map(option, text)
 
     @classmethod
     def _parse_map(cls, option: str, text: str) -> "OffsetBound":
@@ -87,7 +83,14 @@ class OffsetBound:
             partitions.append((topic_partition, offset))
         return cls(option, text, None, tuple(topics), tuple(partitions))
 
-    def _refuse(self, refused: int) -> None:
+    def refuse(self, refused: int) -> None:
+        """Refuse `LATEST` as the start of a batch query, or `EARLIEST` as the end of one.
+
+        Raises
+        ------
+        OptionError
+            If the bound has this value for any partition.
+        """
         name = "latest (-1)" if refused == LATEST else "earliest (-2)"
         verb = "start" if refused == LATEST else "end"
         other = "earliest" if refused == LATEST else "latest"

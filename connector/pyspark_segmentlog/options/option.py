@@ -7,11 +7,18 @@ from typing import Any, NamedTuple, TypeVar
 
 from segmentlog.errors import OptionError
 
-__all__ = ["GivenOptions", "Option", "boolean", "number", "one_of", "size"]
+__all__ = ["GivenOptions", "Option", "Query", "boolean", "number", "one_of", "size"]
 
 _Word = TypeVar("_Word", bound=StrEnum)
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class Query(StrEnum):
+    """A kind of query that reads; the value is how messages name it."""
+
+    BATCH = "batch"
+    STREAM = "streaming"
 
 
 class Option(NamedTuple):
@@ -24,7 +31,7 @@ class Option(NamedTuple):
     accepts : as in the reference, and in the sentence that refuses another value.
     parse : from the text to the value; raises `ValueError`, with a reason or without, or
         `OptionError`, if it does not accept the text.  None for a text that is taken as it is.
-    is_used : whether the option has an effect, or is only accepted, for code written for `kafka`.
+    used_by : queries in which the option has an effect.  Others accept it, as `kafka` does.
     """
 
     name: str
@@ -32,7 +39,7 @@ class Option(NamedTuple):
     accepts: str
     meaning: str
     parse: Callable[[str], Any] | None = None
-    is_used: bool = True
+    used_by: tuple[Query, ...] = (Query.BATCH, Query.STREAM)
 
     def value_of(self, text: str) -> Any:  # noqa: ANN401 (each option has its type)
         """The value of a text.

@@ -6,14 +6,14 @@ from typing import TypeAlias
 
 from pyspark_segmentlog.options.bounds import LastDuration, LastRecords, check_order
 from pyspark_segmentlog.options.names import check_read_names
-from pyspark_segmentlog.options.offsets import EARLIEST, OffsetBound
-from pyspark_segmentlog.options.option import GivenOptions
+from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound
+from pyspark_segmentlog.options.option import GivenOptions, Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, PartitionAssignor
 from pyspark_segmentlog.options.timestamps import TimestampBound
 from segmentlog.errors import OptionError
 from segmentlog.model import OnInvalidUtf8, ReadUpTo, ScanPolicy, TopicPartition
 
-__all__ = ["STRATEGIES", "ReadOptions"]
+__all__ = ["STRATEGIES", "ReadOptions", "Triggers"]
 
 Start: TypeAlias = OffsetBound | TimestampBound | LastRecords | LastDuration
 End: TypeAlias = OffsetBound | TimestampBound
@@ -26,6 +26,8 @@ _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _RELATIVE = ("lastRecords", "lastDuration")
 
+#: Ending options that a stream refuses; ``kafka`` refuses these, too, and ignores the third.
+_NOT_IN_STREAMS = ("endingOffsets", "endingOffsetsByTimestamp")
 
 _NO_PATH = (
     "name a Kafka log directory: load('/var/lib/kafka'); or in SQL CREATE TABLE t USING "
@@ -35,8 +37,50 @@ _NO_PATH = (
 
 
 @dataclass(frozen=True, slots=True)
+class Triggers:
+    """The options of a stream that decide on its micro-batches.
+
+    Attributes
+    ----------
+    max_offsets, min_offsets, max_bytes : bounds of a micro-batch, or None.
+    max_delay_ms : how long a micro-batch waits for `min_offsets`.
+    initial_offsets_location : directory of the file with the initial offsets, or None.
+    poll_interval_ms : time between two looks that are expensive.
+    """
+
+    max_offsets: int | None
+    min_offsets: int | None
+    max_bytes: int | None
+    max_delay_ms: int
+    initial_offsets_location: str | None
+    poll_interval_ms: int
+
+    @classmethod
+    def parse(cls, given: GivenOptions) -> "Triggers":
+        """Check the options of a stream.
+
+        Raises
+        ------
+        OptionError
+            If a value is not accepted, or the least size of a micro-batch is above the largest.
+        """
+        least, most = given["minOffsetsPerTrigger"], given["maxOffsetsPerTrigger"]
+        if least and most and least > most:
+            accepted = f"maxOffsetsPerTrigger is {most}: give a number that is not above it"
+            raise OptionError("minOffsetsPerTrigger", str(least), accepted)
+        return cls(
+            max_offsets=most,
+            min_offsets=least,
+            max_bytes=given["maxBytesPerTrigger"],
+            max_delay_ms=given["maxTriggerDelay"],
+            initial_offsets_location=given["initialOffsetsLocation"],
+            poll_interval_ms=given["pollInterval"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of a batch read, checked; small, because they travel to every task.
+    """The options of a read, checked; small, because they travel to every task.
 
     Attributes
     ----------
@@ -49,6 +93,7 @@ class ReadOptions:
     partition_assignor : how at most `max_partitions` tasks share the slices.
     max_bytes_per_partition : 0 for no cuts by bytes.
     policy : isolation level, treatment of corrupt batches, and the bound of inflating.
+    triggers : of a stream; None in a batch query.
     """
 
     paths: tuple[str, ...]
@@ -69,10 +114,17 @@ class ReadOptions:
     partition_assignor: PartitionAssignor
     policy: ScanPolicy
     on_invalid_utf8: OnInvalidUtf8
+    triggers: Triggers | None
 
     @classmethod
-    def parse(cls, raw: Mapping[str, str]) -> "ReadOptions":
+    def parse(cls, raw: Mapping[str, str], query: Query | None = None) -> "ReadOptions":
         """Check Spark's option strings; names in any case.
+
+        Parameters
+        ----------
+        raw : by name.
+        query : the kind of query; None where Spark asks for the columns, because it does not say
+            there which kind it plans.
 
         Raises
         ------
@@ -86,7 +138,7 @@ class ReadOptions:
         paths += given["paths"] or ()
         if not paths:
             raise OptionError("path", "", _NO_PATH)
-        start, end = _start(given), given[_first(_ENDS, given)]
+        start, end = _start(given, query), _end(given, query)
         check_order(start, end)
         return cls(
             paths=paths,
@@ -95,7 +147,7 @@ class ReadOptions:
             assign=given["assign"] or (),
             start=start,
             end=end,
-            late_binding=given["lateBinding"],
+            late_binding=query != Query.STREAM and given["lateBinding"],
             strings=given["strings"],
             include_headers=given["includeHeaders" if "includeHeaders" in given else "preserve"],
             fail_on_data_loss=given["failOnDataLoss"],
@@ -111,12 +163,20 @@ class ReadOptions:
                 given["maxInflatedBatchBytes"],
             ),
             on_invalid_utf8=given["onInvalidUtf8"],
+            triggers=Triggers.parse(given) if query == Query.STREAM else None,
         )
 
     def follows_retention(self, topic_partition: TopicPartition) -> bool:
-        """Whether the read of a partition starts at earliest, wherever this is by then."""
-        start = self.start
-        return isinstance(start, OffsetBound) and start.asked(topic_partition) == EARLIEST
+        """Whether the read of a partition starts at earliest, wherever this is by then.
+
+        A stream starts at offsets that were looked up before, and that its checkpoint has.
+        """
+        start, is_batch = self.start, self.triggers is None
+        return (
+            is_batch
+            and isinstance(start, OffsetBound)
+            and start.asked(topic_partition) == EARLIEST
+        )
 
 
 def _max_partitions(given: GivenOptions) -> int | None:
@@ -139,7 +199,21 @@ def _first(names: tuple[str, ...], given: GivenOptions) -> str:
     return next((name for name in names if name in given), names[-1])
 
 
-def _start(given: GivenOptions) -> Start:
+def _end(given: GivenOptions, query: Query | None) -> End:
+    """The end of a batch query; a stream has none."""
+    if query != Query.STREAM:
+        end: End = given[_first(_ENDS, given)]
+        if isinstance(end, OffsetBound):
+            end.refuse(EARLIEST)
+        return end
+    for name in _NOT_IN_STREAMS:
+        if name in given:
+            accepted = "a stream has no end: leave it out, or read with spark.read"
+            raise OptionError(name, given.texts[name.lower()], accepted)
+    return OffsetBound.parse("endingOffsets", "latest")
+
+
+def _start(given: GivenOptions, query: Query | None) -> Start:
     no_match = given["startingOffsetsByTimestampStrategy"]
     relative = [name for name in _RELATIVE if name in given]
     if relative:
@@ -147,4 +221,11 @@ def _start(given: GivenOptions) -> Start:
         start = given[relative[0]]
         return LastRecords(start) if relative == ["lastRecords"] else start
     start = given[_first(_STARTS, given)]
-    return start.with_no_match(no_match) if isinstance(start, TimestampBound) else start
+    if start is None:
+        word = "latest" if query == Query.STREAM else "earliest"
+        return OffsetBound.parse("startingOffsets", word)
+    if isinstance(start, TimestampBound):
+        return start.with_no_match(no_match)
+    if query == Query.BATCH:
+        start.refuse(LATEST)
+    return start  # type: ignore[no-any-return]

@@ -9,12 +9,13 @@ from enum import StrEnum
 from functools import partial
 
 from pyspark_segmentlog.options.bounds import LastDuration
-from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound, parse_assign
-from pyspark_segmentlog.options.option import Option, boolean, number, one_of, size
+from pyspark_segmentlog.options.offsets import OffsetBound, parse_assign
+from pyspark_segmentlog.options.option import Option, Query, boolean, number, one_of, size
 from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound
 from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
 from segmentlog.errors import OptionError
 from segmentlog.model import Codec, IsolationLevel, OnCorruptBatch, OnInvalidUtf8, ReadUpTo
+from segmentlog.times import parse_duration
 from segmentlog.writes import check_level
 
 __all__ = ["READ_OPTIONS", "TOPIC_SETTINGS", "WRITE_OPTIONS", "Flush", "PartitionAssignor"]
@@ -82,8 +83,9 @@ _A_TIME = (
     "milliseconds since 1970, or a time with its zone such as `2026-01-31T10:00:00Z`, or a date"
 )
 _TIMES = 'JSON such as `{"a":{"0":1767225600000,"1":"2026-01-31T10:00:00Z"}}`'
-_OF_STREAMS = "Not used: for streams"
 _OF_CLIENTS = "Not used: there is no client"
+
+_BATCH, _STREAM = (Query.BATCH,), (Query.STREAM,)
 
 READ_OPTIONS = (
     Option("path", "required", "a path", "A log directory, a partition directory or a `.log` "
@@ -101,9 +103,10 @@ READ_OPTIONS = (
            partial(TimestampBound.parse, "startingTimestamp")),
     Option("startingOffsetsByTimestamp", "none", _TIMES, "Where to start, for each partition",
            partial(TimestampBound.parse_map, "startingOffsetsByTimestamp")),
-    Option("startingOffsets", "`earliest`", '`earliest`, or JSON such as '
-           '`{"a":{"0":23,"1":-2},"b":"earliest"}`', "Where to start; -2 is earliest",
-           partial(OffsetBound.parse, "startingOffsets", refused=LATEST)),
+    Option("startingOffsets", "`earliest`, in streams `latest`", "`earliest`, `latest` in "
+           'streams, or JSON such as `{"a":{"0":23,"1":-2},"b":"earliest"}`', "Where to start; -2 "
+           "is earliest, and in streams -1 is latest",
+           partial(OffsetBound.parse, "startingOffsets")),
     Option("startingOffsetsByTimestampStrategy", "`error`", "`error` or `latest`", "If every "
            "record of a partition is older than its starting timestamp: `error` fails the query, "
            "`latest` starts it at its end", one_of(NoMatch)),
@@ -115,15 +118,15 @@ READ_OPTIONS = (
            "with another starting option", partial(LastDuration.parse, "lastDuration")),
     Option("endingTimestamp", "none", _A_TIME, "Where to end: before the earliest offset whose "
            "record has this time or a later one; at latest if there is no such record",
-           partial(TimestampBound.parse, "endingTimestamp")),
+           partial(TimestampBound.parse, "endingTimestamp"), _BATCH),
     Option("endingOffsetsByTimestamp", "none", _TIMES, "Where to end, for each partition",
-           partial(TimestampBound.parse_map, "endingOffsetsByTimestamp")),
+           partial(TimestampBound.parse_map, "endingOffsetsByTimestamp"), _BATCH),
     Option("endingOffsets", "`latest`", '`latest`, or JSON such as '
            '`{"a":{"0":50,"1":-1},"b":"latest"}`', "Where to end, exclusive; -1 is latest",
-           partial(OffsetBound.parse, "endingOffsets", refused=EARLIEST)),
+           partial(OffsetBound.parse, "endingOffsets"), _BATCH),
     Option("lateBinding", "`false`", _BOOLEAN, "`true`: earliest and latest are looked up by each "
            "task, so that a DataFrame sees new records each time; `false`: a read is a snapshot",
-           boolean),
+           boolean, _BATCH),
     Option("includeHeaders", "`false`", _BOOLEAN, "Adds the column `headers`", boolean),
     Option("preserve", "`false`", _BOOLEAN, "Reads all that a write with `preserve` "
            "keeps: `includeHeaders` is then `true` unless it is given", boolean),
@@ -164,14 +167,29 @@ READ_OPTIONS = (
            "`minPartitions` and `maxRecordsPerPartition` make are divided further",
            size(zero=True)),
     Option("kafka.bootstrap.servers", "none", "anything", "Not used: the path takes its place",
-           is_used=False),
-    Option("groupIdPrefix", "none", "anything", _OF_CLIENTS, is_used=False),
-    Option("kafkaConsumer.pollTimeoutMs", "none", "anything", _OF_CLIENTS, is_used=False),
-    Option("fetchOffset.numRetries", "none", "anything", _OF_CLIENTS, is_used=False),
-    Option("fetchOffset.retryIntervalMs", "none", "anything", _OF_CLIENTS, is_used=False),
-    Option("maxOffsetsPerTrigger", "none", "anything", _OF_STREAMS, is_used=False),
-    Option("minOffsetsPerTrigger", "none", "anything", _OF_STREAMS, is_used=False),
-    Option("maxTriggerDelay", "none", "anything", _OF_STREAMS, is_used=False),
+           used_by=()),
+    Option("groupIdPrefix", "none", "anything", _OF_CLIENTS, used_by=()),
+    Option("kafkaConsumer.pollTimeoutMs", "none", "anything", _OF_CLIENTS, used_by=()),
+    Option("fetchOffset.numRetries", "none", "anything", _OF_CLIENTS, used_by=()),
+    Option("fetchOffset.retryIntervalMs", "none", "anything", _OF_CLIENTS, used_by=()),
+    Option("maxOffsetsPerTrigger", "none", "a number from 1", "Streams: about how many offsets a "
+           "micro-batch has, shared among partitions in proportion to what they have to offer",
+           number(1), _STREAM),
+    Option("minOffsetsPerTrigger", "none", "a number from 1", "Streams: a micro-batch waits for "
+           "this number of offsets; the first one does not", number(1), _STREAM),
+    Option("maxTriggerDelay", "`15m`", "a duration such as `15m` or `2 hours`", "Streams: how "
+           "long a micro-batch waits for `minOffsetsPerTrigger`", parse_duration, _STREAM),
+    Option("maxBytesPerTrigger", "none", "bytes, or a size such as `64m`", "Streams: about how "
+           "many bytes of log a micro-batch reads, shared as `maxOffsetsPerTrigger` is; both "
+           "apply if both are given", size(), _STREAM),
+    Option("initialOffsetsLocation", "none", "`<checkpointLocation>/sources/0`, a local path",
+           "Streams: where the offsets at which the query starts are kept, as by `kafka`, so that "
+           "a restart before the end of the first micro-batch starts there again; `0` is the "
+           "number of the source in the query, and the name of a named source takes its place",
+           used_by=_STREAM),
+    Option("pollInterval", "`100ms`", "a duration such as `100ms`", "Streams: how often a "
+           "directory is asked for new records where asking is expensive: with `readUpTo=logEnd`, "
+           "and at a URL", parse_duration, _STREAM),
 )  # fmt: skip
 
 #: Settings of the topics, which `segmentlog.TopicConfig` parses.

@@ -136,9 +136,12 @@ class PlannedMoment:
     Parameters
     ----------
     options : of the read.
+    directory : as a stream sees it at a later look, at which topics may be gone; by default, it is
+        opened now, and topics that the options name have to be there.
 
     Attributes
     ----------
+    directory : the directory of this moment.
     assigned : the partitions to read, sorted.
 
     Raises
@@ -147,14 +150,16 @@ class PlannedMoment:
         See `plan_slices`.
     """
 
-    def __init__(self, options: ReadOptions) -> None:
-        _check_single(options.paths)
+    def __init__(self, options: ReadOptions, directory: LogDirectory | None = None) -> None:
         self._options = options
-        self._directory = open_log_dir(*options.paths)
-        self.assigned = _assigned(options, self._directory)
-        for bound in (options.start, options.end):
-            if isinstance(bound, OffsetBound | TimestampBound):
-                bound.resolve(self.assigned)  # refuses other partitions before a log is opened
+        if directory is not None:
+            self.directory = directory
+            self.assigned = _selected(options, directory)
+            return
+        _check_single(options.paths)
+        self.directory = open_log_dir(*options.paths)
+        _check_there(options, self.directory)
+        self.assigned = _selected(options, self.directory)
 
     def ends(self) -> dict[TopicPartition, int]:
         """The latest offset of each partition, by ``readUpTo`` and the isolation level.
@@ -169,15 +174,17 @@ class PlannedMoment:
     @cached_property
     def _ends(self) -> Mapping[TopicPartition, int]:
         policy = self._options.policy
-        return self._directory.end_offsets(
+        return self.directory.end_offsets(
             self.assigned,
             self._options.read_up_to,
             policy.isolation_level,
             policy.on_corrupt_batch,
+            warns=self._options.triggers is None,  # records beyond the end are a stream's next
         )
 
-    def _earliest(self, topic_partition: TopicPartition) -> int:
-        return self._directory.log(*topic_partition).log_start_offset
+    def earliest(self, topic_partition: TopicPartition) -> int:
+        """The log start of a partition."""
+        return self.directory.log(*topic_partition).log_start_offset
 
     def asked(self) -> Ranges:
         """The range of each partition that the options ask for.
@@ -192,29 +199,55 @@ class PlannedMoment:
             See `plan_slices`.
         """
         start, end = self._options.start, self._options.end
+        for bound in (start, end):
+            if isinstance(bound, OffsetBound | TimestampBound):
+                bound.resolve(self.assigned)  # refuses other partitions before a log is opened
         latest = self._ends
         ends = self._resolve(end, is_start=False)
         known = {each: latest[each] if at == LATEST else at for each, at in ends.items()}
-        if isinstance(start, LastRecords):
-            starts = {
-                each: max(known[each] - start.n_offsets, self._earliest(each)) for each in known
-            }
-        elif isinstance(start, LastDuration):
-            since = start.before(time.time_ns() // 1_000_000)
-            starts = self._by_time(since, is_start=True, one_segment=False)
-        else:
-            starts = self._resolve(start, is_start=True)
+        starts = self._starts(known)
+        if not isinstance(start, LastRecords | LastDuration):
             for each, at in starts.items():
-                first = self._earliest(each) if at == EARLIEST else at
+                first = self.earliest(each) if at == EARLIEST else at
                 check_start(start, each, first, known[each], end.option)
         return {each: OffsetRange(starts[each], ends[each]) for each in self.assigned}
+
+    def starts(self) -> dict[TopicPartition, int]:
+        """The offset of each partition at which a stream starts by the options.
+
+        Raises
+        ------
+        OptionError
+            If the start names other partitions, or every record is older than a timestamp.
+        LogDirectoryError, CorruptCheckpointError, CorruptLogError, LogChangedError
+            See `plan_slices`.
+        """
+        latest = self._ends
+        found = self._starts(latest)
+        words = {each: at for each, at in found.items() if at < 0}
+        return found | {
+            each: latest[each] if at == LATEST else self.earliest(each)
+            for each, at in words.items()
+        }
+
+    def _starts(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Starts of a read that ends at `ends`; `EARLIEST` and `LATEST` stay."""
+        start = self._options.start
+        if isinstance(start, LastRecords):
+            return {each: max(ends[each] - start.n_offsets, self.earliest(each)) for each in ends}
+        if isinstance(start, LastDuration):
+            since = start.before(time.time_ns() // 1_000_000)
+            return self._by_time(since, is_start=True, one_segment=False)
+        return self._resolve(start, is_start=True)
 
     def cut(self, asked: Ranges) -> Cuts:
         """Slices of a range of each partition, as the options for the number of tasks ask.
 
         Parameters
         ----------
-        asked : by partition; `EARLIEST` and `LATEST` stand for the bounds of this moment.
+        asked : by partition; `EARLIEST` and `LATEST` stand for the bounds of this moment.  A
+            stream may ask for records up to the log end: its checkpoint shows that an earlier run
+            saw them below a high watermark.
 
         Raises
         ------
@@ -226,15 +259,35 @@ class PlannedMoment:
         options = self._options
         ranges = []
         for each, range_asked in asked.items():
-            there = OffsetRange(self._earliest(each), self._ends[each])
+            there = OffsetRange(self.earliest(each), self._ends[each])
+            if options.triggers and there.end_offset < range_asked.end_offset:
+                there = there._replace(end_offset=self.log_end(each))
             left = available(each, range_asked, there, fail_on_data_loss=options.fail_on_data_loss)
             ranges.append(PartitionRange(each, *left))
         cuts: Cuts = {each: [] for each in asked}
         pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
         for topic_partition, start, end in pieces:
-            log = self._directory.log(*topic_partition)
+            log = self.directory.log(*topic_partition)
             cuts[topic_partition] += log.slices(start, end, options.max_bytes_per_partition)
         return cuts
+
+    def n_bytes(self, topic_partition: TopicPartition, start_offset: int, end_offset: int) -> int:
+        """Bytes of ``.log`` files between two offsets."""
+        slices = self.directory.log(*topic_partition).slices(start_offset, end_offset)
+        return sum(each.n_bytes for each in slices)
+
+    def end_within(
+        self, topic_partition: TopicPartition, start_offset: int, end_offset: int, n_bytes: int
+    ) -> int:
+        """The end of a part of a range that has at most about `n_bytes`; see `Log.end_within`."""
+        log = self.directory.log(*topic_partition)
+        return log.end_within(start_offset, end_offset, n_bytes)
+
+    def log_end(self, topic_partition: TopicPartition) -> int:
+        """The end of the log, which may be after the high watermark and after the last commit."""
+        return max(
+            self._ends[topic_partition], self.directory.log(*topic_partition).log_end_offset
+        )
 
     def _resolve(
         self, bound: OffsetBound | TimestampBound, *, is_start: bool
@@ -255,7 +308,7 @@ class PlannedMoment:
         level, on_corrupt = options.policy.isolation_level, options.policy.on_corrupt_batch
         times = bound.resolve(self.assigned)
         found = {
-            each: self._directory.log(*each).find_offset(
+            each: self.directory.log(*each).find_offset(
                 times[each], options.read_up_to, level, on_corrupt, one_segment=one_segment
             )
             for each in times
@@ -263,7 +316,7 @@ class PlannedMoment:
         bound.check_found(times, {each for each in found if found[each] is None})
         missing = {
             each: (
-                min(latest[each], self._directory.log(*each).end.offset)
+                min(latest[each], self.directory.log(*each).end.offset)
                 if is_start
                 else latest[each]
             )
@@ -286,22 +339,27 @@ def _check_single(paths: Iterable[str]) -> None:
             raise OptionError("path", found if is_url(found) else path, accepted)
 
 
-def _assigned(options: ReadOptions, directory: LogDirectory) -> list[TopicPartition]:
-    """Partitions to read, sorted; brokers' internal topics are read only if they are named."""
-    known = directory.topic_partitions()
+def _check_there(options: ReadOptions, directory: LogDirectory) -> None:
+    """Refuse topics that the options name and the directory lacks, and log such partitions."""
     _check_missing(options, directory)
+    known = directory.topic_partitions()
     topics = {each.topic for each in known}
     for topic in {*options.subscribe, *(each.topic for each in options.assign)} - topics:
         raise _unknown(directory, topic)
+    missing = sorted(set(options.assign) - set(known))
+    if missing:
+        logger.warning(
+            "option 'assign' names partitions that are not there, and that are left out: %s; "
+            "a broker's log directory holds only its own replicas",
+            ", ".join(map(str, missing)),
+        )
+
+
+def _selected(options: ReadOptions, directory: LogDirectory) -> list[TopicPartition]:
+    """Partitions to read, sorted; brokers' internal topics are read only if they are named."""
+    known = directory.topic_partitions()
     if options.assign:
-        missing = sorted(set(options.assign) - set(known))
-        if missing:
-            logger.warning(
-                "option 'assign' names partitions that are not there, and that are left out: %s; "
-                "a broker's log directory holds only its own replicas",
-                ", ".join(map(str, missing)),
-            )
-        return sorted(set(options.assign) - set(missing))
+        return sorted(set(options.assign) & set(known))
     if options.subscribe:
         return [each for each in known if each.topic in options.subscribe]
     pattern = compile_topic_pattern(options.subscribe_pattern or "")

@@ -28,6 +28,7 @@
     ├─ InvalidTxnStateError (ValueError)  …, first_offset: end the transaction first
     ├─ StreamBatchError (ValueError)   query, number, n_records, last_number, …: restore the
     │                                  checkpoint, or begin with a new one
+    ├─ StreamOffsetError (LookupError)  topic_partition, offset, log_offset, reason
     ├─ StorageError (OSError)          errno, strerror, filename: make room, or be the owner
     ├─ InvalidUtf8Error (ValueError)   topic, partition, offset, column: read it as binary
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
@@ -57,6 +58,7 @@ from segmentlog.errors.read import (
     LogDirectoryError,
     MalformedBatchError,
     OffsetOutOfRangeError,
+    StreamOffsetError,
     TimestampOverflowError,
     TornTransactionError,
     TruncatedBatchError,
@@ -102,6 +104,7 @@ __all__ = [
     "StagedFileError",
     "StorageError",
     "StreamBatchError",
+    "StreamOffsetError",
     "SyncFailedError",
     "TimestampOverflowError",
     "TornTransactionError",

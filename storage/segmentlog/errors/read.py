@@ -12,6 +12,7 @@ __all__ = [
     "LogDirectoryError",
     "MalformedBatchError",
     "OffsetOutOfRangeError",
+    "StreamOffsetError",
     "TimestampOverflowError",
     "TornTransactionError",
     "TruncatedBatchError",
@@ -261,6 +262,33 @@ class OffsetOutOfRangeError(SegmentLogError, LookupError):
             f"{self.topic_partition}: offset {self.offset} is outside the log, which holds "
             f"[{self.log_start_offset}, {self.log_end_offset}); request an offset in this range, "
             "earliest or latest; in Spark, failOnDataLoss=false reads what exists"
+        )
+
+
+class StreamOffsetError(SegmentLogError, LookupError):
+    """An offset in the checkpoint of a streaming query that does not fit the log.
+
+    Parameters
+    ----------
+    topic_partition : the partition, such as ``orders-0``.
+    offset : the next record to read, by the checkpoint.
+    log_offset : the offset of the log that contradicts it, or -1 if the log is gone.
+    reason : what happened, and what to do.
+    """
+
+    code = ErrorCode.STREAM_OFFSET
+
+    def __init__(self, topic_partition: str, offset: int, log_offset: int, reason: str) -> None:
+        super().__init__(topic_partition, offset, log_offset, reason)
+        self.topic_partition = topic_partition
+        self.offset = offset
+        self.log_offset = log_offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic_partition}: the checkpoint of the query stands at offset {self.offset}, "
+            f"{self.reason}"
         )
 
 

@@ -34,7 +34,7 @@ from segmentlog.reads.look_again import looks_again
 from segmentlog.reads.lookup import find_offset_by_timestamp
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.partition import Partition
-from segmentlog.reads.plan import cut_slices
+from segmentlog.reads.plan import cut_by_file, cut_slices
 from segmentlog.segments.listing import lone_segment
 from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
@@ -400,6 +400,34 @@ class Log:
             raise LogDirectoryError(self.path, reason)
         slices = cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
         return [each._replace(topic_id=self.known_topic_id) for each in slices]
+
+    def end_within(self, start_offset: int, end_offset: int, max_bytes: int) -> int:
+        """The end of a first part of ``[start_offset, end_offset)`` with about `max_bytes`.
+
+        The part has at least one piece that can be read alone, so the end is after the start.  It
+        may be larger by as much as the bytes between two index entries.
+
+        Parameters
+        ----------
+        start_offset, end_offset : half-open range; it is not empty.
+        max_bytes : approximate bound on the bytes of ``.log`` files; above 0.
+
+        Raises
+        ------
+        LogChangedError, LogDirectoryError
+            See `slices`.
+        """
+        left = max_bytes
+        for whole in self.slices(start_offset, end_offset):
+            for each in cut_by_file(whole):
+                if each.n_bytes <= left:
+                    left -= each.n_bytes
+                    continue
+                first = next(iter(self.slices(*each.offsets, max(left, 1))), each)
+                if first.n_bytes <= left or each.start_offset == start_offset:
+                    return first.end_offset
+                return each.start_offset
+        return end_offset
 
     def bounds(
         self,

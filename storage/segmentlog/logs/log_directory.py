@@ -358,12 +358,18 @@ class LogDirectory:
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+        *,
+        warns: bool = True,
     ) -> dict[TopicPartition, int]:
         """`Log.end_offset` of several partitions, and one warning about what lies beyond.
 
         A crashed broker's high watermarks are up to five seconds old, so whole batches may lie
         after them; ``readUpTo=logEnd`` reads these batches, too.  Records beyond the last stable
         offset are held back by open transactions.
+
+        Parameters
+        ----------
+        warns : whether there is a warning; a reader that follows the log will read these records.
         """
         topic_partitions = list(topic_partitions)
         if any(map(is_url, self.paths)):
@@ -382,9 +388,10 @@ class LogDirectory:
                 )
                 if stable < end:
                     undecided.append(f"{topic_partition}: {end - stable} from {stable}")
-        self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them")
-        self._warn("after the first open transaction", undecided, ": it was neither committed "
-                   "nor aborted")  # fmt: skip
+        if warns:
+            self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them")
+            self._warn("after the first open transaction", undecided, ": it was neither committed "
+                       "nor aborted")  # fmt: skip
         return ends
 
     def _warn(self, where: str, found: Sequence[str], remedy: str) -> None:

@@ -76,7 +76,7 @@ def test_the_answer_is_sorted_by_topic_and_partition() -> None:
 def test_a_start_at_latest_is_refused(text: str) -> None:
     """Latest is refused as a word, for a topic, and as a number."""
     with pytest.raises(OptionError, match=r"may not start at latest \(-1\)") as caught:
-        start(text)
+        start(text).refuse(LATEST)
 
     assert ("startingOffsets", text) == (caught.value.option, caught.value.value)
 
@@ -87,7 +87,7 @@ def test_a_start_at_latest_is_refused(text: str) -> None:
 def test_an_end_at_earliest_is_refused(text: str) -> None:
     """Earliest is refused as a word, for a topic, and as a number."""
     with pytest.raises(OptionError, match=r"may not end at earliest \(-2\)") as caught:
-        end(text)
+        end(text).refuse(EARLIEST)
 
     assert ("endingOffsets", text) == (caught.value.option, caught.value.value)
 
@@ -95,9 +95,9 @@ def test_an_end_at_earliest_is_refused(text: str) -> None:
 def test_the_refusal_names_the_partition() -> None:
     """In a long map, the user needs the place of the mistake."""
     with pytest.raises(OptionError, match="as a-1 does"):
-        start('{"a":{"0":5,"1":-1}}')
+        start('{"a":{"0":5,"1":-1}}').refuse(LATEST)
     with pytest.raises(OptionError, match="as b does"):
-        end('{"a":{"0":5},"b":"earliest"}')
+        end('{"a":{"0":5},"b":"earliest"}').refuse(EARLIEST)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_the_refusal_names_the_partition() -> None:
 def test_another_form_is_refused_with_an_example(text: str) -> None:
     """The message names the option and shows what is accepted."""
     with pytest.raises(OptionError) as caught:
-        start(text)
+        start(text).refuse(LATEST)
 
     assert ("startingOffsets", text) == (caught.value.option, caught.value.value)
     assert '{"a":{"0":23,"1":-2},"b":"earliest"}' in str(caught.value)

@@ -1,4 +1,4 @@
-"""Options of a batch read, without Spark."""
+"""Options of a read, without Spark."""
 
 import logging
 import pickle
@@ -9,7 +9,7 @@ import pytest
 from pyspark_segmentlog.options.bounds import LastDuration, LastRecords
 from pyspark_segmentlog.options.names import warn_of_unused
 from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound
-from pyspark_segmentlog.options.option import Option
+from pyspark_segmentlog.options.option import Option, Query
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
 from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound
@@ -19,13 +19,13 @@ from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo, TopicPart
 
 def parse(**options: str) -> ReadOptions:
     """Parse options and a path."""
-    return ReadOptions.parse({"path": "/d", **options})
+    return ReadOptions.parse({"path": "/d", **options}, Query.BATCH)
 
 
 def refusal(raw: dict[str, str]) -> OptionError:
     """The error that refuses these options, given with a path."""
     with pytest.raises(OptionError) as caught:
-        ReadOptions.parse({"path": "/d", **raw})
+        ReadOptions.parse({"path": "/d", **raw}, Query.BATCH)
     return caught.value
 
 
@@ -87,10 +87,20 @@ GOOD_VALUES = {
     "maxPartitions": "8",
     "partitionAssignor": "range",
     "maxBytesPerPartition": "1m",
-} | {option.name: "1" for option in READ_OPTIONS if not option.is_used}
+    "kafka.bootstrap.servers": "host:9092",
+    "groupIdPrefix": "p",
+    "kafkaConsumer.pollTimeoutMs": "1",
+    "fetchOffset.numRetries": "1",
+    "fetchOffset.retryIntervalMs": "1",
+    "maxOffsetsPerTrigger": "100",
+    "minOffsetsPerTrigger": "10",
+    "maxTriggerDelay": "2m",
+    "maxBytesPerTrigger": "64m",
+    "initialOffsetsLocation": "/c/sources/0",
+    "pollInterval": "1s",
+}
 
-
-USED = {option.name for option in READ_OPTIONS if option.is_used}
+USED_BY = {option.name: option.used_by for option in READ_OPTIONS}
 
 
 def test_every_option_has_a_good_value_here() -> None:
@@ -102,12 +112,49 @@ def test_every_option_has_a_good_value_here() -> None:
 def test_names_are_taken_in_any_case(name: str) -> None:
     """Spark passes names in lower case or unchanged, depending on the API."""
     raw = {"path": "/d"} if name != "path" else {}
-    expected = ReadOptions.parse({**raw, name: GOOD_VALUES[name]})
+    query = next(iter(USED_BY[name]), Query.BATCH)
+    expected = ReadOptions.parse({**raw, name: GOOD_VALUES[name]}, query)
 
     for written in (name.lower(), name.upper(), name.swapcase()):
-        assert expected == ReadOptions.parse({**raw, written: GOOD_VALUES[name]}), written
-    is_used = not name.endswith("Strategy") and name in USED  # a strategy alone decides nothing
-    assert name == "path" or is_used == (expected != ReadOptions.parse(raw))
+        assert expected == ReadOptions.parse({**raw, written: GOOD_VALUES[name]}, query), written
+    is_used = not name.endswith("Strategy") and USED_BY[name]  # a strategy alone decides nothing
+    assert name == "path" or bool(is_used) == (expected != ReadOptions.parse(raw, query))
+
+
+@pytest.mark.parametrize("option", READ_OPTIONS, ids=lambda option: option.name)
+def test_an_option_of_another_kind_of_query_changes_nothing(option: Option) -> None:
+    """Code may give one set of options to batch queries and to streams."""
+    for query in set(Query) - set(option.used_by):
+        raw = {"path": "/d"}
+        given = {option.name: GOOD_VALUES[option.name]}
+        if query == Query.STREAM and option.name in {"endingOffsets", "endingOffsetsByTimestamp"}:
+            with pytest.raises(OptionError, match=f"{option.name}.*a stream has no end"):
+                ReadOptions.parse(raw | given, query)
+            continue
+        assert ReadOptions.parse(raw, query) == ReadOptions.parse(raw | given, query), query
+
+
+def test_a_stream_starts_at_latest() -> None:
+    """A batch query starts at earliest, and may not start at latest."""
+    stream = ReadOptions.parse({"path": "/d"}, Query.STREAM)
+
+    assert OffsetBound("startingOffsets", "latest", LATEST) == stream.start
+    for text in ("latest", '{"a":{"0":-1}}', '{"a":"latest"}'):
+        raw = {"path": "/d", "startingOffsets": text}
+        assert text == ReadOptions.parse(raw, Query.STREAM).start.text
+        with pytest.raises(OptionError, match="may not start at latest"):
+            ReadOptions.parse(raw, Query.BATCH)
+
+
+def test_the_least_size_of_a_micro_batch_is_not_above_the_largest() -> None:
+    """Both limits may be equal. The second rule is that of ``kafka``."""
+    raw = {"path": "/d", "maxOffsetsPerTrigger": "10", "minOffsetsPerTrigger": "10"}
+    triggers = ReadOptions.parse(raw, Query.STREAM).triggers
+
+    assert triggers is not None
+    assert (10, 10, 900_000) == (triggers.max_offsets, triggers.min_offsets, triggers.max_delay_ms)
+    with pytest.raises(OptionError, match=r"'minOffsetsPerTrigger' is '11'.*Trigger is 10"):
+        ReadOptions.parse(raw | {"minOffsetsPerTrigger": "11"}, Query.STREAM)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +192,7 @@ def test_a_refusal_says_what_the_reference_says(option: Option) -> None:
 
 
 def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """They are options of the client, of streams, and names that are like no option."""
+    """They are options of the client, of the other query, and names that are like no option."""
     unused = {
         "Kafka.Bootstrap.Servers": "host:9092",
         "kafka.group.id": "g",
@@ -159,11 +206,13 @@ def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptu
     assert ReadOptions.parse(used) == ReadOptions.parse(used | unused)
     assert [] == caplog.messages
     with caplog.at_level(logging.WARNING):
-        warn_of_unused(used)
+        warn_of_unused(used, Query.BATCH)
         assert [] == caplog.messages
-        warn_of_unused(used | unused)
-    (message,) = caplog.messages
-    assert message.endswith(": " + ", ".join(sorted(unused)))
+        warn_of_unused(used | unused, Query.BATCH)
+        warn_of_unused({"maxOffsetsPerTrigger": "5", "lateBinding": "true"}, Query.STREAM)
+    message, of_stream = caplog.messages
+    assert message.endswith("a batch query of a log directory: " + ", ".join(sorted(unused)))
+    assert of_stream.endswith("a streaming query of a log directory: lateBinding")
 
 
 @pytest.mark.parametrize("name", ["topics", "Topic_", "numPartition"])

@@ -184,7 +184,6 @@ def test_a_bad_option_is_explained(
         {"subscribe": ","},
         {"maxRecordsPerPartition": "1.0"},
         {"kafka.enable.auto.commit": "true"},
-        {"startingOffsets": '{"orders":{"0":-1}}'},
         {"endingOffsets": '{"orders":{"0":-2}}'},
         {"startingOffsets": '{"a":{"0":5}}', "endingOffsets": '{"a":{"0":4}}'},
         {"endingTimestamp": "noon"},

@@ -43,6 +43,7 @@ ERRORS = [
     errors.InvalidTxnStateError("orders", 7, 1000, 3, 42, 17),
     errors.LogLockedError("/d", 0, 0.5, is_task=True),
     errors.StreamBatchError("6b1c", 6, 100, 7, 200, "0f2e"),
+    errors.StreamOffsetError("orders-7", 42, 40, "and the log ends at 40"),
 ]
 
 

@@ -1,0 +1,355 @@
+"""A log directory as a stream follows it: from look to look, on the driver.
+
+Spark polls `FollowedDirectory.latest` every few milliseconds while nothing happens, and plans a
+micro-batch between two answers.  After a restart it plans the last micro-batch again, between
+offsets of the checkpoint, before it polls.  So each plan needs nothing but its two offsets.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from pyspark_segmentlog.options.read_options import ReadOptions, Triggers
+from pyspark_segmentlog.options.reference import PartitionAssignor
+from pyspark_segmentlog.reads.initial_offsets import InitialOffsets
+from pyspark_segmentlog.reads.limits import MinimumDelay, limit_bytes, limit_offsets
+from pyspark_segmentlog.reads.planner import PlannedMoment
+from pyspark_segmentlog.reads.stream_offsets import Offsets, OffsetsJson, from_json, to_json
+from pyspark_segmentlog.reads.task_groups import group_slices
+from segmentlog.errors import LogChangedError, OptionError, StreamOffsetError
+from segmentlog.logs import is_url, open_log_dir, readable_path
+from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, TopicPartition
+from segmentlog.reads import without_collector
+
+__all__ = ["FollowedDirectory"]
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 5
+
+#: Slices with fewer bytes share tasks of about this size: a task costs more than to read them.
+_SMALL_TASK = 8 << 20
+
+_Found = TypeVar("_Found")
+
+
+class _Poll(NamedTuple):
+    """The last answer to a poll, which holds while nothing of this has changed."""
+
+    moment: PlannedMoment
+    takes_all: bool
+    start: OffsetsJson
+    answer: OffsetsJson
+
+
+class FollowedDirectory:
+    """The partitions that a stream reads.
+
+    Parameters
+    ----------
+    options : of the stream.
+    triggers : its options for micro-batches.
+    """
+
+    def __init__(self, options: ReadOptions, triggers: Triggers) -> None:
+        self._options = options
+        self._triggers = triggers
+        self._moment: PlannedMoment | None = None
+        self._next_look = 0.0
+        self._looks_rarely = options.read_up_to == ReadUpTo.LOG_END or any(
+            is_url(readable_path(path)) for path in options.paths
+        )
+        self._initial: OffsetsJson | None = None
+        self._delay = (
+            MinimumDelay(triggers.min_offsets, triggers.max_delay_ms)
+            if triggers.min_offsets
+            else None
+        )
+        self._poll: _Poll | None = None
+        self._newest: tuple[PlannedMoment, OffsetsJson] | None = None
+        self._is_final = False
+        self._final: Offsets | None = None
+        self._topic_ids: dict[TopicPartition, str] = {}
+        self._told = set[tuple[TopicPartition, int]]()
+
+    def initial(self) -> OffsetsJson:
+        """The offsets at which the query starts; the answer stays the same.
+
+        Raises
+        ------
+        OptionError, CorruptCheckpointError, StorageError
+            If the start does not fit the directory, or the file that keeps it is damaged.
+        UnknownTopicOrPartitionError, LogDirectoryError, CorruptLogError, LogChangedError
+            See `plan_slices`.
+        """
+        if self._initial is None:
+            location = self._triggers.initial_offsets_location
+            file = InitialOffsets(location) if location else None
+            found = file.read() if file else None
+            if found is None:
+                found = self._again(self._starts)
+                if file:
+                    file.write(found)
+                    found = file.read() or found
+            self._initial = to_json(found)
+        return self._initial
+
+    def _starts(self) -> dict[TopicPartition, int]:
+        moment = self._look()
+        starts = moment.starts()
+        if self._options.fail_on_data_loss:
+            for each, at in starts.items():
+                if at > moment.log_end(each):
+                    accepted = (
+                        f"{each} would start at {at}, and its log ends at {moment.log_end(each)}: "
+                        "give an offset up to this one"
+                    )
+                    raise OptionError("startingOffsets", f"{at} for {each}", accepted)
+        return starts
+
+    def end_with_what_is_there(self) -> None:
+        """Have the stream end at the ends of the next poll (``Trigger.AvailableNow``)."""
+        self._is_final = True
+
+    def latest(self, start: OffsetsJson, *, takes_all: bool) -> OffsetsJson:
+        """The end of the next micro-batch; `start` if there is nothing to read.
+
+        Parameters
+        ----------
+        start : the end of the last micro-batch.
+        takes_all : whether the limits of the options do not apply, as with ``Trigger.Once``.
+
+        Raises
+        ------
+        StreamOffsetError
+            If the log does not hold the offsets of `start`, unless ``failOnDataLoss=false``.
+        UnknownTopicOrPartitionError, LogDirectoryError, CorruptLogError, LogChangedError
+            See `plan_slices`.
+        """
+
+        def once() -> OffsetsJson:
+            moment, last = self._look(), self._poll
+            if last and self._delay is None and last[:3] == (moment, takes_all, start):
+                return last.answer
+            answer = to_json(self._next_end(moment, from_json(start), takes_all=takes_all))
+            self._poll = _Poll(moment, takes_all, start, answer)
+            return answer
+
+        return self._again(once)
+
+    def _next_end(self, moment: PlannedMoment, start: Offsets, *, takes_all: bool) -> Offsets:
+        ends = self._ends(moment, start)
+        if takes_all:
+            return ends
+        if self._delay and self._delay.waits(start, ends):
+            return start
+        starts = {each: start[each] if each in start else moment.earliest(each) for each in ends}
+        if self._triggers.max_offsets:
+            ends = limit_offsets(starts, ends, self._triggers.max_offsets)
+        if self._triggers.max_bytes:
+            ends = limit_bytes(
+                starts, ends, self._triggers.max_bytes, moment.n_bytes, moment.end_within
+            )
+        return ends
+
+    def newest(self) -> OffsetsJson:
+        """The ends of the last look, for the progress of the query."""
+        moment = self._moment or self._again(self._look)
+        if self._newest is None or self._newest[0] is not moment:
+            self._newest = moment, to_json(moment.ends())
+        return self._newest[1]
+
+    @without_collector()
+    def plan(self, start: OffsetsJson, end: OffsetsJson) -> list[tuple[LogSlice, ...]]:
+        """The slices that each task of a micro-batch reads.
+
+        Raises
+        ------
+        StreamOffsetError, OffsetOutOfRangeError
+            If records between the offsets are gone, unless ``failOnDataLoss=false``.
+        UnknownTopicOrPartitionError, LogDirectoryError, CorruptLogError, LogChangedError
+            See `plan_slices`.
+        """
+        if start == end:
+            return []
+        first, last = from_json(start), from_json(end)
+
+        def once() -> list[LogSlice]:
+            moment = self._look()
+            cuts = moment.cut(self._ranges(moment, first, last))
+            return [each for slices in cuts.values() for each in slices]
+
+        slices = self._again(once)
+        self._check_topics(slices)
+        tasks = self._tasks(slices)
+        logger.info("%s", json.dumps(_described(slices, len(tasks))))
+        return tasks
+
+    def _look(self) -> PlannedMoment:
+        """The directory as it is now; an earlier moment if nothing has changed."""
+        if self._moment is None:
+            moment = PlannedMoment(self._options)
+        elif self._looks_rarely and time.monotonic() < self._next_look:
+            return self._moment
+        else:
+            moment = PlannedMoment(self._options, open_log_dir(*self._options.paths))
+        self._next_look = time.monotonic() + self._triggers.poll_interval_ms / 1000
+        self._moment = moment
+        return moment
+
+    def _again(self, look_up: Callable[[], _Found]) -> _Found:
+        """What `look_up` finds, also if files change while it looks."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return look_up()
+            except LogChangedError as change:
+                logger.info("looking again: %s", change)
+                directory = open_log_dir(*self._options.paths)
+                self._moment = PlannedMoment(self._options, directory)
+        return look_up()
+
+    def _ends(self, moment: PlannedMoment, start: Offsets) -> Offsets:
+        """Where the stream could go on to, after a check that it stands where the log is."""
+        if self._final is not None:
+            self._check_final(moment, self._final)
+            return self._final
+        ends = moment.ends()
+        for each, at in start.items():
+            if each not in ends:
+                self._lose(each, at, -1, _gone(self._options))
+            elif ends[each] < at:
+                log_end = moment.log_end(each)
+                if at <= log_end:
+                    # An earlier run has read up to there, by another readUpTo, or before the
+                    # broker started again with an older high watermark.
+                    ends[each] = at
+                    continue
+                self._lose(each, at, log_end, _shorter(log_end))
+        if self._is_final:
+            self._final = ends
+        return ends
+
+    def _ranges(
+        self, moment: PlannedMoment, start: Offsets, end: Offsets
+    ) -> Mapping[TopicPartition, OffsetRange]:
+        """The offsets of each partition in a micro-batch (``KafkaOffsetReader``)."""
+        if self._final is not None:
+            self._check_final(moment, end)
+        there = set(moment.assigned)
+        for each in sorted(start.keys() - end.keys() | end.keys() - there):
+            self._lose(each, start.get(each, 0), -1, _gone(self._options))
+        ranges = {}
+        for each in sorted(end.keys() & there):
+            at = start.get(each)
+            if at is None:
+                at = moment.earliest(each)
+                if at:
+                    self._lose(each, 0, at, _begins_later(at))
+            if end[each] < at:
+                self._lose(each, at, end[each], _ends_before(end[each]))
+                continue
+            ranges[each] = OffsetRange(at, end[each])
+        return ranges
+
+    def _check_final(self, moment: PlannedMoment, end: Offsets) -> None:
+        """Refuse a change that takes a run with ``Trigger.AvailableNow`` away from its end.
+
+        ``failOnDataLoss`` does not matter here, as in `kafka` (``KafkaSourceProvider``).
+        """
+        final, there = self._final or end, set(moment.assigned)
+        for each in sorted(final.keys() ^ end.keys()):
+            raise StreamOffsetError(str(each), end.get(each, 0), final.get(each, -1), _OTHER_END)
+        for each, at in end.items():
+            if each not in there:
+                raise StreamOffsetError(str(each), at, -1, _NOT_AVAILABLE)
+            if at > final[each]:
+                raise StreamOffsetError(str(each), at, final[each], _OTHER_END)
+            if at > moment.log_end(each):
+                log_end = moment.log_end(each)
+                raise StreamOffsetError(str(each), at, log_end, _shorter(log_end))
+
+    def _check_topics(self, slices: Sequence[LogSlice]) -> None:
+        """Notice a topic that was deleted and made again: its offsets mean other records."""
+        for each in slices:
+            known = self._topic_ids.setdefault(each.topic_partition, each.topic_id)
+            if each.topic_id != known:
+                self._topic_ids[each.topic_partition] = each.topic_id
+                reason = (
+                    f"and its topic was deleted and made again (id {each.topic_id}, not {known}): "
+                    "start the query with a new checkpointLocation; failOnDataLoss=false reads on "
+                    "at this offset"
+                )
+                self._lose(each.topic_partition, each.start_offset, each.start_offset, reason)
+
+    def _lose(self, each: TopicPartition, at: int, log_offset: int, reason: str) -> None:
+        """Fail, or say once, that records are lost."""
+        if self._options.fail_on_data_loss:
+            raise StreamOffsetError(str(each), at, log_offset, reason)
+        if (each, at) not in self._told:
+            self._told.add((each, at))
+            logger.warning("%s: records at offset %d are lost, %s", each, at, reason)
+
+    def _tasks(self, slices: Sequence[LogSlice]) -> list[tuple[LogSlice, ...]]:
+        options = self._options
+        if options.max_partitions is not None:
+            return group_slices(slices, options.max_partitions, options.partition_assignor)
+        small = [each.n_bytes for each in slices if each.n_bytes < _SMALL_TASK]
+        n_tasks = len(slices) - len(small) + -(-sum(small) // _SMALL_TASK)
+        n_tasks = max(n_tasks, options.min_partitions or 1)
+        return group_slices(slices, n_tasks, PartitionAssignor.BYTES)
+
+
+_OTHER_END = (
+    "which the plan of Trigger.AvailableNow does not have: start the query again, and it ends "
+    "with what is there then"
+)
+_NOT_AVAILABLE = (
+    "which was there when the query started with Trigger.AvailableNow, and its log is gone: start "
+    "the query again with failOnDataLoss=false to read the other partitions"
+)
+
+
+def _gone(options: ReadOptions) -> str:
+    return (
+        f"and its log is gone from {', '.join(options.paths)}: put it back, or start the query "
+        "with a new checkpointLocation; failOnDataLoss=false continues with the other partitions"
+    )
+
+
+def _shorter(log_end: int) -> str:
+    return (
+        f"and the log ends at {log_end}: this is an older or another copy of the log, or its "
+        "topic was deleted and made again; read the directory to which the checkpoint belongs, or "
+        "start the query with a new checkpointLocation; failOnDataLoss=false continues at "
+        f"{log_end}"
+    )
+
+
+def _begins_later(log_start: int) -> str:
+    return (
+        f"because the partition is new to it, and its log begins at {log_start}: the records "
+        "before were deleted, or the topic is older than the query; failOnDataLoss=false begins "
+        "there"
+    )
+
+
+def _ends_before(end: int) -> str:
+    return (
+        f"and the micro-batch ends at {end}: if the first micro-batch is repeated, its start was "
+        "looked up again, and initialOffsetsLocation keeps it; otherwise its topic was deleted "
+        "and made again; start the query with a new checkpointLocation; failOnDataLoss=false "
+        "leaves the partition out of this micro-batch"
+    )
+
+
+def _described(slices: Sequence[LogSlice], n_tasks: int) -> dict[str, object]:
+    """A micro-batch in one line of a log, as JSON."""
+    return {
+        "event": "micro-batch",
+        "partitions": len({each.topic_partition for each in slices}),
+        "offsets": sum(each.end_offset - each.start_offset for each in slices),
+        "bytes": sum(each.n_bytes for each in slices),
+        "tasks": n_tasks,
+    }

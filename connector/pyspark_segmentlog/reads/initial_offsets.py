@@ -1,0 +1,109 @@
+"""The file in which a stream keeps the offsets at which it starts, in the format of ``kafka``.
+
+Spark asks a source anew for its first offsets until the first micro-batch is committed.  `kafka`
+keeps its answer in ``<checkpointLocation>/sources/0/0``: a zero byte, ``v1``, a line feed, and the
+offsets as JSON (``KafkaSourceInitialOffsetWriter``).  A Python source is not told the location of
+the checkpoint, so that an option names it.  Each source can continue what the other has begun.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from pyspark_segmentlog.reads.stream_offsets import Offsets, from_json, to_json
+from segmentlog.errors import CorruptCheckpointError, OptionError, StorageError
+from segmentlog.logs import is_url, readable_path
+from segmentlog.model import TopicPartition
+
+__all__ = ["InitialOffsets"]
+
+_VERSION = "v1"
+
+
+class InitialOffsets:
+    """The file with the initial offsets of one source of a query.
+
+    Parameters
+    ----------
+    location : its directory; ``file:`` URLs are accepted.
+
+    Raises
+    ------
+    OptionError
+        If the location is not on this machine.
+    """
+
+    def __init__(self, location: str) -> None:
+        path = readable_path(location)
+        if is_url(path):
+            accepted = "give a local directory: <checkpointLocation>/sources/0"
+            raise OptionError("initialOffsetsLocation", location, accepted)
+        self.path = Path(path) / "0"
+
+    def read(self) -> dict[TopicPartition, int] | None:
+        """The offsets; None if there is no file.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If the file has another format, or a later version.
+        StorageError
+            If it cannot be read.
+        """
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failed(error) from error
+        version, text = b"", content.removeprefix(b"\0")
+        if text.startswith(b"v"):  # Spark 2.1.0 wrote the offsets alone
+            version, _, text = text.partition(b"\n")
+        if version not in {b"", _VERSION.encode()}:
+            raise self._corrupt(f"its version is {version[:20]!r}, and {_VERSION} is known")
+        try:
+            return from_json(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise self._corrupt("it has no offsets as kafka and segmentlog keep them") from error
+
+    def write(self, offsets: Offsets) -> None:
+        """Keep the offsets, unless another run has just kept its own; durable when it returns.
+
+        Raises
+        ------
+        StorageError
+            If the file cannot be written.
+        """
+        # The name appears when the content is on the disk, and no other content takes its place:
+        # a query that reads half a file cannot be started again.
+        content = f"\0{_VERSION}\n{json.dumps(to_json(offsets), separators=(',', ':'))}"
+        draft = self.path.with_name(f".0.{os.getpid()}.tmp")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with draft.open("wb") as file:
+                file.write(content.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(draft, self.path)
+            except FileExistsError:
+                return
+            finally:
+                draft.unlink()
+            directory = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _corrupt(self, reason: str) -> CorruptCheckpointError:
+        remedy = (
+            "remove the file if the query has committed no micro-batch: it then starts by its "
+            "options"
+        )
+        return CorruptCheckpointError(str(self.path), 1, reason, remedy)
+
+    def _failed(self, error: OSError) -> StorageError:
+        return StorageError(error.errno or 0, error.strerror or str(error), str(self.path))

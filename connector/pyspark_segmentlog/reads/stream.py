@@ -1,0 +1,161 @@
+"""A streaming query's reader: offsets and slices on the driver, Arrow batches in the tasks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_segmentlog.options.names import warn_of_unused
+from pyspark_segmentlog.options.option import Query
+from pyspark_segmentlog.options.read_options import ReadOptions, Triggers
+from pyspark_segmentlog.plain_errors import PlainErrors
+from pyspark_segmentlog.reads.reader import SegmentLogReader, TaskPartition
+from pyspark_segmentlog.reads.schema import selected_columns, text_columns
+from segmentlog.errors import SegmentLogError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_segmentlog.reads.followed import FollowedDirectory
+    from pyspark_segmentlog.reads.stream_offsets import OffsetsJson
+
+__all__ = ["RefusedStream", "SegmentLogStreamReader", "stream_reader"]
+
+
+def stream_reader(raw: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    """Reader of a streaming query; a schema that the user gave selects columns.
+
+    Raises
+    ------
+    OptionError
+        If an option is not accepted, or a column does not exist.
+    """
+    options = ReadOptions.parse(raw, Query.STREAM)
+    columns = selected_columns(schema)
+    text = text_columns(schema, strings=options.strings)
+    warn_of_unused(raw, Query.STREAM)
+    return SegmentLogStreamReader(options, columns, text)
+
+
+class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the records that `options` select.
+
+    Spark keeps one reader on the driver for the whole query, and pickles another one into each
+    task.
+
+    Parameters
+    ----------
+    options : checked options of a stream.
+    columns : the columns wanted, in order.
+    text : the columns among them that are wanted as text.
+    """
+
+    def __init__(
+        self, options: ReadOptions, columns: tuple[str, ...], text: tuple[str, ...] = ()
+    ) -> None:
+        self._options = options
+        self._tasks = SegmentLogReader(options, columns, text)
+        self._directory: FollowedDirectory | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get the options alone."""
+        return {**self.__dict__, "_directory": None}
+
+    @property
+    def _triggers(self) -> Triggers:
+        if self._options.triggers is None:
+            message = "the options are those of a batch query"
+            raise TypeError(message)
+        return self._options.triggers
+
+    @property
+    def _followed(self) -> "FollowedDirectory":
+        from pyspark_segmentlog.reads.followed import FollowedDirectory
+
+        if self._directory is None:
+            self._directory = FollowedDirectory(self._options, self._triggers)
+        return self._directory
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit of the options, in place of which ``Trigger.Once`` takes all.
+
+        Spark has no limit of two kinds, so `latestOffset` reads the options.
+        """
+        triggers = self._triggers
+        if triggers.max_offsets:
+            return ReadMaxRows(triggers.max_offsets)
+        if triggers.max_bytes:
+            return ReadMaxBytes(triggers.max_bytes)
+        return ReadMinRows(triggers.min_offsets) if triggers.min_offsets else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Have the query end with what the next poll finds."""
+        self._followed.end_with_what_is_there()
+
+    @PlainErrors(asked=False)
+    def initialOffset(self) -> "OffsetsJson":
+        """The offsets at which a new query starts."""
+        return self._followed.initial()
+
+    @PlainErrors(asked=False)
+    def latestOffset(self, start: "OffsetsJson", limit: ReadLimit) -> "OffsetsJson":
+        """The end of the next micro-batch; `start` if there is nothing to read."""
+        return self._followed.latest(start, takes_all=isinstance(limit, ReadAllAvailable))
+
+    @PlainErrors(asked=False)
+    def reportLatestOffset(self) -> "OffsetsJson":
+        """The ends of the partitions, for the progress of the query."""
+        return self._followed.newest()
+
+    @PlainErrors(asked=False)
+    def partitions(self, start: "OffsetsJson", end: "OffsetsJson") -> Sequence[InputPartition]:
+        """One partition for each task of a micro-batch."""
+        return [TaskPartition(slices) for slices in self._followed.plan(start, end)]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Arrow batches of one task."""
+        return self._tasks.read(partition)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Raises an error at the first call of Spark.
+
+    Spark closes a stream reader in a ``finally`` block, also if making the reader has failed.  An
+    error of ``DataSource.streamReader`` itself is therefore followed by an ``UnboundLocalError``.
+
+    Parameters
+    ----------
+    error : to raise.
+    """
+
+    def __init__(self, error: SegmentLogError) -> None:
+        self._error = error
+
+    @PlainErrors(asked=False)
+    def _refuse(self) -> NoReturn:
+        raise self._error
+
+    def initialOffset(self) -> NoReturn:
+        """Raise the error."""
+        self._refuse()
+
+    def latestOffset(self, start: object, limit: object) -> NoReturn:
+        """Raise the error."""
+        self._refuse()
+
+    def partitions(self, start: object, end: object) -> NoReturn:
+        """Raise the error."""
+        self._refuse()
+
+    def read(self, partition: object) -> NoReturn:
+        """Raise the error."""
+        self._refuse()
