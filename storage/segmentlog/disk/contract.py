@@ -86,10 +86,11 @@ class Measured(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A name in a directory, and the type of its file."""
+    """A name in a directory, with the type and the inode of its file; 0 if that is not known."""
 
     name: str
     type: FileType
+    inode: int = 0
 
 
 class ReadableFile(Protocol):
@@ -184,4 +185,4 @@ class Disk(Protocol):
         """
 
     def entries(self, path: str) -> list[Entry]:
-        """Names in a directory, with the type of each; raises as `names` does."""
+        """Names in a directory, with type and inode of each; raises as `names` does."""

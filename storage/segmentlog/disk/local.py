@@ -97,13 +97,13 @@ class LocalDisk:
         found = []
         with os.scandir(path) as entries:
             for entry in entries:
-                if entry.is_symlink():
-                    kind = FileType.LINK
-                elif entry.is_dir(follow_symlinks=False):
+                if entry.is_dir(follow_symlinks=False):
                     kind = FileType.DIRECTORY
+                elif entry.is_symlink():
+                    kind = FileType.LINK
                 else:
                     kind = FileType.FILE if entry.is_file() else FileType.OTHER
-                found.append(Entry(entry.name, kind))
+                found.append(Entry(entry.name, kind, entry.inode()))
         return found
 
 

@@ -31,7 +31,10 @@ from segmentlog.names import (
 
 __all__ = [
     "OffsetCheckpoint",
+    "OffsetsAsRead",
     "ReadCheckpoints",
+    "moved_entries",
+    "read_again",
     "read_leader_epochs",
     "read_offsets",
     "write_leader_epochs",
@@ -140,6 +143,64 @@ class ReadCheckpoints:
         self.points.write()
 
 
+class OffsetsAsRead:
+    """An offset checkpoint as its file was read; its lines are understood on request.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    name : of the checkpoint.
+
+    Attributes
+    ----------
+    data : bytes of the file; None if it cannot be read as a whole.
+    """
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._path, self._remedy = os.path.join(directory, name), _remedy(name)
+        self.data: bytes | None = None
+        try:
+            self.data = _data(self._path, self._remedy)
+        except CorruptCheckpointError as error:
+            self.offsets = error
+
+    @cached_property
+    def offsets(self) -> Mapping[TopicPartition, int] | CorruptCheckpointError:
+        """The entries; or the error, because not every reader needs the checkpoint."""
+        try:
+            return _offsets(self._path, self.data or b"", self._remedy)
+        except CorruptCheckpointError as error:
+            return error
+
+    def moved_since(self, before: "OffsetsAsRead") -> set[TopicPartition] | None:
+        """Partitions whose entries were changed, made or removed; None if that is not known."""
+        return moved_entries(before.offsets, self.offsets) if self is not before else set()
+
+
+def read_again(directory: str, name: str, before: OffsetsAsRead | None = None) -> OffsetsAsRead:
+    """An offset checkpoint at the top of a log directory; `before` itself if no byte has changed.
+
+    A broker writes its checkpoints every few seconds, and mostly with the same bytes.  It takes
+    much less time to read the bytes than to understand them.
+    """
+    read = OffsetsAsRead(directory, name)
+    is_same = before is not None and read.data is not None and read.data == before.data
+    return before if before is not None and is_same else read
+
+
+def moved_entries(
+    before: Mapping[TopicPartition, int] | CorruptCheckpointError,
+    after: Mapping[TopicPartition, int] | CorruptCheckpointError,
+) -> set[TopicPartition] | None:
+    """Partitions whose entries differ; None if one of two checkpoints cannot be read."""
+    if before is after:
+        return set()
+    if isinstance(before, CorruptCheckpointError) or isinstance(after, CorruptCheckpointError):
+        return None
+    moved = {each for each, offset in after.items() if before.get(each) != offset}
+    return moved | (before.keys() - after.keys())
+
+
 def read_offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:
     """Entries of an offset checkpoint at the top of a log directory.
 
@@ -148,12 +209,19 @@ def read_offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:
     CorruptCheckpointError
         If a line is not what it should be, or entries are missing or too many.
     """
-    path = os.path.join(directory, name)
-    remedy = "remove the file if the offsets that it holds do not matter"
+    path, remedy = os.path.join(directory, name), _remedy(name)
+    return _offsets(path, _data(path, remedy), remedy)
+
+
+def _remedy(name: str) -> str:
     if name == HIGH_WATERMARK_CHECKPOINT:
-        remedy = "read with readUpTo=logEnd, or remove the file: reads then end at the log end"
+        return "read with readUpTo=logEnd, or remove the file: reads then end at the log end"
+    return "remove the file if the offsets that it holds do not matter"
+
+
+def _offsets(path: str, data: bytes, remedy: str) -> dict[TopicPartition, int]:
     offsets = {}
-    for number, line in _entries(path, remedy):
+    for number, line in _entries(path, data, remedy):
         parts = line.split()
         if len(parts) != 3 or not _is_number(parts[1]) or not _is_number(parts[2]):
             reason = f"expected 'topic partition offset', found {line[:80]!r}"
@@ -172,7 +240,7 @@ def read_leader_epochs(path: str) -> tuple[tuple[int, int], ...]:
     """
     remedy = "remove the file; a broker builds it again from the log"
     epochs = []
-    for number, line in _entries(path, remedy):
+    for number, line in _entries(path, _data(path, remedy), remedy):
         parts = line.split()
         if len(parts) != 2 or not all(map(_is_number, parts)):
             reason = f"expected 'epoch offset', found {line[:80]!r}"
@@ -202,12 +270,16 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 20
 
 
-def _entries(path: str, remedy: str) -> list[tuple[int, str]]:
-    """Line numbers and lines of the entries, their count checked."""
+def _data(path: str, remedy: str) -> bytes:
+    """Bytes of a checkpoint; none if the file is missing."""
     try:
-        data = read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, remedy))
+        return read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, remedy))
     except FileNotFoundError:
-        return []
+        return b""
+
+
+def _entries(path: str, data: bytes, remedy: str) -> list[tuple[int, str]]:
+    """Line numbers and lines of the entries, their count checked."""
     with io.TextIOWrapper(io.BytesIO(data), "utf-8", "replace") as file:
         head = [line.rstrip("\r\n") for line in islice(file, 2)]
         lines = [line.rstrip("\r\n") for line in file]

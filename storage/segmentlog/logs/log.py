@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from segmentlog.errors import (
     LogChangedError,
     LogDirectoryError,
     OffsetOutOfRangeError,
+    SegmentLogError,
     UnsupportedFormatError,
 )
 from segmentlog.logs.summary import html_table, in_a_line
@@ -30,6 +32,7 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.reads.listed import ListedSegments
+from segmentlog.reads.log_look import look_at_log
 from segmentlog.reads.look_again import looks_again
 from segmentlog.reads.lookup import find_offset_by_timestamp
 from segmentlog.reads.moment import Listing
@@ -40,9 +43,18 @@ from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
 from segmentlog.times import Time, epoch_milliseconds
 
-__all__ = ["Log"]
+__all__ = ["KeptLog", "Log"]
 
 logger = logging.getLogger(__name__)
+
+
+class KeptLog(NamedTuple):
+    """The part of an opened log that a later view of its directory can take over."""
+
+    listed: ListedSegments
+    topic_id: str
+    is_file: bool
+    open_transactions: dict[tuple[int, bool], dict[int, int]]
 
 
 class Log:
@@ -60,6 +72,7 @@ class Log:
         error, if that file cannot be read.
     list_files : lists the partition directory; by default as it is, even beside a writer.
     is_file : whether `path` is a file, if that is known; by default, the disk is asked.
+    kept : of the same log at an earlier moment, if it has not changed since.
     """
 
     def __init__(
@@ -71,6 +84,7 @@ class Log:
         high_watermark_checkpoint: int | CorruptCheckpointError | None = None,
         list_files: Callable[[TopicPartition, str], Listing] | None = None,
         is_file: bool | None = None,
+        kept: KeptLog | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.path = path
@@ -80,6 +94,8 @@ class Log:
         self._open_transactions: dict[tuple[int, bool], dict[int, int]] = {}
         if is_file is not None:
             self._is_file = is_file
+        if kept is not None:
+            self._listed, self.known_topic_id, self._is_file, self._open_transactions = kept
 
     def __repr__(self) -> str:
         return f"Log({in_a_line(self)})"
@@ -111,6 +127,9 @@ class Log:
 
     @cached_property
     def _listed(self) -> ListedSegments:
+        return self._list()
+
+    def _list(self) -> ListedSegments:
         promised = self._high_watermark_checkpoint
         committed_to = promised if isinstance(promised, int) else -1
         # Before the listing, which notices a deletion: an id that is read after it may be that of
@@ -119,8 +138,44 @@ class Log:
         listing = self._list_files(self.topic_partition, self.partition.path)
         if self._is_file:
             files = tuple(file for file in listing.files if file.path == self.path)
-            listing = Listing(files or (lone_segment(self.path),))
+            files = files or (lone_segment(self.path),)
+            seen = listing.look and look_at_log(listing.look.directory, files)
+            listing = Listing(files, look=seen)
         return ListedSegments(listing, self._log_start_checkpoint, committed_to)
+
+    def kept(self) -> KeptLog | None:
+        """The part that a later view can take over; None before the log was listed."""
+        listed = self.__dict__.get("_listed")
+        if listed is None or not listed.is_of_its_moment:
+            return None
+        return KeptLog(listed, self.known_topic_id, self._is_file, self._open_transactions)
+
+    @property
+    def ends_at_its_high_watermark(self) -> bool:
+        """Whether a read to the high watermark is known to end there, whatever is appended.
+
+        Otherwise the files show the end: without a high watermark, or while a copy is being made.
+        """
+        listed, promised = self.__dict__.get("_listed"), self._high_watermark_checkpoint
+        if not isinstance(promised, int):
+            return promised is not None  # such a read reports the checkpoint, not the files
+        return listed is not None and listed.knows_its_end and listed.log_end_offset >= promised
+
+    def is_as_listed(self) -> bool:
+        """Whether the files of the log are still those that were listed, with the same end."""
+        listed = self.__dict__.get("_listed")
+        if listed is None or listed.still_holds(self.partition.path):
+            return True
+        if self.known_topic_id != self.partition.known_topic_id():
+            return False
+        try:
+            again = self._list()
+            if not listed.reads_as(again):
+                return False
+        except (OSError, SegmentLogError):  # the next request reports it
+            return False
+        listed.seen_again(again)
+        return True
 
     @property
     @looks_again

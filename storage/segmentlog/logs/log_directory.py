@@ -1,17 +1,15 @@
 """A broker's log directories: their topic-partitions and checkpoints."""
 
-import contextlib
 import difflib
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from operator import is_
 from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, whole_number
 from segmentlog.commit.guard import list_guards
-from segmentlog.commit.state import STATE_FILE
-from segmentlog.disk.contract import FileType
 from segmentlog.disk.paths import readable_path, why_not_there
 from segmentlog.disk.readable import exists, is_file, list_names, survey
 from segmentlog.disk.remote.location import is_url
@@ -22,10 +20,9 @@ from segmentlog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.layout.metadata import read_meta_properties
-from segmentlog.layout.partitions import NamedPartition, list_partitions
-from segmentlog.logs.log import Log
+from segmentlog.logs.directory_view import DirectoryView
+from segmentlog.logs.log import KeptLog, Log
 from segmentlog.logs.summary import html_table
 from segmentlog.model import (
     INTERNAL_TOPICS,
@@ -34,17 +31,9 @@ from segmentlog.model import (
     ReadUpTo,
     TopicPartition,
 )
-from segmentlog.names import (
-    CLEAN_SHUTDOWN_FILE,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_CHECKPOINT,
-    META_PROPERTIES_FILE,
-    RECOVERY_POINT_CHECKPOINT,
-    parse_partition_directory,
-    partition_path,
-)
+from segmentlog.names import HIGH_WATERMARK_CHECKPOINT, parse_partition_directory
 from segmentlog.reads.collector import without_collector
-from segmentlog.reads.moment import Census
+from segmentlog.reads.moment import Listing
 
 __all__ = ["LogDirectory", "MissingPartition", "open_log_dir", "report_missing"]
 
@@ -110,106 +99,44 @@ def report_missing(
         logger.warning("%d more partitions are left out", len(missing) - _MOST_NAMED)
 
 
-class _Directory:
-    """One log directory, as it was at the moment when it was opened."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.census = Census(path, self._list)
-
-    def partitions(self) -> Mapping[TopicPartition, str]:
-        """Paths of the partition directories that are in use.
-
-        Raises
-        ------
-        LogDirectoryError
-            If the path is not a log directory.
-        """
-        found = self.census.partitions
-        if not found and not self._is_broker_directory():
-            reason = (
-                "holds neither a directory named <topic>-<partition> nor a broker's files; "
-                "name a directory of Kafka's log.dirs, a partition directory or a .log file"
-            )
-            raise LogDirectoryError(self.path, reason)
-        for path in self._links:
-            logger.warning("%s is a symbolic link and is left out", path)
-        return found
-
-    def missing(self) -> dict[TopicPartition, int]:
-        """High watermarks of partitions that are promised, and not there under any name.
-
-        A high watermark of 0 promises nothing: a writer sets it before it makes the partition.  A
-        broker leaves the high watermarks of a directory as they are when its last partition goes
-        (``ReplicaManager.checkpointHighWatermarks``), but writes recovery points at each deletion
-        and each move (``LogManager.asyncDelete``).  So a broker promises the partitions that both
-        checkpoints name.
-        """
-        moment = self.census.opened
-        ends = moment.high_watermarks
-        if isinstance(ends, CorruptCheckpointError):
-            return {}  # a read that needs them reports that
-        named = {each.topic_partition for each in self._named}
-        absent = {each: end for each, end in ends.items() if end > 0 and each not in named}
-        if absent and exists(os.path.join(self.path, META_PROPERTIES_FILE)):
-            with contextlib.suppress(CorruptCheckpointError):
-                points = read_offsets(self.path, RECOVERY_POINT_CHECKPOINT)
-                absent = {each: end for each, end in absent.items() if each in points}
-        return {
-            each: end
-            for each, end in absent.items()
-            if each.topic not in moment.gone
-            and not any(one.is_deleted_of(each) for one in self._named)
-            and not exists(partition_path(self.path, each))  # a broker may have just made it
-        }
-
-    def _list(self) -> dict[TopicPartition, str]:
-        found, self._links = {}, []
-        self._named: Sequence[NamedPartition] = list_partitions(self.path)
-        for each in self._named:
-            if not each.is_current:
-                continue
-            if each.type is FileType.LINK:
-                self._links.append(each.path)
-            elif each.type is FileType.DIRECTORY and not each.is_metadata:
-                found[each.topic_partition] = each.path
-        return found
-
-    def _is_broker_directory(self) -> bool:
-        names = (
-            META_PROPERTIES_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT,
-            CLEAN_SHUTDOWN_FILE, STATE_FILE,
-        )  # fmt: skip
-        return any(exists(os.path.join(self.path, name)) for name in names)
-
-
 class LogDirectory:
     """One or several log directories, read as they are: no lock is taken, nothing is written.
 
-    `open_log_dir` makes it.  Its listings do not change; open the path again to see more.
+    `open_log_dir` makes it.  It shows one moment; `refresh` returns a later one.
 
     Parameters
     ----------
     paths : absolute paths of log directories, partition directories or ``.log`` files.
+    views : of the directories of `paths`, by path, if they are known.
     """
 
-    def __init__(self, paths: Iterable[str]) -> None:
+    def __init__(
+        self, paths: Iterable[str], views: Mapping[str, DirectoryView] | None = None
+    ) -> None:
         self.paths = tuple(paths)
-        self._places: dict[TopicPartition, tuple[_Directory, str]] = {}
+        self._places: dict[TopicPartition, tuple[DirectoryView, str]] = {}
         self._doubled: dict[TopicPartition, tuple[str, str]] = {}
         self._logs: dict[TopicPartition, Log] = {}
-        directories: dict[str, _Directory] = {}
-        self._whole: list[_Directory] = []
-        for path in self.paths:
-            parent, only = _resolve(path)
-            if parent not in directories:
-                directories[parent] = _Directory(parent)
-            directory = directories[parent]
+        self._kept: dict[TopicPartition, KeptLog] = {}  # of an earlier moment
+        self._listed: set[TopicPartition] = set()  # whose ends `refresh` has to look at
+        self._views = dict(views or {})
+        self._whole: list[DirectoryView] = []
+        self._resolved = [*map(_resolve, self.paths)]
+        self._is_remote = any(map(is_url, self.paths))
+        # A path whose name has the form of a partition's may become one, or cease to be one.
+        self._names_one = any(
+            only or parse_partition_directory(os.path.basename(parent))
+            for parent, only in self._resolved
+        )
+        for path, (parent, only) in zip(self.paths, self._resolved, strict=True):
+            if parent not in self._views:
+                self._views[parent] = DirectoryView(parent)
+            view = self._views[parent]
             if not only:
-                self._whole.append(directory)
-            found = {only: path} if only else directory.partitions()
+                self._whole.append(view)
+            found = {only: path} if only else view.partitions()
             for topic_partition, place in found.items():
-                self._add(topic_partition, directory, place)
+                self._add(topic_partition, view, place)
 
     def __repr__(self) -> str:
         return self._counted(self._places)
@@ -251,7 +178,7 @@ class LogDirectory:
             title += f"; not shown: {n_hidden:,} of brokers' topics, or held twice"
         return html_table(title, logs, len(shown) - len(logs))
 
-    def _add(self, topic_partition: TopicPartition, directory: _Directory, path: str) -> None:
+    def _add(self, topic_partition: TopicPartition, view: DirectoryView, path: str) -> None:
         known = self._places.get(topic_partition)
         if known is not None:
             reason = (
@@ -264,7 +191,7 @@ class LogDirectory:
             # topics is not concerned.
             self._doubled[topic_partition] = (path, reason)
         else:
-            self._places[topic_partition] = (directory, path)
+            self._places[topic_partition] = (view, path)
 
     def topic_partitions(self) -> list[TopicPartition]:
         """All topic-partitions, internal topics too, sorted by topic and partition."""
@@ -297,9 +224,9 @@ class LogDirectory:
     @cached_property
     def _missing(self) -> list[MissingPartition]:
         return sorted(
-            MissingPartition(each, end, os.path.join(directory.path, HIGH_WATERMARK_CHECKPOINT))
-            for directory in self._whole
-            for each, end in directory.missing().items()
+            MissingPartition(each, end, os.path.join(view.path, HIGH_WATERMARK_CHECKPOINT))
+            for view in self._whole
+            for each, end in view.missing().items()
             if each not in self._places
         )
 
@@ -322,10 +249,13 @@ class LogDirectory:
                 raise self._unknown(topic, partition)
             if topic_partition in self._doubled:
                 raise LogDirectoryError(*self._doubled[topic_partition])
-            directory, path = self._places[topic_partition]
-            moment = directory.census.opened
+            view, path = self._places[topic_partition]
+            moment = view.census.opened
             start, end = moment.bounds(topic_partition)
             promised = moment.high_watermarks
+            kept = self._kept.get(topic_partition)
+            if kept is not None and not kept.is_file:
+                kept = kept._replace(listed=kept.listed.beside(is_clean=moment.is_clean))
             self._logs[topic_partition] = Log(
                 topic_partition,
                 path,
@@ -333,10 +263,101 @@ class LogDirectory:
                 high_watermark_checkpoint=(
                     promised if isinstance(promised, CorruptCheckpointError) else end
                 ),
-                list_files=directory.census.list_partition,
+                list_files=partial(_noting, self._listed, view.census.list_partition),
                 is_file=None if path in self.paths else False,
+                kept=kept,
             )
         return self._logs[topic_partition]
+
+    def refresh(self, *, log_ends: bool = False) -> "LogDirectory":
+        """The directories as they are now; this object, if nothing has changed.
+
+        The result equals what `open_log_dir` returns for the same paths at this moment.  Logs that
+        have not changed keep their lists of segments and the ends that were looked up.
+
+        Parameters
+        ----------
+        log_ends : whether to look at the files of every log that was opened as well, with a call
+            of ``stat`` for its directory and one for its active segment.  A read with
+            ``readUpTo=logEnd`` needs that.
+
+        Notes
+        -----
+        Without `log_ends`, a refresh looks at the top of each log directory alone: at the names in
+        it, at the checkpoints, and at the state of the last commit.  That shows every commit of
+        `segmentlog`, every partition that comes or goes, and every high watermark and log start
+        that a broker writes.  Three changes of a running broker do not show there:
+
+        - records beyond the high watermark in its checkpoint, which a read to the high watermark
+          does not return;
+        - new segments;
+        - segments that retention removes from a log whose high watermark stays where it is.  The
+          log then keeps its earlier `Log.log_start_offset`.  A read of the removed records fails
+          with `LogChangedError`, as if they had been removed after the directory was opened.
+
+        A log without a high watermark, or whose files end before it, is looked at in any case: its
+        end is that of its files.  So a copy without checkpoints takes two calls for each
+        partition.  At a URL, the store is asked for everything again.
+
+        Raises
+        ------
+        LogDirectoryError
+            If a path is no longer one of a log directory.
+        StorageError
+            If a directory cannot be read.
+        """
+        if self._is_remote:
+            return open_log_dir(*self.paths)
+        with storage_errors():
+            return self._refreshed(log_ends=log_ends)
+
+    def _refreshed(self, *, log_ends: bool) -> "LogDirectory":
+        try:
+            views = {path: view.renewed() for path, view in self._views.items()}
+            is_same = all(map(is_, views.values(), self._views.values()))
+            may_differ = self._names_one or not is_same
+            if may_differ and self._resolved != [*map(_resolve, self.paths)]:
+                return LogDirectory(self.paths)
+        except (OSError, LogDirectoryError):
+            return LogDirectory(self.paths)  # or its error
+        moved = self._moved(log_ends=log_ends)
+        if is_same and not moved:
+            return self
+        with without_collector():
+            newer = LogDirectory(self.paths, views)
+            newer._keep(self, moved)
+        return newer
+
+    def _moved(self, *, log_ends: bool) -> set[TopicPartition]:
+        """Logs whose files are not as they were listed, among those that have to be looked at."""
+        if log_ends:
+            opened: Collection[TopicPartition] = {**self._kept, **self._logs}
+            return {each for each in opened if not self.log(*each).is_as_listed()}
+        moved = set()
+        for each in tuple(self._listed):
+            log = self.log(*each)
+            if log.ends_at_its_high_watermark:
+                self._listed.discard(each)
+            elif not log.is_as_listed():
+                moved.add(each)
+        return moved
+
+    def _keep(self, before: "LogDirectory", moved: Collection[TopicPartition]) -> None:
+        """Take over the logs of an earlier moment, but for those that have changed since."""
+        kept = before._kept | {
+            each: found for each, log in before._logs.items() if (found := log.kept()) is not None
+        }
+        moved_in = {
+            path: self._views[path].moved_since(view) for path, view in before._views.items()
+        }
+        for each, found in kept.items():
+            view, path = self._places.get(each, (None, ""))
+            if view is None or each in moved or path != before._places[each][1]:
+                continue
+            also_moved = moved_in[view.path]
+            if also_moved is not None and each not in also_moved:
+                self._kept[each] = found
+        self._listed |= before._listed & self._kept.keys()
 
     def _unknown(self, topic: str, partition: int) -> UnknownTopicOrPartitionError:
         for each in self._missing:
@@ -433,6 +454,17 @@ class LogDirectory:
             if value is not None:
                 return value
         return None
+
+
+def _noting(
+    listed: set[TopicPartition],
+    list_files: Callable[[TopicPartition, str], Listing],
+    topic_partition: TopicPartition,
+    path: str,
+) -> Listing:
+    """List the files of a log, and note that this was done."""
+    listed.add(topic_partition)
+    return list_files(topic_partition, path)
 
 
 def _held(topics: list[str]) -> str:

@@ -30,6 +30,7 @@ class ListedSegments:
     def __init__(self, listing: Listing, log_start: int, committed_to: int) -> None:
         #: In the order of their base offsets; the last one is the active segment's.
         self.files = listing.files
+        self._listing = listing
         self._known_end = listing.end_offset
         self._log_start = log_start
         # A commit that fails cuts the index of the segment that it has rolled, in place.  A broker
@@ -121,6 +122,41 @@ class ListedSegments:
         active = copy.copy(self.segments[-1])
         active.size = self.end.position
         return (*self.segments[:-1], active)
+
+    def still_holds(self, path: str) -> bool:
+        """Whether the files in the directory `path` are proven to be those that were listed."""
+        seen = self._listing.look
+        return seen is not None and seen.still_holds(path, self.files)
+
+    def reads_as(self, again: "ListedSegments") -> bool:
+        """Whether a new listing has the same segments, and the same end if it is known."""
+        if self.files != again.files or self._listing.end_offset != again._listing.end_offset:
+            return False
+        return not self.knows_its_end or self.end == again.end
+
+    @property
+    def knows_its_end(self) -> bool:
+        """Whether the end of the last segment was looked up."""
+        return "end" in self.__dict__
+
+    @property
+    def is_of_its_moment(self) -> bool:
+        """Whether no commit had written to the log since the directory was opened."""
+        return self._listing.end_offset is None
+
+    def beside(self, *, is_clean: bool) -> "ListedSegments":
+        """The listing in a directory that was, or was not, cleanly stopped; the end is kept."""
+        if is_clean == self._is_clean:
+            return self
+        listing = self._listing._replace(is_clean=is_clean)
+        found = ListedSegments(listing, self._log_start, self._committed_to)
+        if self.knows_its_end:
+            found.end = self.end
+        return found
+
+    def seen_again(self, again: "ListedSegments") -> None:
+        """Take over the look of a later listing that `reads_as` this one."""
+        self._listing = again._listing
 
     def has_changed(self) -> bool:
         """Whether files were renamed, replaced or cut since the listing."""

@@ -10,16 +10,18 @@ import contextlib
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from segmentlog.commit.guard import PartitionIntent, list_guards
 from segmentlog.commit.stamp import Stamp, read_stamp
 from segmentlog.commit.state import State, UnreadState
+from segmentlog.disk.look import look
 from segmentlog.disk.readable import exists, list_names, status_of
+from segmentlog.disk.remote.location import is_url
 from segmentlog.errors import CorruptCheckpointError, LogChangedError, LogDirectoryError
-from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.layout.checkpoint import OffsetsAsRead, moved_entries, read_again, read_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -30,6 +32,7 @@ from segmentlog.names import (
     FileState,
     parse_segment_file,
 )
+from segmentlog.reads.log_look import LogLook, look_at_log
 from segmentlog.reads.partition import Partition
 from segmentlog.segments.listing import SegmentFiles
 
@@ -54,12 +57,13 @@ class Listing(NamedTuple):
 
     `is_clean` is true if only a commit can write to them: the directory was cleanly stopped.
     `end_offset` is the log end at the moment with which the listing is compared, if a commit has
-    written to the log since.  It is None if the files show the end.
+    written to the log since.  It is None if the files show the end.  `look` is None at a URL.
     """
 
     files: tuple[SegmentFiles, ...]
     is_clean: bool = False
     end_offset: int | None = None
+    look: LogLook | None = None
 
 
 class Moment(NamedTuple):
@@ -68,7 +72,9 @@ class Moment(NamedTuple):
     `log_starts` and `high_watermarks` are the bounds for readers: while a commit is unfinished,
     its intent has them.  Either is an error if its checkpoint cannot be read.  `undecided` has the
     partitions of an undecided commit.  `state` has the last deletion of each topic, and `gone` the
-    topics whose deletion is decided and whose directories may still stand.
+    topics whose deletion is decided and whose directories may still stand.  `starts_read` and
+    `ends_read` are the checkpoints without the intents.  `is_complete` is false if a guard had no
+    intent yet: it comes without a trace at the top of the directory.
     """
 
     stamp: Stamp | None
@@ -77,7 +83,10 @@ class Moment(NamedTuple):
     high_watermarks: "Mapping[TopicPartition, int] | CorruptCheckpointError"
     undecided: Mapping[TopicPartition, PartitionIntent]
     state: UnreadState
-    gone: frozenset[str] = frozenset()
+    gone: frozenset[str]
+    starts_read: OffsetsAsRead
+    ends_read: OffsetsAsRead
+    is_complete: bool
 
     def bounds(self, topic_partition: TopicPartition) -> Bounds:
         """Bounds of one log; without a high watermark if its checkpoint cannot be read.
@@ -93,13 +102,31 @@ class Moment(NamedTuple):
         end = None if isinstance(ends, CorruptCheckpointError) else ends.get(topic_partition)
         return Bounds(self.log_starts.get(topic_partition, 0), end)
 
+    def moved_since(self, before: "Moment") -> set[TopicPartition] | None:
+        """Partitions whose bounds have changed; None if that is not known."""
+        starts = moved_entries(before.log_starts, self.log_starts)
+        ends = moved_entries(before.high_watermarks, self.high_watermarks)
+        return None if starts is None or ends is None else starts | ends
+
+    def deleted_since(self, before: "Moment") -> set[str]:
+        """Topics that were deleted in between; another topic may have such a name by now."""
+        if self.stamp == before.stamp:
+            return set()
+        now, then = self.state.deletions, before.state.deletions
+        return {topic for topic in now if now[topic] != then.get(topic)} | (then.keys() - now)
+
 
 class _ChangedError(Exception):
     """A commit has come in between."""
 
 
-def take_moment(directory: str) -> Moment:
+def take_moment(directory: str, before: Moment | None = None) -> Moment:
     """The moment of a log directory as it is now.
+
+    Parameters
+    ----------
+    directory : absolute path.
+    before : an earlier moment of it: checkpoints with the same bytes are not parsed again.
 
     Raises
     ------
@@ -110,10 +137,10 @@ def take_moment(directory: str) -> Moment:
     """
     while True:
         with contextlib.suppress(_ChangedError):
-            return _take(directory)
+            return _take(directory, before)
 
 
-def _take(directory: str) -> Moment:
+def _take(directory: str, before: Moment | None) -> Moment:
     stamp = read_stamp(directory)
     try:
         guards = list_guards(directory)
@@ -123,11 +150,13 @@ def _take(directory: str) -> Moment:
     decided: list[PartitionIntent] = []
     undecided: dict[TopicPartition, PartitionIntent] = {}
     gone: set[str] = set()
+    is_complete = True
     for guard in guards:
         intent, token = guard.intent(), State.read(directory).token
         if intent is None:
             if not exists(guard.path):  # taken over under another name, or done
                 raise _ChangedError
+            is_complete = False
         elif token == guard.token:
             decided += intent.partitions
             gone |= intent.taken_out
@@ -135,8 +164,9 @@ def _take(directory: str) -> Moment:
             undecided.update((each.topic_partition, each) for each in intent.partitions)
         # With any other state the intent is void: its writer had lost the lock.
     state = UnreadState(directory)
-    starts = _checkpoint(directory, LOG_START_CHECKPOINT)
-    ends = _checkpoint(directory, HIGH_WATERMARK_CHECKPOINT)
+    starts_before, ends_before = (before.starts_read, before.ends_read) if before else (None, None)
+    starts_read = read_again(directory, LOG_START_CHECKPOINT, starts_before)
+    ends_read = read_again(directory, HIGH_WATERMARK_CHECKPOINT, ends_before)
     # Read after the intents: a guard that was removed meanwhile has left complete checkpoints.
 
     # A writer that takes a guard over renames it.  A listing made meanwhile may hold neither name,
@@ -145,21 +175,27 @@ def _take(directory: str) -> Moment:
         raise _ChangedError
     if stamp != read_stamp(directory):
         raise _ChangedError
-    if isinstance(starts, dict):
-        moved = {each.topic_partition: each.new_start for each in decided}
-        starts.update((each, start) for each, start in moved.items() if start >= 0)
-    if isinstance(ends, dict):
-        ends.update((each.topic_partition, each.new_end) for each in decided)
-        ends.update((each, intent.visible_end) for each, intent in undecided.items())
-    return Moment(stamp, is_clean, starts, ends, undecided, state, frozenset(gone))
+    starts = _with(
+        starts_read.offsets,
+        ((each.topic_partition, each.new_start) for each in decided if each.new_start >= 0),
+    )
+    ends = _with(ends_read.offsets, ((each.topic_partition, each.new_end) for each in decided))
+    ends = _with(ends, ((each, intent.visible_end) for each, intent in undecided.items()))
+    return Moment(
+        stamp, is_clean, starts, ends, undecided, state, frozenset(gone), starts_read, ends_read,
+        is_complete,
+    )  # fmt: skip
 
 
-def _checkpoint(directory: str, name: str) -> "dict[TopicPartition, int] | CorruptCheckpointError":
-    """Entries of a checkpoint, or its error: not every read needs the checkpoint."""
-    try:
-        return dict(read_offsets(directory, name))
-    except CorruptCheckpointError as error:
-        return error
+_Offsets: TypeAlias = "Mapping[TopicPartition, int] | CorruptCheckpointError"
+
+
+def _with(offsets: _Offsets, others: Iterable[tuple[TopicPartition, int]]) -> _Offsets:
+    """Entries of a checkpoint, or its error, with those of intents in their place."""
+    entries = dict(others)
+    if isinstance(offsets, CorruptCheckpointError) or not entries:
+        return offsets
+    return {**offsets, **entries}
 
 
 class Census:
@@ -174,6 +210,8 @@ class Census:
     ----------
     directory : absolute path.
     list_partitions : returns the paths of its partitions.
+    before : the same directory at an earlier moment; what is proven to be unchanged is taken from
+        there.
 
     Attributes
     ----------
@@ -182,24 +220,29 @@ class Census:
     """
 
     def __init__(
-        self, directory: str, list_partitions: Callable[[], Mapping[TopicPartition, str]]
+        self,
+        directory: str,
+        list_partitions: Callable[[], Mapping[TopicPartition, str]],
+        before: "Census | None" = None,
     ) -> None:
         self.path = directory
+        self.opened: Moment
+        earlier = before.opened if before else None
         self._opened_ns = time.time_ns()
         stamp = read_stamp(directory)
         while True:
             self.partitions = list_partitions()
-            self.opened = self._newest = take_moment(directory)
+            self.opened = self._newest = take_moment(directory, earlier)
             if gone := self.opened.gone:
                 found = self.partitions.items()
                 self.partitions = {each: path for each, path in found if each.topic not in gone}
-            self._listed = self._list_unbounded()
+            self._listed = self._list_unbounded(before)
             self._unasked = set(self._listed)
             if stamp == self.opened.stamp == read_stamp(directory):
                 return
             stamp = self.opened.stamp
 
-    def _list_unbounded(self) -> dict[TopicPartition, Listing]:
+    def _list_unbounded(self, before: "Census | None") -> dict[TopicPartition, Listing]:
         """Listings of logs whose ends only their files show.
 
         Such logs exist in copies without checkpoints, and where no broker has run yet.  A later
@@ -211,9 +254,27 @@ class Census:
         unbounded = {each: path for each, path in self.partitions.items() if each not in ends}
         listed = {}
         for each, path in unbounded.items():
+            known = before._listed.get(each) if before else None
+            if known is not None and _still_holds(known, path):
+                listed[each] = known._replace(is_clean=self.opened.is_clean)
+                continue
             with contextlib.suppress(LogDirectoryError):  # said when somebody asks for it
-                listed[each] = Listing(Partition(path).files(), self.opened.is_clean)
+                listed[each] = _list(path, self.opened.is_clean, known)
         return listed
+
+    def unbounded_are_unchanged(self) -> bool:
+        """Whether the logs whose ends only their files show are as they were listed."""
+        for each, known in [*self._listed.items()]:
+            path = self.partitions[each]
+            if not _still_holds(known, path):
+                try:
+                    again = _list(path, known.is_clean, known)
+                except LogDirectoryError:
+                    return False
+                if again.files != known.files:
+                    return False
+                self._listed[each] = again
+        return True
 
     def list_partition(self, topic_partition: TopicPartition, path: str) -> Listing:
         """The segments of a partition, without undecided records.
@@ -232,18 +293,20 @@ class Census:
         if topic_partition in self._unasked:
             self._unasked.remove(topic_partition)
             return self._listed[topic_partition]  # a second request means that it has changed
+        directory = None if is_url(path) else look(path)
         files = self._list(topic_partition, path)
         moment = self._newest
+        seen = directory and look_at_log(directory, files)
         if self._was_deleted(topic_partition.topic):
             raise self._changed(topic_partition, path, "its topic was deleted")
         intent = moment.undecided.get(topic_partition)
         if intent is not None:
             files = _before(intent, files)
         if moment is self.opened:
-            return Listing(files, moment.is_clean)
+            return Listing(files, moment.is_clean, look=seen)
         now, then = moment.bounds(topic_partition), self.opened.bounds(topic_partition)
         if now == then:
-            return Listing(files, moment.is_clean)
+            return Listing(files, moment.is_clean, look=seen)
         if then.high_watermark is None:
             as_opened = self._as_opened(topic_partition, then.log_start)
             if as_opened is not None:
@@ -337,6 +400,18 @@ class Census:
     def _changed(self, topic_partition: TopicPartition, path: str, reason: str) -> LogChangedError:
         start, end = self.opened.bounds(topic_partition)
         return LogChangedError(path, start, -1 if end is None else end, reason)
+
+
+def _list(path: str, is_clean: bool, before: Listing | None) -> Listing:
+    """The segments of a partition as they are now."""
+    seen = before.look if before else None
+    directory = None if is_url(path) else look(path, seen and seen.directory)
+    files = Partition(path).files()
+    return Listing(files, is_clean, look=directory and look_at_log(directory, files, seen))
+
+
+def _still_holds(listing: Listing, path: str) -> bool:
+    return listing.look is not None and listing.look.still_holds(path, listing.files)
 
 
 def _before(intent: PartitionIntent, files: tuple[SegmentFiles, ...]) -> tuple[SegmentFiles, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stores_here import serve, store_of
 
-from segmentlog.disk.contract import Entry, FileType
+from segmentlog.disk.contract import FileType
 from segmentlog.disk.readable import (
     disk_of,
     exists,
@@ -47,12 +47,15 @@ def logs(request: pytest.FixtureRequest, directory: Path, monkeypatch: pytest.Mo
 
 
 def test_names_and_types(logs: str) -> None:
-    """Names and types are listed in any order."""
+    """Names, types and inodes are listed in any order; a store has no inodes of directories."""
     assert ["data", "empty", "orders-0"] == sorted(list_names(logs))
+    entries = sorted(list_entries(logs))
     assert [
-        Entry("data", FileType.FILE), Entry("empty", FileType.FILE),
-        Entry("orders-0", FileType.DIRECTORY),
-    ] == sorted(list_entries(logs))  # fmt: skip
+        ("data", FileType.FILE), ("empty", FileType.FILE), ("orders-0", FileType.DIRECTORY),
+    ] == [each[:2] for each in entries]  # fmt: skip
+    assert {0} == {each.inode for each in entries} or [
+        status_of(f"{logs}/{each.name}").inode for each in entries
+    ] == [each.inode for each in entries]
     assert ["0.log"] == list_names(f"{logs}/orders-0")
     for missing in ("nope", "orders-1"):
         with pytest.raises(FileNotFoundError):

@@ -1,0 +1,57 @@
+"""A look at the files of one log, and whether a later look proves that its listing still holds.
+
+Segments are rolled, put aside and compacted by making and renaming files, which changes the time
+of the partition's directory.  Records are appended to the active segment, which changes the time
+of that file.  Nothing else changes the end of a log.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from segmentlog.disk.look import Look, look
+from segmentlog.segments.listing import SegmentFiles
+
+__all__ = ["LogLook", "look_at_log"]
+
+
+class LogLook(NamedTuple):
+    """A look at a partition's directory, from before its listing, and at its active segment.
+
+    `active` is None without a segment, or if the segment was written to since the listing.
+    """
+
+    directory: Look
+    active: Look | None
+
+    def still_holds(self, path: str, files: Sequence[SegmentFiles]) -> bool:
+        """Whether the log is proven to be as it was listed; otherwise it may be, too.
+
+        Parameters
+        ----------
+        path : of the partition's directory.
+        files : the listed segments.
+        """
+        if look(path, self.directory) is not self.directory:
+            return False
+        if not files:
+            return True
+        return self.active is not None and look(files[-1].path, self.active) is self.active
+
+
+def look_at_log(
+    directory: Look, files: Sequence[SegmentFiles], before: LogLook | None = None
+) -> LogLook:
+    """The look that belongs to a listing which has just been made.
+
+    Parameters
+    ----------
+    directory : the look at the partition's directory before the listing.
+    files : the listed segments.
+    before : an earlier look at the log.
+    """
+    if not files:
+        return LogLook(directory, None)
+    listed = files[-1]
+    active = look(listed.path, before.active if before else None)
+    is_listed = active.stamp is not None and active.stamp[:2] == (listed.inode, listed.size)
+    return LogLook(directory, active if is_listed else None)
