@@ -114,7 +114,7 @@ def remove_taken_out(directory: str, topic: str) -> None:
 
 def _bottom_up(path: str) -> Iterator[tuple[str, FileType]]:
     """Everything below a directory; the contents of a directory come before it."""
-    for name, kind, _ in list_entries(path):
+    for name, kind in list_entries(path):
         below = os.path.join(path, name)
         if kind is FileType.DIRECTORY:
             yield from _bottom_up(below)

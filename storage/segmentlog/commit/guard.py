@@ -30,10 +30,18 @@ from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
 from segmentlog.names import CLEAN_SHUTDOWN_FILE
 
-__all__ = ["INTENT_FILE", "Guard", "Intent", "PartitionIntent", "SegmentSizes", "list_guards"]
+__all__ = [
+    "GUARD_PREFIX",
+    "INTENT_FILE",
+    "Guard",
+    "Intent",
+    "PartitionIntent",
+    "SegmentSizes",
+    "list_guards",
+]
 
 INTENT_FILE = "intent"
-_GUARD_PREFIX = "segmentlog.unfinished."
+GUARD_PREFIX = "segmentlog.unfinished."
 _RECOVERING = ".recovering"
 _INTENT_FORMAT = 1
 
@@ -161,12 +169,12 @@ class Guard:
         self.path = os.path.join(directory, name)
         self.intent_path = os.path.join(self.path, INTENT_FILE)
         self.state_path = os.path.join(self.path, "state")
-        self.token = name.removeprefix(_GUARD_PREFIX).removesuffix(_RECOVERING)
+        self.token = name.removeprefix(GUARD_PREFIX).removesuffix(_RECOVERING)
 
     @classmethod
     def of_job(cls, directory: str, token: str) -> "Guard":
         """The guard of a job that is about to commit."""
-        return cls(directory, _GUARD_PREFIX + token)
+        return cls(directory, GUARD_PREFIX + token)
 
     def intent(self) -> Intent | None:
         """The intent of the commit; None if the commit had not touched anything yet.
@@ -224,7 +232,7 @@ def list_guards(directory: str) -> list[Guard]:
 
     Writers exclude each other, so a writer that finds a guard finds one that a crash has left.
     """
-    names = sorted(name for name in list_names(directory) if name.startswith(_GUARD_PREFIX))
+    names = sorted(name for name in list_names(directory) if name.startswith(GUARD_PREFIX))
     # A topic may have a guard's name, but the directories of its partitions have a dash.
     return [
         Guard(directory, name)

@@ -86,11 +86,10 @@ class Measured(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A name in a directory, with the type and the inode of its file; 0 if that is not known."""
+    """A name in a directory, and the type of its file."""
 
     name: str
     type: FileType
-    inode: int = 0
 
 
 class ReadableFile(Protocol):
@@ -185,4 +184,11 @@ class Disk(Protocol):
         """
 
     def entries(self, path: str) -> list[Entry]:
-        """Names in a directory, with type and inode of each; raises as `names` does."""
+        """Names in a directory, with the type of each; raises as `names` does."""
+
+    def inodes(self, path: str) -> dict[str, int]:
+        """Names in a directory, with the inode of each; raises as `names` does.
+
+        It shows which of ten thousand names have come, gone or been replaced, in half of the time
+        that `entries` takes.  At a URL the inodes are 0.
+        """

@@ -38,6 +38,13 @@ class Look(NamedTuple):
     first_ns: int
     is_settled: bool
 
+    def following(self, before: "Look") -> "Look":
+        """The look with the knowledge that an earlier one found the same stamp."""
+        if self.is_settled or self.stamp is None or self.stamp != before.stamp:
+            return self
+        seen_for_ns = self.first_ns - before.first_ns
+        return Look(self.stamp, before.first_ns, seen_for_ns >= _step_ns(self.stamp))
+
 
 def look(path: str, before: Look | None = None) -> Look:
     """Look at a file or a directory; links are followed.
@@ -55,7 +62,6 @@ def look(path: str, before: Look | None = None) -> Look:
     Look
         `before` itself if nothing has changed since the file was read after that look.  Any other
         look means that the file may have changed.
-
     """
     try:
         stamp, is_remembered = _stamp(path)
@@ -64,9 +70,8 @@ def look(path: str, before: Look | None = None) -> Look:
         return before if found == before and found.is_settled else found
     if before is not None and before.stamp == stamp and before.is_settled:
         return before
-    now_ns = time.monotonic_ns()
-    first_ns = now_ns if before is None or before.stamp != stamp else before.first_ns
-    return Look(stamp, first_ns, _is_settled(stamp, now_ns - first_ns, is_remembered))
+    now = Look(stamp, time.monotonic_ns(), _is_old(stamp, is_remembered=is_remembered))
+    return now if before is None else now.following(before)
 
 
 def _stamp(path: str) -> tuple[_Stamp, bool]:
@@ -82,10 +87,15 @@ def _stamp(path: str) -> tuple[_Stamp, bool]:
     return (found.inode, found.size, found.modified_ns, found.changed_ns), is_remembered
 
 
-def _is_settled(stamp: _Stamp, seen_for_ns: int, is_remembered: bool) -> bool:
-    _, _, modified_ns, changed_ns = stamp
-    step = _STEP_NS if modified_ns % _SECOND_NS else _COARSE_STEP_NS
-    age = time.time_ns() - max(modified_ns, changed_ns)
-    # The system's clock is that of its own disks.  With a server's clock, only the time counts for
-    # which the stamp has been the same, unless it is old by any clock.
-    return seen_for_ns >= step or age >= (_SERVERS_DIFFER_NS if is_remembered else step)
+def _step_ns(stamp: _Stamp) -> int:
+    """Longest step of the clock that has set these times."""
+    return _STEP_NS if stamp[2] % _SECOND_NS else _COARSE_STEP_NS
+
+
+def _is_old(stamp: _Stamp, *, is_remembered: bool) -> bool:
+    """Whether the file was last changed longer ago than a step of its clock.
+
+    That clock is our own, but for files of a server.
+    """
+    age_ns = time.time_ns() - max(stamp[2:])
+    return age_ns >= (_SERVERS_DIFFER_NS if is_remembered else _step_ns(stamp))

@@ -14,8 +14,8 @@ from segmentlog.disk.local import LocalDisk
 from segmentlog.errors import StorageError
 
 __all__ = [
-    "disk_of", "exists", "is_directory", "is_file", "list_entries", "list_names", "measure",
-    "open_file", "status_of", "survey",
+    "disk_of", "exists", "is_directory", "is_file", "list_entries", "list_inodes", "list_names",
+    "measure", "open_file", "status_of", "survey",
 ]  # fmt: skip
 
 _LOCAL = LocalDisk()
@@ -70,6 +70,11 @@ def list_names(path: str) -> list[str]:
 def list_entries(path: str) -> list[Entry]:
     """`Disk.entries`, the same way."""
     return disk_of(path).entries(path)
+
+
+def list_inodes(path: str) -> dict[str, int]:
+    """`Disk.inodes`, the same way."""
+    return disk_of(path).inodes(path)
 
 
 def _type_behind(path: str) -> FileType | None:

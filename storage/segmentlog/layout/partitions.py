@@ -3,7 +3,7 @@
 import os
 from typing import NamedTuple
 
-from segmentlog.disk.contract import Entry, FileType
+from segmentlog.disk.contract import FileType
 from segmentlog.disk.readable import is_directory, list_entries, list_names
 from segmentlog.errors import LogDirectoryError
 from segmentlog.model import METADATA_TOPIC, TopicPartition
@@ -24,14 +24,12 @@ class NamedPartition(NamedTuple):
     path : of the entry.
     state : by its name: in use, being deleted, of a future replica, or stray.
     type : readers and writers leave out links and files, and say so.
-    inode : of the entry; 0 if that is not known.
     """
 
     topic_partition: TopicPartition
     path: str
     state: DirectoryState
     type: FileType
-    inode: int = 0
 
     @property
     def name(self) -> str:
@@ -62,18 +60,16 @@ def list_partitions(directory: str) -> list[NamedPartition]:
     OSError
         If the directory cannot be listed.
     """
-    found = [named_partition(directory, each) for each in list_entries(directory)]
+    found = [named_partition(directory, *each) for each in list_entries(directory)]
     return sorted(filter(None, found), key=lambda each: each.path)
 
 
-def named_partition(directory: str, entry: Entry) -> NamedPartition | None:
+def named_partition(directory: str, name: str, kind: FileType) -> NamedPartition | None:
     """An entry of a log directory, if it has the name of a partition's directory."""
-    parsed = parse_partition_directory(entry.name)
+    parsed = parse_partition_directory(name)
     if parsed is None:
         return None
-    topic_partition, state = parsed
-    path = os.path.join(directory, entry.name)
-    return NamedPartition(topic_partition, path, state, entry.type, entry.inode)
+    return NamedPartition(parsed[0], os.path.join(directory, name), parsed[1], kind)
 
 
 def refuse_partition(directory: str) -> None:

@@ -13,17 +13,20 @@ A broker replaces its checkpoints every few seconds, mostly with the same bytes,
 changes the time of the directory, too.  So names and bytes are then read and compared.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from operator import attrgetter, is_
+from operator import is_
+from typing import NamedTuple
 
+from segmentlog.commit.guard import GUARD_PREFIX
 from segmentlog.commit.stamp import read_stamp
 from segmentlog.commit.state import STATE_FILE
-from segmentlog.disk.contract import Entry, FileType
+from segmentlog.disk.contract import FileType
 from segmentlog.disk.look import Look, look
-from segmentlog.disk.readable import exists, list_entries
+from segmentlog.disk.readable import exists, list_entries, list_inodes, status_of
 from segmentlog.disk.remote.location import is_url
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError
 from segmentlog.layout.checkpoint import OffsetsAsRead, read_again
@@ -70,11 +73,9 @@ class DirectoryView:
     def __init__(self, path: str, before: "DirectoryView | None" = None) -> None:
         self.path = path
         self._looks = () if is_url(path) else self._look(before)  # before anything is read
-        self._names: dict[str, int] = {}
-        self._by_name: dict[str, NamedPartition] = {}
-        known = before._by_name if before else {}
+        self._names: _Names
         census = before.census if before else None
-        self.census: Census = Census(path, partial(self._list, known), census)
+        self.census: Census = Census(path, partial(self._list, before), census)
         self._read: dict[str, OffsetsAsRead] = {
             name: read_again(path, name, before._read[name] if before else None)
             for name in (CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
@@ -95,7 +96,7 @@ class DirectoryView:
                 "name a directory of Kafka's log.dirs, a partition directory or a .log file"
             )
             raise LogDirectoryError(self.path, reason)
-        for path in self._links:
+        for path in self._names.links:
             logger.warning("%s is a symbolic link and is left out", path)
         return found
 
@@ -117,7 +118,7 @@ class DirectoryView:
             each: end
             for each, end in absent.items()
             if each.topic not in self.census.opened.gone
-            and not any(one.is_deleted_of(each) for one in self._named)
+            and not any(one.is_deleted_of(each) for one in self._names.named.values())
             and not exists(partition_path(self.path, each))  # a broker may have just made it
         }
 
@@ -126,7 +127,7 @@ class DirectoryView:
         ends = self.census.opened.high_watermarks
         if isinstance(ends, CorruptCheckpointError):
             return {}  # a read that needs them reports that
-        named = {each.topic_partition for each in self._named}
+        named = {each.topic_partition for each in self._names.named.values()}
         return {each: end for each, end in ends.items() if end > 0 and each not in named}
 
     def renewed(self) -> "DirectoryView":
@@ -156,15 +157,17 @@ class DirectoryView:
         moved = now.moved_since(then)
         if moved is None or cleaned is None:
             return None
-        deleted = now.deleted_since(then)
-        replaced = {
-            name for name, inode in before._names.items() if self._names.get(name) != inode
-        }
-        return moved | cleaned | {
-            each.topic_partition
-            for each in before._named
-            if each.name in replaced or each.topic_partition.topic in deleted
-        }  # fmt: skip
+        moved |= cleaned
+        if self._names is not before._names:
+            inodes, named = self._names.inodes, before._names.named
+            moved |= {
+                each.topic_partition
+                for name, each in named.items()
+                if inodes.get(name) != before._names.inodes[name]
+            }
+        if deleted := now.deleted_since(then):
+            moved |= {each for each in before.census.partitions if each.topic in deleted}
+        return moved
 
     def _look(self, before: "DirectoryView | None") -> tuple[Look, ...]:
         known: Sequence[Look | None] = before._looks if before else [None] * len(_LOOKED_AT)
@@ -186,7 +189,7 @@ class DirectoryView:
             if now is then or name == STATE_FILE:
                 continue
             if not name:
-                if _names(list_entries(self.path)) != self._names:
+                if self._names_after(self._names) is not self._names:
                     return False
             elif (again := read_again(self.path, name, was[name])) is not was[name]:
                 if name != RECOVERY_POINT_CHECKPOINT or self._absent:
@@ -194,34 +197,81 @@ class DirectoryView:
                 self._read[name] = again  # it matters only where partitions are missing
         return read_stamp(self.path) == opened.stamp
 
-    def _list(self, known: Mapping[str, NamedPartition]) -> dict[TopicPartition, str]:
-        entries = list_entries(self.path)
-        self._names = _names(entries)
-        named = []
-        for entry in entries:
-            each = known.get(entry.name)
-            if each is None or (each.inode, each.type) != (entry.inode, entry.type):
-                each = named_partition(self.path, entry)
-            if each is not None:
-                named.append(each)
-        named.sort(key=attrgetter("path"))
-        self._named = named
-        self._by_name = {each.name: each for each in named}
-        found, self._links = {}, []
-        for each in named:
-            if not each.is_current:
-                continue
-            if each.type is FileType.LINK:
-                self._links.append(each.path)
-            elif each.type is FileType.DIRECTORY and not each.is_metadata:
-                found[each.topic_partition] = each.path
-        return found
+    def _list(self, before: "DirectoryView | None") -> Mapping[TopicPartition, str]:
+        self._names = self._names_after(before._names if before else None)
+        return self._names.partitions
+
+    def _names_after(self, before: "_Names | None") -> "_Names":
+        """The names that readers look at; `before` if they are the same, with the same inodes."""
+        # Inodes first: a name that comes, goes or is replaced between the two listings has another
+        # inode at the next look.
+        inodes = list_inodes(self.path)
+        # Other files come and go with every job, and with every checkpoint.
+        others = inodes.keys() if before is None else inodes.keys() - before.inodes.keys()
+        for name in [name for name in others if not _matters(name)]:
+            del inodes[name]
+        if before is None:
+            return _names(self.path, inodes, dict(list_entries(self.path)), {})
+        if inodes == before.inodes:
+            return before
+        was = before.inodes
+        known = {
+            name: each for name, each in before.named.items() if was[name] == inodes.get(name)
+        }
+        return _names(self.path, inodes, self._types(inodes.keys() - known.keys()), known)
+
+    def _types(self, names: Iterable[str]) -> dict[str, FileType]:
+        """Types of the files with these names."""
+        types = {}
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # the next look finds that
+                types[name] = status_of(os.path.join(self.path, name)).type
+        return types
 
 
-def _names(entries: Iterable[Entry]) -> dict[str, int]:
-    """Names that a reader looks at, with their inodes; other files come and go with every job."""
-    return {
-        name: inode if kind is not FileType.FILE else 0
-        for name, kind, inode in entries
-        if kind is not FileType.FILE or name in _MARKS or parse_partition_directory(name)
-    }
+class _Names(NamedTuple):
+    """The names at the top of a log directory that readers look at.
+
+    Attributes
+    ----------
+    inodes : of partitions, guards and marks, by name.
+    named : entries with the name of a partition's directory, by name, in this order.
+    partitions : paths of the partitions in use.
+    links : paths of links, which are left out.
+    """
+
+    inodes: Mapping[str, int]
+    named: Mapping[str, NamedPartition]
+    partitions: Mapping[TopicPartition, str]
+    links: Sequence[str]
+
+
+def _names(
+    path: str,
+    inodes: Mapping[str, int],
+    types: Mapping[str, FileType],
+    known: Mapping[str, NamedPartition],
+) -> _Names:
+    """Names with their meaning; the types of those that are not known yet are given."""
+    named: dict[str, NamedPartition] = {}
+    for name in sorted(inodes):
+        each = known.get(name)
+        if each is None and name in types:
+            each = named_partition(path, name, types[name])
+        if each is not None:
+            named[name] = each
+    partitions, links = {}, []
+    for each in named.values():
+        if not each.is_current:
+            continue
+        if each.type is FileType.LINK:
+            links.append(each.path)
+        elif each.type is FileType.DIRECTORY and not each.is_metadata:
+            partitions[each.topic_partition] = each.path
+    return _Names(inodes, named, partitions, links)
+
+
+def _matters(name: str) -> bool:
+    """Whether a reader looks at a file with this name: a partition, a guard or a mark."""
+    is_known = name in _MARKS or name.startswith(GUARD_PREFIX)
+    return is_known or parse_partition_directory(name) is not None

@@ -94,6 +94,7 @@ class Log:
         self._open_transactions: dict[tuple[int, bool], dict[int, int]] = {}
         if is_file is not None:
             self._is_file = is_file
+        self._kept = kept
         if kept is not None:
             self._listed, self.known_topic_id, self._is_file, self._open_transactions = kept
 
@@ -148,6 +149,8 @@ class Log:
         listed = self.__dict__.get("_listed")
         if listed is None or not listed.is_of_its_moment:
             return None
+        if self._kept is not None and self._kept.listed is listed:
+            return self._kept
         return KeptLog(listed, self.known_topic_id, self._is_file, self._open_transactions)
 
     @property

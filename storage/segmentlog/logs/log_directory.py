@@ -107,18 +107,22 @@ class LogDirectory:
     Parameters
     ----------
     paths : absolute paths of log directories, partition directories or ``.log`` files.
-    views : of the directories of `paths`, by path, if they are known.
+    before : the same paths at an earlier moment.
+    views : of the directories of these paths, by path, if they are known.
     """
 
     def __init__(
-        self, paths: Iterable[str], views: Mapping[str, DirectoryView] | None = None
+        self,
+        paths: Iterable[str],
+        before: "LogDirectory | None" = None,
+        views: Mapping[str, DirectoryView] | None = None,
     ) -> None:
         self.paths = tuple(paths)
-        self._places: dict[TopicPartition, tuple[DirectoryView, str]] = {}
+        self._places: dict[TopicPartition, tuple[str, str]] = {}  # log directory, and path
         self._doubled: dict[TopicPartition, tuple[str, str]] = {}
         self._logs: dict[TopicPartition, Log] = {}
         self._kept: dict[TopicPartition, KeptLog] = {}  # of an earlier moment
-        self._listed: set[TopicPartition] = set()  # whose ends `refresh` has to look at
+        self._listed: list[TopicPartition] = []  # since the last look at their ends
         self._views = dict(views or {})
         self._whole: list[DirectoryView] = []
         self._resolved = [*map(_resolve, self.paths)]
@@ -128,15 +132,26 @@ class LogDirectory:
             only or parse_partition_directory(os.path.basename(parent))
             for parent, only in self._resolved
         )
-        for path, (parent, only) in zip(self.paths, self._resolved, strict=True):
-            if parent not in self._views:
-                self._views[parent] = DirectoryView(parent)
-            view = self._views[parent]
+        for parent, only in self._resolved:
+            view = self._views.get(parent) or DirectoryView(parent)
+            self._views[parent] = view
             if not only:
                 self._whole.append(view)
-            found = {only: path} if only else view.partitions()
+        if before is not None and self._holds_as(before):
+            self._places, self._doubled = before._places, before._doubled
+            return
+        for path, (parent, only) in zip(self.paths, self._resolved, strict=True):
+            found = {only: path} if only else self._views[parent].partitions()
             for topic_partition, place in found.items():
-                self._add(topic_partition, view, place)
+                self._add(topic_partition, parent, place)
+
+    def _holds_as(self, before: "LogDirectory") -> bool:
+        """Whether the same partitions are in the same places."""
+        was = before._views
+        return self._resolved == before._resolved and all(
+            view.census.partitions is was[path].census.partitions
+            for path, view in self._views.items()
+        )
 
     def __repr__(self) -> str:
         return self._counted(self._places)
@@ -178,7 +193,7 @@ class LogDirectory:
             title += f"; not shown: {n_hidden:,} of brokers' topics, or held twice"
         return html_table(title, logs, len(shown) - len(logs))
 
-    def _add(self, topic_partition: TopicPartition, view: DirectoryView, path: str) -> None:
+    def _add(self, topic_partition: TopicPartition, parent: str, path: str) -> None:
         known = self._places.get(topic_partition)
         if known is not None:
             reason = (
@@ -191,7 +206,7 @@ class LogDirectory:
             # topics is not concerned.
             self._doubled[topic_partition] = (path, reason)
         else:
-            self._places[topic_partition] = (view, path)
+            self._places[topic_partition] = (parent, path)
 
     def topic_partitions(self) -> list[TopicPartition]:
         """All topic-partitions, internal topics too, sorted by topic and partition."""
@@ -249,8 +264,9 @@ class LogDirectory:
                 raise self._unknown(topic, partition)
             if topic_partition in self._doubled:
                 raise LogDirectoryError(*self._doubled[topic_partition])
-            view, path = self._places[topic_partition]
-            moment = view.census.opened
+            parent, path = self._places[topic_partition]
+            census = self._views[parent].census
+            moment = census.opened
             start, end = moment.bounds(topic_partition)
             promised = moment.high_watermarks
             kept = self._kept.get(topic_partition)
@@ -263,7 +279,7 @@ class LogDirectory:
                 high_watermark_checkpoint=(
                     promised if isinstance(promised, CorruptCheckpointError) else end
                 ),
-                list_files=partial(_noting, self._listed, view.census.list_partition),
+                list_files=partial(_noting, self._listed, census.list_partition),
                 is_file=None if path in self.paths else False,
                 kept=kept,
             )
@@ -324,7 +340,7 @@ class LogDirectory:
         if is_same and not moved:
             return self
         with without_collector():
-            newer = LogDirectory(self.paths, views)
+            newer = LogDirectory(self.paths, self, views)
             newer._keep(self, moved)
         return newer
 
@@ -333,31 +349,31 @@ class LogDirectory:
         if log_ends:
             opened: Collection[TopicPartition] = {**self._kept, **self._logs}
             return {each for each in opened if not self.log(*each).is_as_listed()}
-        moved = set()
-        for each in tuple(self._listed):
-            log = self.log(*each)
-            if log.ends_at_its_high_watermark:
-                self._listed.discard(each)
-            elif not log.is_as_listed():
-                moved.add(each)
-        return moved
+        listed = set()
+        while self._listed:  # and other threads add to it
+            listed.add(self._listed.pop())
+        uncertain = [each for each in listed if not self.log(*each).ends_at_its_high_watermark]
+        self._listed += uncertain
+        return {each for each in uncertain if not self.log(*each).is_as_listed()}
 
     def _keep(self, before: "LogDirectory", moved: Collection[TopicPartition]) -> None:
         """Take over the logs of an earlier moment, but for those that have changed since."""
-        kept = before._kept | {
-            each: found for each, log in before._logs.items() if (found := log.kept()) is not None
-        }
-        moved_in = {
-            path: self._views[path].moved_since(view) for path, view in before._views.items()
-        }
-        for each, found in kept.items():
-            view, path = self._places.get(each, (None, ""))
-            if view is None or each in moved or path != before._places[each][1]:
-                continue
-            also_moved = moved_in[view.path]
-            if also_moved is not None and each not in also_moved:
-                self._kept[each] = found
-        self._listed |= before._listed & self._kept.keys()
+        logs = [*before._logs.items()]
+        kept = {each: found for each, log in logs if (found := log.kept()) is not None}
+        self._kept = before._kept | kept
+        gone = set(moved)
+        if self._places is not before._places:
+            was, now = before._places, self._places
+            gone |= {each for each in self._kept if was[each] != now.get(each)}
+            gone |= self._doubled.keys()
+        for path, view in before._views.items():
+            moved_in = self._views[path].moved_since(view)
+            if moved_in is None:
+                moved_in = {each for each in self._kept if before._places[each][0] == path}
+            gone |= moved_in
+        for each in gone:
+            self._kept.pop(each, None)
+        self._listed += [each for each in before._listed if each in self._kept]
 
     def _unknown(self, topic: str, partition: int) -> UnknownTopicOrPartitionError:
         for each in self._missing:
@@ -457,13 +473,13 @@ class LogDirectory:
 
 
 def _noting(
-    listed: set[TopicPartition],
+    listed: list[TopicPartition],
     list_files: Callable[[TopicPartition, str], Listing],
     topic_partition: TopicPartition,
     path: str,
 ) -> Listing:
     """List the files of a log, and note that this was done."""
-    listed.add(topic_partition)
+    listed.append(topic_partition)
     return list_files(topic_partition, path)
 
 

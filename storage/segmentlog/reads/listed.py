@@ -156,7 +156,7 @@ class ListedSegments:
 
     def seen_again(self, again: "ListedSegments") -> None:
         """Take over the look of a later listing that `reads_as` this one."""
-        self._listing = again._listing
+        self._listing = again._listing.following(self._listing)
 
     def has_changed(self) -> bool:
         """Whether files were renamed, replaced or cut since the listing."""

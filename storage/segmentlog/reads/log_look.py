@@ -23,6 +23,13 @@ class LogLook(NamedTuple):
     directory: Look
     active: Look | None
 
+    def following(self, before: "LogLook") -> "LogLook":
+        """The look with the knowledge of an earlier one that found the same."""
+        active = self.active
+        if active is not None and before.active is not None:
+            active = active.following(before.active)
+        return LogLook(self.directory.following(before.directory), active)
+
     def still_holds(self, path: str, files: Sequence[SegmentFiles]) -> bool:
         """Whether the log is proven to be as it was listed; otherwise it may be, too.
 
@@ -38,20 +45,17 @@ class LogLook(NamedTuple):
         return self.active is not None and look(files[-1].path, self.active) is self.active
 
 
-def look_at_log(
-    directory: Look, files: Sequence[SegmentFiles], before: LogLook | None = None
-) -> LogLook:
+def look_at_log(directory: Look, files: Sequence[SegmentFiles]) -> LogLook:
     """The look that belongs to a listing which has just been made.
 
     Parameters
     ----------
     directory : the look at the partition's directory before the listing.
     files : the listed segments.
-    before : an earlier look at the log.
     """
     if not files:
         return LogLook(directory, None)
     listed = files[-1]
-    active = look(listed.path, before.active if before else None)
+    active = look(listed.path)
     is_listed = active.stamp is not None and active.stamp[:2] == (listed.inode, listed.size)
     return LogLook(directory, active if is_listed else None)

@@ -65,6 +65,12 @@ class Listing(NamedTuple):
     end_offset: int | None = None
     look: LogLook | None = None
 
+    def following(self, before: "Listing") -> "Listing":
+        """The listing with the knowledge that an earlier one found the same files."""
+        if self.look is None or before.look is None:
+            return self
+        return self._replace(look=self.look.following(before.look))
+
 
 class Moment(NamedTuple):
     """The files at the top of a log directory, and in its guards, at one moment.
@@ -259,7 +265,7 @@ class Census:
                 listed[each] = known._replace(is_clean=self.opened.is_clean)
                 continue
             with contextlib.suppress(LogDirectoryError):  # said when somebody asks for it
-                listed[each] = _list(path, self.opened.is_clean, known)
+                listed[each] = _list(path, is_clean=self.opened.is_clean)
         return listed
 
     def unbounded_are_unchanged(self) -> bool:
@@ -268,12 +274,12 @@ class Census:
             path = self.partitions[each]
             if not _still_holds(known, path):
                 try:
-                    again = _list(path, known.is_clean, known)
+                    again = _list(path, is_clean=known.is_clean)
                 except LogDirectoryError:
                     return False
                 if again.files != known.files:
                     return False
-                self._listed[each] = again
+                self._listed[each] = again.following(known)
         return True
 
     def list_partition(self, topic_partition: TopicPartition, path: str) -> Listing:
@@ -402,12 +408,11 @@ class Census:
         return LogChangedError(path, start, -1 if end is None else end, reason)
 
 
-def _list(path: str, is_clean: bool, before: Listing | None) -> Listing:
+def _list(path: str, *, is_clean: bool) -> Listing:
     """The segments of a partition as they are now."""
-    seen = before.look if before else None
-    directory = None if is_url(path) else look(path, seen and seen.directory)
+    directory = None if is_url(path) else look(path)
     files = Partition(path).files()
-    return Listing(files, is_clean, look=directory and look_at_log(directory, files, seen))
+    return Listing(files, is_clean, look=directory and look_at_log(directory, files))
 
 
 def _still_holds(listing: Listing, path: str) -> bool:

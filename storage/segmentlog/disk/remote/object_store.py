@@ -358,6 +358,10 @@ class RemoteDisk:
             for name, facts in self._in_directory(path).items()
         ]
 
+    def inodes(self, path: str) -> dict[str, int]:
+        """See `Disk`."""
+        return dict.fromkeys(self._in_directory(path), 0)
+
 
 _disks: dict[tuple[int, str], RemoteDisk] = {}
 
