@@ -194,7 +194,12 @@ class FollowedDirectory:
         elif self._looks_rarely and time.monotonic() < self._next_look:
             return self._moment
         else:
-            moment = PlannedMoment(self._options, open_log_dir(*self._options.paths))
+            log_ends = self._options.read_up_to == ReadUpTo.LOG_END
+            directory = self._moment.directory.refresh(log_ends=log_ends)
+            if directory is self._moment.directory:
+                moment = self._moment
+            else:
+                moment = PlannedMoment(self._options, directory)
         self._next_look = time.monotonic() + self._triggers.poll_interval_ms / 1000
         self._moment = moment
         return moment
