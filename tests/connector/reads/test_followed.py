@@ -129,7 +129,7 @@ def test_starts(logs: Path, given: dict[str, Any], expected: int | None) -> None
 
 def test_a_start_beyond_the_end_is_refused(logs: Path) -> None:
     """The error has both offsets. With failOnDataLoss=false the stream starts at the end."""
-    given = {"startingOffsets": '{"t": {"0": 11}}', "assign": '{"t": [0]}'}
+    given: dict[str, Any] = {"startingOffsets": '{"t": {"0": 11}}', "assign": '{"t": [0]}'}
     with pytest.raises(OptionError, match="t-0 would start at 11, and its log ends at 10"):
         Stream(logs, **given)
     stream = Stream(logs, **given, failOnDataLoss="false")
@@ -141,7 +141,7 @@ def test_a_start_beyond_the_end_is_refused(logs: Path) -> None:
 
 def test_the_initial_offsets_are_kept(logs: Path, tmp_path: Path) -> None:
     """A second run starts where the first one did, and a change of the options does not matter."""
-    place = {"initialOffsetsLocation": str(tmp_path / "c" / "sources" / "0")}
+    place: dict[str, Any] = {"initialOffsetsLocation": str(tmp_path / "c" / "sources" / "0")}
     first = Stream(logs, startingOffsets="latest", **place)
     write(logs, rows(5))
     second = Stream(logs, startingOffsets="earliest", **place)
@@ -211,7 +211,10 @@ def test_small_slices_share_a_task(logs: Path) -> None:
     for partition in range(12):
         write(logs, rows(4, partition))
     whole = Stream(logs).offset
-    for given, n_tasks in (({}, 1), ({"maxPartitions": 5}, 5), ({"minPartitions": 13}, 13)):
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({}, 1), ({"maxPartitions": 5}, 5), ({"minPartitions": 13}, 13),
+    ]  # fmt: skip
+    for given, n_tasks in cases:
         stream = Stream(logs, **given)
         assert n_tasks == len(stream.followed.plan(whole, stream.poll())), given
 

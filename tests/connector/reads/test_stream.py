@@ -302,11 +302,11 @@ def test_many_micro_batches_give_the_rows_of_a_batch_query(
         found: list[tuple[int, int]] = []
         stream = spark.readStream.format("segmentlog").options(**options)
         stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 25)
-        running = stream.load(example_data).writeStream.foreachBatch(
-            lambda frame, _, found=found: found.extend(
-                map(tuple, frame.select("partition", "offset").collect())
-            )
-        )
+
+        def take(frame: DataFrame, _: int, found: list[tuple[int, int]] = found) -> None:
+            found += map(tuple, frame.select("partition", "offset").collect())
+
+        running = stream.load(example_data).writeStream.foreachBatch(take)
         running.trigger(availableNow=True).start().awaitTermination()
         assert [*map(tuple, expected.select("partition", "offset").collect())] == sorted(found)
 
@@ -344,13 +344,15 @@ def test_topics_and_partitions_that_come_and_go(query: Query) -> None:
     try:
         while time.monotonic() < end:
             act = draw.random()
-            if act < 0.1 or not live:
-                live[f"x{number}"] = draw.randint(1, 4)
-            elif act < 0.2:
-                segmentlog.delete_topic(query.logs, topic := draw.choice([*live]))
+            topic = draw.choice(["t", *live])
+            if act < 0.1:
+                topic = f"x{number}"
+                live[topic] = draw.randint(1, 4)
+            elif act < 0.2 and live:
+                topic = draw.choice([*live])
+                segmentlog.delete_topic(query.logs, topic)
                 del live[topic]
                 continue
-            topic = draw.choice(["t", *live])
             numbers = [*range(number, number + draw.randint(1, 50))]
             number += len(numbers)
             n_partitions = live.get(topic, 3)
