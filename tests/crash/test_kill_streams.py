@@ -4,9 +4,11 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from killed_drivers import Driver
 from killing import step_of
+from plain_writes import write
 from soundness import assert_settled
 
 import segmentlog
@@ -15,9 +17,22 @@ pytestmark = pytest.mark.spark
 
 N_ROWS = 20  #: of each micro-batch
 
+#: Sources of numbers with `N_ROWS` in each micro-batch.
+SOURCES = {
+    "rate": f"""
+    spark.readStream.format("rate-micro-batch").option("rowsPerBatch", {N_ROWS}).load()
+""",
+    "segmentlog": f"""
+    spark.readStream.format("segmentlog").option("startingOffsets", "earliest")
+    .option("maxOffsetsPerTrigger", {N_ROWS}).option("strings", "true")
+    .option("initialOffsetsLocation", str(Path(sys.argv[1]).with_name("checkpoint") / "sources/0"))
+    .load(str(Path(sys.argv[1]).with_name("source")))
+""",
+}
+
 #: Writes micro-batch after micro-batch to two topics, and prints the number of each that Spark has
 #: noted.
-STREAM = f"""
+STREAM = """
 import sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
@@ -27,7 +42,7 @@ spark = (
     .getOrCreate()
 )
 spark.sparkContext.setLogLevel("OFF")
-numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", {N_ROWS}).load()
+numbers = (SOURCE)
 query = (
     numbers.selectExpr("string(value) value", "if(value % 2 = 0, 'even', 'odd') topic")
     .writeStream.format("segmentlog").option("numPartitions", 2)
@@ -58,22 +73,29 @@ def n_batches(directory: Path) -> int:
     return len(found) // N_ROWS
 
 
+_SLOW = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+
 @pytest.mark.parametrize(
-    "n_kills",
+    ("source", "n_kills"),
     [
-        pytest.param(12, marks=pytest.mark.thorough),
-        pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+        pytest.param("segmentlog", 12, marks=[pytest.mark.thorough, pytest.mark.timeout(1200)]),
+        pytest.param("segmentlog", 100, marks=_SLOW),
+        pytest.param("rate", 100, marks=_SLOW),
     ],
 )
-def test_killed_streams_lose_and_repeat_nothing(tmp_path: Path, n_kills: int) -> None:
+def test_killed_streams_lose_and_repeat_nothing(tmp_path: Path, source: str, n_kills: int) -> None:
     """Half of the times only the JVM is killed, and its Python processes continue for a while.
 
     The next run begins at once.  Two thirds of the kills come while a commit stands.
     """
+    numbers = pa.array([b"%d" % i for i in range(1000 * n_kills)], pa.binary())
+    write(tmp_path / "source", pa.table({"value": numbers}))
+    program = STREAM.replace("SOURCE", SOURCES[source])
     directory, rng = tmp_path / "logs", random.Random(n_kills)
     steps: Counter[str] = Counter()
     killed: list[Driver] = []
-    driver = Driver(STREAM, directory, 0)
+    driver = Driver(program, directory, 0)
     try:
         for _ in range(n_kills):
             acknowledged = driver.wait_for_a_job()
@@ -84,7 +106,7 @@ def test_killed_streams_lose_and_repeat_nothing(tmp_path: Path, n_kills: int) ->
             acknowledged = max(acknowledged, driver.acknowledged())
             assert n_batches(directory) > acknowledged
             killed.append(driver)
-            driver = Driver(STREAM, directory, acknowledged + 1)
+            driver = Driver(program, directory, acknowledged + 1)
         acknowledged = driver.wait_for_a_job()
     finally:
         for each in (driver, *killed):

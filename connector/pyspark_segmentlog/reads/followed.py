@@ -205,7 +205,7 @@ class FollowedDirectory:
         return moment
 
     def _again(self, look_up: Callable[[], _Found]) -> _Found:
-        """What `look_up` finds, also if files change while it looks."""
+        """The result of `look_up`, which is repeated if files change while it looks."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 return look_up()
@@ -216,7 +216,7 @@ class FollowedDirectory:
         return look_up()
 
     def _ends(self, moment: PlannedMoment, start: Offsets) -> Offsets:
-        """Where the stream could go on to, after a check that it stands where the log is."""
+        """The ends to which the stream could read, after a check that the log holds its start."""
         if self._final is not None:
             self._check_final(moment, self._final)
             return self._final

@@ -220,7 +220,7 @@ def test_small_slices_share_a_task(logs: Path) -> None:
 
 
 def test_new_partitions_are_read_from_their_first_record(logs: Path) -> None:
-    """Also if the query has started at latest."""
+    """The start of the query at latest does not matter."""
     stream = Stream(logs, startingOffsets="latest")
     assert {} == stream.batch()
     write(logs, rows(4), topic="new")
@@ -276,7 +276,7 @@ def test_a_checkpoint_beyond_the_log_is_noticed_at_the_next_poll(
     is_running: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A query that runs and one that is started again tell both offsets."""
+    """A running query and one that is started again show both offsets."""
     stream, lenient = Stream(logs), Stream(logs, failOnDataLoss="false")
     stream.batch()
     lenient.batch()
