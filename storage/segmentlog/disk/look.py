@@ -18,7 +18,8 @@ __all__ = ["Look", "look"]
 _Stamp: TypeAlias = tuple[int, int, int, int]
 
 _SECOND_NS = 1_000_000_000
-_STEP_NS = _SECOND_NS // 10  #: the kernel's clock moves on every 1 to 10 ms
+#: The kernel's clock for files moves on every 1 to 10 ms; on a busy virtual machine, later.
+_STEP_NS = _SECOND_NS
 _COARSE_STEP_NS = 2 * _SECOND_NS + _STEP_NS  #: FAT keeps steps of two seconds
 _SERVERS_DIFFER_NS = 60 * _SECOND_NS  #: a server's clock sets the times of its files
 

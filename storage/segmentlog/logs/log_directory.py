@@ -270,8 +270,11 @@ class LogDirectory:
             start, end = moment.bounds(topic_partition)
             promised = moment.high_watermarks
             kept = self._kept.get(topic_partition)
-            if kept is not None and not kept.is_file:
-                kept = kept._replace(listed=kept.listed.beside(is_clean=moment.is_clean))
+            if kept is not None:
+                census.note_listed(topic_partition)
+                if not kept.is_file:
+                    listed = kept.listed.beside(is_clean=moment.is_clean)
+                    kept = kept if listed is kept.listed else kept._replace(listed=listed)
             self._logs[topic_partition] = Log(
                 topic_partition,
                 path,

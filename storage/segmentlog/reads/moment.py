@@ -282,6 +282,13 @@ class Census:
                 self._listed[each] = again.following(known)
         return True
 
+    def note_listed(self, topic_partition: TopicPartition) -> None:
+        """Note that the caller has a listing from an earlier moment: a request asks for a new one.
+
+        Otherwise the first request gets the listing of the opening.
+        """
+        self._unasked.discard(topic_partition)
+
     def list_partition(self, topic_partition: TopicPartition, path: str) -> Listing:
         """The segments of a partition, without undecided records.
 

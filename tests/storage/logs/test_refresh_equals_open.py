@@ -131,7 +131,9 @@ def remove_checkpoints(directory: Path, _: Choice) -> None:
 def add_partition(directory: Path, choice: Choice) -> None:
     """A broker makes a partition, before any checkpoint names it."""
     partition = directory / f"{choice.topic}-{2 + choice.partition}"
-    partition.mkdir(exist_ok=True)
+    if partition.exists():
+        return
+    partition.mkdir()
     metadata = f"version: 0\ntopic_id: {'ABC'[choice.number % 3] * 22}\n"
     (partition / "partition.metadata").write_text(metadata)
     (partition / f"{0:020}.log").touch()
@@ -182,7 +184,7 @@ def lose_segments(directory: Path, choice: Choice) -> None:
 
 def pause(_: Path, __: Choice) -> None:
     """The clock of the file system moves on, so that looks prove something."""
-    time.sleep(0.015)
+    time.sleep(0.035)
 
 
 CHANGES = (
@@ -241,9 +243,9 @@ def shown_log(log: segmentlog.Log) -> tuple[Any, ...]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_clock() -> Any:
-    """The clock of the file system of the tests moves on every 10 ms at the latest."""
+    """The clock of the file system of the tests moves on every 30 ms at the latest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(look, "_STEP_NS", 12_000_000)
+        patch.setattr(look, "_STEP_NS", 30_000_000)
         yield
 
 
